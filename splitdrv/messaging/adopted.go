@@ -7,15 +7,15 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 )
 
-// adopted are the local pools of a data channel that its receiver has adopted. They are
-// the receiver's goroutine's, but for what others read.
+// adopted has the local pools that the receiver of a data channel has adopted. Only the
+// receiver's goroutine uses it, except that other goroutines read the atomic fields.
 type adopted struct {
 	channel  int
-	first    uint32                           // the channel's first reference
-	pools    []*bufpool.Local                 // by reference, from the first; nil where none is lent
-	local    atomic.Pointer[[]*bufpool.Local] // those that there are, for others to read; replaced as a whole
-	elements atomic.Int64                     // of those
-	windowed []*bufpool.Local                 // those with windows that may be bound
+	first    uint32                           // first pool reference of the channel
+	pools    []*bufpool.Local                 // by reference minus first; nil if the peer may not write it
+	local    atomic.Pointer[[]*bufpool.Local] // all pools; replaced as a whole
+	elements atomic.Int64                     // total number of elements of local
+	windowed []*bufpool.Local                 // pools with windows that may be bound
 }
 
 func (a *adopted) init(channel int, first uint32, most int) {
@@ -23,7 +23,7 @@ func (a *adopted) init(channel int, first uint32, most int) {
 	a.local.Store(new([]*bufpool.Local))
 }
 
-// find finds a pool that the peer may write, counted from the channel's first.
+// find returns a pool that the peer may write. class is its reference minus first.
 func (a *adopted) find(class uint32) (*bufpool.Local, error) {
 	if class >= uint32(len(a.pools)) || a.pools[class] == nil {
 		return nil, channelViolation(a.channel, bufpool.ErrPool, "pool %d", class+a.first)
@@ -31,7 +31,7 @@ func (a *adopted) find(class uint32) (*bufpool.Local, error) {
 	return a.pools[class], nil
 }
 
-// add takes a pool into service.
+// add adds a pool.
 func (a *adopted) add(p *bufpool.Local) {
 	a.pools[p.Ref-a.first] = p
 	pools := append(slices.Clone(*a.local.Load()), p)
@@ -45,13 +45,13 @@ func (a *adopted) add(p *bufpool.Local) {
 // retire records that the peer has stopped using a pool.
 func (a *adopted) retire(p *bufpool.Local) { a.pools[p.Ref-a.first] = nil }
 
-// retiring reports whether a pool is in service that the peer has stopped using.
+// retiring reports whether the peer has stopped using a pool that is not removed yet.
 func (a *adopted) retiring(p *bufpool.Local) bool {
 	return a.pools[p.Ref-a.first] != p && slices.Contains(*a.local.Load(), p)
 }
 
-// remove takes a pool out of service, and forgets its windows unless the peer has still
-// to invalidate them.
+// remove removes a pool. It keeps the pool in windowed if the peer still has to invalidate
+// its window.
 func (a *adopted) remove(p *bufpool.Local, invalidates bool) {
 	pools := slices.DeleteFunc(slices.Clone(*a.local.Load()), func(o *bufpool.Local) bool { return o == p })
 	a.local.Store(&pools)
@@ -61,9 +61,9 @@ func (a *adopted) remove(p *bufpool.Local, invalidates bool) {
 	}
 }
 
-// invalidated finds the pool with a window of which the peer has invalidated the key,
-// and has that hear of it before anything else: whatever comes, it must not be
-// invalidated again. It is nil if there is none.
+// invalidated returns the pool with the window whose key the peer has invalidated, or nil
+// if there is none. It first marks the window as invalidated, because a window must not be
+// invalidated twice, whatever happens next.
 func (a *adopted) invalidated(key uint32) (found *bufpool.Local) {
 	for _, p := range a.windowed {
 		for _, w := range p.Windows {

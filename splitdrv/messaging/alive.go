@@ -12,24 +12,24 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// beats are what the sessions of this process have in common to look after them: their
-// keep-alives, their pools, and their queue pairs, which may have a device take its time.
+// The tickers that all sessions of the process share: for keep-alives, for pools, and for
+// queries of queue pairs, which can take a device some time.
 var beats, poolBeats, queryBeats ticker.Ticker
 
-// The peer is looked after in each part of a keep-alive interval in which it might be time to
-// do something. Of the time-out there are so many at least, too: the peer is found dead two
-// parts after it at most.
+// The ticker divides a keep-alive interval into parts, and the peer time-out into at least
+// timeoutParts. A beat is the check at the end of a part. A dead peer is detected at most
+// two parts after the time-out.
 const (
 	parts        = 8
 	timeoutParts = 32
 )
 
-// partOf is how long a part is.
+// partOf returns the length of a part.
 func partOf(cfg *Config) time.Duration {
 	return max(min(cfg.KeepAlive/parts, cfg.PeerTimeout/timeoutParts), time.Millisecond)
 }
 
-// signsOfLife asks the peer for signs of life.
+// signsOfLife sends keep-alives and detects that the peer is silent.
 type signsOfLife struct {
 	c        *shared
 	control  *control
@@ -38,31 +38,33 @@ type signsOfLife struct {
 	beat  *ticker.Task
 	reply chan protocol.CfgUtilReply // to a keep-alive
 
-	// Of the beat, and together because it comes often and to many.
+	// Used at each beat, and next to each other, because there are many sessions.
 	silence
 	part     time.Duration
 	askAfter time.Duration
-	period   uint64        // in beats, from one common beat of idle sessions to the next; 0: there is none
-	doubt    time.Duration // silence from which on the peer is not heard
+	period   uint64        // number of beats from one common beat to the next; 0: there is no common beat
+	doubt    time.Duration // length of silence after which the peer counts as not heard
 	timeout  time.Duration
-	at       time.Duration // of the last one, by the clock
+	at       time.Duration // time of the last beat, by the clock
 	rested   bool          // beats were left out before this one
-	asked    bool          // a keep-alive has not been answered
+	asked    bool          // a keep-alive is unanswered
 	hears    bool
-	apart    bool // asked at another than the common beat
+	apart    bool // the last keep-alive was not sent at a common beat
 }
 
-// start has the peer asked for a sign of life when there has been none for an interval,
-// and ends the session after Config.PeerTimeout of silence. Any message of the peer's is
-// a sign of life.
+// start begins to send a keep-alive whenever the peer has been silent for an interval, and
+// to end the session when it has been silent for Config.PeerTimeout. Any message of the
+// peer breaks the silence.
 //
-// What was heard came within the part before a beat, and a reply is to be heard in the
-// part behind: who asks two parts early hears something in each interval. Who asks last
-// leaves one of them to the peer. Beats are not that regular, which is the half of one.
+// A message noticed at a beat arrived within the part before it, and the reply to a
+// keep-alive arrives within the part after it. So a side that asks two parts before the
+// end of the interval hears something in each interval. A side with Config.AskLast asks
+// only one part before the end, which leaves time for the peer to ask first. Half a part is
+// a margin for beats that are not on time.
 //
-// Sessions of one interval have a common beat for that, at which they would ask anyway if
-// they had asked at the common beat before. One that is idle asks then, however short its
-// silence is, so that the processor wakes up once for all of them, and the peer's as well.
+// Sessions with the same interval have a common beat, at most one interval after the one
+// before. An idle session asks at the common beat, however short the silence is. So the
+// processors of both sides wake up once for all idle sessions.
 func (l *signsOfLife) start() {
 	interval := l.c.cfg.KeepAlive
 	l.part = partOf(&l.c.cfg)
@@ -76,16 +78,17 @@ func (l *signsOfLife) start() {
 		l.period = uint64((l.askAfter+l.part-1)/l.part) + 1
 	}
 	l.doubt = interval - l.part - l.part/2
-	l.silence.init(l, interval, math.MaxUint64) // at the first beat it was heard since
+	l.silence.init(l, interval, math.MaxUint64) // the first beat counts as having heard the peer
 	l.unlooked = l.askAfter + l.part
 	l.reply = make(chan protocol.CfgUtilReply, 1)
 	l.at = l.c.clock.Now()
 	l.beat = beats.Every(l.part, l.check)
 }
 
-// check asks for a sign of life if it is time, and ends the session if there has been none
-// for too long. It does not wait, because the other sessions do. It returns how many beats
-// can be left out: in an idle session all but that at which it asks and the one behind.
+// check is called at each beat. It sends a keep-alive if one is due, and ends the session
+// if the peer has been silent for too long. It must not wait, because other sessions share
+// the ticker. It returns how many of the next beats can be left out: in an idle session all
+// except the one at which it asks and the one after that.
 func (l *signsOfLife) check(t ticker.Tick) (rest int) {
 	if l.c.stopped.Load() {
 		return ticker.MaxRest
@@ -93,7 +96,8 @@ func (l *signsOfLife) check(t ticker.Tick) (rest int) {
 	now, heard := l.c.clock.Now(), l.c.heard.Load()
 	lasted := l.tick(now-l.at, 0, heard) // the clock has left out what was late
 	if lasted == 0 && l.rested {
-		// As if it had been heard of at the beat behind.
+		// The message arrived before this part, while beats were left out. Count from
+		// the end of the part in which it arrived.
 		lasted = max((now-time.Duration(heard)).Round(l.part)-l.part, 0)
 		l.lasted = lasted
 	}
@@ -104,7 +108,7 @@ func (l *signsOfLife) check(t ticker.Tick) (rest int) {
 	}
 	if l.asked {
 		select {
-		case <-l.reply: // how it was answered does not matter, but that it could be sent
+		case <-l.reply: // any status will do
 			l.asked = false
 		default:
 		}
@@ -121,8 +125,8 @@ func (l *signsOfLife) check(t ticker.Tick) (rest int) {
 	return rest
 }
 
-// rest is how many beats after that of number n can be left out after such a silence: it is
-// no time to ask at any of them, whether the peer is heard meanwhile or not.
+// rest returns how many beats after beat n can be left out, if the silence has lasted for
+// lasted: those at which no keep-alive is due, whether the peer is heard until then or not.
 func (l *signsOfLife) rest(lasted time.Duration, n uint64) int {
 	after := l.after()
 	if l.asked || !l.hears || lasted >= after {
@@ -135,7 +139,8 @@ func (l *signsOfLife) rest(lasted time.Duration, n uint64) int {
 	return beats - 1
 }
 
-// after is the silence after which it asks at another than the common beat.
+// after returns the length of silence after which a keep-alive is sent at a beat that is
+// not a common one.
 func (l *signsOfLife) after() time.Duration {
 	if l.apart {
 		return max(l.askAfter-l.part, l.part/2)
@@ -143,10 +148,11 @@ func (l *signsOfLife) after() time.Duration {
 	return l.askAfter
 }
 
-// due reports whether it is time to ask, in the beat of that number, after such a silence.
-// At another than the common beat that is as late as can be, and a part earlier if that was
-// so the time before, too: who hears the replies at the common beats, and has no silence then,
-// would never ask at one.
+// due reports whether a keep-alive is due at beat n, if the silence has lasted for lasted.
+// At a beat that is not a common one it is due as late as possible. If the last keep-alive
+// was not sent at a common beat either, it is due one part earlier. Otherwise a session
+// whose replies arrive just before the common beats, and which has no silence then, would
+// never ask at a common beat.
 func (l *signsOfLife) due(lasted time.Duration, n uint64) bool {
 	if l.period > 0 && n%l.period == l.period-1 {
 		if lasted > 0 {
@@ -161,7 +167,7 @@ func (l *signsOfLife) due(lasted time.Duration, n uint64) bool {
 	return true
 }
 
-// ask sends a keep-alive, or has one sent as soon as there is room.
+// ask sends a keep-alive, now or as soon as there is room.
 func (l *signsOfLife) ask() {
 	switch sent, err := l.requests.tryAsk(protocol.CfgKeepAlive, l.reply); {
 	case err != nil:
@@ -214,25 +220,27 @@ func (l *signsOfLife) askForLife(ctx context.Context, s *silence) error {
 	return err
 }
 
-// silence measures how long the peer has been silent, by times of which this
-// process knows that it would have heard something: at the end of each it came to
-// that in time, it was not busy with asking, or the peer had been asked as often as
-// it can be, and the control channel's handler had seen everything that had come by
-// the beginning. While this process stands still
-// (it is stopped, its machine is paused or overloaded) nobody listens, and what
-// the peer has sent meanwhile is still to be read.
+// silence measures for how long the peer has been silent. It counts only periods in which
+// this process would have noticed a message of the peer. That is the case if
+//
+//   - the end of the period was noticed in time;
+//   - no keep-alive was waiting to be sent, unless the maximum of requests was unanswered;
+//   - the control handler had handled all messages that had arrived before the period.
+//
+// While this process does not run (it is stopped, or its machine is paused or overloaded),
+// the peer's messages wait to be read, and its silence does not count.
 type silence struct {
 	interval time.Duration
-	unlooked time.Duration // silence before which the handler need not look: nothing is decided by that
-	look     func() uint64 // has the handler look; see control.look
-	looked   func() uint64 // how far it has got with that
-	asking   atomic.Bool   // a keep-alive is to be sent, and has not been
-	full     func() bool   // as many requests are unanswered as there can be: no keep-alive could be sent
+	unlooked time.Duration // no look is needed before the silence has lasted for so long
+	look     func() uint64 // requests a look of the control handler: see control.look
+	looked   func() uint64 // returns the number of the last look done
+	asking   atomic.Bool   // a keep-alive waits to be sent
+	full     func() bool   // reports whether the maximum of requests is unanswered
 
 	heard  uint64
 	lasted time.Duration
-	began  uint64 // the last look at the beginning of a time
-	last   uint64 // the one before the end, 0: it has not come to that
+	began  uint64 // look requested at the beginning of the current period
+	last   uint64 // look requested when the time-out was reached; 0: it was not
 }
 
 func (l *signsOfLife) newSilence(interval time.Duration, heard uint64) *silence {
@@ -247,14 +255,14 @@ func (s *silence) init(l *signsOfLife, interval time.Duration, heard uint64) {
 	s.began = s.looked()
 }
 
-// tick ends a time that took so long, so late, with a number that differs from the one before
-// if something was heard. It
-// returns how long the peer has been silent.
+// tick ends a period of length took, whose end was noticed late by late. heard differs from
+// the value of the call before if a message has arrived. tick returns for how long the peer
+// has been silent.
 func (s *silence) tick(took, late time.Duration, heard uint64) time.Duration {
 	switch {
 	case heard != s.heard:
 		s.heard, s.lasted, s.last = heard, 0, 0
-		return 0 // the next one can be without a look: nothing is decided by it
+		return 0 // the first period of silence needs no look, because it decides nothing
 	case late <= s.interval/2 && (!s.asking.Load() || s.full()) && s.looked() >= s.began:
 		s.lasted += took
 	}
@@ -264,8 +272,8 @@ func (s *silence) tick(took, late time.Duration, heard uint64) time.Duration {
 	return s.lasted
 }
 
-// over reports whether the peer has been silent for so long, when the handler has
-// looked once more.
+// over reports whether the peer has been silent for timeout. Before it reports true, it
+// has the control handler look once more.
 func (s *silence) over(timeout time.Duration, heard uint64) bool {
 	switch {
 	case s.lasted < timeout:

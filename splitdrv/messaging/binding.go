@@ -9,31 +9,31 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// binding is how far the proofs have got. With Config.Bind, each side's first
-// control message is its proof, and a side takes no other message, lends no
-// pool and looks at no data channel before it has the peer's.
+// binding is the state of the exchange of proofs. With Config.Bind, each side's first
+// control message is its proof. Until it has the peer's proof, a side accepts no other
+// message, lends no pool and polls no data channel.
 type binding struct {
 	c     *shared
 	signs *signsOfLife
 	data  []*channel
 
 	ours, theirs protocol.Proof
-	proved       bool          // the peer is; of the control handler
-	heard        chan struct{} // closed then
-	trusted      chan struct{} // closed when nothing came before that should not have
+	proved       bool          // the peer's proof is right; only the control handler uses it
+	heard        chan struct{} // closed when proved becomes true
+	trusted      chan struct{} // closed when the data channels were also found empty until then
 	bound        atomic.Bool   // the session has begun
-	answered     bool          // of the configuration goroutine
+	answered     bool          // the proof is answered; only the request handler uses it
 }
 
 func newBinding(c *shared, signs *signsOfLife, data []*channel) *binding {
 	return &binding{c: c, signs: signs, data: data, heard: make(chan struct{}), trusted: make(chan struct{})}
 }
 
-// unproved reports whether the peer has still to prove that it is the one of the
-// bootstrap connection. Called by the control handler.
+// unproved reports whether the peer still has to prove that it is the peer of the
+// bootstrap connection. The control handler calls it.
 func (b *binding) unproved() bool { return b.c.cfg.Bind != nil && !b.proved }
 
-// hear takes the peer's first message.
+// hear handles the peer's first message, which must be its proof.
 func (b *binding) hear(f protocol.Function, msg []byte) error {
 	if f != protocol.FuncCfgUtilRequest {
 		return ErrProofMissing
@@ -57,7 +57,7 @@ func (b *binding) hear(f protocol.Function, msg []byte) error {
 	return nil
 }
 
-// answer says that the peer's proof was right, once.
+// answer returns the status for the peer's proof. A second proof is invalid.
 func (b *binding) answer() protocol.CfgStatus {
 	switch {
 	case b.c.cfg.Bind == nil:
@@ -69,12 +69,12 @@ func (b *binding) answer() protocol.CfgStatus {
 	return protocol.CfgOK
 }
 
-// wait waits for the peer's proof, and reports whether it has come.
+// wait waits for the peer's proof, and reports whether it has arrived.
 func (b *binding) wait() (proved bool, err error) {
 	interval := min(b.c.cfg.KeepAlive, b.c.cfg.PeerTimeout/4)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	// Before the proof nothing comes but on the control channel.
+	// Before the proof the peer sends only on the control channel.
 	heard := b.signs.control.received.Load
 	silence := b.signs.newSilence(interval, heard())
 	for !proved {
@@ -92,7 +92,7 @@ func (b *binding) wait() (proved bool, err error) {
 			if err := b.early(); err != nil {
 				return false, err
 			}
-			// Somebody else's queue pair would have sent something: it is the fabric.
+			// An impostor would have sent something. So the fabric does not work.
 			return false, fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent,
 				b.c.cfg.PeerTimeout, silenceHint)
 		}
@@ -108,8 +108,8 @@ func (b *binding) wait() (proved bool, err error) {
 // silenceHint is where to look when RDMA does not get through.
 const silenceHint = "check the GIDs of both devices and the MTU on the way (splitnic doctor --peer), and that no firewall drops UDP port 4791"
 
-// early looks for what must not be on the data channels before the proof. Nobody
-// has anything to send with before the pools are lent.
+// early returns an error if anything has arrived on a data channel before the proof. No
+// pools are lent by then, so a peer that keeps to the protocol cannot send anything.
 func (b *binding) early() error {
 	for _, ch := range b.data {
 		var early [1]fabric.Completion
@@ -127,7 +127,8 @@ func (b *binding) early() error {
 	return nil
 }
 
-// awaitTrust waits until the peer has proved who it is, and reports whether it has.
+// awaitTrust waits until the peer has proved its identity. It reports false if the session
+// ends first.
 func (b *binding) awaitTrust() bool {
 	select {
 	case <-b.trusted:

@@ -16,34 +16,34 @@ const (
 	// MaxPools is the largest number of pools that a side may lend on one data
 	// channel at a time.
 	MaxPools = 64
-	// MaxElements is the largest number of elements of a pool that this side
-	// lends: a quarter of them, which makes an update due, fits one message.
+	// MaxElements is the largest number of elements of a pool that this side lends. A
+	// quarter of them, after which an update is sent, fits into one message.
 	MaxElements = 4096
-	// MaxChannelElements is the largest number of elements that the pools lent on
-	// one data channel have in all, by either side: it bounds the books that a
-	// peer makes us keep.
+	// MaxChannelElements is the largest total number of elements of the pools that one side
+	// lends on one data channel. It bounds the memory that this side needs to keep account
+	// of the peer's pools.
 	MaxChannelElements = protocol.MaxPoolElements
-	// MaxElementSize is the size in bytes of the largest such element.
+	// MaxElementSize is the largest size in bytes of an element that this side lends.
 	MaxElementSize = slotSize
-	// MaxRequests is how many requests a side may have unanswered.
+	// MaxRequests is the largest number of unanswered requests of a side.
 	MaxRequests = 4
 
-	// slotSize holds the largest frame, and the headroom that a port and
-	// SendData use before it.
+	// slotSize is the size in bytes of a send slot: the largest frame, and the headroom that
+	// a port and SendData need before it.
 	slotSize = 1<<16 + 128
-	// firstSlots is how many send slots a data channel begins with: as many as one needs
-	// that sends a frame now and then.
+	// firstSlots is the number of send slots of a new data channel, enough for a channel that
+	// sends a single frame now and then.
 	firstSlots = 8
-	// DefaultPackCopy is Config.PackCopy unless it says otherwise, and MaxPackCopy the
-	// largest value that makes a difference.
+	// DefaultPackCopy is the default of Config.PackCopy, and MaxPackCopy its largest useful
+	// value.
 	DefaultPackCopy = 256
 	MaxPackCopy     = protocol.MaxImmLength
-	// extraElements bounds the pools that are lent on request: immediate data
-	// can name all their elements.
+	// extraElements is the largest number of elements of a pool that is lent on request, so
+	// that immediate data can name each of them.
 	extraElements = protocol.MaxImmElements
 )
 
-// PoolConfig is one size class of the pools lent to the peer.
+// PoolConfig is the size of a pool that is lent to the peer.
 type PoolConfig struct {
 	ElementSize int // bytes, virtio_net_hdr included; up to MaxElementSize
 	Elements    int // per data channel; up to MaxElements
@@ -51,7 +51,7 @@ type PoolConfig struct {
 
 func (p PoolConfig) bytes() int { return pageUp(p.ElementSize * p.Elements) }
 
-// checkPools is check for the pools of a data channel.
+// checkPools checks the configured pools of a data channel.
 func checkPools(pools []PoolConfig) error {
 	for _, p := range pools {
 		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
@@ -65,7 +65,7 @@ func checkPools(pools []PoolConfig) error {
 	return nil
 }
 
-// path is where the frames of a data channel can be captured, nil for nowhere.
+// path returns the capture path of a data channel, or nil if there is none.
 func (c *Config) path(number int) *capture.Path {
 	if c.Capture == nil {
 		return nil
@@ -73,9 +73,9 @@ func (c *Config) path(number int) *capture.Path {
 	return c.Capture(number - 1)
 }
 
-// DefaultPools are the size classes for a mode and an MTU: single frames, and
-// segments that a network card or the kernel has still to cut up. In the send
-// modes there is one class, because a receive does not choose its message.
+// DefaultPools returns the pools for a mode and an MTU: for single frames, and for
+// super-frames, which a network card or the kernel still has to segment. In the send modes
+// there is one pool, because any message can arrive in any receive.
 func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
 	largest := protocol.MaxImmElementSize
 	frame := vnet.HdrLen + vnet.EthLen + vnet.TagLen + mtu
@@ -92,49 +92,48 @@ func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
 	return append(pools, PoolConfig{ElementSize: largest, Elements: 32})
 }
 
-// Config says what a Conn is made of. Zero fields get their defaults. It has as many
-// fields as a session has choices, each of them a setting of its user's; nothing changes
-// them later.
+// Config is the configuration of a Conn. Zero fields get their defaults. Each field is an
+// independent setting of the caller, and no field changes later; hence their number.
 type Config struct {
 	Device fabric.Device
 	Mode   protocol.Mode // how frames are transferred; default protocol.ModeImm
 	Queues int           // data channels; default 1
 	// Pools are lent on every data channel from the start; default
-	// DefaultPools(Mode, MTU). MaxPools is how many may be lent there at a
-	// time, when the peer asks for more; default two more than Pools, and in
-	// the send modes always one. PeerPools is the same number of the peer's;
-	// default MaxPools, and in the send modes one whatever it says.
+	// DefaultPools(Mode, MTU). MaxPools is the largest number of pools lent on a
+	// data channel at a time, including those that the peer asks for; default two
+	// more than Pools, in the send modes always one. PeerPools is the MaxPools of
+	// the peer; default MaxPools, in the send modes always one.
 	Pools     []PoolConfig
 	MaxPools  int
 	PeerPools int
-	// PoolIdle is after how long without use a pool goes back that was lent on
-	// request; default 10 s. The initiator gives it back then, and the target
-	// takes it back after twice as long.
+	// PoolIdle is the time without use after which the initiator returns a pool
+	// that was lent on request; default 10 s. The target takes the pool back after
+	// twice that time.
 	PoolIdle time.Duration
-	// MaxMemory bounds the bytes registered for the session, 0: only MaxPools
-	// does. Budget, which may be nil, bounds them together with others.
+	// MaxMemory is the most bytes to register for the session; 0: only MaxPools
+	// bounds them. Budget, which may be nil, bounds them together with other sessions.
 	MaxMemory int64
 	Budget    *Budget
-	// ZeroCopy bounds the memory of a ZeroCopyPort's that is registered for sessions, to send
-	// frames from where they lie; nil: none is, and frames are copied. It is apart from
-	// MaxMemory and Budget, which are about what sessions allocate.
+	// ZeroCopy bounds the memory of a ZeroCopyPort that is registered in order to send
+	// frames without a copy; nil: frames are copied. It is separate from MaxMemory and
+	// Budget, which bound the memory that sessions allocate.
 	ZeroCopy *Budget
-	MTU      int // of the netdevice, to check what the peer sends; default 1500
-	// Protection bounds the peer to the pools that it is lent; default what
-	// ProtectionOn says.
+	MTU      int // of the netdevice in bytes, to check the peer's frames; default 1500
+	// Protection limits the peer's access to the pools that it is lent; see ProtectionOn
+	// for the default.
 	Protection Protection
-	// StrictOrdering has the device write to pools in order. Otherwise those that have no
-	// window around them are registered with fabric.Relaxed.
+	// StrictOrdering makes the device write to pools in order. Otherwise pools without
+	// windows are registered with fabric.Relaxed.
 	StrictOrdering bool
-	// Invalidation says that both sides have protocol.FeatureWindow: each
-	// invalidates the window around a pool of the other's as its last word about
-	// that. Otherwise who lent it does.
+	// Invalidation is true if both sides have protocol.FeatureWindow: when a side stops
+	// using a remote pool, it invalidates the pool's window with its last message about
+	// the pool. Otherwise the side that has lent the pool invalidates it.
 	Invalidation bool
-	// KeySend says that both sides have protocol.FeatureKeySend: the key of the window
-	// around a pool that was asked for is sent behind the bind, in the same post, and
-	// the pool offered meanwhile. Otherwise it is offered when the bind has completed.
+	// KeySend is true if both sides have protocol.FeatureKeySend: for a pool that was
+	// asked for, the key of its window is sent behind the bind, in the same post, and the
+	// pool is offered at the same time. Otherwise it is offered when the bind has completed.
 	KeySend bool
-	// OneTouch says that both sides have protocol.FeatureOneTouch: pools that
+	// OneTouch is true if both sides have protocol.FeatureOneTouch, so that the pools that
 	// they lend may be one-touch pools.
 	OneTouch bool
 	Timing   fabric.Timing
@@ -142,81 +141,78 @@ type Config struct {
 	// fabric.QPConfig.
 	TrafficClass uint8
 	ServiceLevel uint8
-	// LatencyQueue makes the last of the data channels, of which there are two
-	// at least, the latency channel. LatencyPools are lent there instead of
-	// Pools; default LatencyPools(Mode, MTU). LatencyTrafficClass and
-	// LatencyServiceLevel mark its packets; 0 as those of the others.
+	// LatencyQueue makes the last of at least two data channels the latency channel.
+	// LatencyPools are lent there instead of Pools; default LatencyPools(Mode, MTU).
+	// LatencyTrafficClass and LatencyServiceLevel mark its packets; 0: like those of
+	// the others.
 	LatencyQueue        bool
 	LatencyPools        []PoolConfig
 	LatencyTrafficClass uint8
 	LatencyServiceLevel uint8
-	// Moderation is of the data channels' completion queues; a device that has
-	// none raises every event.
+	// Moderation is the moderation of the data channels' completion queues. A device
+	// without moderation raises every event.
 	Moderation Moderation
 
-	// NoPack keeps several small frames from travelling in one transfer, in
-	// either direction: for a peer that does not understand packs.
+	// NoPack disables packs in both directions, for a peer that does not know them.
 	NoPack bool
 
-	SendSlots   int // registered send buffers per data channel, in the end: see sendSlots; default 64
-	Batch       int // frames per doorbell at most; default a quarter of SendSlots, at most 32
+	SendSlots   int // largest number of send slots per data channel: see sendSlots; default 64
+	Batch       int // most frames per doorbell; default a quarter of SendSlots, at most 32
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
-	SignalEvery int // one slot in so many asks for a completion; default 16
-	MaxInline   int // frames up to this many bytes are posted inline; default 220, negative: never
-	// PackCopy is up to how many bytes a frame of a pack is copied behind the one before it.
-	// The device gathers longer ones from their slots. Default DefaultPackCopy, negative:
-	// all are gathered.
+	SignalEvery int // number of slots of which one is signaled; default 16
+	MaxInline   int // transfers up to this many bytes are posted inline; default 220, negative: never
+	// PackCopy is the size in bytes up to which a frame of a pack is copied behind the frame
+	// before it. The device gathers longer frames from their slots. Default
+	// DefaultPackCopy; negative: all frames are gathered.
 	PackCopy int
-	// Poll has one worker for each data channel, which drives both directions and
-	// never sleeps: the least latency, for a processor each. It is for benchmarks.
+	// Poll replaces sender, receiver and control handler by one worker for each data
+	// channel, which never sleeps. It has the least latency, and uses a processor for each
+	// data channel. It is meant for benchmarks.
 	Poll bool
-	// Handlers are the completion-queue handlers by number; those that are not
-	// listed have their defaults. Default: for data as many as the device has
-	// completion vectors, and no more than Queues, and one for the latency
-	// channel.
+	// Handlers are the completion-queue handlers, by number. Handlers that are not listed
+	// have default settings. By default there are as many handlers for data as the device
+	// has completion vectors, at most Queues, and one more for the latency channel.
 	Handlers []Handler
-	// Assigned are the handlers of data channels 1, 2 …; the default, 0, deals
-	// the channels out to the handlers in turn, but for the latency channel: if
-	// there are two handlers it has the last one to itself.
+	// Assigned are the numbers of the handlers of data channels 1, 2 … With the default,
+	// 0, the handlers are assigned in turn, except that the latency channel gets the last
+	// handler for itself if there are at least two.
 	Assigned []int
 	// Spin and SpinAdaptive are Handler.Spin and Handler.Adaptive of the handlers for data
-	// that are not listed. SpinLimit is that of the process, which all its sessions share; nil
-	// lets no adaptive handler poll.
+	// that are not listed. SpinLimit limits the polling of all sessions of the process;
+	// with nil adaptive handlers never poll.
 	Spin         time.Duration
 	SpinAdaptive bool
 	SpinLimit    *spin.Limit
 
-	// Bind, if not nil, has both sides prove with their first messages that they
-	// are those of a connection besides, and nothing happens before.
+	// Bind, if not nil, makes both sides prove with their first messages that they are
+	// the sides of another, authenticated connection. Nothing else happens before.
 	Bind *Binding
 
-	// KeepAlive is the interval of keep-alive requests; the default is
-	// DefaultKeepAlive. After PeerTimeout, default 1 s, without any sign of life the
-	// peer is dead.
+	// KeepAlive is the interval of keep-alive requests; default DefaultKeepAlive. The
+	// session ends when the peer has been silent for PeerTimeout; default 1 s.
 	KeepAlive   time.Duration
 	PeerTimeout time.Duration
-	// AskLast leaves keep-alives to the peer for a moment longer: with a peer that has
-	// the same interval and does not, one of the two is enough.
+	// AskLast delays keep-alives slightly. If only one of two sides with the same interval
+	// sets it, the other one sends them, and its requests suffice for both.
 	AskLast bool
-	// OnHears, which may be nil, is told when the peer begins to be heard, and when it
-	// has not been heard within KeepAlive. It must not wait.
+	// OnHears, which may be nil, is called with true when the peer is heard again, and
+	// with false when it has not been heard within KeepAlive. It must not wait.
 	OnHears func(bool)
-	// FlushTime is what Flush takes at most; default 200 ms.
+	// FlushTime is the longest time that Flush may take; default 200 ms.
 	FlushTime time.Duration
 
 	// OnRequest answers the peer's configuration requests, one at a time, on a
-	// goroutine of the Conn. data is only lent for the call. Keep-alives,
-	// protocol.CfgSent and protocol.CfgBind are answered by the Conn itself. Nil
-	// answers protocol.CfgUnsupported.
+	// goroutine of the Conn. data is valid only during the call. Conn answers
+	// keep-alives, protocol.CfgSent and protocol.CfgBind itself. With nil the
+	// answer is protocol.CfgUnsupported.
 	OnRequest func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte)
-	// Pace is asked once about each of these, in order, and says for how long it
-	// has to wait. Nil is for a peer that may ask as fast as it likes.
+	// Pace is called once for each of these requests, in order, and returns how long
+	// the request has to wait. With nil there is no limit.
 	Pace func(t protocol.CfgType, data []byte) time.Duration
 
-	// Capture, which may be nil, is the path by which the frames of a queue, the first
-	// one is 0, can be captured.
+	// Capture, which may be nil, returns the capture path of a queue; the first queue is 0.
 	Capture func(queue int) *capture.Path
 
-	now   func() time.Time // the clock of what is lent on request; tests set it
-	clock *ticker.Clock    // of keep-alives, if not that of those with the same interval; tests set it
+	now   func() time.Time // clock of the limit on pools lent on request; tests set it
+	clock *ticker.Clock    // clock of keep-alives; default: shared by all with the same interval; tests set it
 }

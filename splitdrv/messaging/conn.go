@@ -15,13 +15,13 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Conn is one session's channels with everything they need: a protection
-// domain, registered memory, queue pairs, and the threads that move frames.
+// Conn has the channels of one session and all that they need: a protection domain,
+// registered memory, queue pairs, and the goroutines that move frames.
 //
-// Its life: New, then Addresses to the peer and the peer's to Connect, then
-// Start when the peer is connected as well, then Close. Start is StartControl
-// and StartData: a session that waits for its turn has only the first done. One
-// that hands over to another goes through Pause and Stop before its Close.
+// Order of calls: New; send Addresses to the peer, and pass the peer's to Connect; Start
+// once the peer has connected too; Close. Start consists of StartControl and StartData: a
+// session on standby has only StartControl called. A session that is replaced by another
+// has Pause and Stop called before Close.
 type Conn struct {
 	shared
 	protecting Protecting
@@ -37,8 +37,8 @@ type Conn struct {
 	closeErr   error
 }
 
-// New makes the channels of a session, posts all receives, and leaves the
-// queue pairs waiting for Connect. The device stays the caller's.
+// New creates the channels of a session and posts all receives. The queue pairs are not
+// connected yet. The device remains the caller's.
 func New(cfg Config) (*Conn, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -70,8 +70,8 @@ func (c *Conn) build() (err error) {
 	if c.domain, err = c.cfg.Device.NewDomain(); err != nil {
 		return err
 	}
-	// Sent messages occupy a slot until their completion is polled, which can
-	// be after the peer has handled them: twice the bound leaves room for that.
+	// A message occupies a slot until its completion is polled, which can be after the peer
+	// has handled it. Therefore there are twice as many slots as messages in flight.
 	sends := 2 * protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.MaxPools)
 	d := &dispatcher{c: &c.shared}
 	if c.control, err = newControl(&c.shared, sends, c.ControlReceives(), d.dispatch); err != nil {
@@ -91,7 +91,7 @@ func (c *Conn) build() (err error) {
 	return nil
 }
 
-// addChannel makes a data channel with its first pools, and posts its receives.
+// addChannel creates a data channel with its first pools, and posts its receives.
 func (c *Conn) addChannel(number int) error {
 	ch, err := newChannel(&c.shared, number, c.control, c.pools)
 	if err != nil {
@@ -114,13 +114,13 @@ func (c *Conn) addChannel(number int) error {
 	return ch.rx.post(c.cfg.channel(number).furtherReceives())
 }
 
-// ControlReceives is how many receives this side has posted on the control
-// channel: enough for a peer that lends Config.PeerPools on each data channel.
+// ControlReceives returns how many receives this side posts on the control channel. They
+// are enough for a peer that lends Config.PeerPools pools on each data channel.
 func (c *Conn) ControlReceives() int {
 	return protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.PeerPools)
 }
 
-// Addresses are the addresses of the queue pairs, the control channel's first.
+// Addresses returns the addresses of the queue pairs, that of the control channel first.
 func (c *Conn) Addresses() []fabric.Address {
 	a := []fabric.Address{c.control.qp.Address()}
 	for _, ch := range c.channels {
@@ -129,8 +129,8 @@ func (c *Conn) Addresses() []fabric.Address {
 	return a
 }
 
-// Connect connects the queue pairs to the peer's, in the order of Addresses.
-// controlReceives is how many receives the peer posts on its control channel.
+// Connect connects the queue pairs to those of the peer, in the order of Addresses.
+// controlReceives is the number of receives that the peer posts on the control channel.
 func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 	if len(remote) != 1+len(c.channels) {
 		return fmt.Errorf("messaging: the peer has %d channels, this side %d", len(remote), 1+len(c.channels))
@@ -153,7 +153,7 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 	return nil
 }
 
-// Start is StartControl and StartData.
+// Start calls StartControl and StartData.
 func (c *Conn) Start(ports []Port) error {
 	if err := c.StartControl(); err != nil {
 		return err
@@ -161,14 +161,14 @@ func (c *Conn) Start(ports []Port) error {
 	return c.StartData(ports, nil)
 }
 
-// StartControl starts everything but the data channels: requests are answered
-// and keep-alives sent. The peer's queue pairs must be connected by now. It has
-// no pools to write to before StartData, and so what it has for this side waits
-// in its netdevice. With Config.Bind it does not wait until the peer has proved
-// who it is, but the session ends if it does not within Config.PeerTimeout.
+// StartControl starts everything except the data channels: requests are answered and
+// keep-alives are sent. The peer's queue pairs must be connected. Until StartData the peer
+// has no pools to write to, so its frames wait in its netdevice. With Config.Bind,
+// StartControl does not wait for the peer's proof; the session ends if the proof does not
+// arrive within Config.PeerTimeout.
 func (c *Conn) StartControl() (err error) {
 	if c.cfg.Bind != nil {
-		// There is room for the first.
+		// The first message always finds a free slot.
 		if _, err = c.requests.ask(context.Background(), protocol.CfgBind, c.binding.ours[:],
 			make(chan protocol.CfgUtilReply, 1)); err != nil {
 			return fmt.Errorf("messaging: begin on the control channel: %w", err)
@@ -195,35 +195,34 @@ func (c *Conn) StartControl() (err error) {
 	return nil
 }
 
-// keep starts those who look after the session.
+// keep starts the pool manager and the keep-alives.
 func (c *Conn) keep() {
 	c.spawn(c.pools.run)
 	c.pools.start()
 	c.signs.start()
 }
 
-// Reach asks the peer for a sign of life and waits for the answer: until ctx is
-// done, or, with an error that wraps context.DeadlineExceeded, for
-// Config.PeerTimeout. How it is answered does not matter.
+// Reach sends a keep-alive and waits until the peer answers, with any status. It fails
+// when ctx is done, or, with an error that wraps context.DeadlineExceeded, after
+// Config.PeerTimeout.
 func (c *Conn) Reach(ctx context.Context) error { return c.signs.reach(ctx) }
 
-// Request sends a configuration request and waits for the reply, whose data it
-// returns. At most MaxRequests are out at a time, one fewer of those that the
-// peer may hold back; more wait for their turn. A status other than
-// protocol.CfgOK is returned as a *StatusError. It fails with net.ErrClosed, wrapped,
-// when the session ends first.
+// Request sends a configuration request, waits for the reply, and returns its data. At
+// most MaxRequests are outstanding at a time, one fewer of the kinds that the peer may
+// delay; further requests wait. A status other than protocol.CfgOK is returned as a
+// *StatusError. If the session ends first, the error wraps net.ErrClosed.
 //
-// When ctx ends first the request stays counted until its reply comes, because
-// it occupies a receive at the peer until then.
+// If ctx ends first, the request counts as outstanding until its reply arrives, because it
+// occupies a receive of the peer until then.
 func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
 	return c.requests.request(ctx, t, data)
 }
 
-// StartData lends the pools to the peer and starts moving frames between the
-// ports, one for each data channel, and the peer; with Config.Bind, as soon as
-// the peer has proved who it is. The ports stay the caller's and must outlive the
-// Conn, or its Stop. What remains of an earlier Conn with the same ports, which
-// may be nil, is sent first.
+// StartData lends the pools to the peer and starts to move frames between the ports, one
+// for each data channel, and the peer; with Config.Bind, once the peer has proved its
+// identity. The ports remain the caller's, and must stay open until Stop or Close has
+// returned. unsent, which may be nil, has the frames that an earlier Conn with the same
+// ports did not send; they are sent first.
 func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 	if len(ports) != len(c.channels) {
 		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
@@ -247,7 +246,7 @@ func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 			if err := c.move(); !errors.Is(err, net.ErrClosed) {
 				return err
 			}
-			return nil // the session has ended meanwhile
+			return nil // the session has ended in the meantime
 		})
 		return nil
 	}
@@ -257,7 +256,7 @@ func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 	return nil
 }
 
-// move lends the first pools and starts those who move frames.
+// move lends the first pools and starts the senders and receivers.
 func (c *Conn) move() error {
 	if err := c.lendFirst(); err != nil {
 		return fmt.Errorf("lend the pools: %w", err)
@@ -274,7 +273,7 @@ func (c *Conn) move() error {
 	return nil
 }
 
-// lendFirst has the first pools offered, which their receivers have adopted.
+// lendFirst offers the first pools, which the receivers have already adopted.
 func (c *Conn) lendFirst() error {
 	for _, ch := range c.channels {
 		for _, l := range *ch.rx.local.Load() {
@@ -286,16 +285,16 @@ func (c *Conn) lendFirst() error {
 	return nil
 }
 
-// Abort ends the session for err at once: no frame passes any more. Close still
-// has to be called.
+// Abort ends the session immediately, for the reason err. No more frames pass. The caller
+// still has to call Close.
 func (c *Conn) Abort(err error) { c.end(err) }
 
-// Done is closed when the session has ended, because something failed or Close
-// was called. Close still has to be called.
+// Done returns a channel that is closed when the session has ended, because something
+// failed or Close was called. The caller still has to call Close.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is nil before Done is closed, net.ErrClosed after Close, and otherwise
-// what ended the session.
+// Err returns nil before Done is closed, net.ErrClosed after Close, and otherwise the
+// reason for which the session has ended.
 func (c *Conn) Err() error {
 	select {
 	case <-c.done:
@@ -313,7 +312,7 @@ func (c *Conn) Close() error {
 		c.background.Wait()
 		c.handlers.close()
 		var errs []error
-		// Before the descriptors that they wait for.
+		// The waiters are closed before the descriptors that they wait for.
 		for _, w := range c.waiters {
 			errs = append(errs, w.Close())
 		}
@@ -333,7 +332,7 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// halt ends the session and waits for the workers.
+// halt ends the session and waits until the workers have returned.
 func (c *Conn) halt() {
 	c.end(net.ErrClosed)
 	c.workers.Wait()
@@ -341,16 +340,16 @@ func (c *Conn) halt() {
 		ch.tx.in.loans.leave()
 	}
 	c.watch.Stop()
-	if c.signs != nil { // New has come so far
+	if c.signs != nil { // nil if New has failed early
 		c.pools.beat.Load().Stop()
 		c.signs.beat.Stop()
 	}
 }
 
-// quiesce takes the queue pairs out of service before they are destroyed, so
-// that no retransmission timer fires into a queue pair that is gone.
+// quiesce moves the queue pairs to the error state before they are destroyed, so that no
+// retransmission timer fires for a destroyed queue pair.
 func (c *Conn) quiesce() {
-	// An error here is one that the domain's Close reports as well.
+	// The domain's Close reports the same error again.
 	if c.control != nil && c.control.qp != nil {
 		_ = c.control.qp.Fail()
 	}
@@ -359,11 +358,11 @@ func (c *Conn) quiesce() {
 	}
 }
 
-// SetMTU changes the MTU that frames from the peer are checked against.
+// SetMTU changes the MTU, in bytes, that limits the frames from the peer.
 func (c *Conn) SetMTU(mtu int) { c.mtu.Store(int64(mtu)) }
 
-// Unhold has every worker that waits for the end of a hold look again how long
-// that is: see PacedPort. It never waits. It must not be called after Close.
+// Unhold makes each worker that waits for the end of a hold (see PacedPort) ask its port
+// again for how long that is. It never waits. It must not be called after Close.
 func (c *Conn) Unhold() {
 	for _, ch := range c.channels {
 		ch.tx.queue.wake.Set()
@@ -371,9 +370,9 @@ func (c *Conn) Unhold() {
 	}
 }
 
-// Pause has the data channels take no more frames from their ports, and waits
-// until all that were taken and sent have arrived in the peer's memory. Frames
-// from the peer go on coming. A pause ends with Resume or Stop.
+// Pause makes the data channels stop reading frames from their ports, and waits until all
+// frames that were sent have arrived in the peer's memory. Frames from the peer are still
+// received. A pause ends with Resume or Stop.
 func (c *Conn) Pause(ctx context.Context) error {
 	paused := make(chan struct{}, len(c.channels))
 	for _, ch := range c.channels {
@@ -390,7 +389,7 @@ func (c *Conn) Pause(ctx context.Context) error {
 			return fail(net.ErrClosed)
 		}
 	}
-	// The reply says that the peer has handled all indications, too.
+	// The reply shows that the peer has also handled all indications.
 	var status *StatusError
 	if _, err := c.Request(ctx, protocol.CfgKeepAlive, nil); err != nil && !errors.As(err, &status) {
 		return fail(err)
@@ -406,15 +405,14 @@ func (c *Conn) Resume() {
 	}
 }
 
-// Flush has all pools go, those that this side lends and those that it uses: the
-// peer is asked to stop using the former, and to take back the latter, and memory is
-// deregistered upon its replies. It is for the end of a session in good order, once:
-// no frame passes afterwards, and those that were not sent stay with their ports.
-// Where it fails, for which it has Config.FlushTime, pools end with the session. It does
-// with a peer that does not move frames yet.
+// Flush ends all pools, local and remote: the peer is asked to stop using the former and
+// to take back the latter, and their memory is deregistered when it has replied. It is
+// called once, at the end of a session in good order. No frames pass afterwards; those that
+// were not sent stay in their ports. If it fails, at the latest after Config.FlushTime, the
+// pools end with the session. It always fails if the peer does not move frames yet.
 func (c *Conn) Flush() error {
 	if c.cfg.Mode.Sends() {
-		return nil // there is no memory to be given back
+		return nil // the peer has no access to memory
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.FlushTime)
 	defer cancel()
@@ -422,7 +420,7 @@ func (c *Conn) Flush() error {
 	if err == nil {
 		select {
 		case <-gone:
-			return c.Pause(ctx) // until the peer has the messages that invalidate its windows, too
+			return c.Pause(ctx) // wait until the messages that invalidate windows have arrived, too
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		case <-c.done:
@@ -432,10 +430,10 @@ func (c *Conn) Flush() error {
 	return fmt.Errorf("messaging: flush all pools: %w", err)
 }
 
-// Stop ends the session as Close does, but only waits for the workers: when it
-// returns the ports are the caller's again. What the peer had written by then
-// has been delivered, as far as it was in order. Close has still to be called, which
-// takes longer: until it returns, frames that a ZeroCopyPort has lent may be on their way.
+// Stop ends the session like Close, but only waits until the workers have returned. The
+// caller can then use the ports again. Frames that had arrived by then have been delivered,
+// unless the session had failed. The caller still has to call Close, which takes longer.
+// Until Close returns, frames that a ZeroCopyPort has lent may be in flight.
 func (c *Conn) Stop() *Unsent {
 	c.halt()
 	r := &Unsent{Frames: make([][][]byte, len(c.channels))}

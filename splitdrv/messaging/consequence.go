@@ -7,17 +7,19 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// A queue pair that has failed flushes all that is posted to it, and who sees
-// that first has seen a consequence. The reason for it is with another worker, or
-// in a queue at which a sender that waits for frames does not look.
+// When a queue pair fails, all its other work requests complete with a flush error. A
+// worker that sees such a completion first does not know the cause: the completion with
+// the cause is seen by another worker, or it is in a queue that a sender which waits for
+// frames does not poll.
 const (
-	// afterFlush is how long the reason is waited for. There may be none: a
-	// device that refuses what the peer tried says so only to the peer.
+	// afterFlush is how long causeOf waits for the cause. There may be none: a device that
+	// refuses an operation of the peer reports that only to the peer.
 	afterFlush = 50 * time.Millisecond
 	flushLook  = time.Millisecond
 )
 
-// causeOf is what err, of a worker, is only a consequence of, or else err.
+// causeOf returns the cause of err, the error of a worker, if err is only a flush error.
+// Otherwise it returns err.
 func causeOf(c *shared, control *control, channels []*channel, err error) error {
 	var flushed *fabric.WCError
 	if !errors.As(err, &flushed) || flushed.Status != fabric.StatusWRFlushErr {
@@ -32,7 +34,7 @@ func causeOf(c *shared, control *control, channels []*channel, err error) error 
 			return first
 		}
 		select {
-		case <-c.done: // somebody knows better
+		case <-c.done: // another worker has reported its error
 			return err
 		case <-late.C:
 			return err
@@ -41,8 +43,8 @@ func causeOf(c *shared, control *control, channels []*channel, err error) error 
 	}
 }
 
-// failure looks among what a failed queue pair has sent for an error that is no
-// flush. Whom it takes completions away from needs them no longer.
+// failure polls the send completions of a failed queue pair for an error that is not a
+// flush error. The owner of the completion queue no longer needs these completions.
 func failure(control *control, channels []*channel, qpn uint32) error {
 	cq, number := control.cq, 0
 	for _, ch := range channels {

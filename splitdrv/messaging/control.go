@@ -10,14 +10,14 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// control is the control channel: channel 0, with its own completion queue and
-// a handler thread, so that credits never wait behind data.
+// control is the control channel, which is channel 0. It has a separate completion queue
+// and handler, so that credits never wait behind data.
 type control struct {
 	controlSends
 	c            *shared
-	handle       func(msg []byte) error // a message
+	handle       func(msg []byte) error // handles a message
 	w            *worker
-	cq           fabric.CQ // of both directions
+	cq           fabric.CQ // of sends and receives
 	idle         *epoll.Set
 	notification notification
 	comps        [16]fabric.Completion
@@ -25,17 +25,17 @@ type control struct {
 	recvReg  fabric.Region
 	recvMem  []byte
 	recvWR   [1]fabric.RecvWR
-	scratch  [protocol.MaxControlSize]byte // the handler's copy of the message in hand
-	polling  sync.Mutex                    // held in a step
-	polled   atomic.Bool                   // the data channels' workers do it, with Config.Poll
+	scratch  [protocol.MaxControlSize]byte // copy of the message that is being handled
+	polling  sync.Mutex                    // held while completions are polled and handled
+	polled   atomic.Bool                   // with Config.Poll: the workers of the data channels poll it
 	received atomic.Uint64
-	wanted   atomic.Uint64 // looks at the completion queue: see look
-	looked   atomic.Uint64 // the latest of them that there was
-	lookDone chan struct{} // that there was one; of capacity one
+	wanted   atomic.Uint64 // number of looks requested: see look
+	looked   atomic.Uint64 // number of the last look that is done
+	lookDone chan struct{} // signals that a look is done; capacity one
 }
 
-// newControl makes the control channel with room for sends messages out and
-// receives in, and posts the receives.
+// newControl makes the control channel with buffers for the given numbers of sends and
+// receives, and posts the receives.
 func newControl(c *shared, sends, receives int, handle func(msg []byte) error) (k *control, err error) {
 	k = &control{c: c, handle: handle, lookDone: make(chan struct{}, 1)}
 	wake, err := c.newEvent()
@@ -99,14 +99,14 @@ func (k *control) run() error {
 		if k.polled.Load() {
 			k.w.wake.Clear()
 			k.w.bindThread()
-			// For who wants a look: they may all wait for room in their ports.
+			// A look was requested, and the workers that poll may all wait for their ports.
 			return k.c.stopped.Load(), k.poll()
 		}
 		return k.w.untilIdle(&k.notification, &k.c.stopped, k.step)
 	})
 }
 
-// step is one round of the handler's goroutine.
+// step handles one batch of completions, on the handler's goroutine.
 func (k *control) step() (bool, error) {
 	k.polling.Lock()
 	n, err := k.handleBatch()
@@ -117,8 +117,8 @@ func (k *control) step() (bool, error) {
 	return n > 0, err
 }
 
-// poll is a step of whoever polls the control channel, unless somebody else does so just
-// now.
+// poll handles one batch of completions on any other goroutine. It does nothing if another
+// goroutine is handling one at the moment.
 func (k *control) poll() error {
 	if !k.polling.TryLock() {
 		return nil
@@ -128,8 +128,8 @@ func (k *control) poll() error {
 	return err
 }
 
-// handleBatch handles one batch of completions and returns their number. The caller holds the
-// lock, and none that handling a message takes.
+// handleBatch handles one batch of completions and returns their number. The caller holds
+// polling, and no lock that the handling of a message takes.
 func (k *control) handleBatch() (int, error) {
 	wanted := k.wanted.Load()
 	n, err := k.cq.Poll(k.comps[:])
@@ -161,18 +161,17 @@ func (k *control) handleBatch() (int, error) {
 	return n, nil
 }
 
-// look has the handler look whether anything has come, and returns the number of
-// that look: once looked has reached it, everything has been handled that had
-// come before.
+// look makes the handler poll once more, and returns the number of that look. Once looked
+// has reached the number, all messages that had arrived before the call are handled.
 func (k *control) look() uint64 {
 	n := k.wanted.Add(1)
 	k.w.wake.Set()
 	return n
 }
 
-// receive handles one message. Its receive is posted again before it takes
-// effect: that is what bounds the updates on their way (package bufpool), and
-// why the message is copied first.
+// receive handles one message. It copies the message and posts the receive again before
+// the message takes effect. The bound on the number of updates in flight relies on this
+// order (package bufpool).
 func (k *control) receive(index uint16, c *fabric.Completion) error {
 	if c.Op != fabric.OpRecv {
 		return controlViolation(ErrUnexpected, "an RDMA write with immediate data %#x", c.Imm)

@@ -13,24 +13,24 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// controlSends is the send queue of the control channel: anybody may send a message,
-// and the control handler frees the slots of those that have completed.
+// controlSends is the send queue of the control channel. Any goroutine may send a message.
+// The control handler frees the slots of completed messages.
 type controlSends struct {
 	qp  fabric.QP
 	reg fabric.Region
 	mem []byte // the slots
 
-	mu         sync.Mutex // guards what follows
-	room       sync.Cond  // a slot came free, or the session ended
-	free       []uint16   // slots; the latest is taken first, whose memory is likely to be in the cache
-	out        []uint16   // those of messages on their way, in order, in the ring behind first
+	mu         sync.Mutex // guards all fields from here to progress
+	room       sync.Cond  // signaled when a slot is free again, or the session ends
+	free       []uint16   // free slots; the last one is used first, because it is likely to be in the cache
+	out        []uint16   // slots in flight, in order: a ring of nOut slots, beginning at first
 	first      int
 	nOut       int
-	unsignaled int              // messages since the last one that asked for a completion
-	wr         [1]fabric.SendWR // here, because one on the stack would be allocated
-	blocked    []*queue[rxEvent]
+	unsignaled int               // messages since the last signaled one
+	wr         [1]fabric.SendWR  // a field, because a variable on the stack would escape
+	blocked    []*queue[rxEvent] // receivers whose update found no free slot
 	closed     bool
-	progress   func() error // polls for completions; nil if there is a handler for that
+	progress   func() error // polls completions; nil if the handler does
 
 	sent atomic.Uint64
 }
@@ -43,15 +43,14 @@ func (s *controlSends) init(qp fabric.QP, reg fabric.Region, mem []byte, n int) 
 	}
 }
 
-// controlSlot is a buffer of the control channel.
+// controlSlot returns buffer i of the control channel.
 func controlSlot(mem []byte, i uint16) []byte {
 	return mem[int(i)*protocol.MaxControlSize:][:protocol.MaxControlSize]
 }
 
-// send sends one message, built by build in registered memory, and waits for a
-// free slot if there is none. It must not be called by the handler, which is
-// the one who frees slots. build, which runs with the lock held, may find that
-// there is nothing to send, and returns nil.
+// send sends one message, which build appends to dst, in registered memory. If no slot is
+// free it waits for one, so the control handler, which frees the slots, must not call it.
+// build runs with the lock held; it returns nil if there is nothing to send after all.
 func (s *controlSends) send(build func(dst []byte) []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +67,8 @@ func (s *controlSends) send(build func(dst []byte) []byte) error {
 	return s.post(build)
 }
 
-// pollForRoom has the caller, which may be the one who frees slots, poll for completions
-// meanwhile. It holds the lock before and after.
+// pollForRoom polls completions, which can free slots. The caller holds the lock, which is
+// released in between.
 func (s *controlSends) pollForRoom() error {
 	s.mu.Unlock()
 	defer s.mu.Lock()
@@ -77,7 +76,7 @@ func (s *controlSends) pollForRoom() error {
 	return s.progress()
 }
 
-// sendNow is send for who must not wait: it reports whether there was a slot.
+// sendNow is send without waiting. It reports whether a slot was free.
 func (s *controlSends) sendNow(build func(dst []byte) []byte) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,9 +86,9 @@ func (s *controlSends) sendNow(build func(dst []byte) []byte) (bool, error) {
 	return true, s.post(build)
 }
 
-// trySend is send for a receiver's updates, which do not wait: it reports whether
-// there was a slot, and if not the receiver hears when there is one. So many slots as
-// protocol.OtherControl are left for other messages.
+// trySend is send for a receiver's updates. It does not wait, and leaves
+// protocol.OtherControl slots free for other messages. If no further slot is free, it
+// returns false, and r gets an rxUnblocked when there is one.
 func (s *controlSends) trySend(r *queue[rxEvent], build func(dst []byte) []byte) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,12 +104,12 @@ func (s *controlSends) trySend(r *queue[rxEvent], build func(dst []byte) []byte)
 	return true, s.post(build)
 }
 
-// signalEvery is how many messages there are to one that asks for a completion.
-// Each wakes the handler, whom the others would wake in vain.
+// signalEvery is the number of messages of which one is signaled. Each completion wakes
+// the handler.
 const signalEvery = 8
 
-// post sends the message that is built in a free slot. The caller holds the lock and
-// has seen one.
+// post builds a message in a free slot and sends it. The caller holds the lock, and has
+// checked that a slot is free.
 func (s *controlSends) post(build func(dst []byte) []byte) error {
 	last := len(s.free) - 1
 	slot := s.free[last]
@@ -138,8 +137,8 @@ func (s *controlSends) post(build func(dst []byte) []byte) error {
 	return nil
 }
 
-// release frees the slots of a message that has been delivered and of all before it,
-// and lets those go on that had to wait for one.
+// release frees the slot of a message that has completed, and those of all messages before
+// it, and wakes the goroutines that wait for a slot.
 func (s *controlSends) release(slot uint16) {
 	s.mu.Lock()
 	for done := false; !done && s.nOut > 0; {
@@ -158,7 +157,7 @@ func (s *controlSends) release(slot uint16) {
 	}
 }
 
-// close wakes those who wait for a slot. Nothing is sent from now on.
+// close wakes the goroutines that wait for a slot. No more messages are sent.
 func (s *controlSends) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -166,6 +165,6 @@ func (s *controlSends) close() {
 	s.room.Broadcast()
 }
 
-// address is the virtual address of b's first byte, for a work request. b lies
-// in an arena, which does not move.
+// address returns the virtual address of b's first byte, for a work request. b must be in
+// an arena, which does not move.
 func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

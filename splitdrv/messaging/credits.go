@@ -9,17 +9,17 @@ import (
 	"github.com/splitnic/splitnic/internal/epoll"
 )
 
-// credits are the peer's pools that a sender may write to. The sender's goroutine
-// takes elements; the control handler returns them. Pools come and go with the
-// pools' lock held.
+// credits has the remote pools that a sender may write to. The sender's goroutine takes
+// elements; the control handler returns them. Pools are added and removed with the pool
+// manager's lock held.
 type credits struct {
 	remote  atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
-	waiting atomic.Bool                       // the sender sleeps for credits, or for the acknowledgement of an indication
+	waiting atomic.Bool                       // the sender sleeps until credits or acknowledgements of indications arrive
 	wake    *epoll.Event
-	short   atomic.Int64 // bytes of the element that was lacking last, for the pool manager; 0 none
+	short   atomic.Int64 // size of the element that was missing last, for the pool manager; 0: none
 }
 
-// available is how many elements there are to write to.
+// available returns the number of credits.
 func (c *credits) available() int {
 	n := 0
 	for _, g := range *c.remote.Load() {
@@ -28,7 +28,7 @@ func (c *credits) available() int {
 	return n
 }
 
-// fit reports whether there is an element of at least n bytes.
+// fit reports whether there is a credit for an element of at least n bytes.
 func (c *credits) fit(n int) bool {
 	for _, g := range *c.remote.Load() {
 		if g.ElementSize() >= n && !g.Empty() {
@@ -38,9 +38,10 @@ func (c *credits) fit(n int) bool {
 	return false
 }
 
-// take takes an element for a transfer of at least n bytes: of the smallest pool
-// that holds those wanted, or of the largest that has one. There may be none any
-// more where there was one: the peer can take pools back at any time.
+// take uses up a credit for a transfer of at least n bytes, and preferably of wanted
+// bytes: it takes an element of the smallest pool whose elements hold wanted bytes, or
+// else of the largest that has a credit. ok can be false even after fit was true, because
+// the peer can take pools back at any time.
 func (c *credits) take(n, wanted int) (*bufpool.Remote, uint16, bool) {
 	var best *bufpool.Remote
 	for _, g := range *c.remote.Load() {
@@ -59,7 +60,7 @@ func (c *credits) take(n, wanted int) (*bufpool.Remote, uint16, bool) {
 	return best, elem, ok
 }
 
-// largest is the size of the largest elements, 0 if there are no pools.
+// largest returns the size of the largest elements, or 0 if there are no pools.
 func (c *credits) largest() int {
 	pools := *c.remote.Load()
 	if len(pools) == 0 {
@@ -68,24 +69,23 @@ func (c *credits) largest() int {
 	return pools[len(pools)-1].ElementSize()
 }
 
-// fitsNowhere reports whether no pool of the peer's has elements of n bytes.
+// fitsNowhere reports whether there are pools and none has elements of n bytes.
 func (c *credits) fitsNowhere(n int) bool { return c.largest() > 0 && c.largest() < n }
 
-// add adds a pool to those that the sender uses.
+// add adds a pool.
 func (c *credits) add(r *bufpool.Remote) {
 	pools := append(slices.Clone(*c.remote.Load()), r)
 	slices.SortStableFunc(pools, func(a, b *bufpool.Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
 	c.remote.Store(&pools)
 }
 
-// remove takes a pool from those that the sender uses. It may be using it at
-// this very moment.
+// remove removes a pool. The sender may still be using it, until its current step ends.
 func (c *credits) remove(r *bufpool.Remote) {
 	pools := slices.DeleteFunc(slices.Clone(*c.remote.Load()), func(o *bufpool.Remote) bool { return o == r })
 	c.remote.Store(&pools)
 }
 
-// came tells a sender that sleeps for credits, or acknowledgements, that some have come.
+// came wakes a sender that sleeps until credits or acknowledgements arrive.
 func (c *credits) came() {
 	if c.waiting.Load() {
 		c.wake.Set()

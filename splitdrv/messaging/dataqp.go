@@ -5,30 +5,28 @@ import "github.com/splitnic/splitnic/fabric"
 // dataQP is the queue pair of a data channel with its completion queues.
 type dataQP struct {
 	number  int // 1 to N; the control channel is 0
-	vector  int // of the completion queues
+	vector  int // completion vector of both completion queues
 	qp      fabric.QP
 	sendCQ  fabric.CQ
 	recvCQ  fabric.CQ
 	peerQPN uint32
 
-	moderated bool // sendCQ and recvCQ
-	latency   bool // it is the latency channel
+	moderated bool // sendCQ and recvCQ are moderated
+	latency   bool // this is the latency channel
 }
 
-// notification is that of a completion queue whose worker asks for an event before it sleeps.
-// One that has woken has to come back here before it sleeps again: the event may
-// be that of a completion that it had found before, and no other one comes until
-// it is asked for.
+// notification requests the events of a completion queue (ibv_req_notify_cq(3)). A worker
+// arms it each time before it sleeps: the event that has woken it may belong to a
+// completion that it had already polled, and each request raises only one event.
 type notification struct {
 	cq        fabric.CQ
 	solicited bool
-	armed     bool // once at least
+	armed     bool // at least once
 }
 
-// arm asks for an event, after it has read the one that was asked for before,
-// if that has come. If not it may still be on its way, unseen, when the worker
-// begins to wait; so another one is asked for in any case. There are never more
-// than two unread, because one is read for each that is asked for.
+// arm requests an event. It first reads the event of the last request, if that has been
+// raised. If not, that event may still be raised at any time, so arm requests another one
+// in any case. At most two events are unread, because each call reads one.
 func (n *notification) arm() error {
 	if n.armed {
 		if _, err := n.cq.ReadEvent(); err != nil {

@@ -10,23 +10,23 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// delivery is what a receiver has of its port: frames on their way there, in the
-// elements that they were written to. It is the receiver's goroutine's.
+// delivery passes a receiver's frames to its port, directly from the elements that the
+// peer has written. Only the receiver's goroutine uses it.
 type delivery struct {
 	c       *shared
 	w       *worker
 	channel int
-	wake    *epoll.Event // the queue's, which is raised when a hold changes
+	wake    *epoll.Event // event of the receiver's queue, also raised when a hold changes
 	count   *rxCounters
 	path    *capture.Path
 
 	port  Port
 	paced PacedPort  // port, if it is one
-	full  *epoll.Set // waits for a port that takes frames again
-	held  *epoll.Set // for the end of a port's hold, or a change of it; nil if the port has none
+	full  *epoll.Set // waits until a full port has room
+	held  *epoll.Set // waits until a port's hold ends or changes; nil if the port has none
 
-	writes []vnet.WriteOp // frames that go to the port together
-	frames uint64         // taken and not counted yet
+	writes []vnet.WriteOp // frames for the next call of WriteFrames
+	frames uint64         // accepted and not yet counted
 	bytes  uint64
 }
 
@@ -41,7 +41,7 @@ func (d *delivery) begin(port Port) (err error) {
 	return err
 }
 
-// unpack accepts what one transfer has carried: a frame, or a pack of them.
+// unpack accepts the frames of one transfer, which has a single frame or a pack.
 func (d *delivery) unpack(data []byte) error {
 	if d.c.cfg.NoPack || !protocol.IsPack(data) {
 		return d.accept(data)
@@ -64,7 +64,7 @@ func (d *delivery) unpack(data []byte) error {
 	return nil
 }
 
-// framesIn is how many frames one transfer says that it has carried.
+// framesIn returns how many frames a transfer has, according to its header.
 func (d *delivery) framesIn(data []byte) int {
 	if d.c.cfg.NoPack || !protocol.IsPack(data) {
 		return 1
@@ -76,23 +76,23 @@ func (d *delivery) framesIn(data []byte) int {
 	return p.Left()
 }
 
-// accept checks a frame and puts it among those to be written. The port reads it
-// from the element itself, which the peer can still change unless the pool is a
-// one-touch pool, so that the check here is for the peer's sake; the kernel
-// checks what it copied.
+// accept checks a frame and adds it to the next write. The port reads the frame from the
+// element, and the peer can change the element until then, unless the pool is a one-touch
+// pool. So this check only detects peers that break the protocol; it does not protect the
+// port, and the kernel checks the copy that it makes.
 func (d *delivery) accept(frame []byte) error {
 	d.frames++
 	d.bytes += uint64(len(frame))
 	if err := vnet.Check(frame, int(d.c.mtu.Load())); err != nil {
 		switch {
 		case err == vnet.ErrMTU:
-			// No violation: the MTU may have changed while the frame was on its way.
+			// Not a violation: the MTU may have changed while the frame was in flight.
 			d.count.RxOverMTU.Add(1)
 		case vnet.Breach(err):
 			return channelViolation(d.channel, ErrFrame, "%v", err)
 		default:
-			// What netdevices can produce without anybody meaning harm, and a
-			// sender should have dropped.
+			// A frame that any netdevice can produce, and that the sender should have
+			// dropped.
 			d.count.RxMalformed.Add(1)
 		}
 		return nil
@@ -104,11 +104,11 @@ func (d *delivery) accept(frame []byte) error {
 	return d.write()
 }
 
-// write hands the frames to the port, and waits while that is full. If the
-// session ends meanwhile nothing more is written: later frames without those
-// that the port had no room for would be a hole in the stream.
+// write writes the frames to the port, and waits while the port is full. If the session
+// ends while it waits, it writes nothing more, because later frames without the earlier
+// ones would leave a gap in a flow.
 func (d *delivery) write() error {
-	// Before anybody can answer: who has the answer to a frame finds it in the counters.
+	// Count before writing: once an answer to a frame exists, the counters include it.
 	d.count.RxBytes.Add(d.bytes)
 	d.count.RxFrames.Add(d.frames)
 	d.frames, d.bytes = 0, 0
@@ -137,21 +137,20 @@ func (d *delivery) writeAll(ops []vnet.WriteOp) error {
 	}
 }
 
-// writeSome hands over what the port takes, and returns the rest.
+// writeSome writes as many frames as the port accepts, and returns the rest.
 func (d *delivery) writeSome(ops []vnet.WriteOp) []vnet.WriteOp {
 	n := d.port.WriteFrames(ops)
 	for i := range ops[:n] {
 		if ops[i].Err != nil {
-			// The device is down (EIO), its queue overflowed (ENOBUFS), or the
-			// kernel does not like the frame (EINVAL): this frame is lost, as it
-			// would be on a real card.
+			// The device is down (EIO), its queue is full (ENOBUFS), or the kernel rejects
+			// the frame (EINVAL). The frame is lost, as on a physical card.
 			d.count.RxDropped.Add(1)
 		}
 	}
 	return ops[n:]
 }
 
-// waitForPort waits until the port has room, or its hold may be over.
+// waitForPort waits until the port has room, or until its hold ends or changes.
 func (d *delivery) waitForPort() error {
 	hold := d.hold()
 	if hold <= 0 {
@@ -161,13 +160,13 @@ func (d *delivery) waitForPort() error {
 	d.count.RxThrottled.Add(1)
 	err := d.held.WaitFor(hold)
 	d.w.woke()
-	d.w.bindThread() // it may take long
+	d.w.bindThread() // the wait may have been long
 	return err
 }
 
-// hold is how long the port holds frames back, 0 if it is full. What the queue's
-// event is raised for from now on may be about that; what it was raised for before
-// is seen when there is nothing more to write.
+// hold returns for how long the port will hold frames back, or 0 if it is full. It clears
+// the queue's event first, so that a change of the hold from now on raises it again. Other
+// events in the queue are not lost: the receiver reads the queue after it has written.
 func (d *delivery) hold() time.Duration {
 	if d.paced == nil {
 		return 0

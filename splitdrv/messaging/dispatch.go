@@ -18,11 +18,12 @@ type dispatcher struct {
 	requests *requests
 	binding  *binding
 	channels []*channel
-	events   []rxEvent // made of an indication
+	events   []rxEvent // the events of an indication; kept to avoid allocations
 }
 
-// dispatch handles one control message, on the control handler's goroutine. It
-// never waits: what takes time is handed to others. msg is only lent.
+// dispatch handles one control message, on the control handler's goroutine. It never
+// waits: work that takes time is passed to other goroutines. msg is valid only during the
+// call.
 func (d *dispatcher) dispatch(msg []byte) error {
 	h, err := protocol.DecodeHeader(msg)
 	if err != nil {
@@ -30,7 +31,7 @@ func (d *dispatcher) dispatch(msg []byte) error {
 	}
 	if d.binding.unproved() {
 		if err = d.binding.hear(h.Function, msg); err == nil {
-			err = d.requests.onRequest(msg) // it is answered like any request
+			err = d.requests.onRequest(msg) // answer it like any other request
 		}
 	} else {
 		err = d.handle(h.Function, msg)
@@ -44,8 +45,8 @@ func (d *dispatcher) dispatch(msg []byte) error {
 	return controlViolation(err, "%v", h.Function)
 }
 
-// handle handles a message with a function. An error is the peer's fault, and about the
-// message, if it does not say more.
+// handle handles a message. An error means that the peer has broken the protocol; if it is
+// not a ProtocolError, the message itself is malformed.
 func (d *dispatcher) handle(f protocol.Function, msg []byte) error {
 	if d.c.cfg.Mode.Sends() {
 		switch f {
@@ -77,7 +78,7 @@ func (d *dispatcher) handle(f protocol.Function, msg []byte) error {
 	}
 }
 
-// onPools takes pools that the peer lends.
+// onPools adds the pools that the peer lends.
 func (d *dispatcher) onPools(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPool(msg)
 	if err != nil {
@@ -87,8 +88,9 @@ func (d *dispatcher) onPools(msg []byte) error {
 	for i := range pools {
 		pools[i] = m.At(i)
 	}
-	// The largest elements first: a frame that does not fit the others would
-	// seem to fit nowhere. Those whose keys follow stay in the order of their keys.
+	// The pool with the largest elements is added first. Otherwise a sender could find in
+	// between that a frame fits no pool. Pools whose keys follow stay in the order of their
+	// keys.
 	size := func(p protocol.Pool) uint32 {
 		if d.c.cfg.KeySend && p.KeyFollows() {
 			return math.MaxUint32
@@ -104,7 +106,7 @@ func (d *dispatcher) onPools(msg []byte) error {
 	return nil
 }
 
-// addRemote takes a pool that the peer lends.
+// addRemote adds a pool that the peer lends.
 func (d *dispatcher) addRemote(p protocol.Pool) error {
 	err, order := p.Valid(), bufpool.LatestFirst
 	if d.c.cfg.Mode.Sends() {
@@ -122,7 +124,7 @@ func (d *dispatcher) addRemote(p protocol.Pool) error {
 	return err
 }
 
-// onUpdate makes the elements in an update usable again.
+// onUpdate returns the elements of an update to the credits.
 func (d *dispatcher) onUpdate(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPoolUpdate(msg)
 	if err != nil {
@@ -172,7 +174,7 @@ func (d *dispatcher) onIndicate(msg []byte) error {
 	return d.channels[channel].rx.indicated(events)
 }
 
-// onGet hears that the peer asks for another pool.
+// onGet handles the peer's request for another pool.
 func (d *dispatcher) onGet(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPoolGet(msg)
 	if err != nil {
@@ -181,12 +183,12 @@ func (d *dispatcher) onGet(msg []byte) error {
 	if int(m.Channel) > len(d.channels) {
 		return controlViolation(ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel, len(d.channels))
 	}
-	size := int(min(m.ElementSize, MaxElementSize+1)) // no more is lent
+	size := int(min(m.ElementSize, MaxElementSize+1)) // no larger elements are lent
 	return d.pools.notify(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
 }
 
-// onFlush stops the use of pools: the peer takes back some of its own, or gives
-// back some of ours.
+// onFlush handles a flush request: the peer takes back some of its pools, or returns some
+// of ours.
 func (d *dispatcher) onFlush(msg []byte) error {
 	m, err := protocol.DecodeBufferPoolFlushRequest(msg)
 	if err != nil {
@@ -199,7 +201,7 @@ func (d *dispatcher) onFlush(msg []byte) error {
 	return d.pools.notify(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
 }
 
-// onFlushed hears that the peer has done what this side's flush asked for.
+// onFlushed handles the reply to this side's flush request.
 func (d *dispatcher) onFlushed(msg []byte) error {
 	m, err := protocol.DecodeBufferPoolFlushReply(msg)
 	if err == nil {
@@ -208,7 +210,7 @@ func (d *dispatcher) onFlushed(msg []byte) error {
 	return err
 }
 
-// answer answers requests that are about the session itself.
+// answer handles the requests that concern the session itself.
 func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus {
 	switch t {
 	case protocol.CfgKeepAlive:
@@ -225,8 +227,8 @@ func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus 
 	}
 }
 
-// onSent hears how much the peer has sent on a data channel that may lose
-// messages.
+// onSent handles the sequence number that the peer has reached on a data channel that can
+// lose messages.
 func (d *dispatcher) onSent(data []byte) protocol.CfgStatus {
 	sent, err := protocol.DecodeSent(data)
 	switch {

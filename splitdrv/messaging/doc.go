@@ -1,85 +1,83 @@
-// Package messaging is the push-push messaging layer: it lends pools of
-// registered buffers to the peer, transfers frames into the pools that the peer
-// lent, and keeps the books.
+// Package messaging is the push-push messaging layer. It lends pools of registered buffers
+// to the peer, transfers frames into the pools that the peer has lent, and keeps account
+// of the elements of both.
 //
-// A [Conn] is one session's set of channels. Channel 0 is the control channel,
-// channels 1 to N are the data channels, each tied to one [Port], a queue of a
-// netdevice. Both endpoints use the same Conn; nothing here knows
-// which one it is.
+// A [Conn] has the channels of one session. Channel 0 is the control channel. Channels 1
+// to N are the data channels; each belongs to one [Port], a queue of a netdevice. Host and
+// I/O unit use the same Conn, and no code here depends on which of them it is.
 //
 // # The life of a frame
 //
-// The stages are at the top of sender.go and receiver.go, in whose order the
-// functions follow; docs/architecture.md has them one after the other.
+// sender.go and receiver.go begin with a list of the stages of a frame, and their functions
+// are in the same order. docs/architecture.md describes all stages of a frame in a row.
 //
-// In mode imm a transfer is an RDMA_WRITE_WITH_IMM. In mode indicate it is an
-// RDMA_WRITE, whose completion the sender awaits before it names the element in a
-// BufferRDMAIndicate on the control channel, from where the receiver takes it; what
-// in mode imm does not fit immediate data goes the same way, alone. In the send
-// modes it is a SEND into a receive with memory.
+// In mode imm a transfer is an RDMA_WRITE_WITH_IMM. In mode indicate it is an RDMA_WRITE:
+// when it has completed, the sender names the element in a BufferRDMAIndicate on the
+// control channel, whose handler passes it to the receiver. A transfer of mode imm whose
+// pool, element or length does not fit immediate data is indicated in the same way, while
+// no other transfer is in flight. In the send modes a transfer is a SEND into a receive
+// with memory.
 //
 // # Workers
 //
-// Each data channel has a sender and a receiver, the session has one control
-// handler and one pool manager, which looks after the number of pools; each is a
-// goroutine that runs until it has nothing to do and then sleeps, the first
-// three in Go's poller on an epoll set of what they have to react to. GOMAXPROCS
-// should exceed the number of processors by the number of busy workers: with
-// every P taken, Go's scheduler serves a woken goroutine only after
-// milliseconds.
+// Each data channel has a sender and a receiver. The session has one control handler, and
+// one pool manager, which creates and ends pools. Each of these is a goroutine that runs
+// until it has nothing to do and then sleeps; the first three sleep in Go's poller, on an
+// epoll set of the events that they react to. GOMAXPROCS should exceed the number of
+// processors by the number of busy workers: while all Ps are taken, Go's scheduler runs a
+// woken goroutine only after milliseconds.
 //
-// Who waits for whom: the control handler waits for nobody. What it has for a
-// sender, a receiver or the pool manager goes into a queue of theirs. All others may
-// wait for the handler to free a slot of the control send queue.
+// The control handler waits for no other goroutine. It puts messages for a sender, a
+// receiver or the pool manager into their queues. All other goroutines may wait until the
+// handler frees a slot of the control send queue.
 //
-// With Config.Poll one worker for each data channel does what its sender, its receiver
-// and the control handler do otherwise (poll.go). One that lacks a slot of the control
-// send queue polls for it.
+// With Config.Poll, one worker for each data channel does the work of its sender, its
+// receiver and the control handler (poll.go). When it needs a slot of the control send
+// queue, it polls until one is free.
 //
-// References between files run one way: from the Conn over what handles control
-// messages, the sender and the receiver, to the pool manager, which knows their
-// queues, and to what they all have in common (shared.go).
+// References between files run one way: from Conn to the handling of control messages, to
+// the sender and the receiver, to the pool manager, which knows their queues, and to the
+// state that all of them share (shared.go).
 //
-// A sender shares a remote pool's list of returned elements with the control handler;
-// whoever sends a control message holds the lock of the control send queue for
-// that message. In mode imm nothing is locked per frame.
+// A sender shares the list of returned elements of a remote pool with the control handler.
+// A goroutine that sends a control message holds the lock of the control send queue for
+// that message. In mode imm no lock is taken for each frame.
 //
-// Each of them but the pool manager follows a completion-queue [Handler], which its
-// channel is assigned to: it says on which processors, with which priority, and
-// for how long at a time the worker works. Handlers and assignments can change
-// while the session lasts; see [Conn.SetHandling].
+// All workers except the pool manager are configured by the completion-queue [Handler] to
+// which their channel is assigned. It determines the processors, the priority, and how
+// many completions a worker handles in a row. Handlers and assignments can change during
+// the session: see [Conn.SetHandling].
 //
 // # Pools
 //
-// Each pool has memory and a region of its own. The receiver of its channel adopts it
-// and posts the receives that its elements stand for, the sender of its channel binds
-// the windows that protect it, if any (see [Protection]), and only then is it offered.
-// The initiator hands it to the sender of that channel. What comes after what, from
-// there to the end of the pool, is in bufpool.Pools; poolManager hands it on.
+// Each pool has its own memory and region. The receiver of its channel adopts the pool and
+// posts a receive for each element. The sender of its channel binds the windows that
+// protect it, if any (see [Protection]). Then the pool is offered to the peer, where the
+// sender of that channel uses it. bufpool.Pools determines the order of all steps until
+// the end of the pool; poolManager carries them out.
 //
 // # Bounds
 //
-// Data: one credit stands for an element, a posted receive and room in the
-// completion queue. Receives are posted for all elements of a pool before it is
-// lent, and posted again before the elements go back. Receives of a pool that
-// has gone stay posted and stand for the elements of the next one.
+// Data: a credit implies a free element, a posted receive, and room in the completion
+// queue. Receives are posted for all elements of a pool before it is lent, and are posted
+// again before elements are returned. When a pool has ended, its receives stay posted and
+// count for the next pool.
 //
-// Control: a side never has more control messages unprocessed than the peer has
-// receives posted; protocol.ControlReceives adds up
+// Control: a side never has more unprocessed control messages than the peer has receives
+// posted. protocol.ControlReceives is the sum of
 //
-//   - for each pool, protocol.UpdatesPerPool updates, each due because a quarter
-//     of that pool is free (package bufpool has the argument), and before them
-//     the BufferRecvPool;
-//   - for each data channel in mode indicate, protocol.IndicatesPerChannel
-//     indications: a sender with so many unacknowledged sends no more, the return
-//     of an element that one named acknowledges it and those before, and after
-//     half as many without an update the target sends one in any case, of which
-//     there are therefore at most two. In mode imm a single indication and its
-//     update, because nothing else happens on the channel meanwhile; in the
-//     send modes nothing, because all their updates are due;
-//   - MaxRequests requests, each acknowledged by its reply, and so at most
-//     MaxRequests replies; a flush and the reply to the peer's; a
-//     BufferRecvPoolGet, acknowledged by the reply to a later request; the update
-//     that acknowledges indications before their pool goes; and what was sent for
-//     a pool that has just gone, when the next one is offered.
+//   - for each pool, the BufferRecvPool and protocol.UpdatesPerPool updates, each sent
+//     because a quarter of the pool is free (package bufpool explains the bound);
+//   - for each data channel in mode indicate, protocol.IndicatesPerChannel indications. A
+//     sender with that many unacknowledged indications sends no more of them. The return
+//     of an element acknowledges the indication that named it, and all earlier ones. After
+//     half as many indications without an update the target sends an update in any case,
+//     so there are at most two of these updates. In mode imm it is a single indication and
+//     its update, because no other transfer is in flight then. In the send modes it is
+//     zero, because updates are sent only when a quarter is free;
+//   - MaxRequests requests, each acknowledged by its reply, and therefore MaxRequests
+//     replies; a flush request and the reply to that of the peer; a BufferRecvPoolGet,
+//     acknowledged by the reply to a later request; the update that acknowledges
+//     indications before their pool ends; and the messages about a pool that has just
+//     ended, when the next one is offered.
 package messaging

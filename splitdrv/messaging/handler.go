@@ -15,26 +15,25 @@ const (
 	MaxQueues = 16
 	// MaxHandlers is the largest number of a completion-queue handler.
 	MaxHandlers = 2 * MaxQueues
-	// DefaultBudget is the budget of a handler that is not given one.
+	// DefaultBudget is the default of Handler.Budget.
 	DefaultBudget = 256
 	// MaxBudget is the largest budget.
 	MaxBudget = 1 << 16
 	// MaxSpin is the longest time that a handler polls an empty queue.
 	MaxSpin = time.Second
-	// AdaptiveSpin is the usual Handler.Spin of one that is Adaptive: longer than a round
-	// trip through two machines, and not much more than sleeping and waking up cost.
+	// AdaptiveSpin is the usual Handler.Spin of an adaptive handler: longer than a round
+	// trip between two machines, and not much longer than going to sleep and waking up take.
 	AdaptiveSpin = 100 * time.Microsecond
 	// ControlHandler is the number of the control channel's handler.
 	ControlHandler = 0
-	// Unassigned in the place of a handler's number says that a data channel has
-	// none: its workers run on any processor, with the process's priority, the
-	// default budget and without polling, and share all that with no other channel.
+	// Unassigned, as the handler's number of a data channel, means that the channel has no
+	// handler: its workers run on any processor, with the priority of the process and the
+	// default budget, and do not poll.
 	Unassigned = -1
 )
 
 var (
-	// ErrHandler is wrapped by errors about handlers, and assignments to them,
-	// that cannot be.
+	// ErrHandler is wrapped by errors about impossible handlers and assignments.
 	ErrHandler = errors.New("impossible completion-queue handler")
 	// ErrProcessor is wrapped by errors about processors that this process
 	// cannot use.
@@ -44,47 +43,47 @@ var (
 	ErrPriority = errors.New("priority that is not permitted")
 )
 
-// Handler is a completion-queue handler: what the workers of all channels have
-// in common that are assigned to it. Handler 0 is the control channel's, which
-// never waits behind data; data channels have the others.
+// Handler is a completion-queue handler: the settings shared by the workers of all channels
+// that are assigned to it. Handler 0 is for the control channel, which never waits behind
+// data; all others are for data channels.
 //
-// The completion queues of a channel are made on the completion vector that its
-// handler's number selects, modulo their number, and stay there while the session lasts: verbs
-// have no way to move them. All else follows an assignment, or a change of the
-// handler, at once.
+// The completion queues of a channel are created on the completion vector with the number
+// of the handler, modulo the number of vectors. They stay there during the session, because
+// verbs cannot move a completion queue. All other settings take effect immediately when an
+// assignment or the handler changes.
 type Handler struct {
 	Number int `json:"number"`
-	// CPUs are the processors that the workers' threads are bound to; none: any.
+	// CPUs are the processors that the workers' threads are bound to; empty: any.
 	CPUs cpus.List `json:"processors"`
-	// Priority is the nice value of the workers' threads, -20 to 19; 0 is that
-	// of the process. Below that it takes CAP_SYS_NICE, or RLIMIT_NICE.
+	// Priority is the nice value of the workers' threads, -20 to 19; 0 is the value of the
+	// process. A lower value than that requires CAP_SYS_NICE or RLIMIT_NICE.
 	Priority int `json:"priority"`
-	// Budget is how many completions, or frames of a sender, a worker handles
-	// in a row before it looks at what else there is for it and lets other channels
-	// go on, also those of other sessions; default DefaultBudget.
+	// Budget is the number of completions, or of frames of a sender, that a worker handles
+	// in a row before it checks its other work and yields to the workers of other channels
+	// and sessions; default DefaultBudget.
 	Budget int `json:"budget"`
-	// Spin is how long a receiver, or the control channel's worker, polls an
-	// empty queue before it arms it and sleeps.
+	// Spin is how long a receiver, or the control handler, polls an empty completion queue
+	// before it arms the queue and sleeps.
 	Spin time.Duration `json:"spin_ns"`
-	// Adaptive has each worker find out for how long to poll, at most Spin: only where its
-	// sleeps were shorter than that, only after small frames, and only as many workers as
-	// there are processors that would be idle (package spin).
+	// Adaptive makes each worker choose how long to poll, at most Spin. It polls only if its
+	// recent sleeps were shorter, only after small frames, and only while there are more
+	// idle processors than polling workers (package spin).
 	Adaptive bool `json:"adaptive"`
 }
 
-// Handling is which handlers a session has and which channels are with which.
+// Handling has the handlers of a session and the assignment of its channels.
 type Handling struct {
-	Handlers []Handler `json:"handlers"` // by number, the control channel's first
-	Assigned []int     `json:"assigned"` // the handlers of data channels 1, 2 …
+	Handlers []Handler `json:"handlers"` // by number, beginning with that of the control channel
+	Assigned []int     `json:"assigned"` // handlers of data channels 1, 2 …
 }
 
-// HandlerChange says what to change. What is nil stays.
+// HandlerChange is a change of handlers and assignments. What is nil stays as it is.
 type HandlerChange struct {
 	Assign   map[int]int    `json:"assign,omitempty"` // handlers of data channels
 	Handlers []HandlerPatch `json:"handlers,omitempty"`
 }
 
-// HandlerPatch says what to change of one handler.
+// HandlerPatch is a change of one handler. What is nil stays as it is.
 type HandlerPatch struct {
 	Number   int            `json:"number"`
 	CPUs     *cpus.List     `json:"processors,omitempty"`
@@ -94,10 +93,10 @@ type HandlerPatch struct {
 	Adaptive *bool          `json:"adaptive,omitempty"`
 }
 
-// initial is the handler of a data channel that nobody has assigned.
+// initial returns the default handler of a data channel.
 func (g *Handling) initial(channel int) int { return 1 + (channel-1)%(len(g.Handlers)-1) }
 
-// of is the handler of a channel.
+// of returns the handler of a channel.
 func (g *Handling) of(channel int) *Handler {
 	switch {
 	case channel == 0:
@@ -111,7 +110,8 @@ func (g *Handling) of(channel int) *Handler {
 	}
 }
 
-// Change returns what g becomes by a change. It refuses what cannot be.
+// Change returns g with a change applied. It returns an error if the result is impossible
+// or not permitted.
 func (g Handling) Change(ch HandlerChange) (Handling, error) {
 	before := g
 	g.Handlers, g.Assigned = slices.Clone(g.Handlers), slices.Clone(g.Assigned)
@@ -151,8 +151,8 @@ func (g *Handling) unknown(number int) error {
 		len(g.Handlers)-1)
 }
 
-// check refuses what cannot be, and what this process may not do after what there was
-// before; nil if there was nothing.
+// check returns an error if the handling is impossible, or if this process may not change
+// to it from the one before; before is nil at the beginning.
 func (g *Handling) check(before *Handling) error {
 	for i := range g.Handlers {
 		if err := g.Handlers[i].check(); err != nil {
@@ -192,9 +192,8 @@ func (h *Handler) check() error {
 	return nil
 }
 
-// permitted tries whether this process may give its threads the priorities
-// that the handlers have, and that channels come to have after those that they
-// have had in before.
+// permitted tries whether this process may set the priorities of the handlers, and change
+// the priority of each channel from that in before.
 func (g *Handling) permitted(before *Handling) error {
 	type change struct{ from, to int }
 	tried := map[change]bool{}

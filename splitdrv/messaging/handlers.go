@@ -10,26 +10,26 @@ import (
 	"github.com/splitnic/splitnic/internal/spin"
 )
 
-// handlers are a Conn's handlers and all their workers.
+// handlers has the handlers and workers of a Conn.
 type handlers struct {
 	vectors int
 	limit   *spin.Limit
 
-	mu      sync.Mutex // guards what follows, and the workers' placements
+	mu      sync.Mutex // guards the fields below, and the workers' placements
 	now     Handling
 	workers []*worker
-	past    []tally // by handler, of workers that have gone to another
+	past    []tally // by handler: counts of workers that were assigned to another one since
 	closed  bool
 }
 
 func newHandlers(cfg *Config) *handlers {
 	g := cfg.Handling()
-	cpus.Allowed() // while all threads are as the process was started
-	ownPriority()
+	cpus.Allowed() // records the process's mask before any thread is bound
+	ownPriority()  // likewise
 	return &handlers{vectors: cfg.vectors(), limit: cfg.SpinLimit, now: g, past: make([]tally, MaxHandlers+1)}
 }
 
-// vector is the completion vector for the queues of a channel.
+// vector returns the completion vector for the queues of a channel.
 func (h *handlers) vector(channel int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,8 +40,7 @@ func (h *handlers) vector(channel int) int {
 	return number % h.vectors
 }
 
-// newWorker makes a worker for a channel. wake is raised when there is something
-// for it to do that it may sleep through.
+// newWorker creates a worker for a channel. wake is the event that wakes it.
 func (h *handlers) newWorker(channel int, role Role, wake *epoll.Event) *worker {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -51,7 +50,7 @@ func (h *handlers) newWorker(channel int, role Role, wake *epoll.Event) *worker 
 	return w
 }
 
-// set puts other handlers in force.
+// set replaces the handlers and assignments.
 func (h *handlers) set(g Handling) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,8 +72,9 @@ func (h *handlers) set(g Handling) error {
 	return nil
 }
 
-// reconfigure has a worker follow another configuration, and counts what it has
-// done for the handler that it had before. The caller holds the lock.
+// reconfigure applies the configuration of a handler to a worker. If the worker was
+// assigned to another handler before, its counts until now remain with that one. The caller
+// holds the lock.
 func (h *handlers) reconfigure(w *worker, to *Handler) {
 	p := &w.placed
 	if to.equal(&p.Handler) {
@@ -90,7 +90,8 @@ func (h *handlers) reconfigure(w *worker, to *Handler) {
 	w.configure(to)
 }
 
-// close ends all change. The workers are gone, and soon their events are.
+// close makes set fail from now on. The workers have returned, and their events are about
+// to be closed.
 func (h *handlers) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

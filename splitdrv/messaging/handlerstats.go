@@ -6,35 +6,34 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 )
 
-// HandlerStats are a handler and what its workers have done. The counters only
-// grow while the Conn lives; they are the handler's, whichever channels it had.
+// HandlerStats has a handler and the counters of its workers. The counters never decrease
+// during the life of the Conn, also if channels are assigned to other handlers.
 type HandlerStats struct {
 	Handler
-	Vector          int           `json:"comp_vector"` // for queues that are made for it
-	Channels        []int         `json:"channels"`    // that are assigned to it
+	Vector          int           `json:"comp_vector"` // completion vector of queues created for it
+	Channels        []int         `json:"channels"`    // channels assigned to it
 	Completions     uint64        `json:"completions"`
 	Wakeups         uint64        `json:"wakeups"`          // sleeps ended by an event
-	BudgetExhausted uint64        `json:"budget_exhausted"` // times that a worker was made to look elsewhere
+	BudgetExhausted uint64        `json:"budget_exhausted"` // times that a worker had to yield
 	Workers         []WorkerStats `json:"workers"`
 }
 
-// WorkerStats are one worker, where it is now and what it has done.
+// WorkerStats has the placement and the counters of one worker.
 type WorkerStats struct {
 	Channel int  `json:"channel"`
 	Role    Role `json:"role"`
-	// Thread is the id of the thread that the worker is bound to, 0 if it runs
-	// on any of the process's. CPUs and Priority are what the kernel says of
-	// that thread, or of the process.
+	// Thread is the id of the thread that the worker is locked to, or 0 if it runs on any
+	// thread of the process. CPUs and Priority are those of this thread, or of the process,
+	// as the kernel reports them.
 	Thread          int       `json:"thread"`
 	CPUs            cpus.List `json:"processors"`
 	Priority        int       `json:"priority"`
 	Completions     uint64    `json:"completions"`
 	Wakeups         uint64    `json:"wakeups"`
 	BudgetExhausted uint64    `json:"budget_exhausted"`
-	// Pending is true while the worker is to have a thread of its own, or to give
-	// that back, and has not come to it.
+	// Pending is true while the worker still has to be locked to a thread, or unlocked.
 	Pending bool   `json:"pending"`
-	Error   string `json:"error,omitempty"` // what the kernel refused
+	Error   string `json:"error,omitempty"` // the kernel's error when binding the thread
 }
 
 func (h *handlers) stats() []HandlerStats {
@@ -72,7 +71,7 @@ func (s *HandlerStats) count(t tally) {
 	s.BudgetExhausted += t.exhausted
 }
 
-// stats describe the worker. The caller holds the handlers' lock.
+// stats returns the worker's stats. The caller holds the handlers' lock.
 func (w *worker) stats(now tally) WorkerStats {
 	p := &w.placed
 	s := WorkerStats{
@@ -82,7 +81,7 @@ func (w *worker) stats(now tally) WorkerStats {
 	}
 	if p.tid != 0 {
 		var mask unix.CPUSet
-		// A thread that has ended meanwhile shows as one that may run nowhere.
+		// If the thread has ended in the meantime, the list of processors is empty.
 		_ = unix.SchedGetaffinity(p.tid, &mask)
 		s.CPUs, s.Priority = cpus.Of(&mask), niceOf(p.tid)
 	}

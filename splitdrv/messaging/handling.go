@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Handling is which handlers there are, and which channels are with which.
+// Handling returns the handlers and the assignment of channels to them.
 func (c *Conn) Handling() Handling {
 	h := c.handlers
 	h.mu.Lock()
@@ -13,12 +13,11 @@ func (c *Conn) Handling() Handling {
 	return Handling{Handlers: slices.Clone(h.now.Handlers), Assigned: slices.Clone(h.now.Assigned)}
 }
 
-// SetHandling changes handlers and assignments, all at once or, with an error,
-// nothing. It may be called at any time, from any goroutine; what concerns a
-// channel that the session does not have is left out. All of it is in force at once, but
-// for a worker that is to have a thread of its own, or none any more: it sees to that
-// when it next looks, for which it is woken; one that waits for its port looks
-// after that.
+// SetHandling changes handlers and assignments. If it returns an error, it has changed
+// nothing. It may be called at any time, from any goroutine. Assignments of channels that
+// the session does not have are ignored. The change takes effect immediately, with one
+// exception: a worker that has to be locked to a thread, or unlocked, is woken to do that
+// itself, and does it only afterwards if it is waiting for its port.
 func (c *Conn) SetHandling(g Handling) error {
 	if len(g.Handlers) < 2 {
 		return fmt.Errorf("messaging: %w: there must be one for the control channel, and one for data", ErrHandler)
@@ -34,15 +33,15 @@ func (c *Conn) SetHandling(g Handling) error {
 	return nil
 }
 
-// ChannelVector is where a data channel's completions raise events.
+// ChannelVector has the completion vectors of a data channel.
 type ChannelVector struct {
 	Channel       int `json:"channel"`
 	Handler       int `json:"handler"`             // Unassigned if there is none
-	Vector        int `json:"comp_vector"`         // of its completion queues
-	HandlerVector int `json:"handler_comp_vector"` // of those that would be made now
+	Vector        int `json:"comp_vector"`         // vector of its completion queues
+	HandlerVector int `json:"handler_comp_vector"` // vector that they would get if created now
 }
 
-// Vectors lists the data channels' completion vectors.
+// Vectors returns the completion vectors of the data channels.
 func (s *Stats) Vectors() []ChannelVector {
 	var all []ChannelVector
 	for i, c := range s.Channels {
@@ -55,7 +54,7 @@ func (s *Stats) Vectors() []ChannelVector {
 	return all
 }
 
-// HandlingOf is the handling that the stats are of.
+// HandlingOf returns the handlers and assignments that are in the stats.
 func HandlingOf(s *Stats) Handling {
 	var g Handling
 	for _, h := range s.Handlers {

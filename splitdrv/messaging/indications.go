@@ -7,16 +7,16 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// indications are a sender's transfers that have completed and are indicated on
-// the control channel, and how far the peer has acknowledged that. They are the
-// sender's goroutine's.
+// indications has the completed transfers that a sender indicates on the control channel,
+// and how far the peer has acknowledged the indications. Only the sender's goroutine uses
+// it, except for acked.
 type indications struct {
 	window     int                   // how many messages may be unacknowledged
 	pending    []protocol.Indication // not sent yet, oldest first
-	pools      []*bufpool.Remote     // theirs
-	sent       uint64                // messages, cumulative
-	acked      atomic.Uint64         // of those; the control handler's
-	serialised bool                  // in mode imm: a transfer is indicated, and nothing may overtake it
+	pools      []*bufpool.Remote     // the pool of each of pending
+	sent       uint64                // messages sent, cumulative
+	acked      atomic.Uint64         // messages acknowledged, cumulative; set by the control handler
+	serialised bool                  // mode imm: a transfer needs an indication, and none may overtake it
 }
 
 func (i *indications) init(cfg *Config) {
@@ -30,7 +30,7 @@ func (i *indications) init(cfg *Config) {
 	}
 }
 
-// add notes that a transfer has completed.
+// add appends a completed transfer to those that are pending.
 func (i *indications) add(f *inFlightEntry) {
 	i.pending = append(i.pending, protocol.Indication{Pool: f.pool.Ref, Element: uint32(f.elem), Length: f.length})
 	i.pools = append(i.pools, f.pool)
@@ -38,14 +38,15 @@ func (i *indications) add(f *inFlightEntry) {
 
 func (i *indications) unacknowledged() int { return int(i.sent - i.acked.Load()) }
 
-// due reports whether a message has to be sent and may be.
+// due reports whether a message is needed and permitted.
 func (i *indications) due() bool { return len(i.pending) > 0 && i.unacknowledged() < i.window }
 
-// settled reports whether everything is sent and acknowledged.
+// settled reports whether all indications are sent and acknowledged.
 func (i *indications) settled() bool { return len(i.pending) == 0 && i.unacknowledged() == 0 }
 
-// number numbers the message that is about to indicate the first n transfers, so
-// that the return of any of their elements acknowledges it, and returns these.
+// number returns the first n pending indications, for the message that is about to be
+// sent, and assigns the message's number to their elements: the return of any of these
+// elements acknowledges the message.
 func (i *indications) number(n int) []protocol.Indication {
 	i.sent++
 	for j, x := range i.pending[:n] {
@@ -54,7 +55,7 @@ func (i *indications) number(n int) []protocol.Indication {
 	return i.pending[:n]
 }
 
-// forget forgets the first n transfers: they are indicated.
+// forget removes the first n transfers, whose indication is sent.
 func (i *indications) forget(n int) {
 	for _, g := range i.pools[:n] {
 		g.Pending--
@@ -63,10 +64,9 @@ func (i *indications) forget(n int) {
 	i.pools = i.pools[:copy(i.pools, i.pools[n:])]
 }
 
-// acknowledge hears that the peer has returned an element. Called by the
-// control handler.
+// acknowledge records that the peer has returned an element. The control handler calls it.
 func (i *indications) acknowledge(g *bufpool.Remote, elem uint16) {
-	// Not of an earlier use of the element, which was not indicated so since.
+	// The number may be that of an earlier use of the element, if the last use was not indicated.
 	if n := g.NamedIn(elem); n > i.acked.Load() {
 		i.acked.Store(n)
 	}

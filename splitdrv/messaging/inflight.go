@@ -9,18 +9,19 @@ import (
 )
 
 // sendQueue is the send queue of a data channel: the work requests that have not
-// completed, in the order of posting, and their sequence numbers, which are cumulative
-// and compared by difference. It is the sender's goroutine's, who alone posts there.
+// completed, in the order of posting, and their sequence numbers. The numbers are
+// cumulative, wrap around, and are compared by their difference. Only the sender's
+// goroutine uses it.
 type sendQueue struct {
 	ch         *dataQP
 	count      *txCounters
 	depth      int
-	posted     uint32 // or gathered to be
+	posted     uint32 // last work request posted, or added to the batch
 	completed  uint32
-	signaled   uint32 // the last one that asked for a completion
-	unsignaled int    // slots since then
+	signaled   uint32 // last signaled work request
+	unsignaled int    // slots filled since then
 	ring       inFlightRing
-	callbacks  []callback // who hears when work requests have completed, in order
+	callbacks  []callback // of the entries of ring with callback set, in order
 }
 
 func newSendQueue(ch *dataQP, cfg *Config, count *txCounters) sendQueue {
@@ -29,10 +30,9 @@ func newSendQueue(ch *dataQP, cfg *Config, count *txCounters) sendQueue {
 		ring: inFlightRing{entries: make([]inFlightEntry, depth+cfg.SendSlots+1)}}
 }
 
-// sqDepth is how many writes a data channel can have outstanding: as many as
-// there are slots, and as many inline ones again.
-//
-// Windows of one-touch pools are bound and invalidated there as well.
+// sqDepth returns how many work requests a data channel can have outstanding: one write
+// for each slot, and as many inline writes. One-touch pools need further requests, which
+// bind and invalidate windows.
 func sqDepth(cfg *Config) int {
 	n := 2 * cfg.SendSlots
 	if cfg.Protection == ProtectOneTouch {
@@ -41,31 +41,32 @@ func sqDepth(cfg *Config) int {
 	return n
 }
 
-// room is how many more work requests can be posted, when so many transfers that have
-// completed are to be indicated: those in flight come after them.
+// room returns how many more work requests can be posted. toIndicate is the number of
+// completed transfers whose indication is pending: indications are sent in order, so each
+// of these takes up a place like a transfer in flight.
 func (q *sendQueue) room(toIndicate int) int { return q.depth - int(q.posted-q.completed) - toIndicate }
 
-// signal makes the latest work request one that asks for a completion.
+// signal makes wr, the latest work request, signaled.
 func (q *sendQueue) signal(wr *fabric.SendWR) {
 	wr.Flags |= fabric.Signaled
 	q.signaled, q.unsignaled = q.posted, 0
 }
 
-// number numbers a work request that is no transfer and returns its identifier
-// and flags.
+// number assigns a sequence number to a work request other than a transfer, and returns
+// its identifier and flags.
 func (q *sendQueue) number(signaled bool) (id uint64, flags fabric.Flags) {
 	q.posted++
 	if signaled {
 		flags = fabric.Signaled
 		q.signaled, q.unsignaled = q.posted, 0
-		q.ring.push(inFlightEntry{seq: q.posted, slot: noSlot}) // something to wait for
+		q.ring.push(inFlightEntry{seq: q.posted, slot: noSlot}) // holds no slot, is only waited for
 	}
 	return uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(q.ch.number), 0, q.posted)), flags
 }
 
-// drain posts a write of nothing that asks for a completion, and so completes
-// what was posted before. A write of no bytes needs neither address nor key
-// (InfiniBand Architecture Specification, volume 1, C9-88).
+// drain posts a signaled write of zero bytes. Its completion implies that all work
+// requests posted before it have completed. A write of zero bytes needs neither address
+// nor key (InfiniBand Architecture Specification, volume 1, C9-88).
 func (q *sendQueue) drain() error {
 	id, flags := q.number(true)
 	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpWrite, Flags: flags}}
@@ -75,21 +76,21 @@ func (q *sendQueue) drain() error {
 	return nil
 }
 
-// callback is who hears that work requests have completed: the channel's receiver,
-// about a batch, or else the pools.
+// callback is what follows when a work request has completed: an event for the channel's
+// receiver (a batch of windows), or otherwise an event for the pools.
 type callback struct {
 	rx    rxEvent
 	event bufpool.Event
 }
 
-// whenCompleted has somebody hear when what was posted last, which asks for a
-// completion, has completed.
+// whenCompleted registers a callback for the completion of the work request that was
+// posted last, which must be signaled.
 func (q *sendQueue) whenCompleted(c callback) {
 	q.callbacks = append(q.callbacks, c)
 	q.ring.newest().callback = true
 }
 
-// called returns the next callback.
+// called removes and returns the first callback.
 func (q *sendQueue) called() callback {
 	c := q.callbacks[0]
 	rest := copy(q.callbacks, q.callbacks[1:])
@@ -98,23 +99,23 @@ func (q *sendQueue) called() callback {
 	return c
 }
 
-// inFlightEntry is a frame on its way, with what is copied behind it, or a work request that
-// is none.
+// inFlightEntry is a frame in flight, with the frames copied behind it in its slot, or a
+// work request other than a transfer.
 type inFlightEntry struct {
 	seq      uint32          // of the work request
-	slot     uint32          // noSlot if it holds none
+	slot     uint32          // noSlot if none
 	pool     *bufpool.Remote // nil for a frame that is not the first of its transfer
 	elem     uint16
 	length   uint32 // of the transfer
-	indicate bool   // is to be indicated on the control channel when it has completed
-	callback bool   // of a work request that is no transfer: somebody hears when it has completed
-	inline   bool   // the transfer, of which this is the first frame, has its data in the work request
-	lent     bool   // a part of the frame is the port's
+	indicate bool   // the transfer is indicated on the control channel when it has completed
+	callback bool   // not a transfer: its completion calls the first of sendQueue.callbacks
+	inline   bool   // first frame of an inline transfer
+	lent     bool   // the rest of the frame is lent by the port
 }
 
 const noSlot = ^uint32(0)
 
-// inFlightRing is a ring of them.
+// inFlightRing is a first-in, first-out ring of entries.
 type inFlightRing struct {
 	entries []inFlightEntry
 	first   int
@@ -132,10 +133,10 @@ func (f *inFlightRing) push(x inFlightEntry) {
 	f.n++
 }
 
-// oldest is the one posted first; there must be one.
+// oldest returns the entry posted first. The ring must not be empty.
 func (f *inFlightRing) oldest() *inFlightEntry { return &f.entries[f.first] }
 
-// newest is the one posted last; there must be one.
+// newest returns the entry posted last. The ring must not be empty.
 func (f *inFlightRing) newest() *inFlightEntry {
 	i := f.first + f.n - 1
 	if i >= len(f.entries) {

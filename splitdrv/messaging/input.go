@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// input is what a sender has read from its port and not put into its batch yet,
-// in slots of registered memory. It is the sender's goroutine's.
+// input has the frames that a sender has read from its port and not yet added to a batch.
+// They are in slots of registered memory. Only the sender's goroutine uses it.
 type input struct {
 	port   Port
 	paced  PacedPort  // port, if it is one
@@ -22,13 +22,13 @@ type input struct {
 	count  *txCounters
 	loans  *loans // nil if the port lends nothing
 
-	ops     []vnet.ReadOp // the frames: ops[next:have]
-	in      []uint32      // the slots that they lie in
+	ops     []vnet.ReadOp // the frames are ops[next:have]
+	in      []uint32      // slot of each of ops
 	next    int
 	have    int
-	ahead   int      // how many to read in one go: twice as many as last time
-	drained bool     // the port had no more when it was asked last
-	unsent  [][]byte // of an earlier session: they come before those of the port
+	ahead   int      // how many frames to read in one call: twice as many as last time
+	drained bool     // the last read found no more frames
+	unsent  [][]byte // frames of an earlier session, sent before those of the port
 }
 
 func newInput(slots *sendSlots, batch int, count *txCounters, path *capture.Path) input {
@@ -37,39 +37,40 @@ func newInput(slots *sendSlots, batch int, count *txCounters, path *capture.Path
 	}
 }
 
-// slotHeadroom is what is left free before a frame in a slot: for a SendData
-// and for a pack of which the frame is the first one.
+// slotHeadroom is the number of bytes left free before a frame in a slot. They are for the
+// header of a SendData message, and for that of a pack that begins with this frame.
 const slotHeadroom = protocol.SendDataOverhead + protocol.PackHeaderSize + protocol.PackRecordSize
 
-// fewSlots bounds how many free slots a read waits for beyond a quarter of all.
+// fewSlots is the most slots that a read waits for where that is more than a quarter of
+// all: a sender with few slots waits for half of them.
 const fewSlots = 8
 
-// errMalformed stands for a frame that the netdevice had and no peer would take.
+// errMalformed is the error of a frame from the netdevice that no peer would accept.
 var errMalformed = errors.New("malformed frame")
 
-// empty reports whether there is no frame that was read.
+// empty reports whether no frame is left that was read.
 func (in *input) empty() bool { return in.next == in.have }
 
-// most is how many frames are read in one go if there are so many, slots and credits.
+// most returns how many frames a read asks for, if there are enough slots and credits.
 func (in *input) most() int { return min(in.ahead, len(in.ops)) }
 
-// short reports whether there are too few free slots to read: of those that are wanted, up
-// to a quarter of all, or more than half of few. So reading begins again when several are
-// free, and not with each one. The others are in flight, as many at least as signalOneIn lets
-// wait, and so a completion is asked for.
+// short reports whether too few slots are free for a read. A read waits for as many slots
+// as it would use, at most a quarter of all, or of few slots half. Reading therefore
+// starts again when several slots are free, and not after each one. The slots that are not
+// free are in flight, and are at least as many as signalOneIn leaves unsignaled in a row.
+// So one of them is signaled, and a completion will free slots.
 func (in *input) short() bool {
 	n := in.slots.Len()
 	return in.slots.Free() < max(min(in.most(), max(n/4, min(n/2+1, fewSlots))), 1)
 }
 
-// first is the frame that was read first, or why it is dropped. There must be
-// one.
+// first returns the first frame, or the reason for dropping it. input must not be empty.
 func (in *input) first() (frame []byte, slot uint32, err error) {
 	op := &in.ops[in.next]
 	return op.Frame, in.in[in.next], op.Err
 }
 
-// read takes n frames, or fewer, from the port. There must be so many free slots.
+// read reads up to n frames from the port. At least n slots must be free.
 func (in *input) read(n int) {
 	if n == 0 {
 		return
@@ -95,15 +96,15 @@ func (in *input) read(n int) {
 	}
 	in.judge(ops[:n])
 	in.path.Sent(ops[:n])
-	for i := len(ops) - 1; i >= n; i-- { // so that the next one is the same again
+	for i := len(ops) - 1; i >= n; i-- { // backwards: the next read takes them in the same order
 		in.slots.Put(in.in[i])
 	}
 	in.next, in.have = 0, n
 }
 
-// judge finds the frames of the netdevice's that the peer would not take. Whoever
-// is behind the netdevice can make it have any bytes with any header; the peer
-// may end the session for some of them.
+// judge marks the frames that the peer would not accept, and pads short ones. A program
+// or a virtual machine can write any bytes, with any header, to the netdevice; for some
+// of them the peer would end the session.
 func (in *input) judge(ops []vnet.ReadOp) {
 	for i := range ops {
 		op := &ops[i]
@@ -130,7 +131,7 @@ func (in *input) judge(ops []vnet.ReadOp) {
 	}
 }
 
-// lent is what the port has lent of frame i, nil if it is all in its slot.
+// lent returns what the port has lent of frame i, or nil if all of it is in its slot.
 func (in *input) lent(i int) *vnet.Lent {
 	if in.loans == nil || len(in.loans.lent[i].Pieces) == 0 {
 		return nil
@@ -138,7 +139,7 @@ func (in *input) lent(i int) *vnet.Lent {
 	return &in.loans.lent[i]
 }
 
-// fetch copies what is lent of the frames that were read.
+// fetch copies the lent parts of all frames into their slots and returns the loans.
 func (in *input) fetch() {
 	if in.loans == nil {
 		return
@@ -150,7 +151,7 @@ func (in *input) fetch() {
 	}
 }
 
-// firstSize is how many bytes the frame has that was read first.
+// firstSize returns the size of the first frame in bytes, with its virtio_net_hdr.
 func (in *input) firstSize() int {
 	if l := in.lent(in.next); l != nil {
 		return l.Size
@@ -158,15 +159,15 @@ func (in *input) firstSize() int {
 	return len(in.ops[in.next].Frame)
 }
 
-// release leaves the port to others until it is read again.
+// release lets others read a shared port until the next read.
 func (in *input) release() {
 	if in.shared != nil {
 		in.shared.Release()
 	}
 }
 
-// refuse counts what the port has instead of the first frame, if it is a frame that
-// it has dropped, and returns any other error.
+// refuse drops the first frame, which has an error, and counts it by reason. It returns
+// the error if the port itself has failed.
 func (in *input) refuse(err error) error {
 	in.drop()
 	switch err {
@@ -183,7 +184,7 @@ func (in *input) refuse(err error) error {
 	return nil
 }
 
-// drop forgets the first frame.
+// drop removes the first frame and frees its slot.
 func (in *input) drop() {
 	if l := in.lent(in.next); l != nil {
 		in.loans.giveUp(l)
@@ -192,7 +193,7 @@ func (in *input) drop() {
 	in.next++
 }
 
-// readUnsent is read for frames of an earlier session.
+// readUnsent is the read of frames of an earlier session.
 func (in *input) readUnsent(n int) {
 	for i := range n {
 		slot, _ := in.slots.Take()
@@ -209,7 +210,7 @@ func (in *input) readUnsent(n int) {
 	in.next, in.have = 0, n
 }
 
-// left copies the frames that were read and not sent, in order.
+// left returns copies of the frames that were read and not sent, in order.
 func (in *input) left() [][]byte {
 	in.fetch()
 	var frames [][]byte
@@ -221,7 +222,8 @@ func (in *input) left() [][]byte {
 	return append(frames, in.unsent...)
 }
 
-// close returns what the sender, which has ended, still has. No device reads it any more.
+// close returns all outstanding loans. The sender has ended, and no device reads the lent
+// memory any more.
 func (in *input) close() {
 	l := in.loans
 	if l == nil {

@@ -8,33 +8,31 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// With Config.LatencyQueue the last data channel is the latency channel: for
-// frames that are not to wait behind others. What makes a frame one of those,
-// and puts it into the last port, is the business of who makes the ports. The
-// channel has the same parts as the others, but no more memory than single
-// frames need, its completions raise events at once, and its packets can be
-// marked in another way.
+// With Config.LatencyQueue the last data channel is the latency channel, for frames that
+// must not wait behind others. The owner of the ports decides which frames go to the last
+// port. The channel works like the others, except that it has memory for single frames
+// only, that its completions raise events immediately, and that its packets can be marked
+// differently.
 
 const (
 	// maxLatencyMTU bounds the frames of the latency channel: jumbo frames fit.
 	maxLatencyMTU = 9216
-	// latencyElements and latencyLarge are the elements of its pools, of the
-	// usual size and of that of a frame of a larger MTU.
+	// latencyElements and latencyLarge are the numbers of elements of its pools: of the
+	// pool with elements of the usual size, and of the pool for frames of a larger MTU.
 	latencyElements = 64
 	latencyLarge    = 16
-	// slotMargin is what a slot has besides the frame: the headroom that a port
-	// and a message use before it, and a byte by which a port tells that a
-	// frame is too long.
+	// slotMargin is the part of a slot that is not for the frame: the headroom that a port
+	// and a message need before it, and a byte with which a port detects that a frame is
+	// too long.
 	slotMargin = slotSize - vnet.MaxFrame
 )
 
-// LatencyLimit is the largest number of bytes of an Ethernet frame, without the
-// first VLAN tag, that both endpoints have room for on the latency channel when the
-// largest MTU of the netdevice is mtu. Longer frames belong elsewhere.
+// LatencyLimit returns the size in bytes of the largest Ethernet frame, without the first
+// VLAN tag, that may use the latency channel if the largest MTU of the netdevice is mtu.
+// Both endpoints have room for such frames. Longer frames must use another channel.
 func LatencyLimit(mtu int) int { return vnet.EthLen + vnet.TagLen + min(mtu, maxLatencyMTU) }
 
-// LatencyPools are the size classes of the latency channel for a mode and the
-// largest MTU.
+// LatencyPools returns the pools of the latency channel for a mode and the largest MTU.
 func LatencyPools(mode protocol.Mode, mtu int) []PoolConfig {
 	frame := vnet.HdrLen + vnet.TagLen + LatencyLimit(mtu)
 	if mode.Sends() {
@@ -50,8 +48,8 @@ func LatencyPools(mode protocol.Mode, mtu int) []PoolConfig {
 // isLatency reports whether a data channel is the latency channel.
 func (c *Config) isLatency(number int) bool { return c.LatencyQueue && number == c.Queues }
 
-// channel is the configuration of a data channel: that of the latency channel
-// is another one.
+// channel returns the configuration of a data channel. That of the latency channel differs
+// from c.
 func (c *Config) channel(number int) *Config {
 	if !c.isLatency(number) {
 		return c
@@ -64,7 +62,7 @@ func (c *Config) channel(number int) *Config {
 	return &l
 }
 
-// slots are how many send slots a channel may have, and of what size.
+// slots returns the largest number of send slots of a channel, and their size in bytes.
 func (c *Config) slots(number int) (n, size int) {
 	if !c.isLatency(number) {
 		return c.SendSlots, slotSize
@@ -73,11 +71,11 @@ func (c *Config) slots(number int) (n, size int) {
 	for _, p := range c.LatencyPools {
 		largest = max(largest, p.ElementSize)
 	}
-	// More of them can wait for a completion than one is asked for.
+	// More than SignalEvery, so that a completion is due before all slots are in flight.
 	return min(c.SendSlots, c.SignalEvery+c.Batch+8), min(roundUp(largest+slotMargin, 64), slotSize)
 }
 
-// checkLatency is check for what concerns the latency channel.
+// checkLatency checks the configuration of the latency channel.
 func (c *Config) checkLatency() error {
 	if !c.LatencyQueue {
 		return nil

@@ -8,12 +8,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// mostPieces is how many pieces a frame has at most that is lent: as many as the longest
-// one of a Linux guest, with 17 of 4 KiB and its headers.
+// mostPieces is the largest number of lent pieces of a frame. The longest frame of a Linux
+// guest has that many: 17 pieces of 4 KiB, and its headers.
 const mostPieces = 19
 
-// lentPieces is how many pieces of a frame that is lent a transfer has room for, 0 if none
-// is lent.
+// lentPieces returns how many lent pieces of a frame a transfer has room for, or 0 if
+// nothing is lent.
 func lentPieces(cfg *Config) int {
 	if cfg.ZeroCopy == nil {
 		return 0
@@ -21,24 +21,24 @@ func lentPieces(cfg *Config) int {
 	return max(0, min(cfg.Device.Limits().MaxSGE-1, mostPieces))
 }
 
-// loans are what a sender has of its port's: frames, but for their beginnings, which were
-// read, and are on their way to the peer. They are the sender's goroutine's.
-// Each loan is returned once: when its write has completed (used), when what is lent is
-// copied (fetch) or dropped (giveUp), or when the session has closed its queue pairs
-// (close).
+// loans has the loans of a sender: all but the beginnings of frames that it has read and
+// whose writes have not completed. Only the sender's goroutine uses it. Each loan is
+// returned exactly once: when its write has completed (used), when the frame is copied
+// (fetch) or dropped (giveUp), or when the session has closed its queue pairs (close of
+// input).
 type loans struct {
 	port ZeroCopyPort
-	keys *atomic.Pointer[vnet.Keys] // of the session; nil in there: nothing is registered
+	keys *atomic.Pointer[vnet.Keys] // keys of the session; holds nil if nothing is registered
 
-	lent []vnet.Lent // of input.ops
-	sent []vnet.Loan // by slot, of frames in a batch or in flight; zero for others
-	out  int         // of those
-	back []vnet.Loan // that are to be returned
+	lent []vnet.Lent // for each of input.ops
+	sent []vnet.Loan // by slot, for frames in a batch or in flight; zero for others
+	out  int         // number of loans in sent
+	back []vnet.Loan // loans that settle will return
 	ends sync.Once
 }
 
-// newLoans returns nil if the port lends nothing, or there is to be no memory for that.
-// recall is called when the port wants everything back that is not sent.
+// newLoans returns nil if the port lends nothing, or if the configuration does not allow
+// it. recall is called when the port needs back all loans whose frames are not sent yet.
 func newLoans(cfg *Config, keys *atomic.Pointer[vnet.Keys], port Port, recall func()) *loans {
 	p, ok := port.(ZeroCopyPort)
 	room := lentPieces(cfg)
@@ -57,8 +57,8 @@ func newLoans(cfg *Config, keys *atomic.Pointer[vnet.Keys], port Port, recall fu
 	return l
 }
 
-// read is ReadFrames. Nothing is lent while somebody captures frames, who looks at all of
-// them.
+// read reads frames like Port.ReadFrames. Nothing is lent while frames are captured,
+// because a capture needs whole frames.
 func (l *loans) read(ops []vnet.ReadOp, path *capture.Path) int {
 	l.forget(len(ops))
 	keys := l.keys.Load()
@@ -68,36 +68,36 @@ func (l *loans) read(ops []vnet.ReadOp, path *capture.Path) int {
 	return l.port.ReadLent(ops, l.lent[:len(ops)], keys)
 }
 
-// forget says that of the first n operations nothing is lent.
+// forget marks the first n operations as having no lent parts.
 func (l *loans) forget(n int) {
 	for i := range l.lent[:n] {
 		l.lent[i].Pieces = l.lent[i].Pieces[:0]
 	}
 }
 
-// fetch copies what is lent of operation i.
+// fetch copies the lent part of operation i into its slot, and returns the loan.
 func (l *loans) fetch(op *vnet.ReadOp, i int) { l.port.Fetch(op, &l.lent[i]) }
 
-// giveUp returns what is lent of a frame that is not sent.
+// giveUp returns the loan of a frame that is dropped.
 func (l *loans) giveUp(x *vnet.Lent) {
 	x.Pieces = x.Pieces[:0]
 	l.port.Return([]vnet.Loan{x.Loan})
 }
 
-// use notes that the frame in a slot is in the batch.
+// use records that the frame in a slot has been added to the batch.
 func (l *loans) use(slot uint32, x *vnet.Lent) {
 	l.sent[slot] = x.Loan
 	l.out++
 }
 
-// used notes that its write has completed.
+// used records that the write of the frame in a slot has completed.
 func (l *loans) used(slot uint32) {
 	l.back = append(l.back, l.sent[slot])
 	l.sent[slot] = vnet.Loan{}
 	l.out--
 }
 
-// settle returns what writes that have completed have used. l may be nil.
+// settle returns the loans of completed writes. l may be nil.
 func (l *loans) settle() {
 	if l != nil && len(l.back) > 0 {
 		l.port.Return(l.back)
@@ -105,11 +105,11 @@ func (l *loans) settle() {
 	}
 }
 
-// outstanding reports whether something is lent that is on its way to the peer. l may be nil.
+// outstanding reports whether a lent frame is in a batch or in flight. l may be nil.
 func (l *loans) outstanding() bool { return l != nil && l.out > 0 }
 
-// leave is for the end of the sender's goroutine: the port does not call it any more. l may
-// be nil.
+// leave makes the port stop calling recall, after the sender's goroutine has returned. l
+// may be nil.
 func (l *loans) leave() {
 	if l != nil {
 		l.ends.Do(func() { l.port.OnRecall(nil) }) // once: the next session may use the port by now

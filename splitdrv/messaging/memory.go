@@ -9,43 +9,42 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 )
 
-// ErrMemory is wrapped by errors about registered memory that a bound does not
-// allow: Config.MaxMemory or a Budget.
+// ErrMemory is wrapped by errors about registered memory beyond a limit: that of
+// Config.MaxMemory or of a Budget.
 var ErrMemory = errors.New("more registered memory than allowed")
 
-// ErrBudget is an ErrMemory that may be over when other sessions have ended.
+// ErrBudget is an ErrMemory that can go away when other sessions end.
 var ErrBudget = fmt.Errorf("%w for all sessions", ErrMemory)
 
-// Budget bounds the registered memory of several sessions together. When a new
-// one does not find enough, the others take back pools that they lent on
-// request.
+// Budget limits the total registered memory of several sessions. If too little is left for
+// a new session, the other sessions take back the pools that they have lent on request.
 type Budget struct {
 	limit int64
 
 	mu      sync.Mutex
 	used    int64
-	refused time.Time // when a session could not begin; zero if one has begun since
+	refused time.Time // when a session last failed to start; zero if one has started since
 }
 
-// pressure is for how long a session that could not begin makes others take
-// back pools. It comes again, if it still wants to.
+// pressure is for how long a session that failed to start makes the others take back
+// pools. Its host tries again within that time.
 const pressure = 2 * time.Second
 
-// NewBudget makes a budget of limit bytes.
+// NewBudget returns a budget of limit bytes.
 func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
 
-// Limit is how many bytes there are.
+// Limit returns the limit in bytes.
 func (b *Budget) Limit() int64 { return b.limit }
 
-// Used is how many bytes are in use.
+// Used returns how many bytes are in use.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// take uses n more bytes, if there are so many. urgent memory, which a session
-// cannot begin without, makes the budget tight when there are not.
+// take takes n bytes from the budget. urgent says that a session cannot start without
+// them; if they are not available, the budget is tight for a while.
 func (b *Budget) take(n int64, urgent bool) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,8 +67,7 @@ func (b *Budget) put(n int64) {
 	b.used -= n
 }
 
-// tight reports whether a session could not begin, a moment ago, for lack of
-// memory.
+// tight reports whether a session has recently failed to start for lack of memory.
 func (b *Budget) tight() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,16 +76,16 @@ func (b *Budget) tight() bool {
 
 // memory owns the arenas of a session.
 type memory struct {
-	limit  int64   // 0: none
+	limit  int64   // bytes; 0: no limit
 	budget *Budget // may be nil
-	node   int     // of the device: see numa.Prefer
+	node   int     // NUMA node of the device: see numa.Prefer
 
 	mu     sync.Mutex
 	arenas map[*bufpool.Arena]struct{}
 	bytes  int64
 }
 
-// get makes an arena of size bytes, if the bounds allow it.
+// get returns a new arena of at least size bytes, or an error if a limit does not allow it.
 func (m *memory) get(size int, urgent bool) (*bufpool.Arena, error) {
 	a, err := bufpool.NewArena(size, m.node)
 	if err != nil {
@@ -113,7 +111,7 @@ func (m *memory) get(size int, urgent bool) (*bufpool.Arena, error) {
 	return a, nil
 }
 
-// put releases an arena, whose regions are closed.
+// put releases an arena. Its regions must be deregistered.
 func (m *memory) put(a *bufpool.Arena) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// Moderation says how a device is to hold back the events of a completion
-// queue: until Count completions have come, or for Period after the first. The
-// zero value is none.
+// Moderation is the moderation of a completion queue (ibv_modify_cq(3)): the device raises
+// an event after Count completions, or Period after the first one. The zero value means no
+// moderation.
 type Moderation struct {
 	Count  int           // 1 to 65535
 	Period time.Duration // whole microseconds, up to 65.535 ms
 }
 
-// Check reports what fabric.Moderator does not take.
+// Check returns an error if fabric.Moderator does not accept m.
 func (m Moderation) Check() error {
 	switch {
 	case m == Moderation{}:
@@ -26,14 +26,14 @@ func (m Moderation) Check() error {
 	case m.Period < 0 || m.Period > math.MaxUint16*time.Microsecond || m.Period%time.Microsecond != 0:
 		return fmt.Errorf("an event after %v, must be whole microseconds up to %v", m.Period, math.MaxUint16*time.Microsecond)
 	case m.Count > 1 && m.Period == 0:
-		// The last completions of a burst would never wake anybody.
+		// The last completions of a burst would never raise an event.
 		return fmt.Errorf("an event for %d completions and no period after which it comes anyway", m.Count)
 	}
 	return nil
 }
 
-// apply reports whether the queues are moderated now: a device that has no
-// moderation is no mistake.
+// apply moderates the queues, and reports whether the device can do that. A device without
+// moderation is not an error.
 func (m Moderation) apply(queues ...fabric.CQ) (bool, error) {
 	if (m == Moderation{}) {
 		return false, nil

@@ -9,42 +9,43 @@ import (
 )
 
 const (
-	// controlLooks is how many looks at the data channel there are to one at the control
-	// channel.
+	// A look is one pass of the loop in pollOn.
+
+	// controlLooks is the number of looks of which one also polls the control channel.
 	controlLooks = 64
-	// idleLooks is after how many looks in vain a polling worker does what can
-	// wait.
+	// idleLooks is the number of looks without a result after which the worker does work
+	// that can wait.
 	idleLooks = 16
-	// renewBatch is how many receives are posted again at a time, unless fewer elements
-	// are due to be returned.
+	// renewBatch is how many receives are posted again in one call, unless elements are due
+	// to be returned before.
 	renewBatch = 16
-	// A polling worker lets others run, who may have to do something before there is
-	// anything to see, after idleYieldLooks looks in vain, or else once in yieldAfter; it
-	// looks at the clock once in yieldLooks. A round trip is shorter than that many looks:
-	// two workers that yield at once may take each other's goroutine, and then one of them
-	// sleeps until it is woken.
+	// A polling worker yields to other goroutines after idleYieldLooks looks without a
+	// result, and otherwise once in yieldAfter. It reads the clock once in yieldLooks. A
+	// round trip takes fewer looks than idleYieldLooks: if two workers yield at the same
+	// time, each may take the other's goroutine, and then one of them sleeps until it is
+	// woken.
 	yieldAfter     = time.Millisecond
 	yieldLooks     = 256
 	idleYieldLooks = 4096
 )
 
-// With Config.Poll a channel has one worker, which never sleeps. It is a second way of
-// driving the same stages, for the benchmarks alone: tools that poll are what they are
-// compared with. The control channel is polled by whichever of these workers comes first,
-// so that no handler has to be woken, which would take a processor from one of them.
+// With Config.Poll a channel has one worker, which never sleeps. It goes through the same
+// stages as sender and receiver. It exists only for benchmarks, which compare it with other
+// tools that poll. The workers also poll the control channel, each when it is free, because
+// waking its handler would take a processor from one of them.
 
-// poll is the goroutine of such a channel.
+// poll is the goroutine of a channel with Config.Poll.
 func (ch *channel) poll() error {
 	defer ch.tx.in.release()
 	return ch.rx.finish(ch.pollOn())
 }
 
-// pollOn goes on until the session has ended. What comes in is answered before the books
-// are kept.
+// pollOn repeats its loop until the session has ended. It sends frames before it posts
+// receives and returns elements, so that answers leave as early as possible.
 func (ch *channel) pollOn() error {
 	tx, rx := ch.tx, ch.rx
 	yielded := time.Now()
-	used := 0 // receives that are not posted again yet
+	used := 0 // receives to be posted again
 	for looks, idle := 0, 0; !tx.c.stopped.Load(); looks, idle = looks+1, idle+1 {
 		n, err := rx.poll()
 		if err != nil {
@@ -96,8 +97,7 @@ func (ch *channel) pollOn() error {
 	return nil
 }
 
-// idleWork frees slots, and returns elements for which there was no message
-// before. Neither costs anything while there is nothing else to do.
+// idleWork frees slots, and returns elements for which no control message was free before.
 func (ch *channel) idleWork() error {
 	ch.tx.w.bindThread()
 	if err := ch.tx.reclaim(); err != nil {
@@ -106,9 +106,9 @@ func (ch *channel) idleWork() error {
 	return ch.rx.giveBack()
 }
 
-// renewsAtOnce reports whether the receives of the n completions in hand have to be posted
-// again before anything else: those with memory, which differ, and those of messages
-// among writes, which are few.
+// renewsAtOnce reports whether the receives of the last n completions must be posted again
+// immediately. That holds for receives with memory, which differ from each other, and for
+// those of messages between writes, of which there are few.
 func (r *receiver) renewsAtOnce(n int) bool {
 	if r.c.cfg.Mode != protocol.ModeImm {
 		return n > 0

@@ -7,24 +7,24 @@ import (
 	"github.com/splitnic/splitnic/internal/spin"
 )
 
-// smallFrame is the average length, in bytes, of frames behind which an adaptive worker
-// polls: with longer ones it is throughput that matters, and a queue that fills meanwhile is
-// handled at less cost.
+// smallFrame is the largest average length, in bytes, of frames after which an adaptive
+// worker polls. With longer frames throughput matters more than latency, and handling many
+// completions after a sleep costs less.
 const smallFrame = 1024
 
-// polling is how a worker polls its empty queue before it sleeps. All but what its handler
-// says is the worker's goroutine's.
+// polling determines for how long a worker polls its empty queue before it sleeps. Only the
+// worker's goroutine uses it, except for the atomic fields.
 type polling struct {
 	limit *spin.Limit
-	// Of the handler, written by who changes it.
+	// Written when the handler changes.
 	longest  atomic.Int64 // nanoseconds
 	adaptive atomic.Bool
 
-	// moved counts the frames that the worker has moved; nil if it moves none.
+	// moved returns the worker's counts of frames and bytes; nil if it moves no frames.
 	moved         func() (frames, bytes uint64)
-	frames, bytes uint64 // at the last time that the queue was empty
+	frames, bytes uint64 // counts when the queue was last empty
 	window        spin.Window
-	entered       bool // the limit
+	entered       bool // limit is entered
 }
 
 func (p *polling) configure(h *Handler) {
@@ -32,7 +32,7 @@ func (p *polling) configure(h *Handler) {
 	p.adaptive.Store(h.Adaptive)
 }
 
-// begin is for how long to poll now. It is followed by end, if that is not 0.
+// begin returns for how long to poll now. If that is not 0, the worker calls end afterwards.
 func (p *polling) begin() time.Duration {
 	longest := time.Duration(p.longest.Load())
 	if longest == 0 || !p.adaptive.Load() {
@@ -54,7 +54,7 @@ func (p *polling) end() {
 	}
 }
 
-// small reports whether the frames since the last call were small ones.
+// small reports whether the frames since the last call were small on average.
 func (p *polling) small() bool {
 	if p.moved == nil {
 		return true
@@ -65,13 +65,14 @@ func (p *polling) small() bool {
 	return small
 }
 
-// sleep says that the worker is about to sleep, and wake that it has.
+// sleep records that the worker is about to sleep.
 func (p *polling) sleep() {
 	if p.adaptive.Load() {
 		p.window.Sleep(time.Now())
 	}
 }
 
+// wake records that the worker has been woken.
 func (p *polling) wake() {
 	if p.adaptive.Load() {
 		p.window.Wake(time.Now(), time.Duration(p.longest.Load()))

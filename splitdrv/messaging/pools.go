@@ -17,29 +17,29 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// poolManager carries out what the session's pools say is to be done: see
-// bufpool.Pools, where the life of a pool is. What concerns a data channel is handed
-// to the channel's sender or receiver; the rest is done, in order, by a goroutine of
-// its own. A ticker tells the pools when it is time to look for idle ones and which
-// channels lack credits.
+// poolManager carries out the actions of bufpool.Pools, the state machine of the session's
+// pools. It passes actions that concern the queue pair of a data channel to the sender or
+// receiver of that channel. Its own goroutine carries out all others, in order. A ticker
+// sends ticks to the pools, with which they find idle pools, and checks which channels
+// lack credits.
 type poolManager struct {
 	c        *shared
 	control  *controlSends
 	requests *requests
-	kick     chan struct{} // there is something in queue
-	short    chan struct{} // a frame fits no pool, or a sender wants more slots
+	kick     chan struct{} // signals that queue is not empty
+	short    chan struct{} // signals that a frame fits no pool, or that a sender needs more slots
 	beat     atomic.Pointer[ticker.Task]
-	resting  atomic.Bool // the beat is: see stir
+	resting  atomic.Bool // beat rests: see stir
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields up to queue
 	pools   *bufpool.Pools
-	gone    chan struct{}    // closed when there is no pool any more, at the end
-	actions []bufpool.Action // of the event in hand
-	queue   []bufpool.Action // the manager's
+	gone    chan struct{}    // closed when the last pool has ended; nil before the session ends
+	actions []bufpool.Action // actions of the current event
+	queue   []bufpool.Action // actions for the manager's goroutine
 
-	extraPools *rate.Limiter // pools that may be lent on request
-	pace       *rate.Limiter // of what pools of the peer's cost
-	held       atomic.Uint64 // flushes of the peer's that were answered later, because there were too many
+	extraPools *rate.Limiter // pools lent on request
+	pace       *rate.Limiter // cost of the peer's flushes, in elements
+	held       atomic.Uint64 // flushes of the peer that were answered late because of pace
 
 	channels []poolChannel
 }
@@ -48,23 +48,22 @@ const (
 	// Pauses between requests for more pools.
 	patienceMin = 100 * time.Millisecond
 	patienceMax = 5 * time.Second
-	// extraPoolRate is how many pools are lent on request in a second in the long run:
-	// no peer asks as often that keeps these pauses. Each is memory that the kernel
-	// maps, pins and gives back, while it holds up the other sessions' too.
+	// extraPoolRate is how many pools a second are lent on request in the long run. A peer
+	// that keeps the pauses above asks less often. The kernel maps, pins and frees memory
+	// for each pool, and delays other sessions meanwhile.
 	extraPoolRate = rate.Limit(2 / (float64(patienceMin) / float64(time.Second)))
 	// sentAfter is how long a sender on an unreliable channel has no credit
 	// before it suspects that messages were lost.
 	sentAfter = 50 * time.Millisecond
-	// What the peer may have its pools cost, in elements: as many at once as a data
-	// channel has, and that in a second in the long run. Each pool costs poolCost
-	// besides. A peer that lends pools on request, and takes them back when they are
-	// not used, comes nowhere near it.
+	// The cost that the peer's flushes may cause, in elements: at once as many as a data
+	// channel has, and as many a second in the long run. Each pool costs another poolCost.
+	// A peer that lends pools on request and takes idle ones back needs far less.
 	costBurst = MaxChannelElements
 	costRate  = MaxChannelElements
 	poolCost  = 256
 )
 
-// interval is how often the manager looks around.
+// poolInterval is the time between two ticks.
 func poolInterval(cfg *Config) time.Duration {
 	if cfg.Mode == protocol.ModeSendUC {
 		return sentAfter / 2
@@ -72,28 +71,28 @@ func poolInterval(cfg *Config) time.Duration {
 	return min(250*time.Millisecond, cfg.PoolIdle/4)
 }
 
-// poolChannel is what the pool manager knows of a channel, and what it remembers:
-// whether its sender lacks credits.
+// poolChannel has the parts of a data channel that the pool manager uses, and what it
+// needs to detect that the sender lacks credits.
 type poolChannel struct {
 	number   int
 	sender   *queue[sqRequest]
 	receiver *queue[rxEvent]
 	credits  *credits
 	slots    *sendSlots
-	sequence *atomic.Uint64 // send modes: of the next message
+	sequence *atomic.Uint64 // send modes: sequence number of the next message
 	tx       *txCounters
 	rx       *rxCounters
 
-	noCredit uint64 // the sender's counter at the last look
-	held     uint64 // the receiver's counter when the peer last asked for a pool
-	looks    int    // in a row that found the sender asleep without credit
+	noCredit uint64 // value of TxNoCredit at the last tick
+	held     uint64 // value of RxThrottled when the peer last asked for a pool
+	looks    int    // ticks in a row at which the sender slept without credit
 }
 
 func newPoolManager(c *shared, control *controlSends, requests *requests) *poolManager {
 	cfg := &c.cfg
 	m := &poolManager{
 		c: c, control: control, requests: requests, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
-		// At once at most as many as there can be.
+		// The burst is the largest number of pools that there can be.
 		extraPools: rate.NewLimiter(extraPoolRate, cfg.Queues*cfg.MaxPools),
 		pace:       rate.NewLimiter(costRate, costBurst),
 	}
@@ -109,8 +108,8 @@ func newPoolManager(c *shared, control *controlSends, requests *requests) *poolM
 	return m
 }
 
-// notify has the pools hear of an event, and hands on what is to be done. It never
-// waits. An error is the peer's fault.
+// notify passes an event to the pools, and their actions to the goroutines that carry them
+// out. It never waits. An error means that the peer has broken the protocol.
 func (m *poolManager) notify(e bufpool.Event) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,22 +127,22 @@ func (m *poolManager) notify(e bufpool.Event) (err error) {
 		raise(m.kick)
 	}
 	if m.gone != nil && m.pools.Gone() {
-		close(m.gone) // what is left to be sent about them is in the senders' queues
+		close(m.gone) // the remaining messages about the pools are in the senders' queues
 		m.gone = nil
 	}
 	return nil
 }
 
-// stir ends the rest of the looks, because something has changed that they decide on. The
-// manager's goroutine does that: a sender does not take the ticker's lock, which is that of
-// all sessions.
+// stir makes the beat tick again, because a pool or a sender's need for credits has
+// changed. The manager's goroutine does it, so that a sender does not take the ticker's
+// lock, which all sessions share.
 func (m *poolManager) stir() {
 	if m.resting.Load() && m.resting.Swap(false) {
 		raise(m.short)
 	}
 }
 
-// end has all pools go, and returns what is closed when they are gone.
+// end ends all pools, and returns a channel that is closed when they have ended.
 func (m *poolManager) end() (<-chan struct{}, error) {
 	gone := make(chan struct{})
 	m.mu.Lock()
@@ -152,7 +151,7 @@ func (m *poolManager) end() (<-chan struct{}, error) {
 	return gone, m.notify(bufpool.Event{Kind: bufpool.Ending})
 }
 
-// raise has who waits for a channel of capacity one look.
+// raise signals a channel of capacity one. It never waits.
 func raise(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -160,8 +159,8 @@ func raise(c chan struct{}) {
 	}
 }
 
-// hand hands an action to who has to carry it out. The caller holds the lock, which
-// keeps the order.
+// hand passes an action to the goroutine that carries it out. The caller holds the lock,
+// which keeps the actions in order.
 func (m *poolManager) hand(a *bufpool.Action) {
 	switch l, r := a.Local, a.Remote; a.Do {
 	case bufpool.Adopt:
@@ -189,7 +188,7 @@ func (m *poolManager) hand(a *bufpool.Action) {
 	}
 }
 
-// work carries out what is queued.
+// work carries out the queued actions.
 func (m *poolManager) work() error {
 	m.mu.Lock()
 	queue := m.queue
@@ -197,7 +196,7 @@ func (m *poolManager) work() error {
 	m.mu.Unlock()
 	for len(queue) > 0 {
 		n := 1
-		if queue[0].Do == bufpool.Offer { // with those behind it, in one message
+		if queue[0].Do == bufpool.Offer { // offers in a row share a message
 			for n < min(len(queue), protocol.MaxPoolsPerMessage) && queue[n].Do == bufpool.Offer {
 				n++
 			}
@@ -217,7 +216,7 @@ func (m *poolManager) do(actions []bufpool.Action) error {
 	case bufpool.Make:
 		return m.lend(a)
 	case bufpool.SendKeys:
-		// By requests, for whose replies no worker waits.
+		// The requests wait for replies, which the manager's goroutine must not do.
 		m.c.inBackground(func() error {
 			if err := m.sendKeys(a.Local); err != nil {
 				return err
@@ -244,8 +243,8 @@ func (m *poolManager) do(actions []bufpool.Action) error {
 	}
 }
 
-// remote is the peer's pool with a reference, or the latest that had it; nil if
-// there is none.
+// remote returns the remote pool with a reference, or the last one that had it. It is nil
+// if there was none.
 func (m *poolManager) remote(ref uint32) *bufpool.Remote {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -258,7 +257,8 @@ func (m *poolManager) count() bufpool.Counts {
 	return m.pools.Count()
 }
 
-// first makes one of the first pools of a channel. It is adopted and offered later.
+// first creates and registers one of the first pools of a channel. It is adopted and
+// offered later.
 func (m *poolManager) first(channel int, p PoolConfig) (*bufpool.Local, error) {
 	m.mu.Lock()
 	l := m.pools.First(channel)
@@ -266,32 +266,32 @@ func (m *poolManager) first(channel int, p PoolConfig) (*bufpool.Local, error) {
 	return l, m.register(l, p, true)
 }
 
-// lend makes the pool that the peer has asked for, as far as the bounds allow it.
+// lend creates the pool that the peer has asked for, within the limits.
 func (m *poolManager) lend(a *bufpool.Action) error {
 	failed := bufpool.Event{Kind: bufpool.Failed, Local: a.Local}
 	ch := &m.channels[a.Channel-1]
 	before := ch.held
 	if ch.held = ch.rx.RxThrottled.Load(); ch.held != before {
-		// It has no credit because its frames are held back. With more memory
-		// they would only wait longer.
+		// The peer lacks credits because the port holds its frames back. With more
+		// memory they would only wait longer.
 		return m.notify(failed)
 	}
 	largest := 0
 	for _, p := range m.c.cfg.channel(ch.number).Pools {
 		largest = max(largest, p.bytes())
 	}
-	// Not more memory than the largest of the first pools has.
+	// The pool gets no more memory than the largest of the first pools.
 	p := PoolConfig{ElementSize: bufpool.LentSize(a.Size)}
 	p.Elements = min(a.Elements, extraElements, max(largest/p.ElementSize, 1))
 	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.c.cfg.now(), 1) || m.register(a.Local, p, false) != nil {
-		// No memory, or not allowed: the peer carries on with what it has.
+		// There is no memory for it, or it is not allowed. The peer uses its other pools.
 		return m.notify(failed)
 	}
 	return m.notify(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
 }
 
-// register gives a pool its memory and makes it known to the device, with the windows
-// that protect it, which are not bound yet.
+// register allocates and registers the memory of a pool, and creates its windows, which
+// are bound later.
 func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err error) {
 	cfg := &m.c.cfg
 	if l.Arena, err = m.c.memory.get(p.bytes(), first); err != nil {
@@ -302,19 +302,19 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 	windows, regions := 0, 1
 	switch {
 	case cfg.Mode.Sends():
-		mem = nil                  // the elements are receives
-		access = fabric.LocalWrite // written through the receive queue alone
+		mem = nil                  // the elements are receive buffers
+		access = fabric.LocalWrite // only receives write to them
 	case cfg.Protection == ProtectWindow:
-		// Without a key that the peer could use beside that of the window.
+		// No remote access: the window's key must be the only one that the peer can use.
 		access, windows = fabric.LocalWrite|fabric.WindowBind, 1
 	case cfg.Protection == ProtectOneTouch:
 		access, windows, l.OneTouch = fabric.LocalWrite|fabric.WindowBind, p.Elements, true
 		if !cfg.Device.Limits().WindowBounds {
-			regions = windows // so that something bounds each window
+			regions = windows // the regions bound what the windows do not
 		}
 	}
 	if windows == 0 && !cfg.StrictOrdering {
-		// Elements are looked at when a completion, or an indication, names them.
+		// An element is read only after its completion or indication.
 		access |= fabric.Relaxed
 	}
 	l.Elements = bufpool.NewElements(mem, p.ElementSize, p.Elements)
@@ -327,7 +327,7 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 	return err
 }
 
-// deregister ends a pool that nobody uses any more.
+// deregister deregisters and frees a pool that has ended.
 func (m *poolManager) deregister(l *bufpool.Local) error {
 	if err := l.Deregister(); err != nil {
 		return fmt.Errorf("deregister pool %d: %w", l.Ref, err)
@@ -338,7 +338,8 @@ func (m *poolManager) deregister(l *bufpool.Local) error {
 	return m.notify(bufpool.Event{Kind: bufpool.Deregistered, Local: l})
 }
 
-// sendKeys sends the peer the keys of a one-touch pool's elements, before it is lent.
+// sendKeys sends the keys of the elements of a one-touch pool to the peer, before the pool
+// is lent.
 func (m *poolManager) sendKeys(l *bufpool.Local) error {
 	for first := 0; first < len(l.Keys); first += protocol.MaxPoolKeys {
 		some := l.Keys[first:min(first+protocol.MaxPoolKeys, len(l.Keys))]
@@ -361,8 +362,8 @@ func (m *poolManager) ask(a *bufpool.Action) error {
 		return err
 	}
 	m.c.inBackground(func() error {
-		// The reply to a later request says that this one has been handled,
-		// whatever the reply is.
+		// BufferRecvPoolGet has no reply. The reply to a later request, whatever it says,
+		// shows that the peer has handled it.
 		_, err := m.requests.request(context.Background(), protocol.CfgKeepAlive, nil)
 		if status := (*StatusError)(nil); err != nil && !errors.As(err, &status) {
 			return err
@@ -372,7 +373,7 @@ func (m *poolManager) ask(a *bufpool.Action) error {
 	return nil
 }
 
-// reply answers the peer's flush, when what its pools cost may have been spent.
+// reply answers the peer's flush, as soon as pace allows the cost of its pools.
 func (m *poolManager) reply(a *bufpool.Action) error {
 	wait, now := time.Duration(0), time.Now()
 	for n := a.Pools*poolCost + a.Elements; n > 0; {
@@ -399,7 +400,7 @@ func (m *poolManager) reply(a *bufpool.Action) error {
 	return nil
 }
 
-// hearKeys hears the keys of a pool that the peer is about to lend.
+// hearKeys handles a request with keys of a one-touch pool that the peer is about to lend.
 func (m *poolManager) hearKeys(data []byte) protocol.CfgStatus {
 	if !m.c.cfg.OneTouch || m.c.cfg.Mode.Sends() {
 		return protocol.CfgUnsupported
@@ -416,6 +417,6 @@ func (m *poolManager) hearKeys(data []byte) protocol.CfgStatus {
 	return protocol.CfgOK
 }
 
-// nudge tells the manager that a frame fits no pool, or that a sender wants more slots.
-// It never waits.
+// nudge signals that a frame fits no pool, or that a sender needs more slots. It never
+// waits.
 func (m *poolManager) nudge() { raise(m.short) }

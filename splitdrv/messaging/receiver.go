@@ -12,25 +12,25 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// The receive path: from the peer to a port. One goroutine for each data channel
-// goes through these stages, of which the functions follow here and in delivery.go
-// in this order.
+// The receive path, from the peer to a port. Each data channel has one goroutine that goes
+// through these stages. The functions in this file and in delivery.go are in the same
+// order.
 //
-//	run       works, until the session ends, asleep while there is nothing to do
-//	work      step after step; when there is nothing to do, arm, and one step more
-//	step      takes one batch of completions, or reads what others have for it
-//	poll      polls them
-//	hand      finds out pool, element and length, as the mode has it (senddata.go)
-//	consume   checks that the element was lent and is written once; with one-touch pools
-//	          it waits here until its window is invalid (revoke.go)
+//	run       repeats work until the session ends, and sleeps while there is nothing to do
+//	work      repeats step; if there is nothing to do, arms the completion queue and tries once more
+//	step      handles one batch of completions, or the events in its queue
+//	poll      polls the completions
+//	hand      determines pool, element and length, in the way of the transfer mode (senddata.go)
+//	consume   checks that the element was lent and not yet written; an element of a one-touch
+//	          pool is set aside until its window is invalidated (revoke.go)
 //	unpack    checks the frames (delivery.go)
-//	flush     writes them to the port and frees the elements
+//	flush     writes the frames to the port and frees the elements
 //	renew     posts the receives again
 //	giveBack  returns elements when enough are free
 
-// receiver moves frames from the peer to a port. All it has is its goroutine's, but
-// for what others leave in its queue, and atomic values. It has a method for each of these
-// stages, in each mode, and for each event; what has a state of its own is in its parts.
+// receiver moves frames from the peer to a port. Its fields belong to its goroutine, except
+// the queue of events and the atomic values. It has a method for each stage, each mode and
+// each event; parts with a state of their own are separate structs.
 type receiver struct {
 	c            *shared
 	ch           *dataQP
@@ -45,9 +45,9 @@ type receiver struct {
 
 	adopted
 	numbering
-	spare    int        // posted receives that stand for no element
-	renewed  int        // receives of the batch in hand that are posted again
-	consumed []consumed // free again after the next flush
+	spare    int        // posted receives beyond the number of elements
+	renewed  int        // receives of the current batch that are already posted again
+	consumed []consumed // elements that the next flush frees
 	oneTouch revocations
 	returns  bufpool.Returns
 	out      delivery
@@ -76,7 +76,7 @@ func newReceiver(
 	if r.queue.wake, err = c.newEvent(); err != nil {
 		return nil, err
 	}
-	if r.w = w; !c.cfg.Poll { // otherwise it is the sender's worker, too
+	if r.w = w; !c.cfg.Poll { // with Poll, sender and receiver share a worker
 		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.queue.wake)
 		r.w.polling.moved = func() (frames, bytes uint64) { return r.count.RxFrames.Load(), r.count.RxBytes.Load() }
 	}
@@ -87,7 +87,7 @@ func newReceiver(
 	return r, nil
 }
 
-// begin makes the waiters, now that the port is known.
+// begin makes the waiters. It is called once the port is known.
 func (r *receiver) begin(port Port) (err error) {
 	r.notification = notification{cq: r.ch.recvCQ, solicited: true}
 	if r.idle, err = r.c.newWaiter(epoll.Readable(r.ch.recvCQ.FD()), epoll.Readable(r.queue.wake.FD())); err != nil {
@@ -99,8 +99,8 @@ func (r *receiver) begin(port Port) (err error) {
 // run is the receiver's goroutine.
 func (r *receiver) run() error { return r.finish(r.idle.Run(r.work)) }
 
-// work goes on until there is nothing to do, or the session has ended. It is called
-// again when something has happened meanwhile.
+// work repeats step until there is nothing to do or the session has ended. The waiter
+// calls it again after each event.
 func (r *receiver) work() (ended bool, err error) {
 	if r.queue.asleep.Swap(false) {
 		r.count.RxWakeups.Add(1)
@@ -111,7 +111,8 @@ func (r *receiver) work() (ended bool, err error) {
 			return ended, err
 		}
 		r.queue.asleep.Store(true)
-		// Who saw it awake has not raised the event.
+		// A goroutine that put something into the queue before asleep was set has not
+		// raised the event.
 		if !r.queue.pending.Load() {
 			return false, nil
 		}
@@ -119,8 +120,8 @@ func (r *receiver) work() (ended bool, err error) {
 	}
 }
 
-// step does what there is to do, and reports whether there was anything. It
-// waits for nothing but a port that is full.
+// step handles the completions and events that are there, and reports whether there were
+// any. It waits only for a port that is full.
 func (r *receiver) step() (bool, error) {
 	n, err := r.poll()
 	if err != nil {
@@ -154,7 +155,7 @@ func (r *receiver) receive(comps []fabric.Completion) error {
 	return r.renew(len(comps))
 }
 
-// hand delivers the frames of a batch of completions. renew comes next.
+// hand delivers the frames of a batch of completions. The caller calls renew afterwards.
 func (r *receiver) hand(comps []fabric.Completion) error {
 	r.c.hearFrames()
 	if r.c.cfg.Mode.Sends() {
@@ -191,8 +192,8 @@ func (r *receiver) receiveWritten(comps []fabric.Completion) error {
 	return r.flush()
 }
 
-// receiveMessage handles a message among the writes: one that invalidates a key, or
-// brings one.
+// receiveMessage handles a SEND that arrives between the writes: one that invalidates a
+// key, or one whose immediate data is a key.
 func (r *receiver) receiveMessage(c *fabric.Completion) error {
 	switch {
 	case c.Flags&fabric.WithInv != 0:
@@ -237,15 +238,16 @@ func (r *receiver) receiveSent(comps []fabric.Completion) error {
 	return r.flush()
 }
 
-// consume takes what the peer has written to an element, indicated on the control
-// channel or not. It is delivered, and the element free, after the next flush; with
-// one-touch pools when nobody can write it any more.
+// consume takes the data that the peer has written to an element; indicated says whether
+// the transfer was indicated on the control channel. The next flush delivers the data and
+// frees the element. An element of a one-touch pool is delivered later, when its window is
+// invalidated and the peer cannot write to it any more.
 func (r *receiver) consume(e *rxEvent, indicated bool) error {
 	p, err := r.find(e.class)
 	if err != nil {
 		return err
 	}
-	// borrowed: the element is ours to read until Release.
+	// data is the element itself, which belongs to the receiver until Release.
 	data, err := p.Elements.Consume(int(e.elem), int(e.length))
 	if err != nil {
 		return r.violation(err, "pool %d", p.Ref)
@@ -261,8 +263,8 @@ func (r *receiver) consume(e *rxEvent, indicated bool) error {
 	return r.out.unpack(data)
 }
 
-// flush writes what was consumed and frees the elements; of one-touch pools it
-// has the windows of those invalidated that were gathered.
+// flush writes the consumed frames to the port and frees their elements. It requests the
+// invalidation of the windows of one-touch elements that were set aside.
 func (r *receiver) flush() error {
 	r.oneTouch.revoke()
 	if err := r.out.write(); err != nil {
@@ -275,8 +277,8 @@ func (r *receiver) flush() error {
 	return nil
 }
 
-// renew posts as many receives as were used up, and then returns elements, each
-// of which stands for a posted receive.
+// renew posts as many receives as the batch has used up. Then it returns elements: there
+// must be a posted receive for each element that the peer may write.
 func (r *receiver) renew(n int) error {
 	if err := r.post(n - r.renewed); err != nil {
 		return err
@@ -297,8 +299,8 @@ func (r *receiver) post(n int) error {
 	return nil
 }
 
-// giveBack returns elements to the peer when a pool is due, or the peer waits
-// for them.
+// giveBack returns elements to the peer while a pool has enough, or the peer waits for
+// them.
 func (r *receiver) giveBack() error {
 	for r.due() {
 		if sent, err := r.control.trySend(&r.queue, r.update); err != nil || !sent {
@@ -308,10 +310,11 @@ func (r *receiver) giveBack() error {
 	return nil
 }
 
-// due reports whether elements are to be returned.
+// due reports whether elements should be returned now.
 func (r *receiver) due() bool { return r.returns.Due(*r.local.Load()) }
 
-// update builds the next update, if there is anything to return.
+// update builds the next BufferRecvPoolUpdate, or returns nil if no element is to be
+// returned.
 func (r *receiver) update(dst []byte) []byte {
 	var some [MaxPools]protocol.PoolReturn
 	pools := *r.local.Load()
@@ -325,15 +328,15 @@ func (r *receiver) update(dst []byte) []byte {
 	return dst
 }
 
-// readQueue does what the control handler and the pool manager have for the receiver.
+// readQueue handles the events from the control handler, the pool manager and the sender.
 func (r *receiver) readQueue() error {
 	events := r.queue.take()
 	r.sentQueued.Store(false)
 	sent := r.sent.Load()
-	// What has arrived on the data channel is older than what the events are
-	// about: a transfer is indicated, and a pool flushed, after everything
-	// written before has completed at the peer. There is no more of it than
-	// receives, and a peer that never stops sending is not waited for.
+	// Transfers on the data channel come before the events: the peer indicates a transfer,
+	// or flushes a pool, only after all its earlier writes have completed. There can be no
+	// more of these than posted receives, which also bounds this loop if the peer never
+	// stops sending.
 	for taken := 0; taken < r.c.cfg.receives(); {
 		n, err := r.poll()
 		if err != nil {
@@ -358,7 +361,7 @@ func (r *receiver) readQueue() error {
 	return r.giveBack()
 }
 
-// read does what an event asks for. sent is what rxSent is about.
+// read handles one event. sent is the value for rxSent.
 func (r *receiver) read(l *rxEvent, sent uint64) error {
 	switch l.kind {
 	case rxIndicated:
@@ -375,8 +378,8 @@ func (r *receiver) read(l *rxEvent, sent uint64) error {
 		}
 		r.adopted.retire(l.pool)
 		if l.pool.OneTouch && l.pool.Elements.Ledger().Consumed > 0 {
-			// Not before its windows are bound again, which is when they all can be
-			// invalidated.
+			// The pool is given when these elements' windows are bound again: only then can
+			// all its windows be invalidated.
 			return nil
 		}
 		return r.give(l.pool)
@@ -391,7 +394,7 @@ func (r *receiver) read(l *rxEvent, sent uint64) error {
 	}
 }
 
-// give ends the use of a pool of which nothing is consumed.
+// give ends the use of a pool that has no consumed elements.
 func (r *receiver) give(p *bufpool.Local) error {
 	for r.returns.Retire() {
 		if err := r.control.send(r.update); err != nil {
@@ -406,8 +409,7 @@ func (r *receiver) give(p *bufpool.Local) error {
 	return r.manager.notify(bufpool.Event{Kind: bufpool.Drained, Local: p})
 }
 
-// adopt takes a pool into service and posts the receives that its elements
-// stand for.
+// adopt adds a pool to those of the channel and posts the receives for its elements.
 func (r *receiver) adopt(p *bufpool.Local) error {
 	r.add(p)
 	switch r.c.cfg.Mode {
@@ -422,9 +424,9 @@ func (r *receiver) adopt(p *bufpool.Local) error {
 	}
 }
 
-// invalidated hears that a message of the peer's has invalidated a key. The
-// device has done it already; that is what the peer owes for a pool whose flush
-// is under way, and breaks the protocol otherwise.
+// invalidated handles a SEND with invalidate; the device has already invalidated the key.
+// The peer must send it for a pool that is being flushed. In any other case it breaks the
+// protocol.
 func (r *receiver) invalidated(key uint32) error {
 	p := r.adopted.invalidated(key)
 	if p == nil {
@@ -437,8 +439,8 @@ func (r *receiver) invalidated(key uint32) error {
 	return nil
 }
 
-// keyed hears the key of a pool that the peer lends. Its receive is posted again
-// before it takes effect, so that there is always one for the next.
+// keyed handles the key of a pool that the peer lends. It first posts the receive again,
+// so that there is always one for the next key.
 func (r *receiver) keyed(key uint32) error {
 	if err := r.post(1); err != nil {
 		return err
@@ -450,8 +452,9 @@ func (r *receiver) keyed(key uint32) error {
 	return nil
 }
 
-// indicated passes on a BufferRDMAIndicate of which the events are made. More
-// than there are elements cannot be meant.
+// indicated puts the events of a BufferRDMAIndicate into the queue. The control handler
+// calls it. A peer that indicates more transfers than there are elements breaks the
+// protocol.
 func (r *receiver) indicated(events []rxEvent) error {
 	if r.queue.len()+len(events) > int(r.elements.Load())+r.c.cfg.MaxPools+protocol.IndicatesPerChannel {
 		return r.violation(ErrIndications, "%d more, with %d elements in all", len(events), r.elements.Load())
@@ -460,7 +463,7 @@ func (r *receiver) indicated(events []rxEvent) error {
 	return nil
 }
 
-// postBuffers posts the receives of a pool, which is the channel's.
+// postBuffers posts a receive into each element of a pool, the only one of its channel.
 func (r *receiver) postBuffers(p *bufpool.Local) error {
 	r.numbering.pool = p
 	for i := 0; i < p.Elements.Len(); {
@@ -476,8 +479,8 @@ func (r *receiver) postBuffers(p *bufpool.Local) error {
 	return nil
 }
 
-// revoked delivers what lies in elements that nobody can write any more, and has
-// their windows bound again.
+// revoked delivers the elements of a batch whose windows are invalidated, and requests
+// that the windows are bound again.
 func (r *receiver) revoked(b *bufpool.Batch) error {
 	r.oneTouch.invalid(b)
 	for i := range b.Written {
@@ -492,11 +495,11 @@ func (r *receiver) revoked(b *bufpool.Batch) error {
 	return nil
 }
 
-// rebound has elements returned that can be written again.
+// rebound marks the elements of a batch, whose windows are bound again, to be returned.
 func (r *receiver) rebound(b *bufpool.Batch) error {
 	b.Rebound(&r.returns)
 	for i := range b.Written {
-		// A pool that the peer has stopped using goes with its last element.
+		// A pool that is being flushed ends with its last consumed element.
 		if l := b.Written[i].Local; r.retiring(l) && l.Elements.Ledger().Consumed == 0 {
 			if err := r.give(l); err != nil {
 				return err
@@ -507,31 +510,32 @@ func (r *receiver) rebound(b *bufpool.Batch) error {
 	return nil
 }
 
-// abandon counts the frames of a session that has ended which lie in elements
-// that the peer can still write, and so are not delivered.
+// abandon counts the frames that are not delivered at the end of a session, because the
+// peer can still write to their one-touch elements.
 func (r *receiver) abandon() {
 	for _, b := range r.oneTouch.batches.Abandoned() {
 		for i := range b.Written {
-			// As many as the peer says; nothing follows from it but the count.
+			// The number is the peer's claim, and is used for nothing else.
 			r.count.RxUnrevoked.Add(uint64(r.out.framesIn(b.Written[i].Data)))
 		}
 	}
 }
 
-// finish delivers what came before the session, or this receiver with err, has ended.
+// finish delivers what had arrived before the session ended. err is the receiver's own
+// failure, if any.
 func (r *receiver) finish(err error) error {
 	if err == nil {
 		r.drain()
 	} else {
-		_ = r.flush() // err says more
+		_ = r.flush() // err is the cause
 	}
 	r.abandon()
 	return err
 }
 
-// drain delivers what the peer had written when this side ended the session in
-// good order. There is no more of it than posted receives. Errors do not matter
-// any more.
+// drain delivers what the peer had written when this side ended the session in good order.
+// The number of posted receives bounds the loop. Errors are ignored, because the session
+// has ended.
 func (r *receiver) drain() {
 	if !errors.Is(r.c.failure, net.ErrClosed) {
 		return

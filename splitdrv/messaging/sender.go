@@ -12,35 +12,34 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// The transmit path: from a port to the peer. One goroutine for each data channel
-// goes through these stages, of which the functions follow here in this order;
-// what becomes of a frame within a batch is in transfer.go.
+// The transmit path, from a port to the peer. Each data channel has one goroutine that
+// goes through these stages. The functions in this file are in the same order. The
+// handling of a frame inside a batch is in transfer.go.
 //
-//	run        works, until the session ends, asleep while nothing can be sent
-//	work       step after step; when something is missing, prepare to sleep until it comes
-//	step       one round through all that follows, without ever waiting
+//	run        repeats work until the session ends, and sleeps while nothing can be sent
+//	work       repeats step; if something is missing, prepares to sleep until it arrives
+//	step       goes once through all the following stages and never waits
 //	makeBatch  makes a batch:
-//	  shortOf    may another transfer be sent, and what is missing if not?
-//	  read       takes frames from the port into slots, and drops what no peer takes (input.go)
+//	  shortOf    says whether another transfer can be sent, and if not, what is missing
+//	  read       reads frames from the port into slots, and drops those that no peer accepts (input.go)
 //	  join       adds a frame to the last transfer of the batch (transfer.go), or else
-//	  add        takes an element of the peer's (credits.go) and begins a transfer (transfer.go)
-//	post       rings the doorbell for the batch: its work requests are in flight (inflight.go)
-//	reclaim    polls completions: slots are free again, or an indication is due
-//	settle     sends indications (indications.go), and carries out what others have
-//	           requested: windows are bound and invalidated, and pools let go that are out of
-//	           use (windows.go)
-//	prepare    arms, and looks once more
+//	  add        takes a remote element (credits.go) and begins a transfer (transfer.go)
+//	post       rings the doorbell for the batch; its work requests are now in flight (inflight.go)
+//	reclaim    polls completions and frees slots; some completions make an indication due
+//	settle     sends indications (indications.go) and carries out the requests of other
+//	           goroutines: binds and invalidates windows, lets go of retired pools (windows.go)
+//	prepare    arms the completion queue and checks once more
 
-// sender moves frames from a port to the peer. All it has is its goroutine's, but
-// for what others leave in its queue, the credits, and atomic counters.
+// sender moves frames from a port to the peer. Its fields belong to its goroutine, except
+// the queue of requests, the credits and the atomic counters.
 type sender struct {
 	c        *shared
 	ch       *dataQP
 	control  *controlSends
 	pools    *poolManager
 	w        *worker
-	queue    queue[sqRequest] // what others have for it to do besides frames
-	requests sqRequests       // of these, what is not done yet
+	queue    queue[sqRequest] // requests of other goroutines
+	requests sqRequests       // requests taken from the queue and not yet completed
 
 	in  input
 	out batch
@@ -48,10 +47,10 @@ type sender struct {
 	indications indications
 	credits
 
-	paused       atomic.Bool   // takes no more frames
-	waiters      [4]*epoll.Set // by what for: see waitPort
-	mask         int           // the one that is waited with
-	notification notification  // of the send queue's completions
+	paused       atomic.Bool   // reads no more frames
+	waiters      [4]*epoll.Set // indexed by a mask of waitPort and waitCompletion
+	mask         int           // index of the waiter in use
+	notification notification  // of the send completion queue
 	comps        [32]fabric.Completion
 	count        txCounters
 }
@@ -83,7 +82,8 @@ func newSender(
 	return s, nil
 }
 
-// begin makes the waiters, now that the port is known, and the keys of the memory that it lends.
+// begin makes the waiters. It is called once the port is known. keys are the keys of the
+// registered memory from which the port lends frames.
 func (s *sender) begin(port Port, keys *atomic.Pointer[vnet.Keys]) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
@@ -105,7 +105,7 @@ func (s *sender) begin(port Port, keys *atomic.Pointer[vnet.Keys]) (err error) {
 	return nil
 }
 
-// What a sender's waiter waits for, besides its queue.
+// The events that a sender's waiter waits for, in addition to its queue.
 const (
 	waitPort = 1 << iota
 	waitCompletion
@@ -114,7 +114,7 @@ const (
 // run is the sender's goroutine.
 func (s *sender) run() error {
 	defer s.in.release()
-	work := s.work // once: it is allocated
+	work := s.work // a method value is an allocation: make it once
 	for !s.c.stopped.Load() {
 		if err := s.waiters[s.mask].Run(work); err != nil {
 			return err
@@ -123,9 +123,8 @@ func (s *sender) run() error {
 	return nil
 }
 
-// work goes on until something is missing. It is called again when something has
-// happened meanwhile, unless it reports that something else is to be waited for
-// than before, or that the session has ended.
+// work repeats step until something is missing. The waiter calls it again after each
+// event. leave is true if another waiter is needed, or if the session has ended.
 func (s *sender) work() (leave bool, err error) {
 	if s.queue.asleep.Swap(false) {
 		s.waiting.Store(false)
@@ -151,8 +150,8 @@ func (s *sender) work() (leave bool, err error) {
 	return true, nil
 }
 
-// step does what there is to do, and says what is missing if there is nothing
-// more. It never waits.
+// step does all work that is possible now and returns what is missing for more. It never
+// waits.
 func (s *sender) step() (shortage, error) {
 	if s.queue.pending.Load() {
 		s.readQueue()
@@ -168,7 +167,7 @@ func (s *sender) step() (shortage, error) {
 		return short, err
 	}
 	if s.completed != settled && s.wantsCompletions() {
-		short = shortOfNothing // settle waits for what makeBatch has found, and nobody will find it again
+		short = shortOfNothing // makeBatch has polled completions that settle still has to handle
 	}
 	if n := s.out.frames; n > 0 {
 		if err := s.post(); err != nil {
@@ -176,13 +175,14 @@ func (s *sender) step() (shortage, error) {
 		}
 		s.w.spend(n)
 		if short != shortOfFrame {
-			return shortOfNothing, nil // it may have come meanwhile
+			return shortOfNothing, nil // what was missing may have arrived in the meantime
 		}
 	}
 	return short, nil
 }
 
-// readQueue puts what others want where it belongs.
+// readQueue passes the requests of other goroutines to the parts of the sender that
+// carry them out.
 func (s *sender) readQueue() {
 	for _, q := range s.queue.take() {
 		switch q.kind {
@@ -197,21 +197,21 @@ func (s *sender) readQueue() {
 	}
 }
 
-// wantsCompletions reports whether completions are more to the sender than free slots.
+// wantsCompletions reports whether the sender needs completions for more than free slots.
 func (s *sender) wantsCompletions() bool {
 	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
 		s.requests.busy() || s.in.loans.outstanding()
 }
 
-// makeBatch makes a batch of frames and says what stopped it. It returns after each
-// frame that is dropped, so that a run of them neither keeps those before it from
-// being posted nor the session from ending.
+// makeBatch makes a batch of frames and returns what stopped it. It also returns after
+// each dropped frame: a series of dropped frames must delay neither the frames already in
+// the batch nor the end of the session.
 func (s *sender) makeBatch() (shortage, error) {
 	for s.out.room() > 0 {
 		var frame []byte
 		var slot uint32
 		var lent *vnet.Lent
-		size := 0 // what a transfer of the frame needs; any is enough to read one
+		size := 0 // bytes that a transfer of the frame needs; 0: no frame is read yet
 		if !s.in.empty() {
 			var err error
 			if frame, slot, err = s.in.first(); err != nil {
@@ -232,7 +232,8 @@ func (s *sender) makeBatch() (shortage, error) {
 		}
 		switch short {
 		case shortOfNothing:
-			// Credits can go meanwhile, with their pool: then it is asked again.
+			// A pool can be taken back at any time, with its credits. The loop then
+			// determines the shortage again.
 			if g, elem, ok := s.credits.take(size, s.out.together(&s.in, size, s.credits.largest())); ok {
 				s.indications.serialised = s.out.add(g, elem, frame, slot, lent)
 				if lent != nil {
@@ -246,9 +247,9 @@ func (s *sender) makeBatch() (shortage, error) {
 				if err := s.freeSlots(); err != nil {
 					return short, err
 				}
-				// No more than there are credits, so that what the peer has no room for
-				// stays where its sender sees it waiting. What the batch has no room for is
-				// the next one's.
+				// Read no more frames than there are credits: frames for which the peer has
+				// no room stay in the kernel's queue, where the application notices them. Frames
+				// for which the batch has no room go into the next one.
 				s.in.read(min(s.credits.available(), s.in.slots.Free()))
 				continue
 			}
@@ -268,21 +269,21 @@ func (s *sender) makeBatch() (shortage, error) {
 	return shortOfNothing, nil
 }
 
-// shortage is what a sender lacks.
+// shortage is what a sender needs before it can continue.
 type shortage uint8
 
 const (
 	shortOfNothing         shortage = iota
-	shortOfLeave                    // it is paused
-	shortOfAcknowledgement          // of an indication that nothing may overtake
+	shortOfLeave                    // the sender is paused
+	shortOfAcknowledgement          // of an indication that no transfer may overtake
 	shortOfCredit
-	shortOfSlot // or of room in the send queue: completions bring both
+	shortOfSlot // or of room in the send queue: completions free both
 	shortOfFrame
 )
 
-// shortOf says what is missing to send a transfer that needs an element of size
-// bytes, the frame that was read first; or, of any size, to read one. It changes
-// nothing.
+// shortOf returns what is missing to send the frame that was read first, for which an
+// element of size bytes is needed. Without a frame, size is 0, and shortOf returns what
+// is missing to read one. It has no side effects.
 func (s *sender) shortOf(size int) shortage {
 	switch {
 	case s.paused.Load():
@@ -300,8 +301,9 @@ func (s *sender) shortOf(size int) shortage {
 	}
 }
 
-// lack records that an element of n bytes, or any, is not to be had. The pool
-// manager asks the peer for more if that goes on, or if no element fits.
+// lack records that no element of n bytes is available; n is 0 for an element of any
+// size. The pool manager asks the peer for another pool if this persists, or if no
+// element is large enough.
 func (s *sender) lack(n int) {
 	if s.fitsNowhere(n) {
 		s.short.Store(int64(n))
@@ -315,8 +317,9 @@ func (s *sender) lack(n int) {
 	s.pools.stir()
 }
 
-// freeSlots has as many free slots as are wanted to read, if completions have freed them,
-// and otherwise asks for more. There are enough for a few frames all the same.
+// freeSlots makes sure that enough slots are free to read several frames in one call. It
+// polls completions first, and asks for more slots if too few are free. At least one slot
+// is free in any case.
 func (s *sender) freeSlots() error {
 	if s.in.slots.Free() >= s.in.most() {
 		return nil
@@ -330,8 +333,8 @@ func (s *sender) freeSlots() error {
 	return nil
 }
 
-// lackSlots records that there are too few free slots, or no room in the send queue, and has
-// the pool manager make more slots if that is what is lacking.
+// lackSlots records that too few slots are free or that the send queue has no room. If
+// slots are missing, the pool manager allocates more.
 func (s *sender) lackSlots() {
 	s.count.TxNoSlot.Add(1)
 	if s.in.short() && s.in.slots.want() {
@@ -339,17 +342,16 @@ func (s *sender) lackSlots() {
 	}
 }
 
-// idle reports whether everything has arrived that was sent, and is acknowledged if
-// it was indicated.
+// idle reports whether all transfers have completed and all indications are acknowledged.
 func (s *sender) idle() bool {
 	return len(s.out.wrs) == 0 && s.ring.len() == 0 && s.indications.settled()
 }
 
-// room is how many more transfers can be posted, those included that have to
-// be indicated.
+// room returns how many more transfers can be posted. A transfer counts as posted until it
+// has completed and its indication, if it needs one, is sent.
 func (s *sender) room() int { return s.sendQueue.room(len(s.indications.pending)) }
 
-// refuse drops the first frame, or ends the session.
+// refuse drops the first frame, or returns an error that ends the session.
 func (s *sender) refuse(err error) error {
 	if err = s.in.refuse(err); err != nil {
 		return fmt.Errorf("read a frame from queue %d of the netdevice: %w", s.ch.number, err)
@@ -367,8 +369,8 @@ func (s *sender) post() error {
 	return nil
 }
 
-// reclaim polls for completions and frees what they held. The completion of a
-// work request completes all that were posted before it.
+// reclaim polls completions and releases what the completed work requests held. The
+// completion of a work request implies that all those posted before it have completed.
 func (s *sender) reclaim() error {
 	for {
 		n, err := s.ch.sendCQ.Poll(s.comps[:])
@@ -401,7 +403,7 @@ func (s *sender) reclaim() error {
 	}
 }
 
-// complete frees what a completed work request held.
+// complete releases what a completed work request held.
 func (s *sender) complete(f *inFlightEntry) error {
 	if f.lent {
 		s.in.loans.used(f.slot)
@@ -421,8 +423,8 @@ func (s *sender) complete(f *inFlightEntry) error {
 	return nil
 }
 
-// settle does what completions ask for: it indicates transfers, and carries out what
-// others have requested.
+// settle does what follows from completions: it indicates transfers and carries out the
+// requests of other goroutines.
 func (s *sender) settle() error {
 	if err := s.reclaim(); err != nil {
 		return err
@@ -444,7 +446,7 @@ func (s *sender) settle() error {
 	return s.requests.carryOut()
 }
 
-// missing is what a waiter has to wait for.
+// missing returns the mask of the waiter for a shortage.
 func (s *sender) missing(short shortage) (mask int) {
 	if short == shortOfFrame {
 		mask |= waitPort
@@ -455,17 +457,17 @@ func (s *sender) missing(short shortage) (mask int) {
 	return mask
 }
 
-// prepare reports whether the sender can sleep until what is missing has come, or
-// what else it has to react to: then nothing of that is missed.
+// prepare arms the notification and reports whether the sender can sleep. If it can, each
+// event that it has to react to wakes it.
 func (s *sender) prepare(short shortage) (sleeps bool, err error) {
-	s.queue.wake.Clear() // before the look at what it is raised for
+	s.queue.wake.Clear() // before the check of the queue, so that no wake-up is lost
 	s.w.bindThread()
 	if s.mask&waitCompletion != 0 {
 		if err := s.notification.arm(); err != nil {
 			return false, err
 		}
 	}
-	// What had completed before the queue was armed raises no event.
+	// Completions from before the queue was armed raise no event.
 	completed := s.completed
 	if err := s.reclaim(); err != nil {
 		return false, err
@@ -488,8 +490,8 @@ func (s *sender) prepare(short shortage) (sleeps bool, err error) {
 	return true, nil
 }
 
-// hold waits for the end of the port's hold, and not for frames: each one that came
-// would wake the sender in vain.
+// hold waits until the port's hold ends. It does not wait for frames, because each
+// arriving frame would wake the sender for nothing.
 func (s *sender) hold(d time.Duration) error {
 	s.count.TxThrottled.Add(1)
 	s.queue.asleep.Store(true)
@@ -503,8 +505,8 @@ func (s *sender) hold(d time.Duration) error {
 	return err
 }
 
-// ready reports whether there is something to do for a sender that lacks
-// something. It changes nothing. Of frames and completions the waiters know.
+// ready reports whether there is work for a sender that is short of something. It has no
+// side effects. The waiters notice new frames and completions.
 func (s *sender) ready(short shortage) bool {
 	if s.c.stopped.Load() || s.queue.pending.Load() || s.indications.due() {
 		return true

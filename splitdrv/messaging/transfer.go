@@ -9,35 +9,35 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// batch is what goes out with the next doorbell: transfers of one frame each, or
-// of several, a pack. The last transfer is open: frames that are there already
-// join it if its element has room, so that nothing waits for company. It is the
-// sender's goroutine's.
+// batch has the transfers of the next doorbell. A transfer has one frame, or several in a
+// pack. The last transfer is open: frames that have already been read join it if its
+// element has room. No frame waits for others to come. Only the sender's goroutine uses it.
 type batch struct {
 	cfg         *Config
 	channel     uint8
 	slots       *sendSlots
-	pieces      int // frames in a transfer at most
+	pieces      int // most frames in a transfer
 	requests    *sendQueue
 	count       *txCounters
 	signalEvery int
-	sequence    atomic.Uint64 // send modes: the sequence number of the next message; others read it
+	sequence    atomic.Uint64 // send modes: sequence number of the next message; other goroutines read it
 
-	wrs    []fabric.SendWR // one record for each frame that is not copied, and one for each piece that is lent
-	held   []inFlightEntry // the frames that are not copied, in their slots
-	frames int             // with those that are copied
+	wrs    []fabric.SendWR // a record for each frame that is not copied, and one for each lent piece
+	held   []inFlightEntry // an entry for each frame that is not copied
+	frames int             // including copied frames
 	bytes  int
-	lent   int // frames that are lent
+	lent   int // lent frames
 
-	last   int    // where the last transfer begins, in wrs
-	begins int    // the same, in held
+	// The last transfer.
+	last   int    // index of its first record in wrs
+	begins int    // index of its first entry in held
 	first  []byte // its first frame, in its slot
-	piece  uint32 // the slot of its last record
-	joined int    // how many frames it has; 0: it is finished
-	size   int    // bytes in the element, but for what a SendData has besides
+	piece  uint32 // slot of its last record
+	joined int    // number of its frames; 0: it is finished
+	size   int    // bytes in the element, without the header of a SendData message
 }
 
-// maxPieces is how many frames a transfer may carry.
+// maxPieces returns the most frames that a transfer may have.
 func maxPieces(cfg *Config) int {
 	if cfg.NoPack {
 		return 1
@@ -45,17 +45,17 @@ func maxPieces(cfg *Config) int {
 	return max(1, min(cfg.Device.Limits().MaxSGE, packFrames))
 }
 
-// packFrames is how many frames a sender packs at most. Each is a piece of its
-// own of the work request, whose size in the send queue grows by as much.
+// packFrames is the most frames that a sender packs. Each can be a separate piece of the
+// work request, and each piece adds to the request's size in the send queue.
 const packFrames = 16
 
-// maxRecords is how many records a transfer may have: of a pack, or of a frame that is
-// lent, the beginning of which is one.
+// maxRecords returns the most records that a transfer may have: those of a pack, or those
+// of a lent frame, one for its beginning and one for each lent piece.
 func maxRecords(cfg *Config) int {
 	return max(maxPieces(cfg), 1+lentPieces(cfg))
 }
 
-// headroom is what a transfer needs in the element besides its frames.
+// headroom returns how many bytes a transfer needs in the element in addition to its frames.
 func (c *Config) headroom() int {
 	if c.Mode.Sends() {
 		return protocol.SendDataOverhead
@@ -63,11 +63,11 @@ func (c *Config) headroom() int {
 	return 0
 }
 
-// signalOneIn is one in how many slots asks for a completion when there are so many: at no
-// time do more than half of them wait for one that nobody has asked for.
+// signalOneIn returns the number of slots of which one is signaled. It is at most half of
+// the slots, so that a completion is always due while more than half are in flight.
 func signalOneIn(cfg *Config, slots int) int { return max(min(cfg.SignalEvery, slots/2), 1) }
 
-// room is how many more frames the batch takes.
+// room returns how many more frames fit into the batch.
 func (b *batch) room() int {
 	if b.bytes >= b.cfg.BatchBytes {
 		return 0
@@ -75,9 +75,9 @@ func (b *batch) room() int {
 	return b.cfg.Batch - b.frames
 }
 
-// together is how many bytes the frames take in an element of at most largest
-// bytes that were read and can be one transfer, of which the first one takes n by
-// itself.
+// together returns how many bytes the next transfer needs if it packs as many of the
+// frames in in as fit into an element of largest bytes. n is what the first frame needs
+// alone.
 func (b *batch) together(in *input, n, largest int) int {
 	if b.pieces == 1 || in.next+1 >= in.have || in.lent(in.next) != nil {
 		return n
@@ -99,9 +99,9 @@ func (b *batch) together(in *input, n, largest int) int {
 	return total
 }
 
-// join adds a frame to the open transfer, if there is one with room in its
-// element. A small frame is copied behind the one before it, a larger one is a piece of
-// its own, which the device gathers.
+// join adds a frame to the open transfer, and reports false if there is none, or if the
+// frame does not fit. A small frame is copied behind the one before it. A larger one is a
+// separate piece, which the device gathers.
 func (b *batch) join(frame []byte, slot uint32) bool {
 	if b.joined == 0 || b.joined >= b.pieces {
 		return false
@@ -130,8 +130,8 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	return true
 }
 
-// copyBehind copies a frame behind the last piece of the open transfer, if there is room
-// in the slot of that, which is the sender's until the batch is posted.
+// copyBehind copies a frame behind the last piece of the open transfer, if the slot of
+// that piece has room. The sender may write to the slot until the batch is posted.
 func (b *batch) copyBehind(frame []byte) bool {
 	wr := &b.wrs[len(b.wrs)-1]
 	mem := b.slots.Bytes(b.piece)
@@ -146,9 +146,9 @@ func (b *batch) copyBehind(frame []byte) bool {
 	return true
 }
 
-// add finishes the open transfer and opens one for a frame, to an element of the
-// peer's. It reports whether that is one that nothing may overtake. Of a frame that is
-// lent, which nothing joins, frame is the beginning.
+// add finishes the open transfer and opens another one, of a frame to a remote element.
+// It reports whether no other transfer may overtake this one. If lent is not nil, frame is
+// only the beginning of the frame; no other frames join it.
 func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, lent *vnet.Lent) (serialised bool) {
 	b.finish()
 	n, mode := len(frame), b.cfg.Mode
@@ -183,7 +183,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 	return f.indicate && mode == protocol.ModeImm
 }
 
-// gather adds the pieces of the frame that was added last, and finishes its transfer.
+// gather adds the lent pieces of the frame that was added last, and finishes the transfer.
 func (b *batch) gather(pieces []vnet.Piece) {
 	for i := range pieces {
 		b.wrs[len(b.wrs)-1].Flags |= fabric.More
@@ -195,8 +195,8 @@ func (b *batch) gather(pieces []vnet.Piece) {
 	b.finish()
 }
 
-// append puts a record, a frame of n bytes, into the batch. Its transfer asks for a
-// completion if so many slots before this one did not.
+// append adds a record, of a frame of n bytes, to the batch. It makes the transfer
+// signaled if the last signalEvery-1 slots were unsignaled.
 func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	b.wrs = append(b.wrs, wr)
 	b.piece = f.slot
@@ -208,7 +208,7 @@ func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	}
 }
 
-// signal makes the last transfer one that asks for a completion.
+// signal makes the last transfer signaled.
 func (b *batch) signal() {
 	wr := &b.wrs[b.last]
 	if wr.Flags&fabric.Signaled == 0 {
@@ -217,16 +217,14 @@ func (b *batch) signal() {
 	b.requests.signal(wr)
 }
 
-// before is the n bytes in front of a frame in its slot, where nobody else
-// writes.
+// before returns the n bytes in front of a frame in its slot, which are free for headers.
 func (b *batch) before(slot uint32, frame []byte, n int) []byte {
 	mem := b.slots.Bytes(slot)
 	at := int(address(frame) - address(mem))
 	return mem[at-n : at]
 }
 
-// finish puts in front of the open transfer what it needs, now that nothing joins
-// it any more.
+// finish writes the headers of the open transfer, which no more frames join.
 func (b *batch) finish() {
 	if b.joined == 0 {
 		return
@@ -257,7 +255,7 @@ func (b *batch) finish() {
 	}
 	wr.Addr -= uint64(lead)
 	wr.Len += uint32(lead)
-	if size <= b.cfg.MaxInline && !f.lent { // what is lent may be gone: no processor reads it
+	if size <= b.cfg.MaxInline && !f.lent { // a processor must not read lent memory, which can disappear
 		wr.Flags |= fabric.Inline
 		f.inline = true
 		b.count.TxInline.Add(1)
@@ -265,9 +263,9 @@ func (b *batch) finish() {
 	b.joined = 0
 }
 
-// close finishes the batch before it is posted. Only its last transfer asks for the
-// peer's attention; or, when that has to be got by an indication, for a
-// completion. What is lent is to be returned soon, for which there has to be one, too.
+// close finishes the batch before it is posted. Its last transfer is solicited, or, if it
+// needs an indication, signaled instead. It is also signaled if the batch has lent frames,
+// so that these are returned soon.
 func (b *batch) close() {
 	b.finish()
 	b.tally()
@@ -281,11 +279,11 @@ func (b *batch) close() {
 	b.count.TxSolicited.Add(1)
 }
 
-// tally counts the batch before it is posted: who has the peer's answer to one of its
-// frames finds all of them in the counters.
+// tally counts the batch. It is called before posting: once the peer has answered one of
+// the frames, the counters include all of them.
 func (b *batch) tally() {
-	// The bytes first, as they are read last: who subtracts the headers of the
-	// frames from them gets no less than nothing.
+	// The bytes are added first and read last, so that the difference between them and
+	// the headers of the frames is never negative.
 	b.count.TxBytes.Add(uint64(b.bytes))
 	b.count.TxFrames.Add(uint64(b.frames))
 	b.count.TxPosts.Add(1)
@@ -294,8 +292,8 @@ func (b *batch) tally() {
 	}
 }
 
-// posted makes the batch, which was posted, empty: its slots are in flight, but for those
-// of inline transfers, whose data the device has.
+// posted empties the batch after it was posted. Its slots are now in flight, except those
+// of inline transfers: the device has copied their data, and they are free.
 func (b *batch) posted() {
 	inline := false
 	for i := range b.held {

@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/internal/epoll"
 )
 
-// Role is what a worker does for its channel.
+// Role is the role of a worker in its channel.
 type Role string
 
 // The roles.
@@ -31,11 +31,11 @@ func (h *Handler) equal(o *Handler) bool {
 		h.Spin == o.Spin && h.Adaptive == o.Adaptive
 }
 
-// ownThread reports whether the workers have threads of their own.
+// ownThread reports whether each worker is locked to a thread.
 func (h *Handler) ownThread() bool { return len(h.CPUs) > 0 || h.Priority != 0 }
 
-// bind puts a thread on the processors and gives it the priority. What is not
-// configured becomes as it was when the process began.
+// bind binds a thread to the handler's processors and sets its priority. Values that are
+// not configured are reset to those at the start of the process.
 func (h *Handler) bind(tid int) error {
 	list, nice := h.CPUs, h.Priority
 	if len(list) == 0 {
@@ -50,40 +50,40 @@ func (h *Handler) bind(tid int) error {
 		os.NewSyscallError("setpriority", unix.Setpriority(unix.PRIO_PROCESS, tid, nice)))
 }
 
-// worker is what a goroutine of a channel has of the channel's handler: that of a
-// sender, of a receiver, of both, or the control channel's. Who changes the
-// handler binds the worker's thread from outside. The goroutine itself does only
-// what nobody else can: it locks its thread, and lets it go (bindThread).
+// worker is the part of a handler's configuration and statistics that belongs to one
+// goroutine: a sender, a receiver, one that is both, or the control handler. A change of
+// the handler binds the worker's thread from outside, by its thread id. Only the locking of
+// the goroutine to a thread, and its unlocking, is left to the goroutine (bindThread).
 type worker struct {
-	mu      *sync.Mutex // of the handlers: guards placed
+	mu      *sync.Mutex // the handlers' lock: guards placed
 	channel int
 	role    Role
 	wake    *epoll.Event
 
-	// Of the handler, written by who changes it.
+	// Written when the handler changes.
 	budget    atomic.Int64
 	ownThread atomic.Bool
 
 	polling polling
 
-	// The goroutine's own.
-	used   int  // of the budget
-	locked bool // to its thread
+	// Used only by the goroutine.
+	used   int  // used part of the budget
+	locked bool // the goroutine is locked to its thread
 
 	completions, wakeups, exhausted atomic.Uint64
 
 	placed placement
 }
 
-// placement is where a worker is.
+// placement is the assignment of a worker to a handler.
 type placement struct {
 	Handler
-	from tally // what it had counted when it came to the handler
-	tid  int   // of the thread that it is locked to, 0 if there is none
-	err  error // of binding that
+	from tally // the worker's counts when it was assigned to the handler
+	tid  int   // thread that the worker is locked to; 0: none
+	err  error // error of binding the thread
 }
 
-// tally is what workers count.
+// tally has the counts of a worker.
 type tally struct{ completions, wakeups, exhausted uint64 }
 
 func (t tally) plus(o tally) tally {
@@ -98,8 +98,8 @@ func (w *worker) tally() tally {
 	return tally{w.completions.Load(), w.wakeups.Load(), w.exhausted.Load()}
 }
 
-// configure puts a configuration in force. What the kernel refuses is shown in
-// the stats: frames matter more. The caller holds the handlers' lock.
+// configure applies a handler's configuration. If the kernel refuses a part of it, the
+// worker goes on, and the statistics have the error. The caller holds the handlers' lock.
 func (w *worker) configure(h *Handler) {
 	p := &w.placed
 	p.Handler = *h
@@ -108,16 +108,16 @@ func (w *worker) configure(h *Handler) {
 	own := h.ownThread()
 	if p.tid != 0 {
 		p.err = h.bind(p.tid)
-		own = own || p.err != nil // one that is not as it was stays the worker's, and ends with it
+		own = own || p.err != nil // a thread that could not be reset stays locked, and ends with the worker
 	}
 	if w.ownThread.Swap(own) != own {
 		w.wake.Set()
 	}
 }
 
-// bindThread gives the worker a thread of its own, or gives that back, if its handler
-// has come to want that. It is called before the worker sleeps, and when its
-// budget is exhausted.
+// bindThread locks the goroutine to a thread, or unlocks it, if the handler's configuration
+// has changed accordingly. The worker calls it before it sleeps, and when its budget is
+// exhausted.
 func (w *worker) bindThread() {
 	if w.ownThread.Load() == w.locked {
 		return
@@ -132,14 +132,14 @@ func (w *worker) bindThread() {
 		w.locked = true
 		p.tid = unix.Gettid()
 		p.err = p.bind(p.tid)
-	default: // it is as it was
+	default: // configure has reset the thread
 		p.tid = 0
 		w.locked = false
 		runtime.UnlockOSThread()
 	}
 }
 
-// release gives back the worker's thread, at its end.
+// release unlocks the worker from its thread, when the worker ends.
 func (w *worker) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,10 +153,9 @@ func (w *worker) release() {
 	w.locked, w.placed.tid, w.placed.err = false, 0, nil
 }
 
-// untilIdle takes one step after the other, each of which reports whether there was
-// anything to do, until there is not: for as long as the handler polls, and once more
-// when the next completion raises an event, because what had completed before raises
-// none. It reports whether the session has ended.
+// untilIdle repeats step until it reports that there is nothing to do. It polls on for the
+// handler's time (--spin). Then it arms the notification and calls step once more, because
+// completions from before raise no event. It reports whether the session has ended.
 func (w *worker) untilIdle(n *notification, stopped *atomic.Bool, step func() (bool, error)) (ended bool, err error) {
 	for !stopped.Load() {
 		worked, err := step()
@@ -169,7 +168,7 @@ func (w *worker) untilIdle(n *notification, stopped *atomic.Bool, step func() (b
 			}
 		}
 		if !worked && err == nil {
-			w.wake.Clear() // before the look at what it is raised for
+			w.wake.Clear() // before the last step, so that no wake-up is lost
 			w.bindThread()
 			if err = n.arm(); err == nil {
 				worked, err = step()
@@ -186,29 +185,28 @@ func (w *worker) untilIdle(n *notification, stopped *atomic.Bool, step func() (b
 	return true, nil
 }
 
-// allowance is how many completions, of n at most, the worker may take from its
-// queue at a time. The budget may have become smaller than what is used of it.
+// allowance returns how many completions, at most n, the worker may poll in one call. It is
+// at least 1, because a change of the handler can make the budget smaller than its used part.
 func (w *worker) allowance(n int) int { return min(n, max(int(w.budget.Load())-w.used, 1)) }
 
-// took counts completions that came from the worker's queue.
+// took counts polled completions.
 func (w *worker) took(n int) {
 	if n > 0 {
 		w.completions.Add(uint64(n))
 	}
 }
 
-// woke counts an end of sleep, with which the budget is whole again.
+// woke counts a wake-up and resets the budget.
 func (w *worker) woke() {
 	w.used = 0
 	w.wakeups.Add(1)
 	w.polling.wake()
 }
 
-// spend takes n from the budget. If that is exhausted other workers get their turn,
-// those of other sessions too, it is whole again, and spend returns true: the worker
-// is to look at what else it has to do. Without that a worker that always finds
-// something goes on until the runtime interrupts it, after ten milliseconds, while many
-// others wait.
+// spend uses n of the budget. If the budget is exhausted, spend resets it, yields to the
+// other workers of all sessions, and returns true: the worker should check its other
+// work. Without the yield, a worker that always finds work would run until the runtime
+// preempts it, after ten milliseconds, while the others wait.
 func (w *worker) spend(n int) bool {
 	if w.used += n; w.used < int(w.budget.Load()) {
 		return false
@@ -217,11 +215,11 @@ func (w *worker) spend(n int) bool {
 	w.exhausted.Add(1)
 	w.bindThread()
 	if w.role == RoleBoth {
-		return true // it polls, and gives way by the clock
+		return true // such a worker polls, and yields once in a while (see poll.go)
 	}
 	if w.locked {
-		// To threads on the same processor. Gosched would have this thread sleep,
-		// and another one wake it.
+		// Yield to threads on the same processor. Gosched would put this thread to sleep
+		// and wake another one.
 		_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
 	} else {
 		runtime.Gosched()
