@@ -7,95 +7,94 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Port is one queue of a netdevice: where frames come from and go to. A frame
+// Port is one queue of a netdevice, the source and sink of a data channel's frames. A frame
 // is a virtio_net_hdr of vnet.HdrLen bytes followed by one Ethernet frame.
 //
-// ReadFrames and WriteFrames may run in two goroutines at once, one each. Neither
-// blocks. Package tap and package lan provide ports.
+// One goroutine may call ReadFrames while another one calls WriteFrames. Neither method
+// blocks. Packages tap, lan and vhostuser provide ports.
 type Port interface {
-	// FD is for poll(2): readable when ReadFrames may succeed, writable when
-	// WriteFrames may. An error condition of it makes ReadFrames return an error,
-	// or is over once ReadFrames has returned: a packet socket reports a card
-	// that goes down like that, which is no end.
+	// FD returns a descriptor for poll(2), which is readable when ReadFrames may succeed,
+	// and writable when WriteFrames may. If it has an error condition, ReadFrames returns an
+	// error or clears the condition: a packet socket reports in this way that its card went
+	// down, which does not end the port.
 	FD() int
-	// ReadFrames reads into the slots of ops from the first on, and returns how
-	// many of ops it has filled: 1 at least. Only the last of these can have
-	// unix.EAGAIN, bare, when there is no frame. A frame that is too long is
-	// dropped with vnet.ErrTooLong, one that the header cannot describe with
-	// vnet.ErrInvalid, one that the port keeps to itself with vnet.ErrFiltered,
-	// and frames may follow them.
+	// ReadFrames reads frames into the slots of ops, from the first on, and returns how many
+	// of ops it has filled, at least 1. If there is no frame, the Err of the last of these is
+	// unix.EAGAIN, not wrapped. Other errors concern one dropped frame, and frames may follow
+	// it: vnet.ErrTooLong (longer than the slot), vnet.ErrInvalid (the header cannot describe
+	// it), vnet.ErrFiltered (the port dropped it and counts it).
 	ReadFrames(ops []vnet.ReadOp) int
-	// WriteFrames writes frames from the first on, and returns how many of ops
-	// are done with: all, or those before the first one for which the device is
-	// full at the moment, the Err of which is unix.EAGAIN. Other errors are about
-	// their own frame only. It keeps nothing of them.
+	// WriteFrames writes frames, from the first on, and returns how many of ops are done: all
+	// of them, or those before the first one for which the device is full at the moment. The
+	// Err of that one is unix.EAGAIN. Any other error concerns only its own frame. The port
+	// does not keep references to ops or their memory.
 	WriteFrames(ops []vnet.WriteOp) int
 }
 
-// PacedPort is a Port that bounds how much passes in some time. While it holds
-// frames back ReadFrames, or WriteFrames, has unix.EAGAIN although FD is
-// ready. Each method is for the goroutine that reads, or writes.
+// PacedPort is a Port with a rate limit. While it holds frames back, ReadFrames or
+// WriteFrames returns unix.EAGAIN although FD is ready. ReadHold is called by the goroutine
+// that reads, WriteHold by the one that writes.
 type PacedPort interface {
 	Port
-	// ReadHold is about the latest ReadFrames. If that had unix.EAGAIN because
-	// frames are held back it is how long from now, as things are, it is of no use
-	// to call it again: above 0, even if that is over already. Otherwise it is 0.
+	// ReadHold returns 0 unless the last ReadFrames returned unix.EAGAIN because frames are
+	// held back. Otherwise it returns for how long it is useless to call ReadFrames again.
+	// That is more than 0, even if the time is already over.
 	ReadHold() time.Duration
 	// WriteHold is the same for WriteFrames.
 	WriteHold() time.Duration
 }
 
-// WriteFDer is a Port with a descriptor of its own for writing: one that reads
-// from several sources and has an epoll(7) descriptor for FD, which is never
-// writable.
+// WriteFDer is a Port with a separate descriptor for writing. A port that reads from several
+// sources has an epoll(7) descriptor as FD, which is never writable.
 type WriteFDer interface {
-	// WriteFD is for poll(2): writable when WriteFrames may succeed.
+	// WriteFD returns a descriptor for poll(2), which is writable when WriteFrames may
+	// succeed.
 	WriteFD() int
 }
 
-// ReadablePort is a WriteFDer whose WriteFD may be readable, and never writable, when
-// WriteFrames may succeed: an epoll(7) descriptor.
+// ReadablePort is a WriteFDer whose WriteFD may be an epoll(7) descriptor. This is readable,
+// and never writable, when WriteFrames may succeed.
 type ReadablePort interface {
 	WriteFDer
-	// RoomIsReadable reports whether it is.
+	// RoomIsReadable reports whether WriteFD is such a descriptor.
 	RoomIsReadable() bool
 }
 
-// SharedPort is a Port of a netdevice's queue that others read as well, and leave this
-// one's frames to it. Release is for the goroutine that reads: it may not call
-// ReadFrames for a while, or never again, and others read for as long.
+// SharedPort is a Port on a queue of a netdevice that other readers share, each of which
+// gets its own frames. The goroutine that reads calls Release before it stops calling
+// ReadFrames for a while, or for ever. The other readers read the queue in the meantime.
 type SharedPort interface {
 	Port
 	Release()
 }
 
-// ZeroCopyPort is a Port that need not copy its frames: it leaves them where they lie, in
-// memory that all ports of the netdevice have in common, until they are returned. What a
-// frame is judged by is copied nevertheless, as who wrote it may write it again.
+// ZeroCopyPort is a Port that can lend its frames: it leaves the rest of a frame where it
+// is, in memory shared by all ports of the netdevice, until the loan is returned. The part
+// of a frame that is checked is always copied, because its writer could change it later.
 type ZeroCopyPort interface {
 	Port
-	// Memory is where frames lie at present, nil for nowhere, and a channel that is closed
-	// when that may have changed.
+	// Memory returns the memory in which frames are at present, or nil if there is none, and
+	// a channel that is closed when that may have changed.
 	Memory() (m *vnet.Memory, changed <-chan struct{})
-	// Registered hears how many bytes of the memory more, or less, a device can read, and
-	// NotRegistered why it cannot read all of it; nil if it can.
+	// Registered is told by how many bytes the memory that a device can read has grown, or
+	// shrunk if negative. NotRegistered is told why a part cannot be read; nil: all of it can.
 	Registered(bytes int64)
 	NotRegistered(why error)
-	// ReadLent is ReadFrames, but that some frames, in the memory that keys are of, are
-	// lent. Lent has an element for each of ops, whose pieces are none so far.
+	// ReadLent reads like ReadFrames, and lends frames that are in the memory of keys. lent
+	// has an element without pieces for each of ops.
 	ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) int
-	// Fetch copies what is lent of a frame to the place behind the beginning, and takes it
-	// back. There may be an error for the frame in op then.
+	// Fetch copies the lent rest of a frame behind its beginning and takes the loan back. It
+	// may set the Err of op.
 	Fetch(op *vnet.ReadOp, lent *vnet.Lent)
-	// Return takes back what was lent, which nobody reads any more. It does not wait.
+	// Return takes back loans that no device reads any more. It does not wait.
 	Return(loans []vnet.Loan)
-	// OnRecall has fn called when everything that ReadLent has lent is to be returned soon:
-	// by another goroutine, not within a call of the port's. It may be nil. When OnRecall
-	// returns the function before is not called any more.
+	// OnRecall sets the function that the port calls when it needs all loans back soon. The
+	// port calls it from another goroutine, not within a method of the port. fn may be nil.
+	// After OnRecall has returned, the previous function is not called any more.
 	OnRecall(fn func())
 }
 
-// room is what to wait for before a frame is written to p again.
+// room returns the event to wait for before frames are written to p again.
 func room(p Port) epoll.Interest {
 	switch w := p.(type) {
 	case ReadablePort:

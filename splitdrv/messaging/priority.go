@@ -8,22 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownPriority is the nice value that this process had when it was first asked
-// for. Later its main thread may be a worker's.
+// ownPriority returns the nice value of this process at the time of the first call. Later
+// its main thread may be that of a worker with another value.
 var ownPriority = sync.OnceValue(func() int { return niceOf(0) })
 
-// niceOf is the nice value of thread tid, 0 for the calling one. The system
-// call returns 20 minus that (getpriority(2)).
+// niceOf returns the nice value of thread tid; 0 is the calling thread. The system call
+// returns 20 minus that value (getpriority(2)).
 func niceOf(tid int) int {
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
 	if err != nil {
-		return 0 // as it is unless somebody has changed it
+		return 0 // the usual value
 	}
 	return 20 - n
 }
 
-// tryPriority tries to go from one priority to the other, on a thread that ends
-// with that, unless it can be as it was: 0 is the process's own priority.
+// tryPriority tries whether a thread may change its priority from from to to; 0 is the
+// priority of the process. The thread that tries ends afterwards, unless its priority can
+// be reset.
 func tryPriority(from, to int) error {
 	result := make(chan error, 1)
 	go func() {

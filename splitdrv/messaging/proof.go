@@ -5,26 +5,26 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Binding is what ties a session's channels to the connection over which their
-// addresses were exchanged. It prints nothing of its secret.
+// Binding ties the channels of a session to the connection over which their addresses were
+// exchanged. Its string methods do not show the secret.
 type Binding struct {
 	secret [32]byte
 	host   bool
 }
 
-// NewBinding is for the host's side of a connection, or else the I/O unit's,
-// of which both sides know the secret, and nobody else does.
+// NewBinding returns the binding of the host's side, or of the I/O unit's side, of a
+// connection. secret must be known only to its two sides.
 func NewBinding(secret [32]byte, host bool) *Binding { return &Binding{secret: secret, host: host} }
 
 // String implements fmt.Stringer.
 func (b Binding) String() string { return "binding" }
 
-// GoString is for %#v.
+// GoString implements fmt.GoStringer.
 func (b Binding) GoString() string { return "messaging.Binding" }
 
-// Proofs are what this side has to send first on its control channel, and what
-// it has to hear first there, given both sides' queue pairs in the order of
-// Conn.Addresses.
+// Proofs returns the proof that this side has to send first on the control channel, and the
+// one that it has to receive first. own and remote are the addresses of the queue pairs of
+// both sides, in the order of Conn.Addresses.
 func (b *Binding) Proofs(own, remote []fabric.Address) (ours, theirs protocol.Proof) {
 	host, unit := boundChannels(own), boundChannels(remote)
 	if !b.host {

@@ -8,29 +8,29 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// Protection says what bounds a peer to the pools that this side lends it, on
-// top of a protection domain for each peer.
+// Protection is how the access of a peer is limited to the pools that it is lent, in
+// addition to a protection domain for each peer.
 type Protection string
 
-// The protections, each tighter than the one before.
+// The protections, each stricter than the one before.
 const (
 	// ProtectRegion is a memory region for each pool, remote write only.
 	ProtectRegion Protection = "region"
-	// ProtectWindow is a type-2 memory window around each pool: its key is good
-	// on the pool's data channel alone, and void when the pool's flush is over.
+	// ProtectWindow is a type-2 memory window around each pool. Its key is valid only on
+	// the pool's data channel, and only until the pool is flushed.
 	ProtectWindow Protection = "window"
-	// ProtectOneTouch is such a window around each element, invalidated before
-	// anybody looks at what the peer has written there, and bound again before the
-	// element is lent again.
+	// ProtectOneTouch is a type-2 memory window around each element. The window is
+	// invalidated before the receiver reads what the peer has written, and bound again
+	// before the element is lent again.
 	ProtectOneTouch Protection = "one-touch"
 )
 
-// Protections are all of them.
+// Protections returns all protections.
 func Protections() []Protection {
 	return []Protection{ProtectRegion, ProtectWindow, ProtectOneTouch}
 }
 
-// ParseProtection is the protection of that name.
+// ParseProtection returns the protection with a name.
 func ParseProtection(s string) (Protection, error) {
 	var names []string
 	for _, p := range Protections() {
@@ -42,7 +42,7 @@ func ParseProtection(s string) (Protection, error) {
 	return "", fmt.Errorf("protection %q, must be one of %s", s, strings.Join(names, ", "))
 }
 
-// Description says in words what the protection is.
+// Description describes the protection in words, for the status.
 func (p Protection) Description() string {
 	switch p {
 	case ProtectWindow:
@@ -54,16 +54,16 @@ func (p Protection) Description() string {
 	}
 }
 
-// Protecting is the protection that is in force, and why it is that one.
+// Protecting is the protection in force, and the reason for it.
 type Protecting struct {
 	Name Protection `json:"name"`
 	Why  string     `json:"why"`
 }
 
-// ProtectionOn is the protection of pools that are lent through a device with
-// these limits in a mode that writes. asked is what the user wants, or empty
-// for what is best there. A device that cannot do what is asked is an error
-// that wraps fabric.ErrUnsupported.
+// ProtectionOn returns the protection of pools that are lent through a device with limits l,
+// in the modes that write. asked is the configured protection, or empty for the best one
+// that the device supports. If the device does not support asked, the error wraps
+// fabric.ErrUnsupported.
 func ProtectionOn(asked Protection, l fabric.Limits) (Protecting, error) {
 	switch {
 	case asked == ProtectRegion:
@@ -86,6 +86,6 @@ func ProtectionOn(asked Protection, l fabric.Limits) (Protecting, error) {
 	}
 }
 
-// ErrOneTouch is wrapped by New's error when this side is to lend one-touch
-// pools to a peer that does not know how to use them.
+// ErrOneTouch is wrapped by the error of New if this side is configured to lend one-touch
+// pools and the peer does not support them.
 var ErrOneTouch = errors.New("the peer is of a version without one-touch pools; update it, or use another --protection here")

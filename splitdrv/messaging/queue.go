@@ -8,18 +8,18 @@ import (
 	"github.com/splitnic/splitnic/internal/epoll"
 )
 
-// queue holds what others have for a worker to do. Anybody may put, without
-// ever waiting; the worker takes.
+// queue passes items from other goroutines to a worker. Any goroutine may put, which never
+// waits; only the worker takes.
 type queue[T any] struct {
 	mu      sync.Mutex
 	items   []T
-	spare   []T // changes places with items: nothing is allocated in the long run
-	pending atomic.Bool
-	asleep  atomic.Bool  // the worker's: it sleeps, or is about to
-	wake    *epoll.Event // raised for a worker that sleeps
+	spare   []T         // swapped with items, so that no memory is allocated in the long run
+	pending atomic.Bool // items is not empty
+	asleep  atomic.Bool // set by the worker: it sleeps or is about to
+	wake    *epoll.Event
 }
 
-// put adds items, which it copies, and wakes the worker.
+// put copies items into the queue and wakes the worker if it sleeps.
 func (q *queue[T]) put(items ...T) {
 	q.mu.Lock()
 	q.items = append(q.items, items...)
@@ -30,7 +30,7 @@ func (q *queue[T]) put(items ...T) {
 	}
 }
 
-// take returns what has come, in order. It is good until the next call.
+// take removes and returns all items, in order. The slice is valid until the next call.
 func (q *queue[T]) take() []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,60 +41,60 @@ func (q *queue[T]) take() []T {
 	return taken
 }
 
-// len is how many items wait.
+// len returns the number of items.
 func (q *queue[T]) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.items)
 }
 
-// rxEvent is something that a receiver hears from other workers.
+// rxEvent is an event that another goroutine sends to a receiver.
 type rxEvent struct {
 	kind   rxKind
 	pool   *bufpool.Local // rxAdopt, rxDrain
-	class  uint32         // rxIndicated: the pool, counted from the channel's first
+	class  uint32         // rxIndicated: reference of the pool minus the channel's first
 	elem   uint32
 	length uint32
-	last   bool           // rxIndicated: of its message
+	last   bool           // rxIndicated: last one of its message
 	batch  *bufpool.Batch // rxRevoked, rxRebound
 }
 
 type rxKind uint8
 
 const (
-	rxIndicated rxKind = iota // the peer has written an element and says so on the control channel
-	rxAdopt                   // there is a pool that is about to be lent
+	rxIndicated rxKind = iota // an indication: the peer has written an element
+	rxAdopt                   // adopt a pool that is about to be lent
 	rxDrain                   // the peer has stopped using a pool
-	rxSent                    // in mode send-uc: the peer says what it has sent so far
-	rxRevoked                 // the windows of elements are invalid
-	rxRebound                 // they are bound again
-	rxUnblocked               // there is room for an update that found none
+	rxSent                    // mode send-uc: the sequence number that the peer has reached
+	rxRevoked                 // the windows of a batch are invalidated
+	rxRebound                 // the windows of a batch are bound again
+	rxUnblocked               // a slot is free for an update that had found none
 )
 
-// sqRequest is something for a sender to do besides frames: it alone posts to the
+// sqRequest asks a sender to post something other than frames. Only the sender posts to the
 // send queue of its data channel.
 type sqRequest struct {
 	kind  sqKind
-	pool  *bufpool.Remote // sqDrain: nil for everything that was sent; sqInvalidate
-	last  bool            // sqDrain: then invalidate its window, if it has one for that
+	pool  *bufpool.Remote // sqInvalidate; sqDrain, where nil means all transfers
+	last  bool            // sqDrain: invalidate the pool's window afterwards, if it has one
 	lent  *bufpool.Local  // sqBind, sqBindSend, sqUnbind
 	batch *bufpool.Batch  // sqRevoke, sqRebind
-	next  int             // of these but for sqBindSend: the first of its windows that is not posted yet
-	done  chan<- struct{} // sqDrain of everything: has room; may be nil
-	mem   []byte          // sqSlots
-	key   uint32          // of the region that it is
+	next  int             // sqBind, sqUnbind, sqRevoke, sqRebind: first window that is not posted yet
+	done  chan<- struct{} // sqDrain of all transfers: gets a value at the end; has room; may be nil
+	mem   []byte          // sqSlots: memory of the slots
+	key   uint32          // sqSlots: local key of mem
 }
 
 type sqKind uint8
 
 const (
-	sqDrain      sqKind = iota // wait until all transfers to a pool of the peer's have completed
-	sqInvalidate               // invalidate the window of a pool that is out of use
-	sqBind                     // bind the windows of a pool of this side's
-	sqBindSend                 // bind the window of one, and send its key behind
-	sqUnbind                   // invalidate them
-	sqRevoke                   // invalidate the windows of elements
-	sqRebind                   // bind them again
+	sqDrain      sqKind = iota // wait until all transfers to a remote pool have completed
+	sqInvalidate               // invalidate the window of a remote pool that is no longer used
+	sqBind                     // bind the windows of a local pool
+	sqBindSend                 // bind the window of a local pool, and send its key behind
+	sqUnbind                   // invalidate the windows of a local pool
+	sqRevoke                   // invalidate the windows of a batch of elements
+	sqRebind                   // bind the windows of a batch again
 	sqSlots                    // use more send slots
-	sqRecall                   // keep nothing that the port has lent and that is not sent
+	sqRecall                   // copy the lent frames that are not sent, and return their loans
 )

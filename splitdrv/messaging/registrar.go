@@ -11,24 +11,25 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// registrar registers the memory that a session's ports lend: for local reads only, so that
-// no key of it is worth anything to a peer. Senders copy for as long as that takes, and
-// what is not registered. But for keys it is the goroutine's that runs it, and then whose
-// who closes the session.
+// registrar registers the memory from which a session's ports lend frames. Registration
+// permits local reads only, so that a peer cannot use its keys. Senders copy frames until
+// their memory is registered. Only the goroutine of run uses the fields, except keys; after
+// run has returned, close does.
 type registrar struct {
 	keys    atomic.Pointer[vnet.Keys]
-	port    ZeroCopyPort                   // one of them
-	regions map[*vnet.Region]fabric.Region // that are registered, and held
-	before  []*vnet.Memory                 // which may still be on its way to the peer
+	port    ZeroCopyPort                   // any port of the netdevice
+	regions map[*vnet.Region]fabric.Region // registered regions, which are held
+	before  []*vnet.Memory                 // previous memory, whose frames may still be in flight
 }
 
 const (
-	// Pauses before what could not be registered is tried again.
+	// Pauses before a failed registration is tried again.
 	minLendPause = 100 * time.Millisecond
 	maxLendPause = time.Minute
 )
 
-// run follows the memory until the session ends.
+// run registers the memory, and changes the registration whenever the memory changes, until
+// the session ends.
 func (g *registrar) run(c *shared, port ZeroCopyPort) error {
 	g.port, g.regions = port, make(map[*vnet.Region]fabric.Region)
 	pause := minLendPause
@@ -62,8 +63,8 @@ func (g *registrar) run(c *shared, port ZeroCopyPort) error {
 	}
 }
 
-// registerAll registers what is in m, has senders use it, and returns why a part of it is not
-// registered.
+// registerAll registers the regions of m and makes their keys available to senders. It
+// returns the reason if a region is not registered.
 func (g *registrar) registerAll(c *shared, m *vnet.Memory) (missing error) {
 	if m == nil {
 		g.keys.Store(nil)
@@ -88,8 +89,8 @@ func (g *registrar) registerAll(c *shared, m *vnet.Memory) (missing error) {
 	return missing
 }
 
-// register registers a region, if it is not yet. It returns neither a registration nor an
-// error for one that is gone.
+// register registers a region, unless it is registered already. For a region that is no
+// longer mapped it returns nil and no error.
 func (g *registrar) register(c *shared, r *vnet.Region) (fabric.Region, error) {
 	if reg := g.regions[r]; reg != nil {
 		return reg, nil
@@ -112,8 +113,8 @@ func (g *registrar) register(c *shared, r *vnet.Region) (fabric.Region, error) {
 	return reg, nil
 }
 
-// deregisterOthers lets go of what is not in m, and reports whether it could: nothing of it may be on
-// its way to the peer.
+// deregisterOthers deregisters the regions that are not in m. It reports false, and does
+// nothing, while frames in previous memory are in flight.
 func (g *registrar) deregisterOthers(c *shared, m *vnet.Memory) (done bool, err error) {
 	g.before = slices.DeleteFunc(g.before, func(b *vnet.Memory) bool { return b.Lend(0) == 0 })
 	if len(g.before) > 0 {
@@ -130,7 +131,7 @@ func (g *registrar) deregisterOthers(c *shared, m *vnet.Memory) (done bool, err 
 	return true, nil
 }
 
-// forget forgets a region that is not registered any more.
+// forget releases a region that has been deregistered.
 func (g *registrar) forget(c *shared, r *vnet.Region) error {
 	delete(g.regions, r)
 	n := int64(len(r.Bytes))
@@ -139,7 +140,8 @@ func (g *registrar) forget(c *shared, r *vnet.Region) error {
 	return r.Release()
 }
 
-// close is for a session whose domain is closed, and with it all registrations.
+// close releases all regions after the session's domain, and with it their registrations,
+// was closed.
 func (g *registrar) close(c *shared) error {
 	var errs []error
 	for r := range g.regions {

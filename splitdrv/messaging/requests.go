@@ -26,23 +26,22 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the peer answered a request about %v with: %v", e.Type, e.Status)
 }
 
-// requests are our own requests that the peer has not answered, and the peer's
-// that we have not.
+// requests has the unanswered requests of both sides.
 type requests struct {
 	c       *shared
 	control *controlSends
-	// own answers requests that are none for Config.OnRequest.
+	// own answers the requests that are not for Config.OnRequest.
 	own func(t protocol.CfgType, data []byte) protocol.CfgStatus
 
-	slots chan struct{} // one token per unanswered request of ours
-	// configuring has one for each of them that the peer's Config.Pace may hold
-	// back: there is a slot left for what cannot wait for those.
+	slots chan struct{} // a token for each unanswered request of this side
+	// configuring has a token for each of these that the peer's Config.Pace may delay. It
+	// has less room than slots, so that other requests need not wait for those.
 	configuring chan struct{}
-	inbox       chan request  // the peer's, for the configuration goroutine
-	unanswered  atomic.Int32  // of the peer's
-	idle        atomic.Bool   // that goroutine waits for a request, or a time
-	pace        *rate.Limiter // of what the peer asks the Conn itself
-	held        atomic.Uint64 // of these: had to wait because there were too many
+	inbox       chan request  // requests of the peer, for the request handler
+	unanswered  atomic.Int32  // number of unanswered requests of the peer
+	idle        atomic.Bool   // the request handler waits
+	pace        *rate.Limiter // rate of the requests that Conn answers itself
+	held        atomic.Uint64 // requests of the peer that had to wait for a rate limit
 
 	mu      sync.Mutex
 	next    uint64
@@ -51,10 +50,10 @@ type requests struct {
 
 type pending struct {
 	t     protocol.CfgType
-	reply chan protocol.CfgUtilReply // of capacity one
+	reply chan protocol.CfgUtilReply // capacity one
 }
 
-// request is a copy of one of the peer's requests.
+// request is a copy of a request of the peer.
 type request struct {
 	transaction uint64
 	t           protocol.CfgType
@@ -83,10 +82,10 @@ func (q *requests) request(ctx context.Context, t protocol.CfgType, data []byte)
 	return q.await(ctx, p)
 }
 
-// full reports whether as many requests are unanswered as there can be.
+// full reports whether the maximum of requests of this side is unanswered.
 func (q *requests) full() bool { return len(q.slots) == cap(q.slots) }
 
-// await waits for the reply to a request that was sent.
+// await waits for the reply to a request.
 func (q *requests) await(ctx context.Context, p pending) ([]byte, error) {
 	err := net.ErrClosed
 	select {
@@ -102,8 +101,8 @@ func (q *requests) await(ctx context.Context, p pending) ([]byte, error) {
 	return nil, fmt.Errorf("request about %v: %w", p.t, err)
 }
 
-// ask sends a request, of which the reply is pending then. It will be in reply, of
-// capacity one.
+// ask sends a request, and waits before if it has to. The reply will be put into reply,
+// whose capacity must be one.
 func (q *requests) ask(
 	ctx context.Context, t protocol.CfgType, data []byte, reply chan protocol.CfgUtilReply,
 ) (pending, error) {
@@ -125,8 +124,8 @@ func (q *requests) ask(
 	})
 }
 
-// tryAsk is ask for a request without data that the peer does not hold back, if that can
-// be sent at once. It reports whether it was.
+// tryAsk sends a request without data, of a type that the peer does not delay, if it can do
+// so without waiting. It reports whether the request was sent.
 func (q *requests) tryAsk(t protocol.CfgType, reply chan protocol.CfgUtilReply) (bool, error) {
 	select {
 	case q.slots <- struct{}{}:
@@ -146,7 +145,7 @@ func (q *requests) tryAsk(t protocol.CfgType, reply chan protocol.CfgUtilReply) 
 	return sent, err
 }
 
-// expect numbers a request whose reply is to come.
+// expect registers a request whose reply is expected, and returns its transaction.
 func (q *requests) expect(p pending) (id uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -155,7 +154,7 @@ func (q *requests) expect(p pending) (id uint64) {
 	return q.next
 }
 
-// acquire takes a token, when there is one.
+// acquire waits for a token and takes it.
 func (q *requests) acquire(ctx context.Context, tokens chan<- struct{}) error {
 	select {
 	case tokens <- struct{}{}:
@@ -167,7 +166,7 @@ func (q *requests) acquire(ctx context.Context, tokens chan<- struct{}) error {
 	}
 }
 
-// onReply hands a reply to the one who waits for it.
+// onReply passes a reply to the goroutine that waits for it.
 func (q *requests) onReply(msg []byte) error {
 	m, err := protocol.DecodeCfgUtilReply(msg)
 	if err != nil {
@@ -189,8 +188,8 @@ func (q *requests) onReply(msg []byte) error {
 	return nil
 }
 
-// onRequest hands a request to the configuration goroutine. A peer that has
-// more out than agreed breaks the protocol.
+// onRequest passes a request to the request handler. A peer with more unanswered requests
+// than agreed breaks the protocol.
 func (q *requests) onRequest(msg []byte) error {
 	m, err := protocol.DecodeCfgUtilRequest(msg)
 	if err != nil {
@@ -202,7 +201,7 @@ func (q *requests) onRequest(msg []byte) error {
 	if m.Type == protocol.CfgKeepAlive && q.idle.Load() && q.pace.Allow() {
 		switch sent, err := q.replyNow(&m); {
 		case err != nil:
-			q.c.endLater(err) // and not as an error of the message, which would be the peer's fault
+			q.c.endLater(err) // returned, it would count as a violation by the peer
 			return nil
 		case sent:
 			return nil
@@ -212,11 +211,12 @@ func (q *requests) onRequest(msg []byte) error {
 	return nil
 }
 
-// replyNow answers a keep-alive on the control handler's goroutine, if that can be done at
-// once, and reports whether it was. It says the same of this side as an answer of the
-// configuration goroutine, which waits for requests, and would have to be woken.
+// replyNow answers a keep-alive on the control handler's goroutine, if a slot is free, and
+// reports whether it has. The caller has checked that the request handler is idle, so the
+// answer shows as much about this side as one of the request handler, which need not be
+// woken.
 func (q *requests) replyNow(m *protocol.CfgUtilRequest) (bool, error) {
-	q.unanswered.Add(-1) // as in reply
+	q.unanswered.Add(-1) // before the reply, after which the peer may send another request
 	sent, err := q.control.sendNow(func(dst []byte) []byte {
 		return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
 			TransactionContext: m.TransactionContext, Type: m.Type, Status: q.own(m.Type, m.Data),
@@ -228,23 +228,22 @@ func (q *requests) replyNow(m *protocol.CfgUtilRequest) (bool, error) {
 	return sent, err
 }
 
-// What the peer asks the Conn itself, in a second in the long run and at once: a
-// sign of life in each of its intervals, another one for each pool that it asks
-// for, what it has sent on each channel every 50 ms, and the keys of pools. No
-// peer that keeps to the protocol comes near it.
+// The limits for requests that Conn answers itself: per second in the long run, and at once.
+// A peer sends a keep-alive in each interval and one for each pool that it asks for, a
+// CfgSent for each channel every 50 ms, and the keys of pools. A peer that keeps to the
+// protocol stays far below the limits.
 const (
 	ownRate  = 1000
 	ownBurst = 200
 )
 
-// answer is the configuration goroutine: it answers the peer's requests, one at a
-// time and no faster than the pace allows. One that is too fast waits: it has
-// MaxRequests unanswered at most. Keep-alives come here too, so that a reply says
-// that the whole peer is alive, but they do not wait for what Config.Pace holds
-// back.
+// answer is the request handler's goroutine. It answers the peer's requests, one at a time,
+// within the rate limits. A peer that exceeds them has to wait, because it may have only
+// MaxRequests unanswered. Keep-alives are answered here too, so that a reply shows that this
+// goroutine works; they do not wait for requests that Config.Pace delays.
 func (q *requests) answer() error {
-	var held []request       // for Config.OnRequest, in order
-	var due <-chan time.Time // when the first of them is carried out; nil: it has not been judged
+	var held []request       // requests for Config.OnRequest, in order
+	var due <-chan time.Time // when the first of held may be answered; nil: Pace was not asked yet
 	for {
 		var err error
 		q.idle.Store(true)
@@ -288,7 +287,7 @@ func (q *requests) answer() error {
 	}
 }
 
-// configures reports whether such a request is one for Config.OnRequest.
+// configures reports whether requests of type t are for Config.OnRequest.
 func configures(t protocol.CfgType) bool {
 	switch t {
 	case protocol.CfgKeepAlive, protocol.CfgSent, protocol.CfgBind, protocol.CfgPoolKeys:
@@ -307,7 +306,7 @@ func (q *requests) reply(r *request) error {
 	} else {
 		status = q.own(r.t, r.data)
 	}
-	q.unanswered.Add(-1) // before the reply, upon which the peer may ask again
+	q.unanswered.Add(-1) // before the reply, after which the peer may send another request
 	return q.control.send(func(dst []byte) []byte {
 		return protocol.AppendCfgUtilReply(dst, protocol.CfgUtilReply{
 			TransactionContext: r.transaction, Type: r.t, Status: status, Data: data,

@@ -7,18 +7,18 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 )
 
-// revocations are the batches of elements, of one-touch pools, whose windows have to be
-// invalid before a receiver looks at them. Each element is behind a window of its own, and
-// travels in a bufpool.Batch between the channel's receiver and its sender, which alone posts
-// to the send queue. They are the receiver's goroutine's.
+// revocations has the consumed elements of one-touch pools, in batches. The receiver must
+// not read an element before its window is invalidated. A batch goes from the receiver to
+// the sender of the channel, which posts the invalidations, and back. Only the receiver's
+// goroutine uses revocations.
 type revocations struct {
-	sender  *queue[sqRequest] // of the channel
+	sender  *queue[sqRequest] // queue of the channel's sender
 	count   *rxCounters
 	batches bufpool.Batches
-	longest atomic.Uint64 // nanoseconds, of all revocations; others read it
+	longest atomic.Uint64 // longest revocation in nanoseconds; other goroutines read it
 }
 
-// collect puts an element that was consumed in a batch, whose windows revoke has invalidated.
+// collect adds a consumed element to the next batch.
 func (v *revocations) collect(w bufpool.Written) {
 	if len(v.batches.Gathered()) == bufpool.MaxBatch {
 		v.revoke()
@@ -28,25 +28,24 @@ func (v *revocations) collect(w bufpool.Written) {
 	}
 }
 
-// revoke has the sender invalidate the windows of what was gathered.
+// revoke requests the invalidation of the windows of the collected elements.
 func (v *revocations) revoke() {
 	if b := v.batches.Revoke(); b != nil {
 		v.sender.put(sqRequest{kind: sqRevoke, batch: b})
 	}
 }
 
-// invalid says that nobody can write the elements of a batch any more.
+// invalid records that the windows of a batch are invalidated.
 func (v *revocations) invalid(b *bufpool.Batch) {
 	v.batches.Revoked()
 	v.measure(time.Since(b.Begun))
 }
 
-// rebind has the sender bind the windows of a batch again.
+// rebind requests that the windows of a batch are bound again.
 func (v *revocations) rebind(b *bufpool.Batch) { v.sender.put(sqRequest{kind: sqRebind, batch: b}) }
 
-// measure counts a batch that took so long. A second write to one of its
-// elements may have been accepted all that time, and of what was written only the
-// last is seen.
+// measure counts a revocation that took the given time. Until its end the device accepted
+// further writes to the elements, of which only the last one is seen.
 func (v *revocations) measure(took time.Duration) {
 	n := uint64(max(took, 0))
 	v.count.Revocations.Add(1)

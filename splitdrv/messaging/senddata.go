@@ -8,28 +8,28 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// In the send modes a data channel has one pool, whose elements stand for
-// receives. The message with sequence number s uses up element s modulo their
-// number, whichever receive it is that the message arrives in.
+// In the send modes a data channel has one pool, whose elements are receive buffers. The
+// message with sequence number s uses up the credit of element s modulo the number of
+// elements, whichever receive it arrives in.
 
-// numbering is how far a receiver has come with the messages of its channel.
+// numbering checks the sequence numbers of the messages on a receiver's channel.
 type numbering struct {
 	channel int
 	lossy   bool // mode send-uc
 	count   *rxCounters
 
-	pool     *bufpool.Local // the channel's
-	expected uint64         // the sequence number of the next message
+	pool     *bufpool.Local // the only pool of the channel
+	expected uint64         // sequence number of the next message
 
-	// Mode send-uc: what the peer says that it has sent. One event is enough,
-	// however often it says so.
+	// Mode send-uc: the last sequence number that the peer has reported, and whether an
+	// rxSent is in the queue. One event is enough for several reports.
 	sent       atomic.Uint64
 	sentQueued atomic.Bool
 }
 
-// sequence compares a message's number with the expected one. Messages that an
-// unreliable channel has lost are counted, and so are those that come after
-// they were taken for lost.
+// sequence compares the number of a message with the expected one. On an unreliable channel
+// it counts the messages that were lost, and those that arrive after they were counted as
+// lost (late).
 func (n *numbering) sequence(seq uint64) (late bool, err error) {
 	ahead := int64(seq - n.expected)
 	switch {
@@ -48,7 +48,7 @@ func (n *numbering) sequence(seq uint64) (late bool, err error) {
 	return false, nil
 }
 
-// lose frees the elements of messages that will not come.
+// lose frees the elements of the next messages, which are lost.
 func (n *numbering) lose(lost uint64) error {
 	if lost > uint64(n.pool.Elements.Len()) {
 		return n.violation(n.expected + lost)
@@ -63,12 +63,12 @@ func (n *numbering) lose(lost uint64) error {
 	return nil
 }
 
-// violation is about a message of one of the send modes.
+// violation returns the error for a message with a wrong sequence number.
 func (n *numbering) violation(seq uint64) error {
 	return channelViolation(n.channel, ErrSequence, "message %d where %d was expected", seq, n.expected)
 }
 
-// used marks the element of a message as free to return.
+// used frees the element of a message, to be returned to the peer.
 func (n *numbering) used(seq uint64, length int) error {
 	elem := int(seq % uint64(n.pool.Elements.Len()))
 	if _, err := n.pool.Elements.Consume(elem, length); err != nil {
@@ -78,10 +78,10 @@ func (n *numbering) used(seq uint64, length int) error {
 	return nil
 }
 
-// sentSoFar hears that the peer has sent everything below seq, and that it has
-// no credit left: what has not come is lost. No update is urgent for that: if
-// the peer has handled all updates, all elements are free now, which is due, and
-// otherwise one is on its way that brings credits.
+// sentSoFar handles the peer's report that it has sent all messages below seq and has no
+// credit left. Those that have not arrived are lost. The update for their elements is not
+// urgent: if the peer has handled all updates, all elements are free now, so an update is
+// due anyway; otherwise one with credits is in flight.
 func (n *numbering) sentSoFar(seq uint64) error {
 	if ahead := int64(seq - n.expected); ahead > 0 {
 		return n.lose(uint64(ahead))
@@ -89,7 +89,7 @@ func (n *numbering) sentSoFar(seq uint64) error {
 	return nil
 }
 
-// bufferWR is the receive with number i of the pool.
+// bufferWR returns the receive into element i.
 func (n *numbering) bufferWR(i uint16) fabric.RecvWR {
 	return fabric.RecvWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(n.channel), i, 0)),

@@ -10,10 +10,10 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// What follows from a configuration: defaults, what is refused, and sizes.
+// This file derives defaults, errors and sizes from a Config.
 
-// DefaultKeepAlive is the interval of keep-alives with a peer time-out: 500 ms, or half of
-// the time-out, so that a peer has the other half to answer.
+// DefaultKeepAlive returns the default interval of keep-alives for a peer time-out: 500 ms,
+// but at most half of the time-out, so that the peer has the other half to answer.
 func DefaultKeepAlive(peerTimeout time.Duration) time.Duration {
 	return min(500*time.Millisecond, peerTimeout/2)
 }
@@ -39,7 +39,7 @@ func (c Config) withDefaults() Config {
 	c.PeerPools = cmp.Or(c.PeerPools, c.MaxPools)
 	if c.LatencyQueue && c.LatencyPools == nil {
 		c.LatencyPools = LatencyPools(c.Mode, c.MTU)
-		// The largest will do for all.
+		// Pools with large elements also hold small frames.
 		c.LatencyPools = c.LatencyPools[max(len(c.LatencyPools)-c.MaxPools, 0):]
 	}
 	c.PoolIdle = cmp.Or(c.PoolIdle, 10*time.Second)
@@ -63,11 +63,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Lends is the largest number of pools that a Conn with this configuration
-// lends on a data channel at a time: what the handshake tells the peer.
+// Lends returns the largest number of pools that a Conn with this configuration lends on a
+// data channel at a time. The handshake tells it to the peer.
 func (c Config) Lends() int { return c.withDefaults().MaxPools }
 
-// Check reports the first thing that New would refuse.
+// Check returns the error that New would return for an invalid configuration.
 func (c Config) Check() error { return c.withDefaults().check() }
 
 func (c Config) check() error {
@@ -93,7 +93,7 @@ func (c Config) check() error {
 	case c.Batch < 1 || c.SignalEvery < 1:
 		return bad("batch %d and signal-every %d must be at least 1", c.Batch, c.SignalEvery)
 	case c.SendSlots <= c.SignalEvery+c.Batch:
-		// Otherwise all slots could wait for a completion that nobody asked for.
+		// Otherwise all slots could be in flight and unsignaled.
 		return bad("%d send slots, must be more than signal-every %d and batch %d together", c.SendSlots, c.SignalEvery,
 			c.Batch)
 	case c.ServiceLevel > 15:
@@ -121,8 +121,8 @@ func (c Config) check() error {
 	return c.checkLatency()
 }
 
-// elements is how many elements the pools of a data channel can have in all: a
-// peer may give back any of them, and have one lent on request in its place.
+// elements returns the largest total number of elements of the pools of a data channel. A
+// peer may return any of the first pools, and be lent another one in its place.
 func (c *Config) elements() int {
 	n := c.MaxPools * extraElements
 	for _, p := range c.Pools {
@@ -131,7 +131,7 @@ func (c *Config) elements() int {
 	return n
 }
 
-// receives is how many receives a data channel can have posted.
+// receives returns the largest number of posted receives of a data channel.
 func (c *Config) receives() int {
 	if c.Mode == protocol.ModeIndicate {
 		return c.furtherReceives()
@@ -139,16 +139,16 @@ func (c *Config) receives() int {
 	return c.elements() + c.furtherReceives()
 }
 
-// furtherReceives is how many receives a data channel has posted besides those
-// that elements stand for.
+// furtherReceives returns how many receives a data channel has posted in addition to those
+// for elements.
 func (c *Config) furtherReceives() int {
 	n := 0
 	if c.Mode == protocol.ModeIndicate {
-		n++ // to notice a peer that uses immediate data
+		n++ // to detect a peer that uses immediate data
 	}
 	if c.invalidates() {
-		// For the message that invalidates a pool's window. Those of the pool may
-		// all be used up by then.
+		// For the messages that invalidate the pools' windows. The receives for elements
+		// may all be used up by then.
 		n += c.MaxPools
 	}
 	if c.KeySend && !c.Mode.Sends() {
@@ -157,8 +157,8 @@ func (c *Config) furtherReceives() int {
 	return n
 }
 
-// LeastMemory is how many bytes are registered for a session with this
-// configuration at its beginning. Where the system has huge pages it can be more.
+// LeastMemory returns how many bytes a session with this configuration registers at its
+// beginning. On systems with huge pages it can be more.
 func (c Config) LeastMemory() int64 {
 	c = c.withDefaults()
 	sends := 2 * protocol.ControlReceives(c.Mode, c.Queues, c.MaxPools)
@@ -174,7 +174,7 @@ func (c Config) LeastMemory() int64 {
 	return int64(n)
 }
 
-// vectors is how many completion vectors there are to choose from.
+// vectors returns the number of completion vectors of the device.
 func (c *Config) vectors() int {
 	if c.Device == nil {
 		return 1
@@ -182,7 +182,7 @@ func (c *Config) vectors() int {
 	return max(c.Device.Limits().CompVectors, 1)
 }
 
-// Handling is what a Conn with this configuration begins with.
+// Handling returns the handlers and assignments with which a Conn begins.
 func (c Config) Handling() Handling {
 	c = c.withDefaults()
 	n := min(c.vectors(), c.Queues)
@@ -194,7 +194,7 @@ func (c Config) Handling() Handling {
 		n = 1
 	}
 	for _, h := range c.Handlers {
-		n = max(n, min(h.Number, MaxHandlers)) // check refuses it
+		n = max(n, min(h.Number, MaxHandlers)) // checkHandlers rejects larger numbers
 	}
 	g := Handling{Handlers: make([]Handler, 1+n), Assigned: make([]int, c.Queues)}
 	for i := range g.Handlers {
@@ -217,7 +217,7 @@ func (c Config) Handling() Handling {
 		case g.Assigned[i] != 0:
 		case !latency || n == 1:
 			g.Assigned[i] = g.initial(i + 1)
-		case c.isLatency(i + 1): // it shares its handler with no other channel
+		case c.isLatency(i + 1): // the latency channel has the last handler for itself
 			g.Assigned[i] = n
 		default:
 			g.Assigned[i] = 1 + i%(n-1)
@@ -226,12 +226,13 @@ func (c Config) Handling() Handling {
 	return g
 }
 
-// Configure makes g what a Conn with configuration c begins with.
+// Configure changes c so that a Conn begins with g.
 func (g Handling) Configure(c *Config) {
 	c.Handlers, c.Assigned = g.Handlers, g.Assigned
 }
 
-// checkHandlers refuses what Handling would not tell.
+// checkHandlers returns an error if the handlers are invalid. Handling ignores some of these
+// errors.
 func (c *Config) checkHandlers() error {
 	seen := map[int]bool{}
 	for _, h := range c.Handlers {
@@ -244,7 +245,8 @@ func (c *Config) checkHandlers() error {
 	return g.check(nil)
 }
 
-// protecting is ProtectionOn for a session, whose peer has a say in it as well.
+// protecting returns the protection in force. In addition to ProtectionOn it considers the
+// transfer mode and the features of the peer.
 func (c *Config) protecting() (Protecting, error) {
 	switch {
 	case c.Mode.Sends():
@@ -255,15 +257,15 @@ func (c *Config) protecting() (Protecting, error) {
 	return ProtectionOn(c.Protection, c.Device.Limits())
 }
 
-// invalidates reports whether the peer invalidates the windows of pools that
-// are flushed, by a message of its own.
+// invalidates reports whether the peer invalidates the windows of flushed pools, by a SEND
+// with invalidate.
 func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.Invalidation }
 
-// sendsKeys reports whether the keys of pools that were asked for are sent behind the
-// binds of their windows.
+// sendsKeys reports whether the key of a pool that was asked for is sent behind the bind of
+// its window.
 func (c *Config) sendsKeys() bool { return c.Protection == ProtectWindow && c.KeySend }
 
-// exposed is what the peer learns of a pool of this side's.
+// exposed returns the description of a local pool for the peer.
 func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
 	o := protocol.Pool{
 		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),

@@ -12,25 +12,24 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
-// shared is what all goroutines of a session have in common: what it is made of, and
-// its end.
+// shared is the state that all goroutines of a session share, including its end.
 type shared struct {
-	cfg      Config // Protection is the one in force
+	cfg      Config // with the protection in force
 	domain   fabric.Domain
 	handlers *handlers
 	memory   memory
 	mtu      atomic.Int64
-	clock    *ticker.Clock // of who looks after the session
-	heard    atomic.Uint64 // by that clock, when the latest message or batch of frames came from the peer
+	clock    *ticker.Clock // clock of the keep-alives
+	heard    atomic.Uint64 // time, by clock, of the last message or batch of frames from the peer
 
-	stop       *epoll.Event // raised when the session ends; never lowered
-	stopped    atomic.Bool  // the same, for those who are awake
+	stop       *epoll.Event // raised when the session ends; never cleared
+	stopped    atomic.Bool  // true when the session ends, for goroutines that do not sleep
 	done       chan struct{}
-	failure    error // why the session ended; written before done is closed
+	failure    error // reason for the end; written before done is closed
 	ending     atomic.Bool
 	ended      sync.Once
 	atEnd      func()
-	reason     func(error) error // what an error of a goroutine's is only a consequence of
+	reason     func(error) error // returns the cause of a goroutine's error
 	workers    sync.WaitGroup
 	background sync.WaitGroup
 
@@ -38,7 +37,7 @@ type shared struct {
 	waiters []*epoll.Set
 }
 
-// newEvent makes an event that lives as long as the session.
+// newEvent returns an event that is closed with the session.
 func (c *shared) newEvent() (*epoll.Event, error) {
 	e, err := epoll.NewEvent()
 	if err == nil {
@@ -47,7 +46,7 @@ func (c *shared) newEvent() (*epoll.Event, error) {
 	return e, err
 }
 
-// newWaiter makes a waiter for the descriptors and the end of the session.
+// newWaiter returns a waiter for the given events and the end of the session.
 func (c *shared) newWaiter(interests ...epoll.Interest) (*epoll.Set, error) {
 	w, err := epoll.NewSet(append(interests, epoll.Readable(c.stop.FD()))...)
 	if err == nil {
@@ -56,7 +55,7 @@ func (c *shared) newWaiter(interests ...epoll.Interest) (*epoll.Set, error) {
 	return w, err
 }
 
-// spawn runs a worker until the session ends; an error of its ends the session.
+// spawn starts a goroutine that runs until the session ends. Its error ends the session.
 func (c *shared) spawn(run func() error) {
 	c.workers.Go(func() {
 		if err := run(); err != nil {
@@ -65,7 +64,7 @@ func (c *shared) spawn(run func() error) {
 	})
 }
 
-// work is spawn for a goroutine with a worker.
+// work starts a goroutine with a worker, like spawn.
 func (c *shared) work(w *worker, run func() error) {
 	c.spawn(func() error {
 		w.bindThread()
@@ -74,8 +73,8 @@ func (c *shared) work(w *worker, run func() error) {
 	})
 }
 
-// inBackground has something done that waits for the peer, or for a time. Its error
-// ends the session, but for one that says that the session has ended.
+// inBackground starts a goroutine for a task that waits for the peer or for a time. Its
+// error ends the session, unless it is net.ErrClosed.
 func (c *shared) inBackground(do func() error) {
 	c.background.Go(func() {
 		if err := do(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -84,14 +83,15 @@ func (c *shared) inBackground(do func() error) {
 	})
 }
 
-// endLater is end for who must not wait, as whoever looks for the reason may have to.
+// endLater ends the session for the cause of err, like spawn. It does not wait; finding the
+// cause can take a while.
 func (c *shared) endLater(err error) {
 	if !c.ending.Swap(true) {
 		c.background.Go(func() { c.end(c.reason(err)) })
 	}
 }
 
-// sleep waits, and reports whether the session goes on.
+// sleep waits, and reports false if the session ends first.
 func (c *shared) sleep(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -103,7 +103,7 @@ func (c *shared) sleep(wait time.Duration) bool {
 	}
 }
 
-// end ends the session; only the first reason counts.
+// end ends the session for a reason. Only the first call has an effect.
 func (c *shared) end(err error) {
 	c.ended.Do(func() {
 		c.failure = err
@@ -118,10 +118,11 @@ func (c *shared) end(err error) {
 	})
 }
 
-// hear notes that a message has come from the peer.
+// hear records that a message has arrived from the peer.
 func (c *shared) hear() { c.hearAt(c.clock.Now()) }
 
-// hearFrames notes that a batch of frames has. It is called often, and writes seldom.
+// hearFrames records that a batch of frames has arrived. It is called often, and seldom has
+// to write.
 func (c *shared) hearFrames() { c.hearAt(c.clock.Often()) }
 
 func (c *shared) hearAt(now time.Duration) {
@@ -130,5 +131,5 @@ func (c *shared) hearAt(now time.Duration) {
 	}
 }
 
-// firstRef is the lowest reference of the pools lent on a data channel.
+// firstRef returns the lowest reference of the pools that this side lends on a data channel.
 func (c *shared) firstRef(channel int) uint32 { return uint32((channel - 1) * c.cfg.MaxPools) }

@@ -8,19 +8,20 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 )
 
-// sendSlots are the send slots of a data channel, which become more when the sender has
-// run out of them. It asks, and goes on with those that it has; the pool manager, who
-// may wait for the device, registers memory. What has been added stays until the end of
-// the session.
+// sendSlots has the send slots of a data channel. Their number grows when the sender runs
+// out of them. The sender asks for more and continues with those that it has; the pool
+// manager registers the memory, because that may take a while. Slots are never removed
+// before the end of the session.
 type sendSlots struct {
-	*bufpool.Slots // the sender's
+	*bufpool.Slots // used by the sender only
 	most           int
 	size           int          // bytes
-	wanted         atomic.Int32 // how many there are to be: the sender's
-	made           atomic.Int32 // how many there are, or are on their way to the sender: the pool manager's
+	wanted         atomic.Int32 // number of slots wanted; set by the sender
+	made           atomic.Int32 // number of slots registered; set by the pool manager
 }
 
-// newSendSlots makes the first of at most so many slots of size bytes.
+// newSendSlots returns send slots of size bytes, with the first few registered. Their number
+// can grow to most.
 func newSendSlots(c *shared, most, size int) (*sendSlots, error) {
 	s := &sendSlots{Slots: bufpool.NewSlots(most, size), most: most, size: size}
 	n := min(firstSlots, most)
@@ -47,11 +48,11 @@ func (s *sendSlots) register(c *shared, n int, first bool) (mem []byte, key uint
 	return mem, r.LKey(), nil
 }
 
-// lacking reports whether there are to be more.
+// lacking reports whether more slots are wanted than are registered.
 func (s *sendSlots) lacking() bool { return s.wanted.Load() > s.made.Load() }
 
-// want asks for twice as many slots as there are, and reports whether that is new. It is
-// for the sender, when all are in use.
+// want asks for twice as many slots as there are. It reports false if so many were already
+// wanted. The sender calls it when all slots are in use.
 func (s *sendSlots) want() bool {
 	n := int32(min(2*s.Len(), s.most))
 	if n <= s.wanted.Load() {

@@ -10,12 +10,12 @@ import (
 )
 
 const (
-	// shortages is how often, from one look to the next, a sender has to be
-	// without a credit for more memory to be worth while.
+	// shortages is how often a sender has to be without a credit, from one tick to the next,
+	// before the manager asks for another pool.
 	shortages = 16
 )
 
-// start has the manager look around from time to time, which takes no goroutine.
+// start starts the ticks of the manager.
 func (m *poolManager) start() {
 	m.beat.Store(poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) int {
 		if m.c.stopped.Load() {
@@ -51,10 +51,10 @@ func (m *poolManager) run() error {
 	}
 }
 
-// look is what the manager does from time to time. It reports whether there is nothing for
-// the next looks to do before somebody calls stir or nudge.
+// look is called at each tick. It reports whether the next ticks can be left out, until
+// stir or nudge is called.
 func (m *poolManager) look() (quiet bool, err error) {
-	// Before anything is read: what changes behind that is told.
+	// Set before anything is read, so that a change that is not seen here calls stir.
 	m.resting.Store(m.beat.Load() != nil)
 	quiet, err = m.lookAround()
 	if !quiet {
@@ -63,8 +63,8 @@ func (m *poolManager) look() (quiet bool, err error) {
 	return quiet && m.resting.Load(), err
 }
 
-// lookAround reports whether it found nothing to do, nor anything that had changed since the
-// last look.
+// lookAround does the work of a tick. It reports true if there was nothing to do, and
+// nothing had changed since the last tick.
 func (m *poolManager) lookAround() (quiet bool, err error) {
 	quiet = true
 	for i := range m.channels {
@@ -102,14 +102,15 @@ func (m *poolManager) lookAround() (quiet bool, err error) {
 	return quiet, nil
 }
 
-// extra reports whether there are pools that go when they are idle.
+// extra reports whether there are pools that end when they are idle.
 func (m *poolManager) extra() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pools.Extra()
 }
 
-// supply is about senders that want more slots, or have a frame that fits no pool.
+// supply registers more slots for the senders that want them, and asks for pools for the
+// senders with a frame that fits none.
 func (m *poolManager) supply() error {
 	for i := range m.channels {
 		ch := &m.channels[i]
@@ -124,8 +125,8 @@ func (m *poolManager) supply() error {
 	return nil
 }
 
-// moreSlots registers the send slots that a channel's sender wants. Where memory is not
-// to be had it is tried again when the manager looks around next.
+// moreSlots registers the send slots that a channel's sender wants. If there is no memory,
+// it is tried again at the next tick.
 func (m *poolManager) moreSlots(ch *poolChannel) {
 	s := ch.slots
 	if !s.lacking() {
@@ -134,24 +135,25 @@ func (m *poolManager) moreSlots(ch *poolChannel) {
 	n := s.wanted.Load() - s.made.Load()
 	mem, key, err := s.register(m.c, int(n), false)
 	if err != nil {
-		return // the sender carries on with what it has
+		return // the sender continues with the slots that it has
 	}
 	s.made.Add(n)
 	ch.sender.put(sqRequest{kind: sqSlots, mem: mem, key: key})
 }
 
-// need has the pools hear what a channel's sender lacks.
+// need tells the pools which element a channel's sender lacks.
 func (m *poolManager) need(ch *poolChannel) error {
 	size := int(ch.credits.short.Load())
 	return m.notify(bufpool.Event{Kind: bufpool.Needed, Channel: ch.number, Size: size, Now: time.Now()})
 }
 
-// rescue tells the peer how much was sent on channels that may lose messages,
-// when the credits of all of them are gone.
+// rescue tells the peer how much was sent on each channel that may have lost messages: a
+// channel of mode send-uc whose sender has been without credit for sentAfter.
 func (m *poolManager) rescue() {
 	for i := range m.channels {
 		s := &m.channels[i]
-		// Before it is seen asleep, when nothing that has a number is not posted.
+		// Read the number before checking that the sender sleeps: then all messages below
+		// the number are posted.
 		next := s.sequence.Load()
 		n := s.tx.TxNoCredit.Load()
 		if !s.credits.waiting.Load() || n != s.noCredit {
@@ -164,7 +166,7 @@ func (m *poolManager) rescue() {
 		s.looks = 0
 		sent := protocol.Sent{Channel: uint32(s.number), Next: next}
 		m.c.background.Go(func() {
-			// How it is answered does not matter: it is asked again.
+			// The answer does not matter, because the request is repeated.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			_, _ = m.requests.request(ctx, protocol.CfgSent, protocol.AppendSent(nil, sent))

@@ -8,30 +8,30 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// ChannelStats are one data channel and its counters, from this side's point of view.
-// The counters only grow while the Conn lives.
+// ChannelStats has the state and the counters of one data channel, as seen from this side.
+// The counters never decrease during the life of the Conn.
 type ChannelStats struct {
 	TxCounters[uint64]
 	RxCounters[uint64]
 
-	Local        Ledger `json:"local"`         // what the peer may write, all pools of the channel
-	Remote       Ledger `json:"remote"`        // what we may write
-	LocalPools   []Pool `json:"local_pools"`   // one by one
-	RemotePools  []Pool `json:"remote_pools"`  // one by one
+	Local        Ledger `json:"local"`         // elements of all local pools
+	Remote       Ledger `json:"remote"`        // elements of all remote pools
+	LocalPools   []Pool `json:"local_pools"`   // each local pool
+	RemotePools  []Pool `json:"remote_pools"`  // each remote pool
 	MemoryPinned int    `json:"memory_pinned"` // bytes registered for this channel: send slots and pools
 	Handler      int    `json:"handler"`       // completion-queue handler of the channel
-	// CompVector is the completion vector of the channel's completion queues: of the
-	// handler that it began with.
+	// CompVector is the completion vector of the channel's completion queues, which is
+	// that of the handler that the channel was first assigned to.
 	CompVector int    `json:"comp_vector"`
-	Moderated  bool   `json:"moderated"` // these hold back events, as configured
-	QPN        uint32 `json:"qpn"`       // of the data queue pair
-	PeerQPN    uint32 `json:"peer_qpn"`  // the one that it is connected to
-	Latency    bool   `json:"latency"`   // it is the latency channel
-	// RevocationMax is the longest of the revocations that are counted.
+	Moderated  bool   `json:"moderated"` // the completion queues are moderated
+	QPN        uint32 `json:"qpn"`       // number of the data queue pair
+	PeerQPN    uint32 `json:"peer_qpn"`  // number of the peer's queue pair
+	Latency    bool   `json:"latency"`   // this is the latency channel
+	// RevocationMax is the longest of the counted revocations.
 	RevocationMax time.Duration `json:"revocation_max_ns,omitempty"`
 }
 
-// Pool is one pool, of either side's.
+// Pool is a local or remote pool.
 type Pool struct {
 	Ref         uint32 `json:"ref"`
 	ElementSize int    `json:"element_size"` // bytes
@@ -39,30 +39,29 @@ type Pool struct {
 	Ledger
 }
 
-// Ledger is bufpool's.
+// Ledger is bufpool.Ledger.
 type Ledger = bufpool.Ledger
 
-// Stats is a snapshot of a Conn.
+// Stats is a snapshot of a Conn's state and counters.
 type Stats struct {
-	// Bound is true when both sides have proved, with Config.Bind, that they are
-	// those of the authenticated connection.
+	// Bound is true if, with Config.Bind, both sides have proved that they are the sides of
+	// the authenticated connection.
 	Bound             bool           `json:"bound"`
 	Mode              protocol.Mode  `json:"mode"`
-	Protection        Protecting     `json:"protection"` // of the pools that are lent
+	Protection        Protecting     `json:"protection"` // of the local pools
 	Channels          []ChannelStats `json:"channels"`
 	ControlSent       uint64         `json:"control_sent"`
 	ControlReceived   uint64         `json:"control_received"`
-	MemoryPinned      int            `json:"memory_pinned"` // bytes registered in all
-	CompVectors       int            `json:"comp_vectors"`  // that the device has
+	MemoryPinned      int            `json:"memory_pinned"` // total bytes registered
+	CompVectors       int            `json:"comp_vectors"`  // number of the device's completion vectors
 	Handlers          []HandlerStats `json:"handlers"`
 	PoolsAsked        uint64         `json:"pools_asked"`        // BufferRecvPoolGets sent
 	PoolsGranted      uint64         `json:"pools_granted"`      // pools lent on the peer's request
-	PoolsRefused      uint64         `json:"pools_refused"`      // requests of the peer's that were not granted
-	PoolsReturned     uint64         `json:"pools_returned"`     // pools of ours that came back, and were deregistered
-	PoolsGiven        uint64         `json:"pools_given"`        // pools of the peer's that we gave back
-	RequestsThrottled uint64         `json:"requests_throttled"` // requests of the peer that came too fast
-	// pools that the peer took back too fast: answers that it had to wait for
-	FlushesThrottled uint64 `json:"flushes_throttled"`
+	PoolsRefused      uint64         `json:"pools_refused"`      // requests of the peer that were not granted
+	PoolsReturned     uint64         `json:"pools_returned"`     // local pools that were flushed and deregistered
+	PoolsGiven        uint64         `json:"pools_given"`        // remote pools that were given back
+	RequestsThrottled uint64         `json:"requests_throttled"` // requests of the peer delayed by a rate limit
+	FlushesThrottled  uint64         `json:"flushes_throttled"`  // flushes of the peer delayed by a rate limit
 }
 
 // Stats reads the counters. It may be called at any time before Close.
@@ -125,7 +124,7 @@ func addLedger(a, b Ledger) Ledger {
 	}
 }
 
-// Counts are the values of Counters.
+// Counts returns the values of the counters, in the order of Counters.
 func (s *ChannelStats) Counts() []uint64 {
 	return counter.Values(counter.Values(nil, &s.TxCounters), &s.RxCounters)
 }

@@ -1,23 +1,22 @@
 package messaging
 
-// Unsent is what the end of a Conn leaves of the frames that it had taken from
-// its ports.
+// Unsent has the frames that a Conn had read from its ports and not sent when it ended.
 type Unsent struct {
-	// Frames were read and not sent, by data channel, in order. They are copies.
+	// Frames has copies of the frames that were read and not sent, by data channel, in order.
 	Frames [][][]byte
-	// Uncertain counts frames that were sent and whose element has not come back:
-	// each may or may not have got to the peer's port. The peer returns elements
-	// a quarter of a pool at a time, so it is a bound. None of them is sent again.
+	// Uncertain counts frames that were sent and whose elements were not returned. Each may
+	// or may not have reached the peer's port. The peer returns elements a quarter of a pool
+	// at a time, so this is an upper bound of the lost frames. They are not sent again.
 	Uncertain uint64
-	// Lost counts frames that were about to be sent when it failed.
+	// Lost counts frames that were in a batch that could not be posted.
 	Lost uint64
-	// Unrevoked counts frames that had come from the peer and are not delivered:
-	// they lie in one-touch elements whose windows were not invalid yet. The peer
-	// has them among its uncertain ones.
+	// Unrevoked counts frames from the peer that are not delivered, because they are in
+	// one-touch elements whose windows were not invalidated yet. The peer counts them as
+	// uncertain.
 	Unrevoked uint64
 }
 
-// Count is how many frames there are to be sent.
+// Count returns the number of frames in Frames.
 func (r *Unsent) Count() (n uint64) {
 	for _, frames := range r.Frames {
 		n += uint64(len(frames))
@@ -25,8 +24,8 @@ func (r *Unsent) Count() (n uint64) {
 	return n
 }
 
-// handOver hands the frames to the senders of another Conn. What belonged to channels
-// that this one does not have goes to the last one.
+// handOver passes the frames to the senders of another Conn. The last channel gets the
+// frames of channels that this Conn does not have.
 func (r *Unsent) handOver(channels []*channel) {
 	for i, frames := range r.Frames {
 		tx := channels[min(i, len(channels)-1)].tx
@@ -34,7 +33,7 @@ func (r *Unsent) handOver(channels []*channel) {
 	}
 }
 
-// unsent adds what the sender, which has ended, leaves.
+// unsent adds the frames of a sender, which has ended, to r.
 func (s *sender) unsent(r *Unsent, channel int) {
 	r.Frames[channel] = s.in.left()
 	r.Lost += uint64(s.out.frames)

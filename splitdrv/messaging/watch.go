@@ -8,16 +8,15 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
-// queryInterval is how often the device is asked about the queue pairs, unless
-// four keep-alive intervals are shorter.
+// queryInterval is the interval at which the device is asked for the state of the queue
+// pairs, unless four keep-alive intervals are shorter.
 const queryInterval = time.Second
 
-// watch ends the session when a queue pair has failed and no worker has heard of
-// it. One that sleeps need not: Soft-RoCE of newer kernels raises no event for
-// flushed receives, and that of any never flushes receives that are posted
-// afterwards. The peer of a reliable channel finds out when it sends, that of an
-// unreliable one never does, and one that has broken the queue pair on purpose
-// does not tell.
+// watch ends the session if a queue pair has failed and no worker has noticed. A sleeping
+// worker may not notice: Soft-RoCE of newer kernels raises no event for flushed receives,
+// and no version of it flushes receives that are posted after the failure. The peer of a
+// reliable channel notices when it sends. The peer of an unreliable channel never notices,
+// and neither does a peer tell that has broken the queue pair on purpose.
 func watch(c *shared, control *control, channels []*channel) *ticker.Task {
 	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
 		if c.stopped.Load() {
@@ -43,7 +42,7 @@ func queryChannels(control *control, channels []*channel) error {
 	return nil
 }
 
-// failed returns an error if the device says that qp is in the error state.
+// failed returns an error if qp is in the error state (ibv_query_qp(3)).
 func failed(qp fabric.QP) error {
 	gone, err := qp.Failed()
 	if err != nil || !gone {

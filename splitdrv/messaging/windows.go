@@ -9,22 +9,23 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// What a sender does besides sending frames, because it alone posts to the send queue of
-// its data channel: it binds and invalidates windows, and finds out when nothing is on its
-// way any more that was sent before.
+// A sender carries out the requests of other goroutines that concern the send queue of its
+// data channel, because only the sender posts there. It binds and invalidates windows, and
+// determines when all earlier transfers have completed.
 
-// sqRequests are those of others that are not done yet. They are the sender's goroutine's.
+// sqRequests has the requests that are not carried out yet. Only the sender's goroutine uses
+// it.
 type sqRequests struct {
 	*sendQueue
 	indications *indications
 	pools       *poolManager
-	receiver    *queue[rxEvent] // of the channel
+	receiver    *queue[rxEvent] // queue of the channel's receiver
 
-	posting  []sqRequest // waits for room in the send queue at most, in order
-	draining []sqRequest // pools that are being put out of use, and a pause: waits for completions
+	posting  []sqRequest // requests about windows, in order; they wait for room in the send queue
+	draining []sqRequest // sqDrain requests; they wait for completions
 }
 
-// busy reports whether something waits for completions.
+// busy reports whether a request is not completed yet.
 func (r *sqRequests) busy() bool { return len(r.draining)+len(r.posting)+len(r.callbacks) > 0 }
 
 // add adds a request, for carryOut.
@@ -36,7 +37,7 @@ func (r *sqRequests) add(q sqRequest) {
 	}
 }
 
-// carryOut goes as far as completions and the room in the send queue let it.
+// carryOut carries out requests, as far as completions and the room in the send queue allow.
 func (r *sqRequests) carryOut() error {
 	if err := r.post(); err != nil {
 		return err
@@ -44,10 +45,10 @@ func (r *sqRequests) carryOut() error {
 	return r.finishDrains()
 }
 
-// room is that in the send queue.
+// room returns the room in the send queue.
 func (r *sqRequests) room() int { return r.sendQueue.room(len(r.indications.pending)) }
 
-// post posts what is to be posted about windows, as far as there is room.
+// post posts the work requests for windows, as far as there is room.
 func (r *sqRequests) post() error {
 	for n := range r.posting {
 		if done, err := r.postOne(&r.posting[n]); err != nil || !done {
@@ -82,8 +83,8 @@ func (r *sqRequests) postOne(q *sqRequest) (bool, error) {
 	return true, nil
 }
 
-// invalidate ends the use of a pool of the peer's by the message that invalidates its
-// window, if it is one that has to be; and reports whether there was room for it.
+// invalidate sends the message that invalidates the window of a remote pool, if the pool
+// needs one. It reports whether there was room for it.
 func (r *sqRequests) invalidate(p *bufpool.Remote) (bool, error) {
 	if !p.Invalidate || p.Invalidated {
 		return true, nil
@@ -91,26 +92,26 @@ func (r *sqRequests) invalidate(p *bufpool.Remote) (bool, error) {
 	if r.room() <= 0 {
 		return false, nil
 	}
-	p.Invalidated = true // once: there is nothing left to invalidate
+	p.Invalidated = true // it must not be sent twice
 	return true, r.invalidateRemote(p)
 }
 
-// bindSend binds the window of a pool and sends the key behind it, in one post, and
-// reports whether there was room for both.
+// bindSend binds the window of a pool and sends its key, in one post. It reports whether
+// there was room for both.
 func (r *sqRequests) bindSend(l *bufpool.Local) (bool, error) {
 	switch room := r.room(); {
 	case room >= 2:
 		return true, r.bindWindowAndSend(l)
 	case room == 1 && r.signaled != r.posted:
-		return false, r.drain() // or nothing would say when there is room for two
+		return false, r.drain() // its completion shows that there is room for two
 	default:
 		return false, nil
 	}
 }
 
-// finishDrains finishes what is to be drained and has nothing on its way. A pause also waits
-// for what was to be posted about windows before it: at the end of a session these messages
-// are the last ones about the pools that the peer has lent.
+// finishDrains finishes the sqDrain requests whose transfers have all completed. A pause,
+// which drains all transfers, also waits for the requests about windows before it: at the
+// end of a session these include the messages that invalidate the windows of remote pools.
 func (r *sqRequests) finishDrains() error {
 	for i := 0; i < len(r.draining); {
 		q := r.draining[i]
@@ -145,7 +146,7 @@ func (r *sqRequests) finishDrains() error {
 	return nil
 }
 
-// completed has the next one hear who was waiting for work requests.
+// completed carries out the next callback.
 func (r *sqRequests) completed() error {
 	c := r.called()
 	if c.rx.batch == nil {
@@ -155,7 +156,7 @@ func (r *sqRequests) completed() error {
 	return nil
 }
 
-// windows is how many windows a request is about.
+// windows returns the number of windows of a request.
 func (r *sqRequest) windows() int {
 	if r.batch != nil {
 		return len(r.batch.Written)
@@ -163,7 +164,7 @@ func (r *sqRequest) windows() int {
 	return len(r.lent.Windows)
 }
 
-// completed is who hears when they are as requested.
+// completed returns the callback for the completion of a request.
 func (r *sqRequest) completed() callback {
 	switch r.kind {
 	case sqBind:
@@ -177,8 +178,7 @@ func (r *sqRequest) completed() callback {
 	}
 }
 
-// postWindows posts the next n work requests of a request, the last of which asks for
-// a completion.
+// postWindows posts the next n work requests of a request. The last one is signaled.
 func (q *sendQueue) postWindows(r *sqRequest, n int) (err error) {
 	first, end := r.next, r.next+n
 	r.next = end
@@ -205,7 +205,7 @@ func (q *sendQueue) postWindows(r *sqRequest, n int) (err error) {
 	return nil
 }
 
-// bindWindow binds window i of a pool, under its next key.
+// bindWindow binds window i of a pool. The window gets a new key.
 func (q *sendQueue) bindWindow(l *bufpool.Local, i int, signaled bool) (err error) {
 	id, flags := q.number(signaled)
 	q.count.WindowsBound.Add(1)
@@ -214,8 +214,8 @@ func (q *sendQueue) bindWindow(l *bufpool.Local, i int, signaled bool) (err erro
 	return err
 }
 
-// bindWindowAndSend binds the window of a pool, and sends the peer its key behind it
-// in the same post. If the bind fails the message is flushed.
+// bindWindowAndSend binds the window of a pool, and sends its key to the peer in the same
+// post. If the bind fails, the message is flushed.
 func (q *sendQueue) bindWindowAndSend(l *bufpool.Local) error {
 	bind, _ := q.number(false)
 	send, flags := q.number(true)
@@ -229,7 +229,8 @@ func (q *sendQueue) bindWindowAndSend(l *bufpool.Local) error {
 	return nil
 }
 
-// bindAgain binds the window of an element under the next key, as the peer expects.
+// bindAgain binds the window of an element again, which must get the key that the peer
+// expects.
 func (q *sendQueue) bindAgain(w *bufpool.Written, signaled bool) error {
 	l, elem := w.Local, w.Element
 	want := protocol.NextKey(l.Keys[elem])
@@ -243,7 +244,7 @@ func (q *sendQueue) bindAgain(w *bufpool.Written, signaled bool) error {
 	return nil
 }
 
-// invalidateElements posts the invalidations of the windows of elements in one go.
+// invalidateElements posts the invalidations of the windows of several elements in one call.
 func (q *sendQueue) invalidateElements(b *bufpool.Batch, some []bufpool.Written) error {
 	b.Requests = b.Requests[:0]
 	for i := range some {
@@ -256,8 +257,8 @@ func (q *sendQueue) invalidateElements(b *bufpool.Batch, some []bufpool.Written)
 	return err
 }
 
-// invalidateRemote sends the peer the last message about a pool of its that is out
-// of use, which invalidates its window.
+// invalidateRemote sends the last message about a remote pool that is no longer used. It
+// invalidates the pool's window.
 func (q *sendQueue) invalidateRemote(r *bufpool.Remote) error {
 	id, flags := q.number(true)
 	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpSendInv, Flags: flags | fabric.Solicited, RKey: r.RKey()}}
