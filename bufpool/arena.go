@@ -16,18 +16,18 @@ const (
 	flags    = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
 )
 
-// Arena is page-aligned, zeroed memory outside the Go heap. It neither moves
-// nor grows, so that it can be registered with an RDMA device.
+// Arena is page-aligned, zeroed memory outside the Go heap. It never moves or grows, so it
+// can be registered with an RDMA device.
 type Arena struct {
 	mem   []byte
 	close sync.Once
 	err   error
 }
 
-// NewArena maps size bytes, rounded up to whole pages. From 2 MiB on it uses
-// reserved huge pages (MAP_HUGETLB of mmap(2)) if enough are free, else asks
-// for transparent ones. The pages come from a NUMA node, unless that is numa.None, where
-// it has enough and mbind(2) is permitted.
+// NewArena maps size bytes, rounded up to whole pages. For 2 MiB or more it uses reserved
+// huge pages (MAP_HUGETLB of mmap(2)) if enough are free, and otherwise asks for transparent
+// huge pages. The pages are on the NUMA node node if that has enough and mbind(2) is
+// permitted; numa.None means any node.
 func NewArena(size, node int) (*Arena, error) {
 	if size <= 0 {
 		return nil, fmt.Errorf("bufpool: arena of %d bytes", size)
@@ -42,32 +42,32 @@ func NewArena(size, node int) (*Arena, error) {
 		return nil, fmt.Errorf("bufpool: map %d bytes: %w", size, err)
 	}
 	if size >= hugePage {
-		// Only advice: a kernel without transparent huge pages refuses it.
+		// This is only advice. A kernel without transparent huge pages returns an error.
 		_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	}
 	_ = numa.Prefer(mem, node)
 	return &Arena{mem: mem}, nil
 }
 
-// huge maps reserved huge pages, and has all of them at once: a limit of the control group
-// would be met by the first access otherwise, with SIGBUS.
+// huge maps reserved huge pages and allocates all of them immediately. Otherwise, beyond a
+// limit of the control group, the first access to a page would raise SIGBUS.
 func huge(size, node int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, size, prot, flags|unix.MAP_HUGETLB)
 	if err != nil {
 		return nil, err
 	}
 	_ = numa.Prefer(mem, node)
-	// Kernels before 5.14 do not know it.
+	// Kernels before 5.14 do not have MADV_POPULATE_WRITE.
 	if err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE); err != nil && !errors.Is(err, unix.EINVAL) {
 		return nil, errors.Join(err, unix.Munmap(mem))
 	}
 	return mem, nil
 }
 
-// Bytes is the whole arena. It must not be used after Close.
+// Bytes returns the whole memory. It must not be used after Close.
 func (a *Arena) Bytes() []byte { return a.mem }
 
-// Close unmaps the arena. Regions over it have to be closed first.
+// Close unmaps the arena. The regions in it must be closed before.
 func (a *Arena) Close() error {
 	a.close.Do(func() { a.err = unix.Munmap(a.mem) })
 	return a.err

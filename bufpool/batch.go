@@ -7,44 +7,44 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// MaxBatch is how many elements a Batch has at most. So many work requests have room
-// in the send queue besides those of frames, twice.
+// MaxBatch is the largest number of elements of a Batch. The send queue has room for twice
+// as many work requests in addition to those for frames.
 const MaxBatch = 64
 
-// Batch is a number of elements of one-touch pools on their way from being written to
-// being lent again. What the peer says to have written is looked at only when the
-// element's window is invalid, and the element goes back to the peer only when it is
-// bound again. In between it is consumed in the ledger of its pool:
+// Batch is a group of elements of one-touch pools that the peer has written and that are not
+// lent again yet. An element is read only after its window was invalidated, and returned to
+// the peer only after its window is bound again. In between it is in state consumed. The
+// steps are:
 //
-//	receiver  consumes elements, and gathers them      Batches.Gather, Revoke
-//	sender    invalidates their windows (LOCAL_INV), and awaits the last
-//	receiver  checks and delivers what is in them      Batches.Revoked
-//	sender    binds the windows, under the next keys, and awaits the last
+//	receiver  consumes and gathers elements             Batches.Gather, Revoke
+//	sender    invalidates their windows (LOCAL_INV), and waits for the last one
+//	receiver  checks and delivers their contents        Batches.Revoked
+//	sender    binds the windows with their next keys, and waits for the last one
 //	receiver  releases the elements, which an update returns
 type Batch struct {
 	Written  []Written
-	Requests []fabric.SendWR // the sender's, to post them at once
-	Begun    time.Time       // when the first of Written was gathered
+	Requests []fabric.SendWR // the sender's work requests, posted in one call
+	Begun    time.Time       // time at which the first of Written was gathered
 }
 
 // Written is an element in a Batch.
 type Written struct {
 	Local     *Local
 	Element   int
-	Data      []byte // what was written, not to be looked at before its window is invalid
-	Indicated bool   // on the control channel
-	Last      bool   // and the last one of its message
+	Data      []byte // contents; must not be read before the window is invalidated
+	Indicated bool   // indicated on the control channel
+	Last      bool   // Indicated, and the last one of its message
 }
 
-// Batches are those of a data channel. They belong to its receiver.
+// Batches has the batches of a data channel. Only its receiver uses it.
 type Batches struct {
-	gathered *Batch   // not with the sender yet
-	revoking []*Batch // with the sender, to be invalidated; oldest first
+	gathered *Batch   // not passed to the sender yet
+	revoking []*Batch // the sender invalidates their windows; oldest first
 	spare    []*Batch // not in use
 }
 
-// Gather puts an element that was consumed among those whose windows are to be
-// invalidated next, of which there are fewer than MaxBatch, and returns these.
+// Gather adds a consumed element to the next batch, which must have fewer than MaxBatch
+// elements, and returns the batch.
 func (b *Batches) Gather(w Written) *Batch {
 	if b.gathered == nil {
 		if n := len(b.spare); n > 0 {
@@ -58,7 +58,7 @@ func (b *Batches) Gather(w Written) *Batch {
 	return b.gathered
 }
 
-// Gathered returns the elements that are gathered.
+// Gathered returns the elements of the next batch.
 func (b *Batches) Gathered() []Written {
 	if b.gathered == nil {
 		return nil
@@ -66,8 +66,8 @@ func (b *Batches) Gathered() []Written {
 	return b.gathered.Written
 }
 
-// Revoke returns what was gathered, for the sender to invalidate; nil if there is
-// nothing.
+// Revoke returns the next batch, whose windows the sender has to invalidate, or nil if it
+// has no elements.
 func (b *Batches) Revoke() *Batch {
 	t := b.gathered
 	if t != nil {
@@ -77,17 +77,18 @@ func (b *Batches) Revoke() *Batch {
 	return t
 }
 
-// Revoked records that the windows of the oldest batch with the sender are invalid.
+// Revoked records that the windows of the oldest batch with the sender are invalidated.
 func (b *Batches) Revoked() { b.revoking = slices.Delete(b.revoking, 0, 1) }
 
-// Abandoned returns the batches whose elements the peer can still write.
+// Abandoned returns the batches whose elements the peer can still write, at the end of a
+// session.
 func (b *Batches) Abandoned() []*Batch {
 	b.Revoke()
 	return b.revoking
 }
 
-// Rebound releases the elements of a batch, which can be written again, to be
-// returned.
+// Rebound releases the elements of a batch, whose windows are bound again, so that they can
+// be returned.
 func (b *Batch) Rebound(r *Returns) {
 	for i := range b.Written {
 		w := &b.Written[i]
@@ -98,7 +99,7 @@ func (b *Batch) Rebound(r *Returns) {
 	}
 }
 
-// Put takes a batch back that nobody uses any more.
+// Put takes back a batch that is not used any more.
 func (b *Batches) Put(t *Batch) {
 	clear(t.Written)
 	t.Written = t.Written[:0]

@@ -8,9 +8,9 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// What the pools decide about those that the peer lends.
+// This file handles the pools that the peer lends.
 
-// addRemote takes a pool that the peer lends.
+// addRemote adds a pool that the peer lends.
 func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 	if old := p.remote[r.Ref]; old != nil && old.state != remoteClosed {
 		return out, fmt.Errorf("%w: pool %d", ErrPoolTwice, r.Ref)
@@ -50,7 +50,8 @@ func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 	return append(out, Action{Do: Use, Remote: r}), nil
 }
 
-// find gives a pool that is lent its key, if that has come.
+// find sets the key of a pool that is lent, if the key has arrived. Otherwise the pool waits
+// for its key.
 func (k *keys) find(r *Remote) bool {
 	if len(k.early) == 0 {
 		r.keyless = true
@@ -62,7 +63,7 @@ func (k *keys) find(r *Remote) bool {
 	return true
 }
 
-// keyed hears a key that the peer has sent. The peer may want the pool back already.
+// keyed handles a key that the peer has sent. The peer may already have taken the pool back.
 func (p *Pools) keyed(channel int, key uint32, out []Action) ([]Action, error) {
 	k := &p.keys[channel-1]
 	if len(k.waiting) == 0 {
@@ -82,10 +83,10 @@ func (p *Pools) keyed(channel int, key uint32, out []Action) ([]Action, error) {
 	return append(out, Action{Do: Use, Remote: r}), nil
 }
 
-// forget forgets remote pools of a channel that were closed long ago. They are kept
-// at all because updates of them may still be on their way; a peer that never uses a
-// reference again must not make us keep more and more. One of them that nobody uses
-// any more is returned, nil if there is none.
+// forget removes the remote pools of a channel that were closed longest ago, if there are
+// too many. Closed pools are kept because updates for them may still arrive. The limit is
+// for a peer that never uses a reference twice. forget returns one of the removed pools that
+// no sender uses any more, or nil.
 func (p *Pools) forget(channel int) (unused *Remote) {
 	for {
 		var oldest *Remote
@@ -110,7 +111,7 @@ func (p *Pools) forget(channel int) (unused *Remote) {
 	}
 }
 
-// close marks a pool as one of the peer's own again.
+// close marks a pool as closed.
 func (p *Pools) close(r *Remote) {
 	if r.state != remoteClosed {
 		r.state = remoteClosed
@@ -119,7 +120,7 @@ func (p *Pools) close(r *Remote) {
 	}
 }
 
-// giveBack begins to give back a pool that came on request and is not used any more.
+// giveBack starts to give back a pool that was lent on request and has been idle for long.
 func (p *Pools) giveBack(out []Action) []Action {
 	for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
 		r := p.remote[ref]
@@ -137,7 +138,7 @@ func (p *Pools) giveBack(out []Action) []Action {
 	return out
 }
 
-// stopped goes on when nothing is on its way to a pool.
+// stopped continues when all transfers to a pool have completed.
 func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
 	r.stopped = true
 	if last {
@@ -146,8 +147,9 @@ func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
 	return p.give(out)
 }
 
-// give gives back the pool that is to be given, if it has stopped and no flush is
-// out, unless the peer has taken it back itself.
+// give requests that the peer takes back the pool that is being given back, if its sender
+// has stopped and no flush is unanswered. It does nothing if the peer has taken the pool
+// back by itself.
 func (p *Pools) give(out []Action) []Action {
 	r := p.ownFlush.giving
 	if r == nil || !r.stopped || p.ownFlush.awaited {
@@ -162,15 +164,15 @@ func (p *Pools) give(out []Action) []Action {
 	return p.request(r.Ref|protocol.FlushGiveBack, out)
 }
 
-// ask asks for another pool for a sender that lacks an element, one like the
-// smallest that fits, or like the largest if none does; unless the peer has been
-// asked a moment ago.
+// ask asks the peer for another pool, for a sender that lacks an element. The pool is to be
+// like the smallest one whose elements are large enough, or otherwise like the largest one.
+// ask does nothing if the last request is too recent.
 func (p *Pools) ask(e *Event, out []Action) []Action {
 	if p.asked.open || p.ending || e.Size == 0 {
 		return out
 	}
 	if p.count.Lent != p.asked.lentThen {
-		p.asked.lentThen, p.asked.patience = p.count.Lent, p.cfg.PatienceMin // the last one was granted
+		p.asked.lentThen, p.asked.patience = p.count.Lent, p.cfg.PatienceMin // the last request was granted
 	}
 	if e.Now.Sub(p.asked.at) < p.asked.patience {
 		return out
@@ -193,15 +195,15 @@ func (p *Pools) ask(e *Event, out []Action) []Action {
 	p.asked.open, p.asked.at, p.asked.patience = true, e.Now, min(2*p.asked.patience, p.cfg.PatienceMax)
 	p.count.Asked++
 	size := max(like.ElementSize(), e.Size)
-	// What comes with other elements is one of the first pools: those with a key for
-	// each element take their time. The one that was asked for may come after another
-	// one has been; then it goes back when the peer wants it to.
+	// A pool with elements of another size is not the one that was asked for but one of the
+	// first pools, which can take a while if each element has a key. If the pool that was
+	// asked for arrives after a later request for another size, it does not count as lent on
+	// request, and only the peer ends it.
 	p.asked.sizes[e.Channel-1] = LentSize(size)
 	return append(out, Action{Do: Ask, Channel: e.Channel, Size: size, Elements: like.Len()})
 }
 
-// closer reports whether elements of a bytes are more like what size bytes need than
-// those of b are.
+// closer reports whether elements of a bytes suit size bytes better than elements of b bytes.
 func closer(a, b, size int) bool {
 	if a >= size && b >= size {
 		return a < b
@@ -209,8 +211,8 @@ func closer(a, b, size int) bool {
 	return a > b
 }
 
-// HearKeys hears keys of a pool that the peer is about to lend, in order; from element
-// 0 on they are another pool's.
+// HearKeys records the keys of some elements of a pool that the peer is about to lend. Keys
+// arrive in the order of the elements; those of element 0 begin another pool.
 func (p *Pools) HearKeys(k protocol.PoolKeys) error {
 	switch {
 	case k.First == 0:

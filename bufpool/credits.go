@@ -9,43 +9,42 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Credits are the initiator's side of a pool: the peer's elements that this side
-// may write. One goroutine, the sender, calls Take; another one, which handles
-// the peer's updates, calls Return. Ledger may be called from anywhere.
+// Credits is the initiator's side of a pool: it has the remote elements that this side may
+// write. One goroutine, the sender, calls Take. Another one, the control handler, calls
+// Return. Any goroutine may call Ledger.
 type Credits struct {
 	addr  uint64
 	size  int
 	rkey  uint32
-	keys  []uint32 // by element, of its next use; nil if rkey is for all
+	keys  []uint32 // key of each element for its next use; nil if all have rkey
 	order Order
 	out   []atomic.Bool
-	free  []uint16 // the sender's own, a ring
-	first int      // index in free of the one freed longest ago
+	free  []uint16 // available elements, a ring; used by the sender only
+	first int      // index in free of the element freed longest ago
 	nFree int
 
-	used  atomic.Bool // since the last look
+	used  atomic.Bool // an element was taken since the last call of Used
 	nOut  atomic.Int32
-	fresh atomic.Bool // back has something; read without the lock on every frame
+	fresh atomic.Bool // back is not empty; read without the lock for every frame
 	mu    sync.Mutex
-	back  []uint16 // returned by the peer, not yet fetched by the sender
+	back  []uint16 // elements returned by the peer and not yet added to free
 }
 
-// Order says which of several available elements is taken.
+// Order determines which of several available elements is taken.
 type Order uint8
 
 const (
-	// LatestFirst takes the one that was returned last: it is the likeliest to
+	// LatestFirst takes the element that was returned last, which is the most likely one to
 	// be in the target's cache.
 	LatestFirst Order = iota
-	// InOrder takes elements in the order in which they were returned, at first
-	// from 0 on: that of receives on a receive queue.
+	// InOrder takes elements in the order in which they were returned, and first from 0 on,
+	// like receives of a receive queue.
 	InOrder
 )
 
-// renew makes the credits of n elements of size bytes at the peer's address addr, written
-// with the key rkey, in the memory of c as far as that is enough: nobody may take or return
-// elements of c any more. All are available. The caller has checked that the elements do not
-// wrap around the address space.
+// renew returns credits for n elements of size bytes at the remote address addr with key
+// rkey, all available. It uses the memory of c if that is large enough; c must not be used
+// any more. The caller has checked that the elements do not wrap around the address space.
 func (c *Credits) renew(addr uint64, rkey uint32, size, n int, order Order) *Credits {
 	r := &Credits{addr: addr, rkey: rkey, size: size, order: order, nFree: n}
 	if n > cap(c.out) {
@@ -62,25 +61,24 @@ func (c *Credits) renew(addr uint64, rkey uint32, size, n int, order Order) *Cre
 	return r
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (c *Credits) Len() int { return len(c.out) }
 
-// ElementSize is the size of each element in bytes.
+// ElementSize returns the size of each element in bytes.
 func (c *Credits) ElementSize() int { return c.size }
 
-// RKey is the key to write the elements with, if it is the same for all.
+// RKey returns the remote key of all elements, if they have the same.
 func (c *Credits) RKey() uint32 { return c.rkey }
 
-// setKey gives all elements their key, if it was not known at first. Before the first
-// Take.
+// setKey sets the key of all elements, if it was not known to renew. It must be called
+// before the first Take.
 func (c *Credits) setKey(key uint32) { c.rkey = key }
 
-// setKeys gives each element a key of its own, which it has until it is
-// returned; protocol.NextKey follows. Before the first Take; keys are the pool's
-// from now on.
+// setKeys sets a key for each element. When an element is returned, protocol.NextKey is its
+// next key. It must be called before the first Take. keys belongs to the pool from now on.
 func (c *Credits) setKeys(keys []uint32) { c.keys = keys }
 
-// Key is the key to write an element with that was taken. For the one who takes.
+// Key returns the remote key of an element that was taken. Only the sender calls it.
 func (c *Credits) Key(elem uint16) uint32 {
 	if c.keys == nil {
 		return c.rkey
@@ -88,7 +86,7 @@ func (c *Credits) Key(elem uint16) uint32 {
 	return c.keys[elem]
 }
 
-// Address is where an element begins in the peer's memory.
+// Address returns the remote address of an element.
 func (c *Credits) Address(elem uint16) uint64 { return c.addr + uint64(elem)*uint64(c.size) }
 
 // Take uses up one credit and returns its element.
@@ -118,7 +116,7 @@ func (c *Credits) Take() (elem uint16, ok bool) {
 // from any one goroutine.
 func (c *Credits) Used() bool { return c.used.Swap(false) }
 
-// Available is how many elements can be taken. For the one who takes.
+// Available returns the number of elements that can be taken. Only the sender calls it.
 func (c *Credits) Available() int {
 	if c.fresh.Load() {
 		c.fetch()
@@ -126,7 +124,7 @@ func (c *Credits) Available() int {
 	return c.nFree
 }
 
-// index is where the element is that was freed i elements after the first.
+// index returns the index in free of the element that was freed i elements after the first.
 func (c *Credits) index(i int) int {
 	if i += c.first; i >= len(c.free) {
 		i -= len(c.free)
@@ -148,8 +146,8 @@ func (c *Credits) fetch() {
 	c.mu.Unlock()
 }
 
-// Return gives back an element that the peer names in an update. An element
-// that is not out is refused.
+// Return makes an element available that the peer has named in an update. If the element is
+// not out, the error wraps ErrNotOut.
 func (c *Credits) Return(elem uint32) error {
 	if elem >= uint32(len(c.out)) {
 		return fmt.Errorf("%w: element %d of %d", ErrNotOut, elem, len(c.out))
@@ -168,8 +166,8 @@ func (c *Credits) Return(elem uint32) error {
 	return nil
 }
 
-// Outstanding lists the elements that are out. Those that change meanwhile may or
-// may not be among them.
+// Outstanding iterates over the elements that are out. Elements that change their state in
+// the meantime may or may not be among them.
 func (c *Credits) Outstanding() iter.Seq[uint16] {
 	return func(yield func(uint16) bool) {
 		for i := range c.out {

@@ -1,40 +1,36 @@
-// Package bufpool keeps the registered buffers of the push-push messaging
-// layer and the ledger of who may touch which one. It decides, and does nothing:
-// what it wants to be done is carried out by package messaging.
+// Package bufpool has the registered buffers of the push-push messaging layer and their
+// states. It only decides; package messaging carries out its actions.
 //
-//   - [Arena] is memory outside the Go heap, in huge pages where they are to be
-//     had, made for registering once and staying put.
-//   - [Slots] divides an arena into equal send buffers.
-//   - [Elements] are the target's side of a pool's elements: our own memory, lent to
-//     the peer.
-//   - [Credits] are the initiator's side of them: the peer's elements that we may
-//     write, each one a credit.
-//   - [Returns] says which elements go back when, and [Batch] is how those of
-//     one-touch pools get there.
-//   - [Local] and [Remote] are pools, of which they are the elements, and [Pools] is
-//     the state machine that takes them from one state to the next: how a pool comes,
-//     and how it goes.
+//   - [Arena] is memory outside the Go heap, in huge pages if there are any. It is
+//     registered once and does not move.
+//   - [Slots] has the send buffers of a data channel, all of the same size.
+//   - [Elements] is the target's side of a pool: local memory that is lent to the peer.
+//   - [Credits] is the initiator's side of a pool: remote elements that may be written, each
+//     of which is a credit.
+//   - [Returns] determines when which elements are returned, and [Batch] has elements of
+//     one-touch pools on their way to that.
+//   - [Local] and [Remote] are pools with such elements. [Pools] is the state machine of
+//     their creation and end.
 //
 // # States of an element
 //
-// The target sees an element as lent (the peer may write it, or has and the
-// indication is on its way), consumed (indicated, being handed to the port) or
-// returning (free, not yet returned to the peer). The initiator sees it as
-// available or out. At any time, on each side, the states add up to the number
-// of elements: see [Ledger].
+// On the target's side an element is lent (the peer may write it, or has written it and the
+// indication is in flight), consumed (indicated, and not yet taken by the port) or returning
+// (free, and not yet returned to the peer). On the initiator's side it is available or out.
+// At any time, on each side, the counts of the states add up to the number of elements: see
+// [Ledger].
 //
 //	target      lent ──Consume──▶ consumed ──Release──▶ returning ──Returned──▶ lent
 //	initiator   available ──Take──▶ out ──Return──▶ available
 //
 // # The bound on updates
 //
-// A pool is due for an update when a quarter of its elements, rounded up, are
-// returning. The peer re-posts the receive of an update before it uses the
-// elements named there, so the updates of one pool that still occupy a receive
-// at the peer name disjoint sets of elements, each a quarter of the pool or
-// more: there are never more than protocol.UpdatesPerPool of them, without any
-// acknowledgement. Nor can the initiator starve: fewer than a quarter of the
-// elements are ever held back. Updates that are sent earlier, because the
-// initiator waits for what is in them, are bounded elsewhere: see package
+// An update is due for a pool when a quarter of its elements, rounded up, are returning. The
+// peer posts the receive of an update again before it uses the elements named there. So the
+// updates of one pool that occupy a receive of the peer name disjoint sets of elements, each
+// at least a quarter of the pool. Therefore there are never more than
+// protocol.UpdatesPerPool of them, without any acknowledgement. The initiator cannot starve
+// either, because fewer than a quarter of the elements are held back. Updates that are sent
+// earlier, because the initiator waits for them, have a bound of their own: see package
 // messaging.
 package bufpool

@@ -9,11 +9,10 @@ import (
 )
 
 var (
-	// ErrNotLent is wrapped when the peer indicates an element that is not
-	// its to write: never lent, or consumed already.
+	// ErrNotLent is wrapped when the peer indicates an element that it may not write: one
+	// that was never lent, or that is already consumed.
 	ErrNotLent = errors.New("element is not lent")
-	// ErrLength is wrapped when the peer indicates more bytes than the
-	// element has, or none.
+	// ErrLength is wrapped when the peer indicates zero bytes, or more than the element has.
 	ErrLength = errors.New("length does not fit the element")
 	// ErrNotOut is wrapped when the peer returns an element that is not out.
 	ErrNotOut = errors.New("element is not out")
@@ -27,8 +26,8 @@ const (
 	returning
 )
 
-// Elements are the target's side of a pool. They belong to one goroutine, but for
-// Used and Ledger.
+// Elements is the target's side of a pool. Only one goroutine, the receiver, may use it,
+// except for Used and Ledger.
 type Elements struct {
 	mem   []byte
 	size  int
@@ -41,8 +40,8 @@ type Elements struct {
 	nReturning atomic.Int32
 }
 
-// NewElements makes a pool of n elements of size bytes over mem, all of them lent.
-// Without mem its elements have none of their own: they stand for receives.
+// NewElements returns n elements of size bytes in mem, all of them lent. If mem is nil, the
+// elements have no memory here: they only count receives.
 func NewElements(mem []byte, size, n int) *Elements {
 	if mem != nil {
 		mem = mem[: size*n : size*n]
@@ -56,16 +55,15 @@ func NewElements(mem []byte, size, n int) *Elements {
 	}
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (e *Elements) Len() int { return len(e.state) }
 
-// ElementSize is the size of each element in bytes.
+// ElementSize returns the size of each element in bytes.
 func (e *Elements) ElementSize() int { return e.size }
 
-// Consume takes an element that the peer indicated as written with length
-// bytes, and returns those bytes. They belong to the caller until Release; the
-// peer is able to scribble on them all the same, so that whoever reads them
-// must not read twice what it checks. A pool without memory returns none.
+// Consume takes an element that the peer has indicated, with length bytes, and returns these
+// bytes. They belong to the caller until Release. The peer can still change them, so a
+// caller must not read twice what it checks. Without memory it returns nil.
 func (e *Elements) Consume(elem, length int) ([]byte, error) {
 	if elem < 0 || elem >= len(e.state) {
 		return nil, fmt.Errorf("%w: element %d of %d", ErrNotLent, elem, len(e.state))
@@ -99,16 +97,15 @@ func (e *Elements) Release(elem int) {
 	e.nConsumed.Store(e.nConsumed.Load() - 1)
 }
 
-// Due reports whether so many elements are returning that an update is to be
-// sent.
+// Due reports whether an update is due.
 func (e *Elements) Due() bool { return len(e.back) >= e.due }
 
-// Returning lists the elements that an update would return now, oldest first.
-// The slice is the pool's own and good until the next call.
+// Returning returns the elements that an update would return now, oldest first. The slice
+// belongs to the pool and is valid until the next call of any method.
 func (e *Elements) Returning() []uint16 { return e.back }
 
-// Returned records that an update with the first n elements of Returning is on
-// its way: they are lent again.
+// Returned records that an update with the first n elements of Returning was sent: they are
+// lent again.
 func (e *Elements) Returned(n int) {
 	for _, elem := range e.back[:n] {
 		e.state[elem] = lent
@@ -122,8 +119,8 @@ func (e *Elements) Returned(n int) {
 // called from any one goroutine.
 func (e *Elements) Used() bool { return e.used.Swap(false) }
 
-// Ledger counts the elements by state. It may be called from any goroutine; an
-// element that changes state meanwhile is counted once, in either state.
+// Ledger counts the elements by state. Any goroutine may call it. An element that changes
+// its state in the meantime is counted once, in either state.
 func (e *Elements) Ledger() Ledger {
 	c, r := int(e.nConsumed.Load()), int(e.nReturning.Load())
 	return Ledger{Elements: len(e.state), Lent: len(e.state) - c - r, Consumed: c, Returning: r}

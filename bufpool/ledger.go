@@ -7,13 +7,13 @@ import "fmt"
 type Ledger struct {
 	Elements  int `json:"elements"`
 	Available int `json:"available"` // initiator: may be written
-	Out       int `json:"out"`       // initiator: written, or being written, and not yet returned
-	Lent      int `json:"lent"`      // target: the peer's to write, or written and not yet seen
-	Consumed  int `json:"consumed"`  // target: indicated, being handed to the port
-	Returning int `json:"returning"` // target: free, not yet returned to the peer
+	Out       int `json:"out"`       // initiator: taken for a transfer, and not yet returned
+	Lent      int `json:"lent"`      // target: the peer may write it, or has and it was not indicated yet
+	Consumed  int `json:"consumed"`  // target: indicated, and not yet taken by the port
+	Returning int `json:"returning"` // target: free, and not yet returned to the peer
 }
 
-// Check reports a ledger whose states do not add up to its elements.
+// Check returns an error if the states do not add up to the number of elements.
 func (l Ledger) Check() error {
 	if sum := l.Available + l.Out + l.Lent + l.Consumed + l.Returning; sum != l.Elements {
 		return fmt.Errorf("bufpool: %d elements are accounted for as %d: %+v", l.Elements, sum, l)

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// What the pools decide about those that this side lends.
+// This file handles the pools that this side lends.
 
-// lend begins a pool that the peer asks for, if there is a newLocal for it.
+// lend starts to create a pool that the peer asks for, if a reference is free.
 func (p *Pools) lend(e *Event, out []Action) []Action {
 	var l *Local
 	if !p.ending {
@@ -22,7 +22,7 @@ func (p *Pools) lend(e *Event, out []Action) []Action {
 	return append(out, Action{Do: Make, Local: l, Channel: e.Channel, Size: e.Size, Elements: e.Elements})
 }
 
-// ready goes on with a pool that the peer can write to, if it knows how to.
+// ready continues with a pool that the peer can write to once it is offered.
 func (p *Pools) ready(l *Local, out []Action) []Action {
 	ready := []*Local{l}
 	if !l.Extra {
@@ -37,7 +37,7 @@ func (p *Pools) ready(l *Local, out []Action) []Action {
 		}
 		return out
 	}
-	// They are offered one by one.
+	// One-touch pools are offered one after the other, those with the largest elements first.
 	slices.SortStableFunc(ready, func(a, b *Local) int {
 		return cmp.Compare(b.Elements.ElementSize(), a.Elements.ElementSize())
 	})
@@ -61,8 +61,8 @@ func (p *Pools) offer(l *Local, out []Action) []Action {
 	return append(out, Action{Do: Offer, Local: l})
 }
 
-// takeBack takes back a pool that was lent on request and is not used any more, or
-// whose memory somebody else needs.
+// takeBack starts to take back a pool that was lent on request, if it has been idle for
+// long, or if another session needs memory (tight).
 func (p *Pools) takeBack(tight bool, out []Action) []Action {
 	for _, l := range p.local {
 		if l == nil || !l.Extra || l.state != localOffered {
@@ -79,13 +79,13 @@ func (p *Pools) takeBack(tight bool, out []Action) []Action {
 	return out
 }
 
-// drain begins the end of a pool that the peer has stopped using.
+// drain starts to end a pool that the peer has stopped using.
 func (p *Pools) drain(l *Local, out []Action) []Action {
 	l.state = localDraining
 	return append(out, Action{Do: Drain, Local: l})
 }
 
-// drained goes on when nothing uses the pool any more but its windows.
+// drained continues when the receiver has processed everything in a pool.
 func (p *Pools) drained(l *Local, out []Action) []Action {
 	l.state = localRevoking
 	if len(l.Windows) == 0 {
@@ -105,16 +105,16 @@ func (p *Pools) drained(l *Local, out []Action) []Action {
 	return out
 }
 
-// took lets the next pool be taken back, if the last one is drained and the peer's
-// reply has come, in either order.
+// took permits that the next pool is taken back, if the last one is drained and the peer has
+// replied, in either order.
 func (p *Pools) took() {
 	if l := p.ownFlush.taking; l != nil && l.state == localRevoking && (!p.ownFlush.awaited || p.ownFlush.given != nil) {
 		p.ownFlush.taking = nil
 	}
 }
 
-// invalidated hears that the peer has invalidated a pool's window. The device has
-// done it already: it must not be invalidated again.
+// invalidated handles the peer's message that has invalidated the window of a pool. The
+// device has already invalidated it, and it must not be invalidated again.
 func (p *Pools) invalidated(l *Local, out []Action) ([]Action, error) {
 	if !p.cfg.Invalidates || l.invalidated || l.state < localFlushing {
 		return out, fmt.Errorf("%w: that of pool %d", ErrInvalidated, l.Ref)

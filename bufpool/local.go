@@ -6,41 +6,42 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// localState says how far a local pool has got: see Pools.
+// localState is the state of a local pool: see Pools.
 type localState uint8
 
 const (
-	localMade     localState = iota // the peer does not know of it
-	localOffered                    // or about to be
+	localMade     localState = iota // not offered yet
+	localOffered                    // offered, or about to be
 	localFlushing                   // the peer is asked to stop using it
-	localDraining                   // the peer has stopped; the receiver takes what has come
-	localRevoking                   // nobody uses it; its windows are being invalidated, or it is being deregistered
+	localDraining                   // the peer has stopped; the receiver processes what has arrived
+	localRevoking                   // unused; its windows are being invalidated, or it is being deregistered
 )
 
-// Local is a pool that this side lends, with memory and a region of its own, so that
-// every device bounds the peer to what it was lent. What is exported is written
-// before it is Registered, but for the keys.
+// Local is a pool that this side lends. It has its own memory and region, so that every
+// device limits the peer to the memory that it was lent. The exported fields are set before
+// the event Registered and do not change later, except Keys.
 type Local struct {
 	Ref      uint32
 	Channel  int
-	Extra    bool      // lent on request, and so to go back when it is not used
-	Elements *Elements // the receiver's of its channel
+	Extra    bool      // lent on request; ends when it is idle
+	Elements *Elements // used by the receiver of the channel
 	Arena    *Arena
-	Regions  []fabric.Region // one, or one behind each window where only that bounds it
-	Windows  []fabric.Window // around it, or with OneTouch around each element; none with protection region
-	Keys     []uint32        // theirs, once they are bound: the sender's of its channel, who binds them
+	Regions  []fabric.Region // one, or one for each window if the device does not enforce the windows' bounds
+	Windows  []fabric.Window // one, or with OneTouch one for each element; none with protection region
+	Keys     []uint32        // keys of the bound windows; used by the sender of the channel, which binds them
 
 	OneTouch bool
 
-	// The pools' own.
+	// Used by Pools only.
 	state       localState
 	idle        int  // ticks without use
-	answers     bool // the peer's flush is about it
-	invalidated bool // by a message of the peer's
+	answers     bool // part of the peer's flush
+	invalidated bool // the peer has invalidated its window
 }
 
-// Register makes the pool's memory known to a device: that many equal regions, and
-// windows, which are not bound yet. What was made before an error is Deregister's.
+// Register registers the pool's memory with a device, as a number of regions of equal size,
+// and creates windows, which are not bound yet. After an error, Deregister closes what was
+// created.
 func (l *Local) Register(d fabric.Domain, access fabric.Access, regions, windows int) error {
 	size := l.Elements.ElementSize() * l.Elements.Len() / regions
 	for i := range regions {
@@ -61,7 +62,7 @@ func (l *Local) Register(d fabric.Domain, access fabric.Access, regions, windows
 	return nil
 }
 
-// Span is what window i is around.
+// Span returns the part of a region that window i is bound to.
 func (l *Local) Span(i int) (r fabric.Region, addr uint64, length int) {
 	r = l.Regions[0]
 	switch n := l.Elements.ElementSize(); {
@@ -75,20 +76,20 @@ func (l *Local) Span(i int) (r fabric.Region, addr uint64, length int) {
 	}
 }
 
-// KeyFollows reports whether the pool is offered without its key, which follows behind
-// the bind of its window, between sides that have agreed on that: if it was asked for.
-// Before that, nothing travels on a data channel that the peer has not lent for.
+// KeyFollows reports whether the pool is offered without its key, which is sent behind the
+// bind of its window. That is so if both sides have agreed on it and the peer has asked for
+// the pool. The first pools are offered with their keys, because nothing may be sent on a
+// data channel before.
 func (l *Local) KeyFollows(agreed bool) bool { return agreed && l.Extra && len(l.Windows) > 0 }
 
-// Element is the memory of an element.
+// Element returns the memory of an element.
 func (l *Local) Element(i uint16) []byte {
 	size := l.Elements.ElementSize()
 	return l.Arena.Bytes()[int(i)*size:][:size]
 }
 
-// Deregister closes the windows and the regions. No window is invalidated for that:
-// one that the peer has invalidated must not be a second time, and what is bound
-// still is closed by its owner.
+// Deregister closes the windows and the regions. It does not invalidate windows: one that
+// the peer has invalidated must not be invalidated again, and closing ends the others.
 func (l *Local) Deregister() error {
 	var errs []error
 	for _, w := range l.Windows {
@@ -100,6 +101,6 @@ func (l *Local) Deregister() error {
 	return errors.Join(errs...)
 }
 
-// LentSize is the size of the elements that are lent where some of that size are
-// asked for.
+// LentSize returns the size of the elements that are lent if the peer asks for elements of
+// size asked.
 func LentSize(asked int) int { return roundUp(asked, 64) }

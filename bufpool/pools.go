@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// What a peer can do wrong with pools.
+// Errors of a peer that breaks the protocol.
 var (
-	// ErrPool is wrapped when the peer names a pool that is not lent, or not any
-	// more.
+	// ErrPool is wrapped when the peer names a pool that is not lent.
 	ErrPool = errors.New("pool that was not lent on this channel")
 	// ErrPoolTwice is wrapped when the peer lends a pool under a reference that is
 	// in use.
@@ -21,180 +20,177 @@ var (
 	// ErrTooManyFlushes is wrapped when the peer flushes again before it has the
 	// reply to its last flush.
 	ErrTooManyFlushes = errors.New("more unanswered flushes than agreed")
-	// ErrReply is wrapped when the peer answers what nobody has asked.
+	// ErrReply is wrapped when the peer replies without a request.
 	ErrReply = errors.New("reply to no request")
-	// ErrKeyMessage is wrapped when the peer sends a key which no pool can be waiting
-	// for.
+	// ErrKeyMessage is wrapped when the peer sends a key for which there can be no pool.
 	ErrKeyMessage = errors.New("message with a key for which there is no pool")
-	// ErrInvalidated is wrapped when the peer invalidates a window whose pool is
-	// not being flushed, or that is not its to invalidate.
+	// ErrInvalidated is wrapped when the peer invalidates a window whose pool is not being
+	// flushed, or that it may not invalidate.
 	ErrInvalidated = errors.New("message that invalidates a key which is not to be invalidated")
 )
 
-// Config is what the pools of a session have to keep to.
+// Config has the limits and features of the pools of a session.
 type Config struct {
 	Channels    int  // data channels
-	MaxPools    int  // that this side lends on each
-	PeerPools   int  // that the peer lends on each
-	MaxElements int  // of the pools that the peer lends on a channel, in all
-	KeptPools   int  // of those that the peer has taken back: remembered on a channel
+	MaxPools    int  // most pools that this side lends on each channel
+	PeerPools   int  // most pools that the peer lends on each channel
+	MaxElements int  // most elements of all pools that the peer lends on a channel
+	KeptPools   int  // most closed remote pools that are remembered on a channel
 	OneTouch    bool // keys are sent before a local pool is offered
 	Invalidates bool // the peer invalidates the windows of local pools
-	// KeySend says that a local pool that was asked for is offered before its window is
+	// KeySend means that a local pool that was asked for is offered before its window is
 	// bound. The key is sent behind the bind, in the same post.
 	KeySend bool
-	// PeerOneTouch says that the peer tells the keys of a pool that it lends without one.
+	// PeerOneTouch means that the peer sends the keys of a pool that it lends without one.
 	PeerOneTouch bool
-	// IdleTicks is after how many ticks without use a remote pool is given back
-	// that came on request. A local one is taken back after twice as many.
+	// IdleTicks is the number of ticks without use after which a remote pool that was asked
+	// for is given back. A local one is taken back after twice as many.
 	IdleTicks int
-	// Pauses between requests for more pools: the shorter one while they are
-	// granted, and otherwise longer and longer ones.
+	// Pauses between requests for more pools: PatienceMin while they are granted, otherwise
+	// increasing up to PatienceMax.
 	PatienceMin, PatienceMax time.Duration
 }
 
-// Kind is what has happened.
+// Kind is the kind of an event.
 type Kind uint8
 
-// The events. Behind each is what it is about.
+// The events, each with its fields of Event and its meaning.
 const (
-	// Of local pools.
+	// Events of local pools.
 	Registered   Kind = iota // Local: it has memory and windows, which are not bound
-	Failed                   // Local: it could not be made
+	Failed                   // Local: it could not be created
 	Adopted                  // Local: its receives are posted
 	Bound                    // Local: its windows are bound
-	KeysSent                 // Local: the peer knows its keys
-	Drained                  // Local: what had come is taken, and the peer knows
-	Unbound                  // Local: its windows are invalid, by this side's own request
-	Invalidated              // Local: its window is invalid, by a message of the peer's
-	Deregistered             // Local
-	// Of remote pools.
+	KeysSent                 // Local: the peer has its keys
+	Drained                  // Local: what had arrived is processed, and returned if the peer waits for it
+	Unbound                  // Local: this side has invalidated its windows
+	Invalidated              // Local: the peer has invalidated its window
+	Deregistered             // Local: it is deregistered
+	// Events of remote pools.
 	Lent     // Remote: the peer lends it
-	Keyed    // Channel, Key: the peer has sent a pool's key
-	Stopped  // Remote, Last: nothing of this side's is on its way to it
+	Keyed    // Channel, Key: the peer has sent the key of a pool
+	Stopped  // Remote, Last: all transfers to it have completed
 	Answered // the peer has handled the last Ask
-	Needed   // Channel, Size, Now: a sender has no element for that many bytes
-	// Of both.
+	Needed   // Channel, Size, Now: a sender has no element for Size bytes
+	// Events of both.
 	Get        // Channel, Size, Elements: the peer asks for a pool
-	Flush      // Transaction, Refs: the peer asks for a flush
-	Replying   // the reply to that is about to leave
-	FlushReply // Transaction: the peer has answered
-	Tick       // Tight: it is time to look for pools that are idle
-	Ending     // this side ends the session in good order: all pools are to go
+	Flush      // Transaction, Refs: the peer sends a flush request
+	Replying   // the reply to that request is about to be sent
+	FlushReply // Transaction: the peer has answered this side's flush request
+	Tick       // Tight: time to check for idle pools
+	Ending     // this side ends the session in good order: all pools end
 )
 
-// Event is something that has happened, and what to.
+// Event is an event with its parameters.
 type Event struct {
 	Kind        Kind
 	Local       *Local
 	Remote      *Remote
-	Last        bool   // of Stopped: as in the action
-	Tight       bool   // pools that were lent on request are to go, whether used or not
+	Last        bool   // Stopped: value of the action Stop
+	Tight       bool   // pools lent on request end even if they are in use
 	Channel     int    // 1 to Config.Channels
-	Key         uint32 // of a window
+	Key         uint32 // key of a window
 	Size        int    // bytes
-	Elements    int    // that the peer would like
-	Transaction uint64 // of a flush
+	Elements    int    // number of elements that the peer asks for
+	Transaction uint64 // transaction of a flush
 	Refs        []uint32
 	Now         time.Time
 }
 
-// Do is what is to be done, and by whom.
+// Do is the kind of an action.
 type Do uint8
 
-// The actions.
+// The actions, each with its fields of Action and the event that follows.
 const (
-	// By the receiver of the pool's channel.
+	// Actions of the receiver of the pool's channel.
 	Adopt Do = iota // Local: post its receives; then Adopted
-	Drain           // Local: take what has come, tell the peer, forget it; then Drained
-	// By the sender of the pool's channel, which alone posts to its send queue.
-	Bind       // Local: bind its windows; when they are, Bound
-	BindSend   // Local: bind its window, and send the key behind it, in one post; nobody waits for that
-	Unbind     // Local: invalidate them; when they are, Unbound
-	Use        // Remote: it has credits
-	Stop       // Remote, Last: stop using it; when nothing is on its way, Stopped. Last: then invalidate its window
+	Drain           // Local: process what has arrived, return it if the peer waits, remove the pool; then Drained
+	// Actions of the sender of the pool's channel, which alone posts to its send queue.
+	Bind       // Local: bind its windows; then Bound
+	BindSend   // Local: bind its window and send the key behind, in one post; no event follows
+	Unbind     // Local: invalidate its windows; then Unbound
+	Use        // Remote: use its credits
+	Stop       // Remote, Last: stop using it, await its transfers, invalidate its window if Last; then Stopped
 	Invalidate // Remote: send the message that invalidates its window
-	// By the pool manager, in their order.
-	Make       // Local, Size, Elements: give it memory; then Registered, or Failed
-	SendKeys   // Local: send the peer its keys; then KeysSent
-	Offer      // Local
-	Ask        // Channel, Size, Elements: ask for a pool; when the peer has handled that, Answered
-	Request    // Ref, Transaction: ask for a flush
-	Reply      // Transaction, Pools, Elements: answer the peer's flush, of remote pools that large; before, Replying
-	Deregister // Local; then Deregistered
+	// Actions of the pool manager, in order.
+	Make       // Local, Size, Elements: allocate and register it; then Registered or Failed
+	SendKeys   // Local: send its keys to the peer; then KeysSent
+	Offer      // Local: offer it to the peer
+	Ask        // Channel, Size, Elements: ask the peer for a pool; when the peer has handled that, Answered
+	Request    // Ref, Transaction: send a flush request
+	Reply      // Transaction, Pools, Elements: Replying; then answer the flush of this many remote pools and elements
+	Deregister // Local: deregister it; then Deregistered
 )
 
-// Action is something to be done, and what to.
+// Action is an action with its parameters.
 type Action struct {
 	Do          Do
 	Local       *Local
 	Remote      *Remote
 	Last        bool
 	Channel     int
-	Size        int // of the elements
+	Size        int // size of the elements in bytes
 	Elements    int
 	Pools       int
 	Ref         uint32 // with protocol.FlushGiveBack
 	Transaction uint64
 }
 
-// Pools are the receive pools of a session: those that this side lends and those
-// that the peer lends it. They hear what happens and say what is to be done, and do
-// nothing themselves: they have no goroutine, lock or clock. Whoever calls Step
-// sees to it that there is one call at a time, and that the actions of one call are
-// handed on before those of the next. There is a method for each event, and not one type for
-// the pools of each side, because a step of one often waits for the other's.
+// Pools is the state machine of a session's receive pools, local and remote. Events go in
+// and actions come out; it has no goroutine, lock or clock. The caller of Step has to make
+// one call at a time, and to pass on the actions of one call before those of the next. There
+// is a method for each event. Local and remote pools share one type, because a step of one
+// side's pool often waits for a step of the other's.
 //
 // # The life of a local pool
 //
 //	Get ─▶ made ──▶ adopted ──▶ bound ──▶ keys sent ──▶ offered
 //	       Make     Adopt       Bind      SendKeys      Offer
 //
-// Pools without windows are not bound, and only those of one-touch windows
-// have keys to be sent. With Config.KeySend a pool that was asked for is offered as
-// soon as it is adopted, and bound meanwhile (BindSend): its key travels behind the bind on the
-// pool's data channel, and keys in the order in which pools are offered. The first
-// pools of a session are offered together: to a peer that knew the small ones alone,
-// a large frame would seem to fit nowhere.
+// Pools without windows are not bound, and only one-touch pools have keys to be sent. With
+// Config.KeySend a pool that was asked for is offered as soon as it is adopted, and bound at
+// the same time (BindSend): its key is sent behind the bind on the pool's data channel. Keys
+// are sent in the order in which pools are offered. The first pools of a session are offered
+// together. If a peer knew only the pools with small elements, a large frame would seem to
+// fit no pool.
 //
 //	offered ──▶ flushing ──▶ draining ──▶ revoking ──▶ gone
 //	            Request      Drain        Unbind       Deregister
 //
-// The peer gives a pool back by a flush of its own: then it is not flushing. A pool
-// without windows is not revoking. If the peer invalidates its windows there is no
-// Unbind: the peer's message is awaited, which may have come while it was flushing.
-// The reply to the peer's flush comes when the pools without windows are
-// deregistered, and before windows end: the peer invalidates a window when it has
-// the reply.
+// If the peer gives a pool back, by its own flush, the pool skips the state flushing. A pool
+// without windows skips revoking. If the peer invalidates the windows, there is no Unbind:
+// this side waits for the peer's message, which may already have arrived in state flushing.
+// The reply to the peer's flush is sent when the pools without windows are deregistered, but
+// before windows end, because the peer invalidates a window after it has the reply.
 //
 // # The life of a remote pool
 //
 //	in use ──▶ stopping ──▶ given ──▶ closed
 //	           Stop         Request
 //
-// The peer takes a pool back by a flush of its own, in any of these states: the pool
-// is closed at once, and the reply leaves when it has stopped.
+// The peer can take a pool back, by its own flush, in any of these states. The pool is
+// closed immediately, and the reply is sent when its sender has stopped.
 //
-// A pool whose key follows (Remote.KeyFollows) is not used, and not stopped, before
-// the key has come, on another channel than the offer: either may be first. So the
-// reply to a flush says that the key has been taken, and its receive posted again.
+// A pool whose key follows (Remote.KeyFollows) is neither used nor stopped before the key
+// has arrived. Key and offer come on different channels, in either order. The reply to a
+// flush therefore shows that the key has been received and its receive posted again.
 //
 // # Flushes
 //
-// At the end of a session in good order (Ending) all pools go by flushes of this
-// side's, those that it lends and those that it uses, and it lends no others.
+// At the end of a session in good order (Ending), this side flushes all pools, local and
+// remote, and lends no others.
 //
-// One flush of each side's is out at a time. A local pool is taken back when the one
-// before has been drained: the update that acknowledges what was indicated there has
-// to be on its way before the next flush, whose reply says that it has been received.
+// Each side has at most one unanswered flush. A local pool is taken back only after the one
+// before has been drained: the update that acknowledges its indications has to be sent
+// before the next flush, whose reply shows that the update was received.
 type Pools struct {
 	cfg    Config
 	local  []*Local           // by reference
-	remote map[uint32]*Remote // by reference, also when they are closed: see forget
-	closed uint64             // remote pools that were closed
+	remote map[uint32]*Remote // by reference, including closed ones: see forget
+	closed uint64             // number of remote pools closed so far
 
-	unready int      // first pools that are not ready to be offered
-	unsent  []*Local // to be offered when their keys are sent, one after the other: the first one's are on their way
+	unready int      // number of first pools that are not ready to be offered
+	unsent  []*Local // pools to be offered in turn when their keys are sent; those of the first are being sent
 
 	ownFlush  ownFlush
 	peerFlush peerFlush
@@ -207,44 +203,44 @@ type Pools struct {
 	count Counts
 }
 
-// ownFlush is this side's latest flush, and what the next one will be about.
+// ownFlush is the last flush of this side, and the pool of the next one.
 type ownFlush struct {
-	latest  uint64  // its transaction
-	taking  *Local  // it is about this pool, or this pool is draining still
-	giving  *Remote // to be given back when it has stopped, and no flush is out
-	given   *Remote // the flush is about it
-	awaited bool    // the flush is not answered
+	latest  uint64  // transaction of the last flush
+	taking  *Local  // pool that is being taken back, until it is drained and the peer has replied
+	giving  *Remote // pool to be given back when its sender has stopped and no flush is unanswered
+	given   *Remote // pool that the last flush gives back
+	awaited bool    // the last flush is unanswered
 }
 
-// asked is what this side has asked the peer for.
+// asked has the requests for pools that this side has made.
 type asked struct {
 	open     bool // an Ask may not be handled yet
 	at       time.Time
 	patience time.Duration
-	lentThen uint64 // pools that the peer had lent when it was asked last
-	sizes    []int  // by channel: of the elements that were asked for last
+	lentThen uint64 // number of pools that the peer had lent at the time of the last request
+	sizes    []int  // by channel: element size of the last request
 }
 
-// peerFlush is a flush of the peer's.
+// peerFlush is the last flush of the peer.
 type peerFlush struct {
-	out         bool
+	out         bool // unanswered
 	transaction uint64
-	left        int // pools that are not done with
-	pools       int // remote ones
-	elements    int // of these
+	left        int // pools that are not finished
+	pools       int // remote pools
+	elements    int // elements of the remote pools
 }
 
-// Counts count pools.
+// Counts has the counters of pools.
 type Counts struct {
-	Asked    uint64 // requests for more
-	Granted  uint64 // lent on the peer's request
-	Refused  uint64 // requests of the peer's without success
-	Returned uint64 // local ones that came back, and are deregistered
-	Given    uint64 // remote ones that were given back
-	Lent     uint64 // by the peer
+	Asked    uint64 // requests for more pools
+	Granted  uint64 // pools lent on the peer's request
+	Refused  uint64 // requests of the peer that were not granted
+	Returned uint64 // local pools that were deregistered
+	Given    uint64 // remote pools that were given back
+	Lent     uint64 // pools lent by the peer
 }
 
-// NewPools makes those of a session that has none yet.
+// NewPools returns a state machine without pools.
 func NewPools(cfg Config) *Pools {
 	return &Pools{
 		cfg: cfg, local: make([]*Local, cfg.Channels*cfg.MaxPools), remote: make(map[uint32]*Remote),
@@ -255,8 +251,8 @@ func NewPools(cfg Config) *Pools {
 // Count returns the counters.
 func (p *Pools) Count() Counts { return p.count }
 
-// Extra reports whether there are pools that came on request. Without any, a Tick changes
-// nothing.
+// Extra reports whether there are pools that were lent on request. Without any, a Tick has
+// no effect.
 func (p *Pools) Extra() bool {
 	for _, l := range p.local {
 		if l != nil && l.Extra {
@@ -271,12 +267,11 @@ func (p *Pools) Extra() bool {
 	return false
 }
 
-// Remote is the remote pool with a reference, or the latest that had it, which may
-// be closed; nil if there is none.
+// Remote returns the remote pool with a reference, or the last one that had it, which may be
+// closed. It returns nil if there was none.
 func (p *Pools) Remote(ref uint32) *Remote { return p.remote[ref] }
 
-// Remembered is how many elements the remote pools have that are known, closed or
-// not.
+// Remembered returns the total number of elements of all remote pools, including closed ones.
 func (p *Pools) Remembered() (elements int) {
 	for _, r := range p.remote {
 		elements += r.Len()
@@ -284,7 +279,7 @@ func (p *Pools) Remembered() (elements int) {
 	return elements
 }
 
-// AtRest reports what is under way, an error if anything is.
+// AtRest returns an error if a pool is being created or ended, or a message is unanswered.
 func (p *Pools) AtRest() error {
 	for _, l := range p.local {
 		if l != nil && l.state != localOffered {
@@ -311,7 +306,7 @@ func (p *Pools) AtRest() error {
 	return nil
 }
 
-// Gone reports whether there is no pool any more, and nothing under way.
+// Gone reports whether all pools have ended and no flush is unanswered.
 func (p *Pools) Gone() bool {
 	for _, l := range p.local {
 		if l != nil {
@@ -326,8 +321,8 @@ func (p *Pools) Gone() bool {
 	return !p.ownFlush.awaited && !p.peerFlush.out && p.ownFlush.taking == nil && p.ownFlush.giving == nil
 }
 
-// First makes a newLocal for one of the first pools of a channel, or returns nil if
-// there is none.
+// First returns a new local pool, one of the first of a channel, or nil if no reference is
+// free.
 func (p *Pools) First(channel int) *Local {
 	l := p.newLocal(channel)
 	if l != nil {
@@ -336,8 +331,9 @@ func (p *Pools) First(channel int) *Local {
 	return l
 }
 
-// newLocal makes one for another pool of a channel. A receiver finds the pool of an
-// indication by its difference to the channel's first reference.
+// newLocal returns a new local pool of a channel, or nil if no reference is free. The
+// references of a channel are consecutive, so that its receiver finds a pool by the
+// difference to the first one.
 func (p *Pools) newLocal(channel int) *Local {
 	first := (channel - 1) * p.cfg.MaxPools
 	for ref := first; ref < first+p.cfg.MaxPools; ref++ {
@@ -349,14 +345,15 @@ func (p *Pools) newLocal(channel int) *Local {
 	return nil
 }
 
-// request asks the peer to stop using a local pool, or to take back one of its own.
+// request requests a flush: that the peer stops using a local pool, or takes back a remote
+// one.
 func (p *Pools) request(ref uint32, out []Action) []Action {
 	p.ownFlush.latest++
 	p.ownFlush.awaited = true
 	return append(out, Action{Do: Request, Ref: ref, Transaction: p.ownFlush.latest})
 }
 
-// done is when another pool of the peer's flush is done with.
+// done records that another pool of the peer's flush is finished.
 func (p *Pools) done(out []Action) []Action {
 	if p.peerFlush.left--; p.peerFlush.left > 0 {
 		return out
@@ -365,9 +362,9 @@ func (p *Pools) done(out []Action) []Action {
 	return append(out, Action{Do: Reply, Transaction: o.transaction, Pools: o.pools, Elements: o.elements})
 }
 
-// keys match the keys that the peer sends on a data channel with the pools that wait
-// for them, in order: one of the two is empty.
+// keys assigns the keys that the peer sends on a data channel to pools, in order. At least
+// one of the two lists is empty.
 type keys struct {
-	early   []uint32  // of pools that are not lent yet
-	waiting []*Remote // whose keys have not come
+	early   []uint32  // keys of pools that are not lent yet
+	waiting []*Remote // pools whose keys have not arrived
 }

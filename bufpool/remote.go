@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// remoteState says how far a remote pool has got: see Pools.
+// remoteState is the state of a remote pool: see Pools.
 type remoteState uint8
 
 const (
@@ -17,43 +17,42 @@ const (
 	remoteClosed               // the peer has taken it back; it may be lent again
 )
 
-// Remote is a pool of the peer's.
+// Remote is a pool that the peer lends.
 type Remote struct {
 	*Credits
 	Ref        uint32
 	Channel    int
-	Invalidate bool // its key is that of a window, which this side is to invalidate
-	KeyFollows bool // its key comes by a message: until then nothing can be written to it
+	Invalidate bool // its key is that of a window, which this side has to invalidate
+	KeyFollows bool // its key arrives in a message; nothing can be written to it before
 
-	// The sender's of its channel.
-	Pending     int     // transfers that have not completed, or are not indicated yet
+	// Used by the sender of the channel.
+	Pending     int     // transfers that have not completed or whose indication is pending
 	Last        uint32  // sequence number of the last work request
-	Frames      []uint8 // by element: how many it carried last
-	Invalidated bool    // the message that does it is posted
+	Frames      []uint8 // by element: number of frames of its last transfer
+	Invalidated bool    // the message that invalidates its window is posted
 	namedIn     []atomic.Uint64
 
-	// The pools' own.
+	// Used by Pools only.
 	lent    protocol.Pool
 	order   Order
 	state   remoteState
-	extra   bool // this side had asked for it
+	extra   bool // this side has asked for it
 	idle    int  // ticks without use
-	stopped bool // the sender uses it no more
-	keyless bool // its key has not come
+	stopped bool // the sender has stopped using it
+	keyless bool // its key has not arrived
 	closed  uint64
 }
 
-// NewRemote makes what Pools take when the peer lends a pool. It can be used when
-// they have it.
+// NewRemote returns the pool of an event Lent. It can be used after Step has accepted it.
 func NewRemote(lent protocol.Pool, order Order) *Remote {
 	return &Remote{Ref: lent.Ref, Channel: int(lent.Channel()), lent: lent, order: order}
 }
 
-// Extra reports whether this side had asked for the pool.
+// Extra reports whether this side has asked for the pool.
 func (r *Remote) Extra() bool { return r.extra }
 
-// keep makes the books of the pool, in the memory of another one's, if that is large
-// enough: nobody uses these any more. There may be none.
+// keep allocates the credits of the pool. books, which may be nil, is a pool that is not
+// used any more, whose memory is used if it is large enough.
 func (r *Remote) keep(books *Remote, keys []uint32) {
 	n := int(r.lent.Elements)
 	if books == nil || n > cap(books.Frames) {
@@ -67,20 +66,19 @@ func (r *Remote) keep(books *Remote, keys []uint32) {
 	r.setKeys(keys)
 }
 
-// Name records that an element is indicated by the message with that number.
+// Name records the number of the message that indicates an element.
 func (r *Remote) Name(elem uint32, message uint64) { r.namedIn[elem].Store(message) }
 
-// NamedIn is the number of the message that indicated an element last, or of one
-// before the last use of the element.
+// NamedIn returns the number of the last message that has indicated an element. It can be of
+// an earlier use of the element.
 func (r *Remote) NamedIn(elem uint16) uint64 { return r.namedIn[elem].Load() }
 
-// ErrKeys is wrapped when the peer lends a one-touch pool without having sent the keys
-// of its elements.
+// ErrKeys is wrapped when the peer lends a one-touch pool and has not sent the keys of its
+// elements before.
 var ErrKeys = errors.New("pool without the keys of its elements")
 
-// peerKeys are keys that the peer has sent of a pool that it is about to lend. There is
-// one such pool at a time, so that a peer that never lends it does not make us keep
-// more and more.
+// peerKeys has the keys of a one-touch pool that the peer is about to lend. There is only
+// one such pool at a time, which bounds the memory if the peer never lends it.
 type peerKeys struct {
 	ref  uint32
 	keys []uint32
@@ -88,7 +86,7 @@ type peerKeys struct {
 
 var errKeys = errors.New("keys out of order")
 
-// take returns the keys of a pool that is lent, nil if they have not all come.
+// take returns the keys of a pool that is lent, or nil if not all of them have arrived.
 func (t *peerKeys) take(l *protocol.Pool) []uint32 {
 	keys := t.keys
 	if t.ref != l.Ref || uint64(len(keys)) != uint64(l.Elements) {

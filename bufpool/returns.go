@@ -2,52 +2,52 @@ package bufpool
 
 import "github.com/splitnic/splitnic/protocol"
 
-// indicatesPerUpdate is after how many BufferRDMAIndicates the target returns
-// what is free in any case: it acknowledges them, and the initiator, which may
-// have twice as many unacknowledged, does not have to stop.
+// indicatesPerUpdate is the number of BufferRDMAIndicates after which the target sends an
+// update in any case. The update acknowledges them. The initiator may have twice as many
+// unacknowledged, so it does not have to stop.
 const indicatesPerUpdate = protocol.IndicatesPerChannel / 2
 
-// Returns decides which elements of the local pools of a data channel go back to the
-// peer in an update, and when: a pool's when a quarter of them is free, and before
-// that what the peer waits for. It belongs to the receiver of the channel.
+// Returns decides when which elements of a data channel's local pools are returned in an
+// update: those of a pool when a quarter of them is free, and earlier those that the peer
+// waits for. Only the receiver of the channel uses it.
 type Returns struct {
-	// Room is how many bytes of an update are for the pools in it: a quarter of the
-	// largest pool at least.
+	// Room is the number of bytes of an update for its pools. A quarter of the largest pool
+	// must fit.
 	Room int
-	// Mode is how the peer transfers frames.
+	// Mode is the transfer mode.
 	Mode protocol.Mode
 
-	urgent   bool   // the peer waits for an element that was indicated on the control channel
+	urgent   bool   // the peer waits for the acknowledgement of an indication
 	messages int    // BufferRDMAIndicates since the last update
-	latest   *Local // of the element indicated last: an update with it acknowledges all
+	latest   *Local // pool of the element indicated last; an update with that element acknowledges all
 }
 
-// Indicated records that a transfer that was indicated on the control channel, as
-// the last one of its message or not, is taken, and its element free.
+// Indicated records that an element of l that was indicated on the control channel is free.
+// last is true for the last element of a message.
 func (r *Returns) Indicated(l *Local, last bool) {
 	r.latest = l
 	if last {
 		r.messages++
 	}
-	// In mode imm the peer waits for this very element.
+	// In mode imm the peer waits for each indicated element.
 	r.urgent = r.urgent || r.Mode == protocol.ModeImm || r.messages >= indicatesPerUpdate
 }
 
-// Retire reports whether there has to be an update before a pool goes, because the
-// peer may wait for what it has indicated there. The next one is that.
+// Retire reports whether an update has to be sent before a pool ends, because it
+// acknowledges indications. If so, the next update is urgent.
 func (r *Returns) Retire() bool {
 	r.urgent = r.urgent || r.messages > 0
 	return r.urgent
 }
 
-// Forget forgets a pool that goes.
+// Forget removes a pool that ends.
 func (r *Returns) Forget(l *Local) {
 	if r.latest == l {
 		r.latest = nil
 	}
 }
 
-// Due reports whether an update has to be sent.
+// Due reports whether an update is due.
 func (r *Returns) Due(pools []*Local) bool {
 	due := r.urgent
 	for _, l := range pools {
@@ -56,9 +56,9 @@ func (r *Returns) Due(pools []*Local) bool {
 	return due
 }
 
-// Next appends what the next update returns: the elements of the pools that are due,
-// or of all, as far as they fit. An urgent one begins with the pool of the element
-// that was indicated last. There may be nothing.
+// Next appends the elements of the next update to out: those of pools that are due, or in
+// some cases of all pools, as far as they fit. An urgent update begins with the pool of the
+// element that was indicated last. Next may append nothing.
 func (r *Returns) Next(pools []*Local, out []protocol.PoolReturn) []protocol.PoolReturn {
 	room := r.Room
 	add := func(l *Local) {
@@ -67,8 +67,8 @@ func (r *Returns) Next(pools []*Local, out []protocol.PoolReturn) []protocol.Poo
 			return
 		}
 		if protocol.PoolReturnSize(len(free)) > room {
-			// Left to the next update, but for the first pool, of which so many
-			// elements fit that they are a quarter at least.
+			// The pool is left to the next update, except if it is the first one: then as
+			// many elements as fit are returned, which are at least a quarter.
 			if len(out) > 0 {
 				return
 			}
@@ -82,8 +82,8 @@ func (r *Returns) Next(pools []*Local, out []protocol.PoolReturn) []protocol.Poo
 		first = r.latest
 		add(first)
 	}
-	// The others that are due before those that are not: only updates that
-	// somebody is due for are bounded by what is free.
+	// Pools that are due come before the others, because the bound on updates relies on a
+	// quarter of a pool in each.
 	for _, l := range pools {
 		if l != first && l.Elements.Due() {
 			add(l)
@@ -102,8 +102,8 @@ func (r *Returns) Next(pools []*Local, out []protocol.PoolReturn) []protocol.Poo
 	return out
 }
 
-// Sent records that an update with the elements of Next is on its way. If it names
-// the one that was indicated last it acknowledges all that was.
+// Sent records that an update with the elements of Next was sent. If it has the element that
+// was indicated last, it acknowledges all indications.
 func (r *Returns) Sent(pools []*Local, returns []protocol.PoolReturn) {
 	for i := range returns {
 		for _, l := range pools {

@@ -1,25 +1,24 @@
 package bufpool
 
-// Slots are equal send buffers, in memory that is added piece by piece. The most
-// recently freed one is taken first, because it is the one most likely to be in the
-// processor's cache. Slots belongs to one goroutine.
+// Slots has send buffers of the same size. Their memory is added in pieces. The slot freed
+// last is taken first, because it is the most likely one to be in the processor's cache.
+// Only one goroutine may use it.
 type Slots struct {
 	size int
-	mem  [][]byte // of each slot
-	keys []uint32 // of the region that it lies in
+	mem  [][]byte // memory of each slot
+	keys []uint32 // local key of each slot
 	free []uint32
 	held []bool
 }
 
-// NewSlots makes room for at most so many slots of size bytes, of which there are none
-// yet.
+// NewSlots returns Slots without slots, with room for most slots of size bytes.
 func NewSlots(most, size int) *Slots {
 	return &Slots{size: size, mem: make([][]byte, 0, most), keys: make([]uint32, 0, most),
 		free: make([]uint32, 0, most), held: make([]bool, 0, most)}
 }
 
-// Add makes as many slots as fit into mem, a region with this key. Within the number
-// that NewSlots was told it allocates nothing.
+// Add adds as many slots as fit into mem, a region with local key key. It does not allocate
+// memory as long as there are no more slots than NewSlots made room for.
 func (s *Slots) Add(mem []byte, key uint32) {
 	first := len(s.mem)
 	for ; len(mem) >= s.size; mem = mem[s.size:] {
@@ -32,7 +31,7 @@ func (s *Slots) Add(mem []byte, key uint32) {
 	}
 }
 
-// Take hands out a free slot, if there is one.
+// Take takes a free slot. ok is false if there is none.
 func (s *Slots) Take() (slot uint32, ok bool) {
 	n := len(s.free)
 	if n == 0 {
@@ -44,7 +43,7 @@ func (s *Slots) Take() (slot uint32, ok bool) {
 	return slot, true
 }
 
-// Put frees a slot. Freeing one twice is a bug of the caller's and panics.
+// Put frees a slot. It panics if the slot is free already.
 func (s *Slots) Put(slot uint32) {
 	if !s.held[slot] {
 		panic("bufpool: slot freed twice")
@@ -53,14 +52,14 @@ func (s *Slots) Put(slot uint32) {
 	s.free = append(s.free, slot)
 }
 
-// Bytes is the memory of a slot; it belongs to whoever holds the slot.
+// Bytes returns the memory of a slot. It belongs to the caller while the slot is taken.
 func (s *Slots) Bytes(slot uint32) []byte { return s.mem[slot] }
 
-// Key is that of the region which the slot lies in.
+// Key returns the local key of a slot.
 func (s *Slots) Key(slot uint32) uint32 { return s.keys[slot] }
 
-// Free is the number of free slots.
+// Free returns the number of free slots.
 func (s *Slots) Free() int { return len(s.free) }
 
-// Len is the number of slots.
+// Len returns the number of slots.
 func (s *Slots) Len() int { return len(s.mem) }

@@ -8,8 +8,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Step hears of an event and appends what is to be done to out. An error is the
-// peer's fault.
+// Step handles an event and appends the actions to out. An error means that the peer has
+// broken the protocol.
 func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 	out, err := p.step(e, out)
 	if p.ending && err == nil {
@@ -18,9 +18,9 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 	return out, err
 }
 
-// endNext has the next pools go at the end of the session, a local and a remote one
-// at a time. Those of the largest elements are the last: a sender that has other
-// pools drops a frame that fits none of them.
+// endNext starts to end the next pools, at the end of the session: a local and a remote one
+// at a time. Those with the largest elements are the last, because a sender drops a frame
+// that fits none of its pools.
 func (p *Pools) endNext(out []Action) []Action {
 	if p.ownFlush.giving == nil && p.ownFlush.given == nil {
 		var next *Remote
@@ -99,7 +99,7 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 	case Flush:
 		return p.flush(e, out)
 	case Replying:
-		p.peerFlush.out = false // before it leaves: upon the reply the peer may ask again
+		p.peerFlush.out = false // before the reply, after which the peer may send another request
 	case FlushReply:
 		return p.replied(e.Transaction, out)
 	case Ending:
@@ -110,8 +110,8 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 	return out, nil
 }
 
-// replied goes on when the peer has done what this side has asked for. The peer may
-// use the reference of a pool that was given back with its very next message.
+// replied handles the reply to this side's flush request. With its next message the peer may
+// use the reference of a pool that was given back.
 func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
 	if !p.ownFlush.awaited || transaction != p.ownFlush.latest {
 		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
@@ -121,17 +121,18 @@ func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
 		p.ownFlush.given = nil
 		p.close(r)
 		if r.Invalidate {
-			// Only now, so that the peer knows what it is about when it comes.
+			// After the reply, so that the peer expects the message.
 			out = append(out, Action{Do: Invalidate, Remote: r})
 		}
-	} else if p.ownFlush.taking.state == localFlushing { // the peer may have given it back meanwhile
+	} else if p.ownFlush.taking.state == localFlushing { // otherwise the peer has given it back itself
 		out = p.drain(p.ownFlush.taking, out)
 	}
 	p.took()
 	return p.give(out), nil
 }
 
-// flush hears which pools the peer has stopped using, or wants to have back.
+// flush handles the peer's flush request: it has stopped using local pools, or takes back
+// remote ones.
 func (p *Pools) flush(e *Event, out []Action) ([]Action, error) {
 	if p.peerFlush.out {
 		return out, fmt.Errorf("%w: %#x", ErrTooManyFlushes, e.Transaction)
