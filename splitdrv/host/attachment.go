@@ -15,30 +15,29 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// ErrNoSession is wrapped by errors about what only an I/O unit can do, while
-// there is none.
+// ErrNoSession is wrapped by errors of operations that need a session with an I/O unit.
 var ErrNoSession = errors.New("there is no session with an I/O unit")
 
-// attachment is one session with an I/O unit and everything it holds. It is open
-// first, then in use, then retired. One on standby stays open for as long as it
-// lives: the I/O unit keeps the port on its network card down.
+// attachment is one session with an I/O unit, with everything that belongs to it. Its states
+// are open, in use, retired. A session on standby stays open; the I/O unit keeps the LAN
+// interface of the host down.
 type attachment struct {
-	addr    string // of the I/O unit
+	addr    string // address of the I/O unit
 	client  *session.Client
 	conn    *messaging.Conn
-	change  int             // of handling, that it was made with
-	welcome session.Welcome // guarded by netdev.mu until it is in use, and the same from then on
-	since   time.Time       // in use; guarded by netdev.mu
+	change  int             // number of the handling with which it was made
+	welcome session.Welcome // guarded by netdev.mu until the session is in use; constant afterwards
+	since   time.Time       // when it came into use; guarded by netdev.mu
 	stages  []uplink.Stage
 	drain   drain
 }
 
-// lives reports whether a session that is open has not ended.
+// lives reports whether an open session has not ended.
 func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err() == nil }
 
-// reaches waits for a sign of life over the fabric. The bootstrap connection may
-// go where RDMA does not: without this there would be sessions, and a carrier,
-// through which no frame ever comes, until the I/O unit's silence is noticed.
+// reaches waits for an answer over the fabric. The bootstrap connection may work where RDMA
+// does not. Without this check, such a session would be used, and the netdevice would have a
+// carrier without passing frames, until the peer time-out.
 func (a *attachment) reaches(ctx context.Context) error {
 	err := a.conn.Reach(ctx)
 	if err == nil {
@@ -50,7 +49,8 @@ func (a *attachment) reaches(ctx context.Context) error {
 	return fmt.Errorf("no answer over the fabric: %w; do RDMA packets (RoCE v2: UDP port 4791) get through between the RDMA devices of both sides?", err)
 }
 
-// binding ties the channels to the bootstrap connection; nil if the I/O unit cannot.
+// binding returns the binding of the channels to the bootstrap connection, or nil if the I/O
+// unit does not support it.
 func (a *attachment) binding() (*messaging.Binding, error) {
 	if !a.welcome.Grants(protocol.FeatureBind) {
 		return nil, nil
@@ -62,11 +62,11 @@ func (a *attachment) binding() (*messaging.Binding, error) {
 	return messaging.NewBinding(secret, true), nil
 }
 
-// directSend is how long it may take to hand a message about direct connections to the I/O
-// unit.
+// directSend is the time-out for sending a message about direct connections to the I/O unit.
 const directSend = time.Second
 
-// send sends a message over a session that is granted direct connections.
+// send sends a message about direct connections, if the I/O unit has granted them. a may be
+// nil.
 func (a *attachment) send(m *session.Direct) error {
 	if a == nil || !a.welcome.Grants(protocol.FeatureDirect) {
 		return ErrNoSession
@@ -74,21 +74,21 @@ func (a *attachment) send(m *session.Direct) error {
 	return a.client.SendDirect(m, directSend)
 }
 
-// drain is what the I/O unit of a session asks for. It may be used by any goroutine.
+// drain is the I/O unit's request to move to another I/O unit. Any goroutine may use it.
 type drain struct {
 	on      atomic.Bool
-	stays   atomic.Pointer[string] // why the host does not go, for the status; nil: nothing was tried yet
-	changed chan struct{}          // of capacity one
+	stays   atomic.Pointer[string] // why the host does not move, for the status; nil: not tried yet
+	changed chan struct{}          // capacity one
 }
 
-// ask notes that the I/O unit drains, or does so no longer.
+// ask records that the I/O unit is being drained, or that it no longer is.
 func (d *drain) ask(on bool) {
 	d.on.Store(on)
 	d.stays.Store(nil)
 	signal(d.changed)
 }
 
-// stopwatch measures stages, one after the other.
+// stopwatch measures consecutive stages.
 type stopwatch struct {
 	last   time.Time
 	stages []uplink.Stage
@@ -104,16 +104,16 @@ func (w *stopwatch) lap(name string) {
 	}
 }
 
-// retired are sessions that are being taken down in the background: neither a dead
-// I/O unit nor the deregistration of memory holds up the next session.
+// retired ends sessions in the background, so that neither a dead I/O unit nor the
+// deregistration of memory delays the next session.
 type retired struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	pending int
-	fewer   sync.Cond // of mu
+	fewer   sync.Cond // pending has decreased; uses mu
 }
 
-// end ends a session that is not in use any more.
+// end ends a session that is no longer in use.
 func (r *retired) end(a *attachment, code session.Code, reason string) {
 	r.add(func() {
 		if err := errors.Join(a.client.Bye(code, reason), a.conn.Close()); err != nil {
@@ -122,14 +122,14 @@ func (r *retired) end(a *attachment, code session.Code, reason string) {
 	})
 }
 
-// endUnused ends a session that was never in use; nil is none.
+// endUnused ends a session that was never in use. b may be nil.
 func (r *retired) endUnused(b *attachment) {
 	if b != nil {
 		r.end(b, session.CodeShuttingDown, "it is not needed")
 	}
 }
 
-// add has something done in the background.
+// add runs do in the background.
 func (r *retired) add(do func()) {
 	r.mu.Lock()
 	r.pending++
@@ -143,7 +143,7 @@ func (r *retired) add(do func()) {
 	}()
 }
 
-// wait waits until there are none and reports whether there were any.
+// wait waits until everything in the background is done, and reports whether it had to wait.
 func (r *retired) wait() (waited bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,7 +2,7 @@ package host
 
 import "sync"
 
-// signal is for channels of capacity one.
+// signal signals a channel of capacity one. It never waits.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -10,10 +10,10 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// changes tells those who wait.
+// changes notifies any number of waiting goroutines.
 type changes struct {
 	mu sync.Mutex
-	c  chan struct{} // nil: nobody waits
+	c  chan struct{} // nil: no goroutine waits
 }
 
 func (c *changes) next() <-chan struct{} {

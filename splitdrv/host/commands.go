@@ -13,11 +13,11 @@ import (
 
 var errBusy = errors.New("another switch-over is under way")
 
-// Failover goes over from the I/O unit in use to the one at addr, one of those
-// configured, or to the next one if addr is empty, and says how that went. The
-// second session is made before the first one ends, if the I/O unit has standby
-// sessions; otherwise afterwards. With an error the first one stays in use, or
-// has been lost meanwhile. It may be called from any goroutine.
+// Failover switches from the I/O unit in use to the one at addr, which must be configured,
+// or to the next one if addr is empty, and returns the result. The second session is opened
+// before the first one ends if the I/O unit supports standby sessions, and otherwise
+// afterwards. If it returns an error, the first session is still in use, or has ended for
+// another reason. Any goroutine may call it.
 func (h *Host) Failover(ctx context.Context, addr string) (uplink.Failover, error) {
 	if err := h.failover(ctx, addr); err != nil {
 		return uplink.Failover{}, fmt.Errorf("fail over: %w", err)
@@ -44,8 +44,8 @@ func (h *Host) failover(ctx context.Context, addr string) error {
 		return err
 	}
 	o := newSwitchRequest(addr, nil, uplink.ReasonCommand)
-	// Held until the session has been gone over to: one on standby with the same I/O
-	// unit, made meanwhile, would take its place there.
+	// Held until the switch is done: a session on standby with the same I/O unit, opened in
+	// the meantime, would replace the session that is switched to.
 	release, err := h.standby.acquire(ctx, addr)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (h *Host) failover(ctx context.Context, addr string) error {
 	return h.switching.submit(ctx, o)
 }
 
-// ask sends a request to the I/O unit.
+// ask sends a request to the I/O unit in use and waits for the reply.
 func (h *Host) ask(ctx context.Context, t protocol.CfgType) (*messaging.Conn, []byte, error) {
 	conn := h.sessions.inUse()
 	if conn == nil {
@@ -71,9 +71,9 @@ func (h *Host) ask(ctx context.Context, t protocol.CfgType) (*messaging.Conn, []
 	return conn, data, err
 }
 
-// Statistics reads the I/O unit's counters of this host, and with clear sets
-// them to zero in the same moment. Without a session the error wraps
-// ErrNoSession. It may be called from any goroutine.
+// Statistics reads the I/O unit's counters of this host. With clear it also sets them to
+// zero, atomically. Without a session the error wraps ErrNoSession. Any goroutine may call
+// it.
 func (h *Host) Statistics(ctx context.Context, clear bool) (protocol.Statistics, error) {
 	t := protocol.CfgStatsRead
 	if clear {
@@ -86,10 +86,10 @@ func (h *Host) Statistics(ctx context.Context, clear bool) (protocol.Statistics,
 	return protocol.DecodeStatistics(data)
 }
 
-// Reset takes back what the administrator has set since the session began: the
-// MAC address, the MTU, and the netdevice's own promiscuous and all-multicast
-// settings. What programs and stacked devices need stays. Without a session the
-// error wraps ErrNoSession. It may be called from any goroutine.
+// Reset resets what the administrator has set since the session began: the MAC address, the
+// MTU, and the netdevice's own promiscuous and all-multicast settings. Settings that
+// programs and stacked devices need stay. Without a session the error wraps ErrNoSession.
+// Any goroutine may call it.
 func (h *Host) Reset(ctx context.Context) error {
 	conn, _, err := h.ask(ctx, protocol.CfgReset)
 	if err == nil {
@@ -101,7 +101,7 @@ func (h *Host) Reset(ctx context.Context) error {
 	return nil
 }
 
-// ChangeHandlers changes the completion-queue handlers of the present session,
-// if there is one, and of all further ones. With an error nothing has changed.
-// It may be called from any goroutine.
+// ChangeHandlers changes the completion-queue handlers of the session in use, if there is
+// one, and of all later sessions. If it returns an error, nothing has changed. Any goroutine
+// may call it.
 func (h *Host) ChangeHandlers(ch messaging.HandlerChange) error { return h.sessions.changeHandlers(ch) }

@@ -21,14 +21,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Config describes a host. It has a field for each thing that a caller may settle, flat
-// as callers fill it in.
+// Config is the configuration of a host. Each field is an independent setting of the caller;
+// hence their number.
 type Config struct {
-	Name     string // of this host, for the I/O unit's logs and status
-	Software string // version, for people
-	// IOUnits are addresses of I/O units, and names of SRV records that have some, in
-	// order of preference: see package discovery. Discovery is how DNS is asked, and Dialer
-	// makes the bootstrap connections.
+	Name     string // name of this host, for the I/O unit's logs and status
+	Software string // version, for display
+	// IOUnits has addresses of I/O units, and names of SRV records with such addresses, in
+	// order of preference: see package discovery. Discovery configures the DNS queries, and
+	// Dialer makes the bootstrap connections.
 	IOUnits   []string
 	Discovery discovery.Settings
 	Dialer    net.Dialer
@@ -36,72 +36,73 @@ type Config struct {
 	Security *session.Security
 	Device   fabric.Device
 	Netdev   Netdevice
-	MAC      protocol.MAC  // wanted; zero leaves it to the I/O unit
-	MaxMTU   int           // wanted at most; default 9000
-	Offloads vnet.Offloads // wanted at most
-	// Latency, which may be nil, says which frames are latency-sensitive. They
-	// get the last of the netdevice's queues, of which there are two at least, to
-	// themselves if the I/O unit has a latency channel. Netdev is a Steerer then.
-	// NoLatency is why it is nil although it was wanted, for the status.
+	MAC      protocol.MAC  // requested address; zero: the I/O unit chooses
+	MaxMTU   int           // largest MTU to request in bytes; default 9000
+	Offloads vnet.Offloads // offloads to request
+	// Latency, which may be nil, determines which frames are latency-sensitive. If the I/O
+	// unit has a latency channel, only these frames use the last of the netdevice's queues,
+	// of which there must be at least two. Netdev must be a Steerer then. NoLatency is the
+	// reason for which Latency is nil although it was configured, for the status.
 	Latency   *steer.Classes
 	NoLatency error
-	// Modes are the transfer modes wanted, in order of preference; default
+	// Modes are the transfer modes to request, in order of preference; default
 	// protocol.ModeImm.
 	Modes []protocol.Mode
-	// Messaging is the template for each session. Device, Mode, Queues (the
-	// netdevice's are wanted), MTU, PeerPools, LatencyQueue, LatencyPools,
-	// Invalidation, OneTouch, KeySend, OnRequest and Pace are set here.
+	// Messaging is the template for each session. The host sets Device, Mode, Queues (it
+	// requests as many as the netdevice has), MTU, PeerPools, LatencyQueue, LatencyPools,
+	// Invalidation, OneTouch, KeySend, OnRequest and Pace.
 	Messaging messaging.Config
 	// HandshakeTimeout is as in session.ClientConfig.
 	HandshakeTimeout time.Duration
-	// RetryMin and RetryMax bound the pause after all I/O units failed, which
-	// doubles each time until a session has lasted RetryMax, but not while they
-	// seem to be restarting; default 100 ms and 5 s. Rand, for its jitter, returns
-	// a number below n; default that of math/rand.
+	// RetryMin and RetryMax bound the pause after all I/O units have failed. The pause
+	// doubles each time, until a session has lasted RetryMax, but not while the I/O units
+	// seem to be restarting; default 100 ms and 5 s. Rand returns a random number below n
+	// for the jitter; default that of math/rand.
 	RetryMin, RetryMax time.Duration
 	Rand               func(n int64) int64
-	// Patience is how long an I/O unit that has not been found dead has for each of
-	// its answers until another one is tried as well, at least; there are defaults.
+	// Patience is the least time that an I/O unit that is not known to be dead has for each
+	// of its answers, before another one is tried in parallel. The defaults depend on the
+	// case: see package uplink.
 	Patience time.Duration
-	// FailBack is how long an I/O unit that is preferred to the present one has
-	// to be reachable before the host goes back to it; 0: never.
+	// FailBack is for how long an I/O unit that is preferred to the one in use has to be
+	// reachable before the host switches back to it; 0: never.
 	FailBack time.Duration
-	// Persevere goes on trying also where every I/O unit refuses for a reason that waiting
-	// does not help, such as a key that is not trusted: somebody may see to that. So it does
-	// where DNS names I/O units, which may name others later.
+	// Persevere makes the host continue to try even if every I/O unit refuses for a
+	// permanent reason, such as a key that is not trusted, which an administrator may
+	// change. It is always on with names of SRV records, which may have other addresses
+	// later.
 	Persevere bool
-	// AskAgain is how long after a refusal the I/O unit is asked again for frames that it
+	// AskAgain is the time after which the I/O unit is asked again for frames that it
 	// refused to send, such as those to other addresses; default 30 s.
 	AskAgain time.Duration
-	// Standby keeps a second session ready, with the I/O unit that would be next.
+	// Standby keeps a second session ready, with the next I/O unit.
 	Standby bool
-	// History is what was with the netdevice before. With KeepCarrier it goes to
-	// another process when Run's context is done, and keeps its carrier.
-	// OnAgreement is told what that process has to know; may be nil.
+	// History describes the netdevice before Run. With KeepCarrier, when the context of Run
+	// is done, the netdevice is handed over to another process and keeps its carrier.
+	// OnAgreement, which may be nil, is called with what that process has to know.
 	History     History
 	KeepCarrier bool
 	OnAgreement func(mirror.Agreement)
-	// Direct is about direct connections to other hosts of the I/O unit.
+	// Direct configures direct connections to other hosts of the I/O unit.
 	Direct Direct
 	Log    *slog.Logger
-	// OnState is told about every change of the connection; may be nil.
+	// OnState is called with every change of the state; may be nil.
 	OnState func(State)
 
-	captures *capture.Point // of all its connections
+	captures *capture.Point // captures frames of all connections
 }
 
-// History is what the netdevice brings with it from before Run: from earlier
-// processes, if there were any.
+// History describes what earlier processes have done with the netdevice.
 type History struct {
-	Since   time.Time // when it was made; zero if nobody knows
-	Adopted int       // how many processes have taken it over, this one included
-	// Carrier says that it has carrier. It keeps it until there is a session, or
-	// every I/O unit has been tried in vain.
+	Since   time.Time // when it was created; zero if unknown
+	Adopted int       // how many processes have taken it over, including this one
+	// Carrier is true if the netdevice has a carrier. It keeps the carrier until there is a
+	// session, or until every I/O unit has failed.
 	Carrier   bool
-	Agreement *mirror.Agreement // what the last process told Config.OnAgreement; nil for none
+	Agreement *mirror.Agreement // last value of the previous process's Config.OnAgreement; nil for none
 }
 
-// State says how far a host has got with its I/O unit.
+// State is the state of a host's connection to an I/O unit.
 type State string
 
 // The states.
@@ -110,7 +111,7 @@ const (
 	Connected  State = "connected"
 )
 
-// complete checks a configuration and puts the defaults into it.
+// complete checks the configuration and sets defaults.
 func (c *Config) complete() error {
 	if len(c.IOUnits) == 0 {
 		return errors.New("host: no I/O unit; name at least one")
@@ -145,7 +146,7 @@ func (c *Config) complete() error {
 	return c.checkLatency()
 }
 
-// checkLatency reports whether the netdevice can have a latency queue.
+// checkLatency returns an error if the netdevice cannot have a latency queue.
 func (c *Config) checkLatency() error {
 	if c.Latency == nil {
 		return nil
@@ -159,7 +160,7 @@ func (c *Config) checkLatency() error {
 	return c.Latency.Check()
 }
 
-// messaging is the configuration of a session's channels in that mode.
+// messaging returns the configuration of a session's channels in a mode.
 func (c *Config) messaging(mode protocol.Mode) messaging.Config {
 	m := c.Messaging
 	m.Device, m.Mode = c.Device, mode
@@ -168,12 +169,12 @@ func (c *Config) messaging(mode protocol.Mode) messaging.Config {
 	}
 	m.LatencyPools = messaging.LatencyPools(mode, c.MaxMTU)
 	if mode.Sends() {
-		m.MaxPools = 0 // one: there is no other choice
+		m.MaxPools = 0 // default: always one
 	}
 	return m
 }
 
-// lends is the number of pools for the hello: the most of all modes.
+// lends returns the number of pools for the hello: the largest of all modes.
 func (c *Config) lends() int {
 	most := 0
 	for _, m := range c.Modes {
@@ -182,8 +183,8 @@ func (c *Config) lends() int {
 	return most
 }
 
-// handling is which handlers sessions have before anybody changes that, for as many
-// queues as the netdevice has.
+// handling returns the configured handlers of sessions, for as many queues as the netdevice
+// has.
 func (c *Config) handling() messaging.Handling {
 	m := c.messaging(c.Modes[0])
 	m.Queues, m.LatencyQueue = len(c.Netdev.Ports()), c.Latency != nil
@@ -194,7 +195,7 @@ func (c *Config) backoff() uplink.Backoff {
 	return uplink.Backoff{Min: c.RetryMin, Max: c.RetryMax, Rand: c.Rand}
 }
 
-// handover bounds what has to be asked of I/O units to go from one to another.
+// handover returns the time-out for requests to I/O units during a switch.
 func (c *Config) handover() time.Duration {
 	if t := c.Messaging.PeerTimeout; t > 0 {
 		return t
@@ -202,32 +203,32 @@ func (c *Config) handover() time.Duration {
 	return time.Second
 }
 
-// handsOver reports whether the netdevice goes to another process as it is, now that
-// Run ends with ctx.
+// handsOver reports whether the netdevice is handed over to another process when Run ends
+// because of ctx.
 func (c *Config) handsOver(ctx context.Context) bool {
 	return c.KeepCarrier && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrNetdeviceGone)
 }
 
-// Direct is what a host does about direct connections to other hosts, which its I/O unit
+// Direct configures the direct connections of a host to other hosts, which its I/O unit
 // directs. Zero fields get their defaults.
 type Direct struct {
 	On    bool
-	Peers int // at most; default 64. Where one more is offered the one goes that was not used for longest
-	// Idle is after how long without a frame a connection ends; default 1 min.
+	Peers int // most connections; default 64. One more replaces the one unused for longest
+	// Idle is the time without a frame after which a connection ends; default 1 min.
 	Idle time.Duration
-	// Grace is for how long connections go on without a session, and until another I/O
-	// unit has permitted them; default 2 s.
+	// Grace is for how long connections continue without a session, and without the
+	// permission of another I/O unit; default 2 s.
 	Grace time.Duration
-	// Answer is for the peer to answer over a new direct connection, and to have this side's
-	// markers; five times as long is for all that comes before, which the I/O unit leads
-	// through. Default Messaging.PeerTimeout, 1 s at least.
+	// Answer is the time-out for the peer's answer over a new direct connection, and for its
+	// receipt of this side's markers. Five times as long is the time-out for the preceding
+	// steps, which the I/O unit directs. Default Messaging.PeerTimeout, at least 1 s.
 	Answer time.Duration
-	// Drain is how long an end in good order waits at most until what was sent has arrived, and
-	// five times as long until the peer has delivered it; default 50 ms. Frames to the peer
-	// wait meanwhile, and so may others behind them.
+	// Drain is the longest time that an end in good order waits until all frames that were
+	// sent have arrived; it waits five times as long until the peer has delivered them.
+	// Default 50 ms. Frames to the peer wait in the meantime, and so may frames behind them.
 	Drain time.Duration
-	// Budget, which may be nil, bounds the registered memory of all direct connections
-	// together.
+	// Budget, which may be nil, limits the total registered memory of all direct
+	// connections.
 	Budget *messaging.Budget
 }
 

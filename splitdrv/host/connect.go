@@ -9,11 +9,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// Run connects to the I/O units in turn and keeps the netdevice working until
-// ctx is done, when it returns nil. It returns an error at once if no session
-// has ever come about and every I/O unit refuses for a reason that waiting
-// does not help, such as a key that is not trusted, or this process may not
-// lock the memory that it takes; but see Config.Persevere.
+// Run connects to the I/O units in turn and keeps the netdevice working until ctx is done;
+// then it returns nil. It returns an error immediately if there was no session yet and
+// waiting does not help: every I/O unit refuses for a permanent reason, such as a key that
+// is not trusted, or this process may not lock enough memory. See also Config.Persevere.
 func (h *Host) Run(ctx context.Context) error {
 	if err := h.dev.begin(); err != nil {
 		return errors.Join(err, h.direct.close())
@@ -41,8 +40,8 @@ func (h *Host) Run(ctx context.Context) error {
 	return errors.Join(err, h.direct.close())
 }
 
-// connect is Run without those who follow the netdevice: it finds an I/O unit that
-// can be had, serves the session with it to its end, and begins again.
+// connect is the loop of Run: it opens a session with an I/O unit, serves it until its end,
+// and begins again.
 func (h *Host) connect(ctx context.Context) error {
 	retry := h.cfg.backoff()
 	first, after := uplink.None, uplink.None
@@ -86,8 +85,8 @@ func (h *Host) connect(ctx context.Context) error {
 	}
 }
 
-// known waits until there are I/O units to try, and returns none when ctx is done. The
-// netdevice has no carrier from before while DNS names none.
+// known waits until there are I/O units to try. It returns none when ctx is done. While DNS
+// names none, the netdevice loses the carrier that it may have from a previous process.
 func (h *Host) known(ctx context.Context) (uplink.Candidates, error) {
 	for {
 		units, asked, changed := h.units.Units()

@@ -11,17 +11,17 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// direct are the direct connections of a host. It may be used by any goroutine.
+// direct has the direct connections of a host. Any goroutine may use it.
 type direct struct {
 	directCommon
 
 	// Guarded by mu.
 	stopping bool
 	links    map[session.DirectID]*link
-	left     DirectCounts // of links that are gone
+	left     DirectCounts // sum of the links that have ended
 }
 
-// newDirect divides the netdevice's queues, if there are to be direct connections.
+// newDirect divides the netdevice's queues, if direct connections are enabled.
 func newDirect(cfg *Config, r *retired) (*direct, error) {
 	d := &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
 	if !cfg.Direct.On {
@@ -32,8 +32,8 @@ func newDirect(cfg *Config, r *retired) (*direct, error) {
 	return d, err
 }
 
-// ports are those that a session with an I/O unit gets for the netdevice's first
-// queues.
+// ports returns the ports for a session with an I/O unit that uses the first queues of the
+// netdevice.
 func (d *direct) ports(queues int) []messaging.Port {
 	if d.split == nil {
 		return d.cfg.Netdev.Ports()[:queues]
@@ -42,8 +42,8 @@ func (d *direct) ports(queues int) []messaging.Port {
 	return d.split.Uplink()[:queues]
 }
 
-// use has messages go over a session from now on, or none if it is nil. Connections from
-// before go on for a while.
+// use sets the session whose I/O unit directs the connections, or none if a is nil. Existing
+// connections continue for a while.
 func (d *direct) use(a *attachment) {
 	d.mu.Lock()
 	d.session, d.settled = a, false
@@ -51,8 +51,8 @@ func (d *direct) use(a *attachment) {
 	d.tellAll(event{kind: eventOther})
 }
 
-// settle says that the I/O unit of a session knows what the netdevice has been set to.
-// Now it can tell whether it permits connections from before.
+// settle records that the I/O unit of a session has the settings of the netdevice. From then
+// on it can decide whether it permits existing connections.
 func (d *direct) settle(conn *messaging.Conn) {
 	d.mu.Lock()
 	news := d.session != nil && d.session.conn == conn && !d.settled
@@ -71,7 +71,7 @@ func (d *direct) tellAll(e event) {
 	}
 }
 
-// stop ends all direct connections in good order, and waits for that.
+// stop ends all direct connections in good order, and waits until they have ended.
 func (d *direct) stop(reason string) {
 	d.mu.Lock()
 	d.stopping = true
@@ -88,7 +88,7 @@ func (d *direct) close() error {
 	return d.split.Close()
 }
 
-// heard is session.Conn.HandleDirect: it takes a message of the I/O unit of a.
+// heard handles a message of the I/O unit of a (session.Conn.HandleDirect).
 func (d *direct) heard(a *attachment, m *session.Direct) {
 	if m.Step == session.DirectOffer {
 		d.offered(a, m)
@@ -97,7 +97,7 @@ func (d *direct) heard(a *attachment, m *session.Direct) {
 	d.mu.Lock()
 	l := d.links[m.ID]
 	if d.session != a {
-		l = nil // what it says of a link is another I/O unit's to say by now
+		l = nil // another I/O unit directs the connections now
 	}
 	d.mu.Unlock()
 	if l != nil {
@@ -105,7 +105,7 @@ func (d *direct) heard(a *attachment, m *session.Direct) {
 	}
 }
 
-// offered begins a connection that the I/O unit of a offers, or declines it.
+// offered opens or declines a connection that the I/O unit of a offers.
 func (d *direct) offered(a *attachment, m *session.Direct) {
 	d.mu.Lock()
 	var oldest *link
@@ -117,7 +117,7 @@ func (d *direct) offered(a *attachment, m *session.Direct) {
 		reason = "the session is not in use"
 	case d.links[m.ID] != nil:
 		reason = "there is such a connection already"
-	case len(d.links) >= 2*d.cfg.Direct.Peers: // as many end as there can be
+	case len(d.links) >= 2*d.cfg.Direct.Peers: // half of them are ending
 		reason = "too many direct connections are being ended"
 	case d.alive() >= d.cfg.Direct.Peers:
 		oldest = d.leastUsed()
@@ -135,7 +135,7 @@ func (d *direct) offered(a *attachment, m *session.Direct) {
 		oldest.tell(event{kind: eventLeave, reason: "it was not used for longest"})
 	}
 	if reason != "" {
-		// Beside the reader of the connection, which must not wait for the peer.
+		// In the background, because the reader of the connection must not wait for the peer.
 		d.retired.add(func() {
 			err := errors.Join(a.send(&session.Direct{Step: session.DirectEnd, ID: m.ID, Reason: reason}),
 				a.send(&session.Direct{Step: session.DirectEnded, ID: m.ID}))
@@ -146,7 +146,7 @@ func (d *direct) offered(a *attachment, m *session.Direct) {
 	}
 }
 
-// alive is how many connections are not being ended. The caller holds mu.
+// alive returns the number of connections that are not ending. The caller holds mu.
 func (d *direct) alive() (n int) {
 	for _, l := range d.links {
 		if l.shown.Load().State != DirectEnding {
@@ -156,7 +156,7 @@ func (d *direct) alive() (n int) {
 	return n
 }
 
-// leastUsed is the connection that was not used for longest. The caller holds mu.
+// leastUsed returns the connection that has been unused for longest. The caller holds mu.
 func (d *direct) leastUsed() (oldest *link) {
 	for _, l := range d.links {
 		if l.shown.Load().State == DirectEnding {
@@ -169,7 +169,7 @@ func (d *direct) leastUsed() (oldest *link) {
 	return oldest
 }
 
-// forget takes out a link that has ended.
+// forget removes a link that has ended.
 func (d *direct) forget(l *link) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +178,7 @@ func (d *direct) forget(l *link) {
 	d.left.Ended++
 }
 
-// status is a snapshot.
+// status returns a snapshot.
 func (d *direct) status() DirectsStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()

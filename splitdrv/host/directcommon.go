@@ -11,33 +11,33 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// How long the parts of a direct connection's life may take.
+// Pauses before markers are sent again: directRemind at first, doubled up to directAgain.
 const (
-	directRemind = 5 * time.Millisecond // until markers are sent again; it doubles,
-	directAgain  = time.Second / 2      // up to this
+	directRemind = 5 * time.Millisecond
+	directAgain  = time.Second / 2
 )
 
-// directCommon is what all direct connections of a host have in common. It may be used by
-// any goroutine.
+// directCommon is the state that all direct connections of a host share. Any goroutine may
+// use it.
 type directCommon struct {
 	cfg     *Config
-	split   *paths.Split // nil: there are none, ever
+	split   *paths.Split // nil: direct connections are disabled
 	retired *retired
 	running sync.WaitGroup // goroutines of connections
 
-	mu      sync.Mutex  // guards what follows
-	session *attachment // in use; nil: there is none
-	settled bool        // its I/O unit knows what the netdevice has been set to
+	mu      sync.Mutex  // guards the fields below
+	session *attachment // session in use; nil: none
+	settled bool        // its I/O unit has the settings of the netdevice
 }
 
-// inUse is the session in use, nil if there is none, and whether it is settled.
+// inUse returns the session in use, or nil, and whether it is settled.
 func (d *directCommon) inUse() (a *attachment, settled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.session, d.settled
 }
 
-// messaging is the configuration of a connection's channels.
+// messaging returns the configuration of a connection's channels.
 func (d *directCommon) messaging(m *session.Direct) messaging.Config {
 	c := d.cfg.messaging(m.Mode)
 	has := func(feature string) bool { return slices.Contains(m.Features, feature) }

@@ -9,27 +9,27 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// DirectState says how far a direct connection has got.
+// DirectState is the state of a direct connection.
 type DirectState string
 
 // The states.
 const (
 	DirectOpening     DirectState = "opening"     // frames go through the I/O unit
 	DirectEstablished DirectState = "established" // frames go directly
-	DirectEnding      DirectState = "ending"      // frames wait until those before have arrived
+	DirectEnding      DirectState = "ending"      // frames wait until earlier ones have arrived
 )
 
-// DirectsStatus is what `splitnic status` shows of direct connections.
+// DirectsStatus is the part of `splitnic status` about direct connections.
 type DirectsStatus struct {
-	// On says that this host makes them, and Granted that the I/O unit of the present
-	// session directs them.
+	// On is true if this host makes direct connections, and Granted if the I/O unit of the
+	// session in use directs them.
 	On          bool           `json:"on"`
 	Granted     bool           `json:"granted"`
 	Connections []DirectStatus `json:"connections"`
-	// Total counts all since the start, those that there are included.
+	// Total has the sums of all connections since the start, including existing ones.
 	Total DirectCounts `json:"total"`
-	// UplinkFull counts frames for the I/O unit that were dropped because it took none
-	// for long while frames went directly, and Markers those that nobody expected.
+	// UplinkFull counts frames to the I/O unit that were dropped because it accepted none
+	// for a long time while frames went directly. Markers counts unexpected markers.
 	UplinkFull uint64 `json:"uplink_full"`
 	Markers    uint64 `json:"unexpected_markers"`
 }
@@ -38,24 +38,24 @@ type DirectsStatus struct {
 type DirectStatus struct {
 	ID       session.DirectID  `json:"id"`
 	Peer     string            `json:"peer"`     // name of the other host
-	Platform protocol.Platform `json:"platform"` // of the other host
-	MACs     []protocol.MAC    `json:"macs"`     // of the other host
-	Mode     protocol.Mode     `json:"mode"`     // of transfer
+	Platform protocol.Platform `json:"platform"` // platform of the other host
+	MACs     []protocol.MAC    `json:"macs"`     // MAC addresses of the other host
+	Mode     protocol.Mode     `json:"mode"`     // transfer mode
 	State    DirectState       `json:"state"`
-	Since    time.Time         `json:"since"` // of the state
-	// Took is how long it took from the offer until frames went directly, 0 before.
+	Since    time.Time         `json:"since"` // begin of the state
+	// Took is the time from the offer until frames went directly; 0 before.
 	Took   time.Duration `json:"took_ns"`
 	Counts DirectCounts  `json:"counts"`
-	// Traffic is of the connection's channels; nil while they move no frames.
+	// Traffic has the statistics of the connection's channels; nil while they move no frames.
 	Traffic *messaging.Stats `json:"traffic,omitempty"`
 }
 
-// DirectCounts are frames of direct connections. In is from the other host.
+// DirectCounts counts frames of direct connections. In means from the other host.
 type DirectCounts struct {
-	Ended        uint64 `json:"ended"` // connections
+	Ended        uint64 `json:"ended"` // number of ended connections
 	paths.Counts        // flat in JSON
-	Lost         uint64 `json:"lost"`      // were about to be sent when the connection ended
-	Uncertain    uint64 `json:"uncertain"` // may or may not have been delivered when it ended
+	Lost         uint64 `json:"lost"`      // in a batch that could not be posted when the connection ended
+	Uncertain    uint64 `json:"uncertain"` // sent, and not known to be delivered when the connection ended
 }
 
 func (c DirectCounts) plus(o DirectCounts) DirectCounts {

@@ -1,54 +1,53 @@
-// Package host is the host module driver: it gives the machine a netdevice and
-// moves its frames to and from an I/O unit, by way of package messaging.
+// Package host is the host module driver: it gives the machine a netdevice, and moves its
+// frames to and from an I/O unit through package messaging.
 //
-// The netdevice outlives every session. While there is none it has no carrier,
-// and keeps its addresses and routes; offloads and carrier follow the I/O unit
-// while there is one.
+// The netdevice outlives every session. Without a session it has no carrier, and keeps its
+// addresses and routes. During a session its offloads and carrier follow the I/O unit.
 //
-// # Who decides
+// # Settings of the netdevice
 //
-// What is done with the netdevice the I/O unit is asked to do with its network
-// card: by the administrator, by programs that join groups or capture, by
-// devices stacked on it. Each session is told anew. What the I/O unit refuses
-// is set back where that can be done, and Status says what and why.
+// The administrator, programs that join groups or capture frames, and stacked devices change
+// the settings of the netdevice. The host requests the same settings from the I/O unit for
+// its LAN interface, in each session. Where possible, a setting that the I/O unit refuses is
+// set back; Status has the setting and the reason.
 //
-//   - MAC address: the I/O unit's, or that of the configuration, until the
-//     administrator sets another. That one is asked for in later hellos too; an
-//     I/O unit that changes the address, or refuses a hello, ends that.
-//   - MTU: the I/O unit's, which follows its network card, up to
-//     Config.MaxMTU. One that the administrator sets is the most from then on:
-//     the netdevice has the smaller of both, and more again when the card does.
-//   - up and down, receive filter, VLANs: the netdevice's. Where a bridge, a
-//     macvlan or a capture may use any VLAN, all are wanted. Where promiscuous
-//     mode is wanted and refused, all multicast frames are wanted instead.
+//   - MAC address: that of the I/O unit, or of the configuration, until the administrator
+//     sets another one. The host requests this one in later hellos too, until an I/O unit
+//     changes the address or refuses a hello because of it.
+//   - MTU: that of the I/O unit, which follows its network card, up to Config.MaxMTU. An MTU
+//     that the administrator sets is an upper limit from then on: the netdevice has the
+//     smaller of the two, and changes again with the card.
+//   - Up and down, receive filter, VLANs: those of the netdevice. If a bridge, a macvlan or a
+//     capture may use any VLAN, the host requests all VLANs. If promiscuous mode is refused,
+//     it requests all multicast frames.
 //
-// Reset takes back what the administrator has set. Package mirror decides all that;
-// this one reads the netdevice, changes it and asks the I/O unit.
+// Reset resets what the administrator has set. Package mirror decides all this; package host
+// reads and changes the netdevice and sends the requests to the I/O unit.
 //
 // # A session, in order
 //
-//  1. session.Dial and Hello: who, what is wanted, what is granted
-//  2. the netdevice takes the granted MAC address, MTU and offloads
-//  3. messaging.New makes the queue pairs and posts their receives
-//  4. Accept tells the I/O unit their addresses and waits until its are ready
-//  5. Connect, then Ready: from here on either side may send
+//  1. session.Dial and Hello: identity, requested and granted settings
+//  2. the netdevice gets the granted MAC address, MTU and offloads
+//  3. messaging.New creates the queue pairs and posts their receives
+//  4. Accept sends their addresses to the I/O unit and waits until its queue pairs are ready
+//  5. Connect, then Ready: from now on either side may send
 //  6. Start lends the pools; the carrier follows the I/O unit's link
 //
-// Package discovery says which I/O units there are, and package uplink decides with which
-// one, and when; race, standby and serve carry that out.
+// Package discovery lists the I/O units. Package uplink decides which one is used, and when;
+// race.go, standby.go and serve.go carry that out.
 //
-// It ends when the I/O unit says bye or dies (the bootstrap connection breaks),
-// when a queue pair fails, when the peer is silent, or by the context. The
-// carrier goes first, then the workers, then the memory.
+// A session ends when the I/O unit sends a bye or dies (the bootstrap connection breaks),
+// when a queue pair fails, when the peer is silent, or when the context is done. The
+// carrier is removed first, then the workers stop, then the memory is released.
 //
 // # Files
 //
-// References between them run down this list:
+// References between files run down this list:
 //
-//	connect, status, serve, renew, commands   what Run does, and what others ask
-//	host, vhostuser, race, standby            which session is used
+//	connect, status, serve, renew, commands   Run and other exported methods
+//	host, vhostuser, race, standby            choice of the session
 //	open, follow, peerrequests                one session
-//	direct, link, directcommon                connections to other hosts
-//	netdev, sessions, config, netdevice       what all of it works on
+//	direct, link, directcommon                direct connections to other hosts
+//	netdev, sessions, config, netdevice       shared state
 //	reason, switchrequest, directstatus, attachment, changes
 package host

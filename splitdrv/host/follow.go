@@ -12,13 +12,13 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// watchRetry is the pause after the netdevice could not be watched.
+// watchRetry is the pause after a failure to watch the netdevice.
 const watchRetry = time.Second
 
-// follow makes the I/O unit follow what the administrator and the operating
-// system do with the netdevice, in each session anew, until ctx is done.
+// follow requests the settings of the netdevice from the I/O unit, in each session and after
+// each change, until ctx is done.
 func (d *netdev) follow(ctx context.Context) {
-	var again <-chan time.Time // when what was refused is asked for again; nil: nothing was
+	var again <-chan time.Time // when refused settings are requested again; nil: none are refused
 	for {
 		select {
 		case <-d.wake:
@@ -37,7 +37,7 @@ func (d *netdev) follow(ctx context.Context) {
 	}
 }
 
-// askAgain has what was refused asked for again.
+// askAgain makes refused settings be requested again.
 func (d *netdev) askAgain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,8 +77,8 @@ func (d *netdev) followOnce(ctx context.Context) bool {
 	return true
 }
 
-// nextRequest looks at the netdevice. It returns the request that is due in the
-// present session, if one is, or whether something was set back.
+// nextRequest reads the state of the netdevice. It returns the request that is due in the
+// session in use, if any. again reports that a setting was set back instead.
 func (d *netdev) nextRequest() (conn *messaging.Conn, r *mirror.Request, again bool, err error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -93,8 +93,7 @@ func (d *netdev) nextRequest() (conn *messaging.Conn, r *mirror.Request, again b
 	return conn, r, again, err
 }
 
-// enterReply enters the I/O unit's answer and sets the netdevice back when it
-// refused.
+// enterReply records the I/O unit's answer, and sets the netdevice back if it refused.
 func (d *netdev) enterReply(conn *messaging.Conn, r *mirror.Request, status protocol.CfgStatus, data []byte) error {
 	d.mu.Lock()
 	defer d.unlock()
@@ -113,8 +112,7 @@ func (d *netdev) enterReply(conn *messaging.Conn, r *mirror.Request, status prot
 	})
 }
 
-// reset takes back what the administrator has set, as the I/O unit has done in the
-// session with it.
+// reset resets what the administrator has set, after the I/O unit has done the same.
 func (d *netdev) reset(conn *messaging.Conn) error {
 	d.mu.Lock()
 	defer d.unlock()
@@ -125,8 +123,8 @@ func (d *netdev) reset(conn *messaging.Conn) error {
 	return d.decide(d.mirror.Reset)
 }
 
-// saveAgreement tells the next process what is agreed, when that has changed. One
-// goroutine at a time may call it.
+// saveAgreement calls OnAgreement if the agreement has changed. Only one goroutine at a time
+// may call it.
 func (d *netdev) saveAgreement() {
 	if now := d.shown.Load().agreed; now != d.saved {
 		d.saved = now
@@ -134,10 +132,10 @@ func (d *netdev) saveAgreement() {
 	}
 }
 
-// watch wakes the follower at changes to the netdevice until ctx is done, or
-// somebody deletes it, which is the error.
+// watch wakes the follower after each change of the netdevice, until ctx is done. It returns
+// an error if the netdevice is deleted.
 func (d *netdev) watch(ctx context.Context) error {
-	failing := "" // why, as logged
+	failing := "" // reason that was logged
 	for {
 		err := d.Watch(ctx, func(tap.State) {
 			if failing != "" {
@@ -154,7 +152,7 @@ func (d *netdev) watch(ctx context.Context) error {
 		}
 		level := slog.LevelDebug
 		if why := err.Error(); why != failing {
-			level, failing = slog.LevelWarn, why // once: it may last
+			level, failing = slog.LevelWarn, why // warn once per reason: it may persist
 		}
 		d.cfg.Log.Log(ctx, level, "the netdevice's settings are not followed", "error", err)
 		select {
@@ -165,9 +163,9 @@ func (d *netdev) watch(ctx context.Context) error {
 	}
 }
 
-// solicit has the operating system ask for its neighbours each time that the
-// carrier has been given, until ctx is done. A failure costs a second at most, after
-// which the operating system asks by itself.
+// solicit makes the operating system resolve its neighbours again each time that the
+// netdevice gets a carrier, until ctx is done. Without that, the operating system does it
+// after a second at most.
 func (d *netdev) solicit(ctx context.Context) {
 	for {
 		select {
@@ -184,7 +182,7 @@ func (d *netdev) solicit(ctx context.Context) {
 		case <-d.raised:
 			cancel()
 			err = <-done
-			signal(d.raised) // once more, from the beginning
+			signal(d.raised) // begin again
 		}
 		cancel()
 		if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// Host is a running host. It goes from one session to the next on the goroutine of Run
-// (connect.go, serve.go), and leaves to its parts what they own, each with its lock.
+// Host is a host. The goroutine of Run goes from one session to the next (connect.go,
+// serve.go). Its parts own their state, each with a lock.
 type Host struct {
 	cfg        Config
-	protection messaging.Protecting // of the memory that it lends, in modes that do
-	sessions   sessions             // what is known of them
+	protection messaging.Protecting // protection of lent memory
+	sessions   sessions
 	dev        *netdev
 	units      *discovery.Directory
 	opener     opener
@@ -24,13 +24,13 @@ type Host struct {
 	switching  switching
 	direct     *direct
 	commanded  sync.Mutex     // held while a command to fail over is carried out
-	background sync.WaitGroup // of what goes on beside a session in use
+	background sync.WaitGroup // goroutines beside a session in use
 }
 
-// Captures is where the frames that cross the fabric for the netdevice can be captured.
+// Captures returns the point where the netdevice's frames on the fabric can be captured.
 func (h *Host) Captures() *capture.Point { return h.cfg.captures }
 
-// New makes a host. Nothing happens before Run.
+// New returns a host, which does nothing before Run.
 func New(cfg Config) (*Host, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err

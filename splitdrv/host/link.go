@@ -20,59 +20,59 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// A link is a direct connection to another host. Its life, on a goroutine of its own, in
+// A link is a direct connection to another host. Its goroutine goes through these steps, in
 // the order of the functions below:
 //
-//	open    queue pairs are made upon the I/O unit's offer, their addresses go to the
-//	        peer through the I/O unit, and the peer's come back
-//	enter   probes go through the I/O unit and its LAN to the peer; when they have come,
-//	        frames to the peer wait until markers, which follow those before, have come
-//	serve   frames go directly, until something ends that
-//	end     frames to the peer wait until all before have been delivered there, and go
-//	        through the I/O unit again
+//	open    creates queue pairs after the I/O unit's offer, and exchanges their addresses
+//	        with the peer through the I/O unit
+//	enter   sends probes through the I/O unit and its LAN to the peer. When they have arrived,
+//	        frames to the peer wait until markers, sent behind earlier frames, have arrived
+//	serve   frames go directly, until something ends the link
+//	end     frames to the peer wait until all earlier ones are delivered, and then go through
+//	        the I/O unit again
 type link struct {
 	inbox
 	observed
 	d       *directCommon
 	id      session.DirectID
 	offer   *session.Direct
-	session *attachment   // that brought the offer, or has permitted the link last
-	rates   *rate.Limiter // of the peer's requests
+	session *attachment   // session of the offer, or of the last permission
+	rates   *rate.Limiter // rate of the peer's requests
 
 	conn    *messaging.Conn
 	moving  bool // StartData was called
 	path    *paths.Path
-	got     *session.Direct // the message that await has waited for
+	got     *session.Direct // message that await has waited for
 	gone    bool            // the peer has ended its side
-	probed  chan struct{}   // closed when the peer's probes have come
-	arrived chan struct{}   // closed when its markers have
+	probed  chan struct{}   // closed when the peer's probes have arrived
+	arrived chan struct{}   // closed when the peer's markers have arrived
 	out, in paths.Nonces
 
-	heard struct { // of the peer, over the connection
-		probes, markers latch // it has those of this side
-		pause           latch // it sends nothing more
+	heard struct { // reports of the peer, over the connection
+		probes, markers latch // this side's have arrived there
+		pause           latch // the peer sends no more frames
 	}
 	began time.Time
-	took  time.Duration // from then until frames went directly
+	took  time.Duration // from began until frames went directly
 }
 
-// inbox is where others leave what a link has to know.
+// inbox has the events that other goroutines send to a link.
 type inbox struct {
 	events  chan event
-	flooded latch // there was no room for an event
+	flooded latch // set if there was no room for an event
 }
 
-// observed is what others read of a link.
+// observed is the part of a link that other goroutines read.
 type observed struct {
-	used  atomic.Int64 // Unix time of the last use seen, in nanoseconds
+	used  atomic.Int64 // Unix time of the last observed use, in nanoseconds
 	shown atomic.Pointer[DirectStatus]
 	port  atomic.Pointer[paths.Path] // path, for counts
 	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by directCommon.mu
-	lost  atomic.Uint64              // frames that were about to be sent when it ended
-	maybe atomic.Uint64              // frames that may or may not have been delivered then
+	lost  atomic.Uint64              // frames in a batch that could not be posted at the end
+	maybe atomic.Uint64              // frames sent, and not known to be delivered at the end
 }
 
-// event is something that a link has to know.
+// event is an event for a link.
 type event struct {
 	kind    eventKind
 	message *session.Direct
@@ -82,18 +82,18 @@ type event struct {
 type eventKind uint8
 
 const (
-	eventMessage eventKind = iota // from the I/O unit
-	eventOther                    // there is another session, or none
-	eventSettled                  // its I/O unit knows what the netdevice has been set to
-	eventLeave                    // this host does not want it any more
+	eventMessage eventKind = iota // a message of the I/O unit
+	eventOther                    // another session is in use, or none
+	eventSettled                  // the I/O unit of the session in use has the netdevice's settings
+	eventLeave                    // this host ends the link
 )
 
-// leaving is why a link ends.
+// leaving is the reason for the end of a link.
 type leaving struct {
 	reason   string
-	informed bool // the peer is, by the I/O unit
-	failed   bool // there is no use in waiting for what is on its way
-	late     bool // what was awaited has not come
+	informed bool // the I/O unit has informed the peer
+	failed   bool // frames in flight are not waited for
+	late     bool // an awaited message did not arrive in time
 }
 
 func broken(reason string, err error) *leaving {
@@ -116,18 +116,18 @@ func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
 	return l
 }
 
-// latch says that something has happened, for good.
+// latch is a flag that can be set and waited for, and is never reset.
 type latch struct {
-	happened chan struct{} // closed then
+	happened chan struct{} // closed when it is set
 	once     *sync.Once
 }
 
 func newLatch() latch { return latch{make(chan struct{}), new(sync.Once)} }
 
-// set may be called again.
+// set sets the latch. It may be called several times.
 func (l *latch) set() { l.once.Do(func() { close(l.happened) }) }
 
-// nonces are those of the markers which a host sends.
+// nonces returns the nonces of the markers that a host sends.
 func nonces(secret *session.DirectSecret, sender protocol.Platform) paths.Nonces {
 	of := func(what string) protocol.MarkerNonce {
 		text := binary.BigEndian.AppendUint64([]byte("splitnic "+what), uint64(sender))
@@ -137,16 +137,16 @@ func nonces(secret *session.DirectSecret, sender protocol.Platform) paths.Nonces
 	return paths.Nonces{Probe: of("probe"), Marker: of("marker")}
 }
 
-// tell tells the link something. It never waits.
+// tell sends an event to the link. It never waits.
 func (b *inbox) tell(e event) {
 	select {
 	case b.events <- e:
-	default: // nobody has so much to say
+	default: // no honest I/O unit sends that many messages
 		b.flooded.set()
 	}
 }
 
-// show makes the state known.
+// show publishes the state.
 func (l *link) show(s DirectState) {
 	p := l.offer.Peer
 	l.shown.Store(&DirectStatus{
@@ -167,7 +167,7 @@ func (l *link) run() {
 	l.end(why)
 }
 
-// open makes the queue pairs and connects them.
+// open creates and connects the queue pairs.
 func (l *link) open() *leaving {
 	opening := time.Now().Add(5 * l.d.cfg.Direct.Answer)
 	conn, err := messaging.New(l.messaging())
@@ -198,7 +198,7 @@ func (l *link) open() *leaving {
 	return l.await(session.DirectStart, nil, opening)
 }
 
-// messaging is the configuration of the connection.
+// messaging returns the configuration of the connection.
 func (l *link) messaging() messaging.Config {
 	c := l.d.messaging(l.offer)
 	c.OnRequest = l.onRequest
@@ -211,7 +211,7 @@ func (l *link) messaging() messaging.Config {
 	return c
 }
 
-// onRequest is messaging.Config.OnRequest: it answers what the peer asks.
+// onRequest answers the requests of the peer (messaging.Config.OnRequest).
 func (l *link) onRequest(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 	switch t {
 	case protocol.CfgArrived:
@@ -235,8 +235,8 @@ func (l *link) onRequest(t protocol.CfgType, data []byte) (protocol.CfgStatus, [
 	}
 }
 
-// await waits for a message of the I/O unit, or until done is closed, if that is not
-// nil. It returns why the link ends if something else comes first, or nothing in time.
+// await waits for a message of the I/O unit, or until done, which may be nil, is closed. If
+// another event ends the link first, or time is up, it returns the reason.
 func (l *link) await(step session.DirectStep, done <-chan struct{}, until time.Time) *leaving {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -265,7 +265,7 @@ func (l *link) await(step session.DirectStep, done <-chan struct{}, until time.T
 	}
 }
 
-// happens takes an event, and returns why the link ends if it says so.
+// happens handles an event, and returns the reason if it ends the link.
 func (l *link) happens(e event) *leaving {
 	switch {
 	case e.kind == eventLeave:
@@ -279,7 +279,7 @@ func (l *link) happens(e event) *leaving {
 	return nil
 }
 
-// enter makes the path and puts it to use.
+// enter opens the path and moves the peer's frames to it.
 func (l *link) enter() *leaving {
 	p := l.offer.Peer
 	path, err := l.d.split.Open(paths.Peer{
@@ -321,7 +321,7 @@ func (l *link) enter() *leaving {
 	return nil
 }
 
-// report tells the peer when its probes have come, and its markers.
+// report reports to the peer when its probes and markers have arrived.
 func (l *link) report() {
 	report := func(come <-chan struct{}, n protocol.MarkerNonce) {
 		select {
@@ -338,14 +338,14 @@ func (l *link) report() {
 	report(l.arrived, l.in.Marker)
 }
 
-// showTraffic has the status show the traffic of a connection, or of none.
+// showTraffic sets the connection whose traffic is in the status; nil: none.
 func (l *link) showTraffic(conn *messaging.Conn) {
 	l.d.mu.Lock()
 	defer l.d.mu.Unlock()
 	l.stats = conn
 }
 
-// mark sends markers again until the peer has them.
+// mark repeats the markers until the peer has received them (come is closed).
 func (l *link) mark(come <-chan struct{}) *leaving {
 	until := time.Now().Add(l.d.cfg.Direct.Answer)
 	for again := directRemind; ; again = min(2*again, directAgain) {
@@ -365,7 +365,7 @@ func (l *link) serve() *leaving {
 	cfg := &l.d.cfg.Direct
 	look := time.NewTicker(max(cfg.Idle/4, time.Millisecond))
 	defer look.Stop()
-	var grace <-chan time.Time // until another I/O unit has to have permitted it; nil: one has
+	var grace <-chan time.Time // deadline for the permission of another I/O unit; nil: permitted
 	frames := uint64(0)
 	for {
 		select {
@@ -374,7 +374,7 @@ func (l *link) serve() *leaving {
 				return why
 			}
 			switch e.kind {
-			case eventLeave: // which happens returns
+			case eventLeave: // happens has returned a reason
 			case eventOther:
 				if grace == nil {
 					grace = time.After(cfg.Grace)
@@ -392,7 +392,7 @@ func (l *link) serve() *leaving {
 			}
 		case <-l.flooded.happened:
 			return errFlooded
-		case <-l.heard.pause.happened: // its I/O unit has told it to, and that is not this host's any more
+		case <-l.heard.pause.happened: // by order of its I/O unit, which is not that of this host any more
 			return &leaving{reason: "the peer ends it"}
 		case <-l.conn.Done():
 			return broken("the connection ended", l.conn.Err())
@@ -410,8 +410,7 @@ func (l *link) serve() *leaving {
 	}
 }
 
-// hold tells the I/O unit of the session in use, if there is one, that the link goes on
-// from before.
+// hold tells the I/O unit of the session in use, if any, that the link exists from before.
 func (l *link) hold() {
 	a, settled := l.d.inUse()
 	if !settled || a == l.session {
@@ -424,7 +423,8 @@ func (l *link) hold() {
 	}
 }
 
-// end goes back to the path through the I/O unit, and releases everything.
+// end moves the peer's frames back to the path through the I/O unit, and releases
+// everything.
 func (l *link) end(why *leaving) {
 	log := l.d.cfg.Log.With("peer", l.offer.Peer.Name, "reason", why.reason)
 	l.show(DirectEnding)
@@ -467,9 +467,9 @@ func (l *link) end(why *leaving) {
 	log.Info("direct connection ended", "lasted", time.Since(l.began).Round(time.Millisecond))
 }
 
-// drain waits until everything that was sent has arrived, either way, and reports
-// whether that is so of what this side has sent. It is when the peer has answered behind it,
-// whatever becomes of what follows: the peer may be gone before this side has its last reply.
+// drain waits until all frames in flight have arrived, in both directions. It reports
+// whether those of this side have. That is known once Pause has succeeded, whatever happens
+// to the messages after that: the peer may end before it has sent its last reply.
 func (l *link) drain() (arrived bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.d.cfg.Direct.Drain)
 	defer cancel()
@@ -492,7 +492,7 @@ func (l *link) drain() (arrived bool) {
 	return true
 }
 
-// awaitEnded waits until the peer has delivered what has come to it.
+// awaitEnded waits until the peer has delivered the frames that it has received.
 func (l *link) awaitEnded() {
 	timer := time.NewTimer(5 * l.d.cfg.Direct.Drain)
 	defer timer.Stop()
@@ -506,7 +506,7 @@ func (l *link) awaitEnded() {
 	}
 }
 
-// counts are the link's until now.
+// counts returns the counters of the link.
 func (o *observed) counts() DirectCounts {
 	c := DirectCounts{Lost: o.lost.Load(), Uncertain: o.maybe.Load()}
 	if p := o.port.Load(); p != nil {

@@ -20,52 +20,51 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// How often one I/O unit changes the netdevice: at once, and in a second in the
-// long run. Each change holds the kernel's lock of all netdevices for a while; an
-// honest I/O unit says what has changed on its network card, and says it again only
-// when this has been answered.
+// The limit for changes of the netdevice by one I/O unit: at once, and per second in the
+// long run. Each change holds the kernel's RTNL lock for a while. An honest I/O unit sends a
+// request only after a change of its network card, and not before the last one was answered.
 const (
 	requestBurst = 32
 	requestRate  = 10
 )
 
-// netdev is the netdevice, and what has been done with it: by its follower (follow.go),
-// by I/O units' requests (peerrequests.go) and by sessions that begin and end.
+// netdev is the netdevice and its state. Its follower (follow.go), the I/O unit's requests
+// (peerrequests.go), and sessions that begin and end change it.
 type netdev struct {
 	Netdevice
 	cfg      *Config
 	sessions *sessions
-	wake     chan struct{}         // of the follower; of capacity one
-	raised   chan struct{}         // the carrier was given; of capacity one
-	changes  changes               // of what shown has, and of the session in use
-	settled  func(*messaging.Conn) // called when nothing is to be asked in a session
-	saved    mirror.Agreement      // what OnAgreement was told last; the follower's
-	// What I/O units cause: lines in the log, and changes by their requests, which
-	// are counted by their keys, or by address where there are none.
+	wake     chan struct{}         // wakes the follower; capacity one
+	raised   chan struct{}         // signaled when the netdevice gets a carrier; capacity one
+	changes  changes               // notified when shown or the session in use changes
+	settled  func(*messaging.Conn) // called when no request is due in a session
+	saved    mirror.Agreement      // last value for OnAgreement; only the follower uses it
+	// Limits of log lines and of changes that I/O units cause. They are counted by the I/O
+	// unit's key, or by its address if it has none.
 	lines        limit.Log
 	peerRequests *limit.Keyed
 
-	// mu is held while the netdevice is changed, so that no request that is still
-	// being answered when the session ends can give the carrier back. It guards what
-	// follows, and what attachments say that it does.
+	// mu is held while the netdevice is changed. So a request that is still being handled
+	// when the session ends cannot set the carrier again. It guards the fields below, and
+	// some of attachment.
 	mu     sync.Mutex
 	mirror mirror.Mirror
-	speed  *uint32 // that it shows, in Mbit/s; nil is what nobody knows
+	speed  *uint32 // speed that the netdevice shows, in Mbit/s; nil: unknown
 	is     condition
 
-	shown atomic.Pointer[condition] // a copy, for those who do not wait for the kernel
+	shown atomic.Pointer[condition] // a copy of is, to be read without mu
 }
 
-// condition is what others want to know of the netdevice.
+// condition is the state of the netdevice that other parts read.
 type condition struct {
 	agreed    mirror.Agreement
 	applied   mirror.Applied
-	rejection *mirror.Rejection // the last one; nil if there was none
+	rejection *mirror.Rejection // last rejection; nil if there was none
 	carrier   bool
 	offloads  vnet.Offloads
-	latency   steer.Status // of the present session
-	// noLatency is why the kernel refused to steer, and sessions do without a
-	// latency queue.
+	latency   steer.Status // for the session in use
+	// noLatency is the kernel's error if it refused steering, so that sessions have no
+	// latency channel.
 	noLatency error
 }
 
@@ -79,7 +78,7 @@ func newNetdev(cfg *Config, s *sessions) *netdev {
 	return d
 }
 
-// show makes the present condition known. The caller holds mu.
+// show publishes the condition. The caller holds mu.
 func (d *netdev) show() {
 	d.is.agreed, d.is.applied, d.is.rejection = d.mirror.Agreement(), d.mirror.Applied(), d.mirror.LastRejection()
 	is := d.is
@@ -87,13 +86,13 @@ func (d *netdev) show() {
 	d.changes.tell()
 }
 
-// unlock ends a change of the netdevice.
+// unlock publishes the condition and unlocks mu, after a change of the netdevice.
 func (d *netdev) unlock() {
 	d.show()
 	d.mu.Unlock()
 }
 
-// decide has changes decided by what the netdevice is now, and carries them out. The
+// decide reads the state of the netdevice, lets how decide on changes, and applies them. The
 // caller holds mu.
 func (d *netdev) decide(how func(*tap.State) mirror.Changes) error {
 	state, err := d.State()
@@ -103,7 +102,7 @@ func (d *netdev) decide(how func(*tap.State) mirror.Changes) error {
 	return d.apply(how(&state))
 }
 
-// begin notes what the netdevice has before anybody changes it.
+// begin reads the state that the netdevice has before any change.
 func (d *netdev) begin() error {
 	d.mu.Lock()
 	defer d.unlock()
@@ -114,8 +113,8 @@ func (d *netdev) begin() error {
 	})
 }
 
-// open keeps the follower away until a session is established, or has come to
-// nothing, and returns the MAC address to ask for.
+// open stops the follower's requests until a session is established or has failed, and
+// returns the MAC address for the hello.
 func (d *netdev) open() (mac protocol.MAC, err error) {
 	d.mu.Lock()
 	defer d.unlock()
@@ -126,7 +125,7 @@ func (d *netdev) open() (mac protocol.MAC, err error) {
 	return mac, err
 }
 
-// setPhase says whose the administrator's changes are, and lets the follower go on.
+// setPhase sets the phase of the mirror, and wakes the follower.
 func (d *netdev) setPhase(p mirror.Phase) {
 	d.mu.Lock()
 	d.mirror.SetPhase(p)
@@ -137,8 +136,8 @@ func (d *netdev) setPhase(p mirror.Phase) {
 // changed wakes the follower.
 func (d *netdev) changed() { signal(d.wake) }
 
-// giveUpMAC gives up a MAC address that the I/O unit may have refused, and reports
-// whether it did.
+// giveUpMAC gives up the administrator's MAC address if err can mean that the I/O unit
+// refuses it. It reports whether it has, so that the caller tries again.
 func (d *netdev) giveUpMAC(err error) (again bool) {
 	var refused *session.RefusedError
 	if !errors.As(err, &refused) || refused.Code != session.CodePolicy {
@@ -158,7 +157,7 @@ func (d *netdev) giveUpMAC(err error) (again bool) {
 	return again
 }
 
-// configure gives the netdevice what the I/O unit granted. The caller holds mu.
+// configure applies the settings that the I/O unit has granted. The caller holds mu.
 func (d *netdev) configure(w *session.Welcome) error {
 	err := d.decide(func(state *tap.State) mirror.Changes {
 		return d.mirror.Grant(state, w.MAC, w.MTU, time.Now())
@@ -177,8 +176,8 @@ func (d *netdev) configure(w *session.Welcome) error {
 	return d.gone(err)
 }
 
-// apply carries out changes, those too that come after one that fails. Why is known
-// before the netdevice is seen to change. The caller holds mu.
+// apply applies changes to the netdevice, also after one of them has failed. The reason is
+// published before the netdevice changes. The caller holds mu.
 func (d *netdev) apply(c mirror.Changes) (failed error) {
 	d.show()
 	if r := c.Rejected; r != nil {
@@ -199,20 +198,19 @@ func (d *netdev) apply(c mirror.Changes) (failed error) {
 	return d.gone(failed)
 }
 
-// gone says so if err, of a change to the netdevice, means that there is none any
-// more.
+// gone wraps ErrNetdeviceGone around err, the error of an operation on the netdevice, if it
+// means that the netdevice no longer exists.
 func (d *netdev) gone(err error) error {
-	// By netlink and by ioctl.
+	// The errors of netlink and of ioctl.
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADFD) {
 		return fmt.Errorf("%s: %w: %w", d.Name(), ErrNetdeviceGone, err)
 	}
 	return err
 }
 
-// setLink gives the netdevice the speed and the carrier of the I/O unit's link.
-// The speed comes first: bonds look at it when the carrier comes. It is for
-// people and for bonds only, and without it frames move all the same. The caller
-// holds mu.
+// setLink sets the speed and the carrier of the netdevice to those of the I/O unit's link.
+// The speed is set first, because bonds read it when the carrier appears. A failure to set
+// it is ignored: only people and bonds use it. The caller holds mu.
 func (d *netdev) setLink(l session.Link) error {
 	if d.speed == nil || *d.speed != l.SpeedMbps {
 		d.speed = &l.SpeedMbps
@@ -224,7 +222,7 @@ func (d *netdev) setLink(l session.Link) error {
 	return d.setCarrier(l.Up)
 }
 
-// setCarrier gives the netdevice its carrier or takes it away. The caller holds mu.
+// setCarrier sets or removes the carrier of the netdevice. The caller holds mu.
 func (d *netdev) setCarrier(up bool) error {
 	if err := d.SetCarrier(up); err != nil {
 		return d.gone(err)
@@ -236,7 +234,7 @@ func (d *netdev) setCarrier(up bool) error {
 	return nil
 }
 
-// dropOldCarrier takes the carrier that the netdevice has from before.
+// dropOldCarrier removes the carrier that the netdevice has from a previous process.
 func (d *netdev) dropOldCarrier() error {
 	d.mu.Lock()
 	defer d.unlock()
@@ -246,7 +244,7 @@ func (d *netdev) dropOldCarrier() error {
 	return d.setCarrier(false)
 }
 
-// disconnected takes the carrier, unless another process goes on with it.
+// disconnected removes the carrier, unless the netdevice is handed over to another process.
 func (d *netdev) disconnected(handsOver bool) error {
 	d.mu.Lock()
 	defer d.unlock()
@@ -257,13 +255,13 @@ func (d *netdev) disconnected(handsOver bool) error {
 	return d.setLink(session.Link{})
 }
 
-// wantsLatency reports whether to ask for a latency channel.
+// wantsLatency reports whether to request a latency channel.
 func (d *netdev) wantsLatency() bool {
 	return d.cfg.Latency != nil && d.shown.Load().noLatency == nil
 }
 
-// steer puts latency-sensitive frames where the session has a channel for them.
-// When the kernel refuses, the next session does without. The caller holds mu.
+// steer steers latency-sensitive frames to the last queue, if the session has a latency
+// channel. If the kernel refuses, the next session has none. The caller holds mu.
 func (d *netdev) steer(w *session.Welcome) error {
 	if d.cfg.Latency == nil {
 		return nil
@@ -271,7 +269,7 @@ func (d *netdev) steer(w *session.Welcome) error {
 	is := &d.is
 	s := &is.latency
 	*s = steer.Status{Classes: *d.cfg.Latency}
-	steerer := d.cfg.Netdev.(Steerer) // checkLatency has seen it
+	steerer := d.cfg.Netdev.(Steerer) // checkLatency has checked it
 	if !w.Grants(protocol.FeatureLatencyQueue) {
 		if s.Reason = "the I/O unit has no channel for it"; is.noLatency != nil {
 			s.Reason = is.noLatency.Error()

@@ -12,53 +12,50 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Netdevice is the device that the host gives to its operating system. Its
-// methods are called by one goroutine at a time, Watch and Solicit apart.
+// Netdevice is the device that the host provides to its operating system. Its methods are
+// called by one goroutine at a time, except Watch and Solicit.
 type Netdevice interface {
 	Name() string
-	// Ports are the device's queues, one for each data channel at most.
+	// Ports returns the device's queues. Each data channel uses one of them.
 	Ports() []messaging.Port
-	// SetActive uses the first n queues only; the kernel puts frames nowhere
-	// else.
+	// SetActive makes the kernel use only the first n queues.
 	SetActive(n int) error
 	SetCarrier(up bool) error
-	// EarlyDiscard says whether the kernel drops whole datagrams before a queue is
-	// full, or what comes when it is.
+	// EarlyDiscard returns whether the kernel drops whole datagrams before a queue is full,
+	// instead of any packet afterwards.
 	EarlyDiscard() discard.Status
-	// SetSpeed has the device show a speed in Mbit/s; 0: not known.
+	// SetSpeed sets the speed in Mbit/s that the device shows; 0: unknown.
 	SetSpeed(mbit int) error
-	// Solicit, after the carrier has come back, has the operating system ask the
-	// LAN again for the neighbours that it waits for. It returns when that is
-	// done, or ctx is.
+	// Solicit makes the operating system resolve its pending neighbours again, after the
+	// carrier is back. It returns when that is done, or when ctx is done.
 	Solicit(ctx context.Context) error
 	SetMAC(mac net.HardwareAddr) error
 	SetMTU(mtu int) error
-	// SetOffloads lets the operating system leave so much to the I/O unit and
-	// returns what it will really use.
+	// SetOffloads lets the operating system leave the offloads o to the I/O unit, and returns
+	// those that it will use.
 	SetOffloads(o vnet.Offloads) (vnet.Offloads, error)
 
-	// State reads what the operating system wants of the device.
+	// State returns the settings of the device.
 	State() (tap.State, error)
-	// Watch calls fn when the state may have changed, until ctx is done, when
-	// it returns nil, or the device is gone.
+	// Watch calls fn whenever the state may have changed. It returns nil when ctx is done,
+	// and an error when the device is deleted.
 	Watch(ctx context.Context, fn func(tap.State)) error
-	// SetPromisc and SetAllMulti change the device's own settings, as an
-	// administrator does.
+	// SetPromisc and SetAllMulti change the device's own settings, like an administrator.
 	SetPromisc(on bool) error
 	SetAllMulti(on bool) error
 }
 
-// Steerer is a Netdevice that can put latency-sensitive frames into the last of
-// the queues in use: see tap.Device.
+// Steerer is a Netdevice that can steer latency-sensitive frames to the last of the queues
+// in use: see tap.Device.
 type Steerer interface {
 	Steer(*steer.Rule) error
 }
 
-// ErrNetdeviceGone is wrapped by Run's error when somebody has deleted the
-// netdevice. A new process makes a new one.
+// ErrNetdeviceGone is wrapped by the error of Run when the netdevice was deleted. A new
+// process creates a new one.
 var ErrNetdeviceGone = errors.New("the netdevice was deleted; restart the process to make a new one")
 
-// TAP makes a Netdevice, and a Steerer, of a TAP device, which stays the
+// TAP returns a TAP device as a Netdevice, which is also a Steerer. The device remains the
 // caller's.
 func TAP(d *tap.Device) Netdevice { return tapDevice{d} }
 

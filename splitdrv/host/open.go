@@ -18,16 +18,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// dialled is an I/O unit that answers and is the right one, or why not.
+// dialled is the result of dial: an authenticated connection to an I/O unit, or an error.
 type dialled struct {
 	addr   string
 	client *session.Client
 	took   time.Duration
-	heard  func() // called when there was an answer in opening the session; may be nil
+	heard  func() // called after each answer while the session is opened; may be nil
 	err    error
 }
 
-// opener dials I/O units and opens sessions with them, for several goroutines.
+// opener dials I/O units and opens sessions with them. Any goroutine may use it.
 type opener struct {
 	cfg      *Config
 	units    *discovery.Directory
@@ -37,8 +37,8 @@ type opener struct {
 	direct   *direct
 }
 
-// dial connects to an I/O unit and authenticates it. answered, which may be nil, is
-// told when its machine has answered, if there is room.
+// dial connects to an I/O unit and authenticates it. answered, which may be nil, is signaled
+// when the machine has answered.
 func (o *opener) dial(ctx context.Context, addr string, answered chan<- struct{}) dialled {
 	began := time.Now()
 	c, err := session.Dial(ctx, addr, session.ClientConfig{
@@ -54,8 +54,8 @@ func (o *opener) dial(ctx context.Context, addr string, answered chan<- struct{}
 	return dialled{addr: addr, client: c, took: time.Since(began), err: err}
 }
 
-// attach opens a session for use with an I/O unit that was dialled. A MAC address that
-// the I/O unit refuses is given up if it can be.
+// attach opens a session, which is to be used, with an I/O unit that was dialled. If the I/O
+// unit may refuse the administrator's MAC address, attach gives that up and tries again.
 func (o *opener) attach(ctx context.Context, d dialled) (*attachment, error) {
 	a, err := o.open(ctx, d, false)
 	if err != nil && o.dev.giveUpMAC(err) {
@@ -69,8 +69,7 @@ func (o *opener) attach(ctx context.Context, d dialled) (*attachment, error) {
 	return a, err
 }
 
-// open makes a session, over a connection that it takes over, up to the point
-// where both sides are ready.
+// open opens a session until both sides are ready. It takes over the connection of d.
 func (o *opener) open(ctx context.Context, d dialled, standby bool) (*attachment, error) {
 	a := &attachment{addr: d.addr, client: d.client}
 	a.drain.changed = make(chan struct{}, 1)
@@ -88,8 +87,8 @@ func (o *opener) open(ctx context.Context, d dialled, standby bool) (*attachment
 	return nil, err
 }
 
-// establish goes through the stages of a session that is opened, of which the functions
-// follow in this order. The I/O unit hears of what fails here.
+// establish goes through the stages of opening a session. Their functions follow in this
+// order. If a stage fails on this side, the I/O unit is told.
 func (o *opener) establish(ctx context.Context, a *attachment, d dialled, standby bool) error {
 	mac, err := o.mac(standby)
 	if err != nil {
@@ -129,12 +128,12 @@ func (o *opener) establish(ctx context.Context, a *attachment, d dialled, standb
 	return nil
 }
 
-// fail tells the I/O unit why a session is not opened after all.
+// fail tells the I/O unit why the session is not opened.
 func (a *attachment) fail(err error) error {
 	return errors.Join(err, a.client.Bye(session.CodeFailed, err.Error()))
 }
 
-// mac is the address to ask for.
+// mac returns the MAC address to request.
 func (o *opener) mac(standby bool) (protocol.MAC, error) {
 	if standby {
 		return o.dev.shown.Load().agreed.MAC, nil
@@ -142,7 +141,7 @@ func (o *opener) mac(standby bool) (protocol.MAC, error) {
 	return o.dev.open()
 }
 
-// hello is who this host is and what it wants.
+// hello returns the hello, with the identity and the requests of this host.
 func (o *opener) hello(standby bool, mac protocol.MAC) session.Hello {
 	return session.Hello{
 		Features: o.features(standby),
@@ -152,7 +151,7 @@ func (o *opener) hello(standby bool, mac protocol.MAC) session.Hello {
 	}
 }
 
-// features are the optional parts of the protocol that this host can use.
+// features returns the optional features of the protocol that this host supports.
 func (o *opener) features(standby bool) []string {
 	var words []string
 	for _, f := range []struct {
@@ -161,7 +160,7 @@ func (o *opener) features(standby bool) []string {
 	}{
 		{protocol.FeaturePack, !o.cfg.Messaging.NoPack},
 		{protocol.FeatureLatencyQueue, o.dev.wantsLatency()},
-		{protocol.FeatureWindow, o.cfg.Device.Limits().Windows}, // then it can invalidate those of others
+		{protocol.FeatureWindow, o.cfg.Device.Limits().Windows}, // the device can invalidate the peer's windows
 		{protocol.FeatureOneTouch, true},
 		{protocol.FeatureKeySend, true},
 		{protocol.FeatureBind, true},
@@ -177,7 +176,7 @@ func (o *opener) features(standby bool) []string {
 	return words
 }
 
-// listen has what the I/O unit may say at any time handled.
+// listen registers the handlers of messages that the I/O unit may send at any time.
 func (o *opener) listen(a *attachment) {
 	if a.welcome.Grants(protocol.FeatureDirect) {
 		a.client.HandleDirect(func(m *session.Direct) { o.direct.heard(a, m) })
@@ -187,7 +186,7 @@ func (o *opener) listen(a *attachment) {
 	}
 }
 
-// channels makes the channels of a session.
+// channels creates the channels of a session.
 func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 	w := &a.welcome
 	cfg := o.cfg.messaging(w.Mode)
@@ -216,13 +215,13 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 	a.change = o.sessions.configureHandlers(&cfg)
 	conn, err := messaging.New(cfg)
 	if errors.Is(err, syscall.ENOMEM) && o.retired.wait() {
-		// What the last session had registered is free now.
+		// The memory of the last session is free now.
 		conn, err = messaging.New(cfg)
 	}
 	return conn, err
 }
 
-// accept tells the I/O unit the addresses of the queue pairs.
+// accept sends the addresses of the queue pairs to the I/O unit.
 func (a *attachment) accept(ctx context.Context) error {
 	accept := session.Accept{ControlReceives: a.conn.ControlReceives()}
 	for _, addr := range a.conn.Addresses() {
@@ -231,7 +230,7 @@ func (a *attachment) accept(ctx context.Context) error {
 	return a.client.Accept(ctx, accept)
 }
 
-// connect connects the queue pairs to the I/O unit's.
+// connect connects the queue pairs to those of the I/O unit.
 func (a *attachment) connect() error {
 	remote := make([]fabric.Address, 0, len(a.welcome.Channels))
 	for _, ch := range a.welcome.Channels {
@@ -240,7 +239,7 @@ func (a *attachment) connect() error {
 	return a.conn.Connect(remote, a.welcome.ControlReceives)
 }
 
-// cross starts the control channel, and waits for a sign of life over it.
+// cross starts the control channel, and waits for an answer over it.
 func (a *attachment) cross(ctx context.Context) error {
 	if err := a.conn.StartControl(); err != nil {
 		return err

@@ -11,17 +11,17 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// errEnded is why a request is not carried out when its session has ended.
+// errEnded is the error of a request whose session has ended.
 var errEnded = errors.New("the session has ended")
 
-// paced is messaging.Config.Pace: for how long a request of the I/O unit's has to
-// wait.
+// paced returns for how long a request of the I/O unit has to wait (messaging.Config.Pace).
 func (d *netdev) paced(a *attachment) time.Duration {
 	return d.peerRequests.Spend(time.Now(), a.client.LimitKey(), 1, requestBurst)
 }
 
-// onRequest is messaging.Config.OnRequest: it answers the configuration requests of the
-// I/O unit of a. While that is not in use yet they change what was granted.
+// onRequest answers the configuration requests of the I/O unit of a
+// (messaging.Config.OnRequest). While a is not in use yet, a request changes the granted
+// settings in its welcome.
 func (d *netdev) onRequest(a *attachment, t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 	answer := func(what string, decodeErr error, note func(), apply func() error) (protocol.CfgStatus, []byte) {
 		if decodeErr != nil {

@@ -9,32 +9,32 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// race carries out an uplink.Race. It belongs to one goroutine.
+// race carries out the actions of an uplink.Race. Only one goroutine uses it.
 type race struct {
 	*uplink.Race
 	*opener
-	dctx      context.Context // of dials
+	dctx      context.Context // context of dials
 	dials     chan dialled
 	dialing   int
-	answered  chan struct{}      // told that a machine has answered a dial; of capacity one
-	heard     chan struct{}      // told of each answer in opening; of capacity one
-	ready     map[string]dialled // not needed yet
+	answered  chan struct{}      // signaled when a machine has answered a dial; capacity one
+	heard     chan struct{}      // signaled after each answer while a session is opened; capacity one
+	ready     map[string]dialled // connections that are not needed yet
 	opened    chan opened
-	overtake  context.CancelCauseFunc // ends the opening of a session; nil: none is opened
+	overtake  context.CancelCauseFunc // ends the opening of a session; nil: none is being opened
 	retry     *uplink.Backoff
 	permanent []error
 }
 
-// opened is a session that has been opened, or why there is none.
+// opened is the result of opening a session.
 type opened struct {
 	addr string
 	a    *attachment
 	err  error
 }
 
-// reach tries the I/O units in that order and returns the first session that
-// comes about. If none does it reports whether all of them may just be
-// restarting. It returns an error if there is no point in trying again.
+// reach tries the I/O units in the given order and returns the first session that is opened.
+// If all fail, it reports whether all of them may be restarting. It returns an error if
+// trying again does not help.
 func (o *opener) reach(ctx context.Context, order []string, retry *uplink.Backoff) (*attachment, bool, error) {
 	dctx, cancel := context.WithCancel(ctx)
 	r := &race{
@@ -62,8 +62,8 @@ func (o *opener) reach(ctx context.Context, order []string, retry *uplink.Backof
 	return nil, r.Restarting(), nil
 }
 
-// run returns when there is a session, or no I/O unit left to try, or ctx is done,
-// or the netdevice is gone, which is the error.
+// run returns when a session is opened, when no I/O unit is left to try, or when ctx is
+// done. It returns an error only if the netdevice was deleted.
 func (r *race) run(ctx context.Context) (*attachment, error) {
 	actions := r.Start(time.Now())
 	for {
@@ -111,7 +111,7 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 	}
 }
 
-// do carries out what was decided, unless ctx is done.
+// do carries out an action, unless ctx is done.
 func (r *race) do(ctx context.Context, a uplink.Action) {
 	switch {
 	case ctx.Err() != nil:
@@ -133,7 +133,7 @@ func (r *race) do(ctx context.Context, a uplink.Action) {
 	}
 }
 
-// failed notes why there is no session with an I/O unit.
+// failed records why an I/O unit has failed.
 func (r *race) failed(addr string, err error) {
 	if r.dctx.Err() != nil {
 		return
@@ -146,7 +146,7 @@ func (r *race) failed(addr string, err error) {
 	r.cfg.Log.Log(r.dctx, r.sessions.level(addr, err), "no session", "iounit", addr, "error", err)
 }
 
-// dismiss closes the connections that are not needed.
+// dismiss closes the connections that were not needed.
 func (r *race) dismiss() {
 	for range r.dialing {
 		d := <-r.dials

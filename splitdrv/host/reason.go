@@ -14,10 +14,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// errOvertaken is why an attempt to open a session was given up.
+// errOvertaken is the error of an attempt that was given up for another I/O unit.
 var errOvertaken = errors.New("no answer, and another I/O unit is available")
 
-// isPermanent reports whether trying again will not help.
+// isPermanent reports whether trying again does not help.
 func isPermanent(err error) bool {
 	var untrusted *session.UntrustedError
 	var version *session.VersionError
@@ -25,7 +25,7 @@ func isPermanent(err error) bool {
 	switch {
 	case errors.As(err, &untrusted), errors.As(err, &version),
 		errors.Is(err, session.ErrNotSplitnic), errors.Is(err, session.ErrSecurityMode),
-		errors.Is(err, syscall.ENOMEM): // of this process: RLIMIT_MEMLOCK, if not the machine's
+		errors.Is(err, syscall.ENOMEM): // a limit of this process (RLIMIT_MEMLOCK) or of the machine
 		return true
 	case errors.As(err, &refused):
 		return !refused.Retry
@@ -33,16 +33,15 @@ func isPermanent(err error) bool {
 	return false
 }
 
-// restarts reports whether an I/O unit that cannot be reached for that reason may
-// be there again at any moment.
+// restarts reports whether err can mean that the I/O unit is being restarted.
 func restarts(err error) bool {
 	var refused *session.RefusedError
 	return errors.Is(err, syscall.ECONNREFUSED) ||
 		errors.As(err, &refused) && refused.Code == session.CodeShuttingDown
 }
 
-// retryAfter is how long the I/O unit that refused a session has said that it will
-// give none; 0: it has not.
+// retryAfter returns the time for which an I/O unit that has refused a session will refuse
+// more; 0: it has not said.
 func retryAfter(err error) time.Duration {
 	if refused := (*session.RefusedError)(nil); errors.As(err, &refused) {
 		return refused.After
@@ -50,13 +49,14 @@ func retryAfter(err error) time.Duration {
 	return 0
 }
 
-// inGoodOrder reports whether a session ended by a bye that nothing is on its way behind.
+// inGoodOrder reports whether the I/O unit ended a session in good order, so that all its
+// frames had arrived before its bye.
 func inGoodOrder(err error) bool {
 	var bye *session.ByeError
 	return errors.As(err, &bye) && (bye.Code == session.CodeShuttingDown || bye.Code == session.CodeDisconnected)
 }
 
-// reasonOf says in a word why a session ended.
+// reasonOf returns the reason for the end of a session as one word.
 func reasonOf(err error) uplink.Reason {
 	var bye *session.ByeError
 	var broken *messaging.ProtocolError
@@ -79,12 +79,11 @@ func reasonOf(err error) uplink.Reason {
 	}
 }
 
-// failure is why there is no session, as far as a program can tell. Errors that are
-// the same failure differ in numbers, such as how long to wait or which port a
-// connection came from.
+// failure is the part of an error by which two failures are compared. Errors of the same
+// failure can differ in numbers, such as the time to wait or a port number.
 type failure struct {
 	reason string       // session.Reason
-	code   session.Code // of the I/O unit's refusal
+	code   session.Code // code of the I/O unit's refusal
 	errno  syscall.Errno
 	known  error // one of knownFailures
 }

@@ -12,12 +12,12 @@ import (
 // shortestRenewal is the shortest pause between two attempts to renew a session.
 const shortestRenewal = 100 * time.Millisecond
 
-// renewIn is how long to wait until a session is renewed whose certificates are valid
-// for a term: until between a third and half of it is left, at random, so that hosts
-// which were started together do not come together. When it has been tried in vain,
-// it is between a half and three quarters of what is left, so that there are more
-// attempts as the end comes nearer. Nothing helps when none is left: the term is no
-// matter to the peer then. share, from 0 up to 1, is the chance in it.
+// renewIn returns how long to wait before a session is renewed whose certificates are valid
+// for the term t: until between a third and a half of the term is left. share is a random
+// number from 0 to 1 that chooses the moment, so that hosts that were started together do
+// not renew together. After a failed attempt it waits between a quarter and a half of the
+// time that is left, so that attempts become more frequent. ok is false when no time is
+// left.
 func renewIn(t session.Term, now time.Time, tried bool, share float64) (wait time.Duration, ok bool) {
 	left := t.Expires.Sub(now)
 	if left <= 0 {
@@ -30,9 +30,8 @@ func renewIn(t session.Term, now time.Time, tried bool, share float64) (wait tim
 	return max(left-time.Duration(float64(life)*(1+share/2)/3), 0), true
 }
 
-// keepRenewed renews the session in use before one of the certificates expires that
-// were shown for it, and when this side has read its own again. It returns when ctx
-// is done.
+// keepRenewed renews the session in use before a certificate of either side expires, and
+// after this side has read a new certificate. It returns when ctx is done.
 func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 	tried := false
 	for {
@@ -76,7 +75,7 @@ func (h *Host) keepRenewed(ctx context.Context, a *attachment) {
 	}
 }
 
-// chance is a random number from 0 up to 1.
+// chance returns a random number from 0 up to 1.
 func (c *Config) chance() float64 {
 	const parts = 1 << 20
 	return float64(c.Rand(parts)) / parts

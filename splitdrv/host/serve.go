@@ -16,32 +16,32 @@ import (
 
 // How sessions follow each other, all on the goroutine of Run:
 //
-//  1. connect gives serve the first session that a race has opened
-//  2. use puts it to use (activate): the netdevice is configured and has its carrier,
-//     frames move, those first that the session before has left
-//  3. it ends by itself: the carrier goes, and the session on standby, if there is
-//     one, has its port set up (raise) and is the next one at once; otherwise serve
-//     returns, and connect goes on with the next I/O unit
-//  4. or by a request (switchOver): the session on standby that came with it is the
-//     next one, and the carrier stays; without one, as if it had ended by itself
+//  1. connect passes the first session that a race has opened to serve.
+//  2. use activates it: the netdevice is configured and gets its carrier, and frames move,
+//     beginning with those that the previous session had not sent.
+//  3. If the session ends by itself, the netdevice loses its carrier. If there is a session
+//     on standby, its LAN interface is set up (raise) and it is used next. Otherwise serve
+//     returns, and connect tries the next I/O unit.
+//  4. If the session ends by a request (switchOver) that has a session on standby, that
+//     session is used next, and the carrier stays. Without one, the session ends as in 3.
 
-// ending is how the use of a session ended.
+// ending is the end of the use of a session.
 type ending struct {
-	addr   string       // of its I/O unit
-	err    error        // nil: the session of the request takes over at once
+	addr   string       // address of its I/O unit
+	err    error        // nil: the session of the request is used next
 	code   session.Code // for the I/O unit
 	text   string       // for the I/O unit
 	reason uplink.Reason
 	lasted time.Duration
-	// request is by which the host goes over to another session, and next the I/O
-	// unit to make that with; nil and uplink.None for none.
+	// request is the request to switch, nil for none; next is the I/O unit with which a
+	// session is opened for it, or uplink.None.
 	request *switchRequest
 	next    string
-	spare   *attachment // was on standby
+	spare   *attachment // session that was on standby
 }
 
-// serve uses an open session, and those that take over from it at once, to the
-// end.
+// serve uses an open session, and then those on standby that replace it, until the end of
+// the last one.
 func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 	for {
 		e := h.use(ctx, a)
@@ -50,7 +50,7 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 			continue
 		}
 		detected := time.Now()
-		// The carrier first: nothing else is as urgent.
+		// The carrier is removed first, because that is the most urgent.
 		h.sessions.useNone()
 		e.err = errors.Join(e.err, h.dev.disconnected(h.cfg.handsOver(ctx)))
 		h.cfg.OnState(Connecting)
@@ -85,15 +85,15 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 	}
 }
 
-// flush has all pools of a session go, both sides', which this host ends.
+// flush ends all pools of a session, of both sides, before this host ends the session.
 func (h *Host) flush(a *attachment) {
 	if err := a.conn.Flush(); err != nil {
 		h.cfg.Log.Debug("pools end with their session", "iounit", a.addr, "error", err)
 	}
 }
 
-// use activates a session and waits for its end, or for another to take over,
-// when the ending has no error.
+// use activates a session and waits for its end. If the ending has no error, another session
+// replaces it.
 func (h *Host) use(ctx context.Context, a *attachment) *ending {
 	e := &ending{addr: a.addr, next: uplink.None, code: session.CodeFailed}
 	if e.err = h.activate(a); e.err != nil {
@@ -105,7 +105,7 @@ func (h *Host) use(ctx context.Context, a *attachment) *ending {
 	h.background.Go(func() { h.keepRenewed(rctx, a) })
 	defer func() {
 		if e.err != nil {
-			e.spare = h.standby.take(uplink.None) // before its manager lets it go
+			e.spare = h.standby.take(uplink.None) // before its manager ends it
 		}
 		cancel()
 	}()
@@ -139,13 +139,14 @@ func (h *Host) use(ctx context.Context, a *attachment) *ending {
 	}
 }
 
-// activate makes an open session the one in use: the netdevice gets what was
-// granted, the carrier follows the I/O unit, and frames move, those first that
-// remain of the session before, if any.
+// activate makes an open session the one in use: the netdevice gets the granted settings and
+// the carrier of the I/O unit's link, and frames move, beginning with those that the
+// previous session had not sent.
 func (h *Host) activate(a *attachment) error {
 	watch := stopwatch{last: time.Now()}
 	var unsent *messaging.Unsent
-	// As one: what the I/O unit tells is in what it has granted, or comes after.
+	// Under one lock: a request of the I/O unit either changes the welcome before, or the
+	// netdevice afterwards.
 	h.dev.mu.Lock()
 	err := h.dev.configure(&a.welcome)
 	offloads := h.dev.is.offloads
@@ -170,14 +171,14 @@ func (h *Host) activate(a *attachment) error {
 	h.sessions.failedOver(a, offloads)
 	h.dev.setPhase(mirror.Established)
 	h.direct.use(a)
-	h.dev.changed() // so that it settles after this
+	h.dev.changed() // the follower then calls settled for this session
 	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
 		"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
 	return nil
 }
 
-// raise has the I/O unit of a session on standby set the host's port up, if the
-// netdevice is up, and tell the LAN. It ends the session if that fails.
+// raise makes the I/O unit of a session on standby set the host's LAN interface up, if the
+// netdevice is up, and announce it in the LAN. If that fails, it ends the session.
 func (h *Host) raise(ctx context.Context, b *attachment) bool {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.handover())
 	defer cancel()
@@ -207,8 +208,8 @@ func (h *Host) setPort(ctx context.Context, b *attachment) error {
 	return err
 }
 
-// switchOver handles a request and reports whether the session in use is to end, as
-// e says, which has no error if the other one takes over at once.
+// switchOver handles a request to switch. It reports whether the session in use ends, and
+// then sets e, whose err is nil if the session of the request replaces it.
 func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, e *ending) bool {
 	if o.addr == a.addr {
 		h.retired.endUnused(o.to)
@@ -233,13 +234,13 @@ func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, 
 	e.request, e.reason = o, o.reason
 	e.code, e.text = session.CodeShuttingDown, "the host goes over to another I/O unit"
 	if o.to == nil {
-		// Whether or not everything has arrived: it has had its time.
+		// The switch goes on even if Pause has failed, because its time is over.
 		e.next = o.addr
 		e.err = fmt.Errorf("switched over to the I/O unit at %s", o.addr)
 		return true
 	}
-	// The LAN sends to the other I/O unit by now, where frames wait. What is still
-	// on its way through this one comes soon.
+	// The LAN sends to the other I/O unit now, where frames wait. Those in flight through
+	// this one arrive soon.
 	runDry(ctx, a.conn)
 	left := a.conn.Stop()
 	left.Uncertain = 0 // Pause has waited for them
@@ -249,8 +250,7 @@ func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, 
 	return true
 }
 
-// runDry waits until nothing has come from the peer for a moment, and not for
-// long if that does not happen.
+// runDry waits until no frames have arrived from the peer for a moment, but not for long.
 func runDry(ctx context.Context, conn *messaging.Conn) {
 	const moment, most = 3 * time.Millisecond, 50 * time.Millisecond
 	tick := time.NewTicker(moment)
@@ -269,7 +269,7 @@ func runDry(ctx context.Context, conn *messaging.Conn) {
 	}
 }
 
-// received is how many frames have come from the peer.
+// received returns the number of frames received from the peer.
 func received(conn *messaging.Conn) (n uint64) {
 	for _, c := range conn.Stats().Channels {
 		n += c.RxFrames

@@ -14,12 +14,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// sessions are the session in use, what is on its way from one to the next, and what
-// is known of those that there were. It may be used by any goroutine.
+// sessions has the session in use, the state of a change from one session to the next, and
+// counts of past sessions. Any goroutine may use it.
 type sessions struct {
 	cfg *Config
 
-	mu        sync.Mutex // guards what follows; taken after netdev.mu
+	mu        sync.Mutex // guards the fields below; taken after netdev.mu
 	current   current
 	handling  handling
 	failovers failovers
@@ -30,52 +30,52 @@ type sessions struct {
 type current struct {
 	state    State
 	since    time.Time
-	addr     string // of the I/O unit in use, or tried last
+	addr     string // address of the I/O unit in use, or tried last
 	peer     session.Identity
-	platform protocol.Platform // of the I/O unit
+	platform protocol.Platform // platform of the I/O unit
 	welcome  session.Welcome
-	conn     *messaging.Conn // nil: there is none
-	drain    *drain          // what the I/O unit asks for
+	conn     *messaging.Conn // nil: none
+	drain    *drain          // request of the I/O unit
 }
 
-// handling is which handlers sessions have, the one in use included.
+// handling has the handlers of all sessions, including the one in use.
 type handling struct {
 	messaging.Handling
 	changes int
 }
 
-// failovers are the books about changes of the session in use, and what they carry over.
+// failovers records changes of the session in use, and has the frames that are carried over.
 type failovers struct {
 	uplink.Failovers
-	request  *switchRequest    // that the change is for; nil if nobody wanted it
-	unsent   *messaging.Unsent // of the last session; nil if it is taken
-	offloads vnet.Offloads     // of the session whose frames they are
+	request  *switchRequest    // request for the change; nil for an unplanned one
+	unsent   *messaging.Unsent // frames of the last session; nil if they are taken
+	offloads vnet.Offloads     // offloads of that session
 }
 
-// tally is what has happened since the start.
+// tally has the counts since the start.
 type tally struct {
 	sessions int
-	attempts int // failed or ended
+	attempts int // attempts that failed, and sessions that ended
 	lastErr  error
-	// permanent: each I/O unit that was tried last failed for a reason that lasts.
+	// permanent is true if all I/O units failed for permanent reasons in the last round.
 	permanent bool
-	warned    map[string]failure // why there is no session with an I/O unit, as logged
-	ended     map[string]uint64  // sessions that might not go on: some of Endings
+	warned    map[string]failure // last logged failure of each I/O unit
+	ended     map[string]uint64  // by reason, one of Endings: sessions that were no longer permitted
 }
 
-// Endings are all reasons by which sessions are counted that the host ended
-// because the I/O unit may not go on.
+// Endings returns all reasons of sessions that the host has ended because the I/O unit is no
+// longer trusted.
 func Endings() []string { return []string{"untrusted", "revoked", "expired"} }
 
-// inUse is the connection of the session in use; nil if there is none.
+// inUse returns the connection of the session in use, or nil.
 func (s *sessions) inUse() *messaging.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current.conn
 }
 
-// use makes a the session in use, with the handlers that have been chosen while it
-// came about. The caller holds netdev.mu.
+// use makes a the session in use. If the handlers have changed while it was opened, use
+// applies the change. The caller holds netdev.mu.
 func (s *sessions) use(a *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,14 +93,14 @@ func (s *sessions) use(a *attachment) {
 	s.tally.sessions++
 }
 
-// useNone forgets the session in use.
+// useNone records that no session is in use.
 func (s *sessions) useNone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current.state, s.current.since, s.current.conn = Connecting, time.Now(), nil
 }
 
-// setLink enters the link of the I/O unit in use, and reports whether it is another.
+// setLink records the link of the I/O unit in use, and reports whether it has changed.
 func (s *sessions) setLink(l session.Link) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *sessions) setLink(l session.Link) (news bool) {
 	return news
 }
 
-// renamed notes by which key the I/O unit in use goes on.
+// renamed records the new identity of the I/O unit in use.
 func (s *sessions) renamed(a *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,8 +118,7 @@ func (s *sessions) renamed(a *attachment) {
 	}
 }
 
-// tried makes an I/O unit the one that was tried last, in vain if there is an
-// error.
+// tried records the result of the last attempt with an I/O unit, or the end of a session.
 func (s *sessions) tried(addr string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,19 +136,19 @@ func (s *sessions) tried(addr string, err error) {
 	}
 }
 
-// notePermanent notes whether trying all I/O units again would not help.
+// notePermanent records whether trying all I/O units again does not help.
 func (s *sessions) notePermanent(is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tally.permanent = is
 }
 
-// mostWarned is how many I/O units are remembered of which it was logged why there is no
-// session: DNS may name others all the time.
+// mostWarned is the largest number of I/O units whose last logged failure is remembered. DNS
+// may name new ones all the time.
 const mostWarned = 256
 
-// level is the level at which to log why there is no session with an I/O unit: an
-// administrator wants to read the same failure once, until there was a session.
+// level returns the level at which to log the failure of an I/O unit. The same failure is a
+// warning only once until there is a session.
 func (s *sessions) level(addr string, err error) slog.Level {
 	f := failureOf(err)
 	s.mu.Lock()
@@ -164,7 +163,7 @@ func (s *sessions) level(addr string, err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// ever is how many sessions there have been.
+// ever returns the number of sessions so far.
 func (s *sessions) ever() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,14 +176,14 @@ func (s *sessions) changeHandlers(ch messaging.HandlerChange) error {
 	defer s.mu.Unlock()
 	now, conn := s.handling.Handling, s.current.conn
 	if conn != nil && s.handling.changes == 0 {
-		now = conn.Handling() // which may have fewer queues than were wanted
+		now = conn.Handling() // the session may have fewer queues than requested
 	}
 	g, err := now.Change(ch)
 	if err != nil {
 		return err
 	}
 	if conn != nil {
-		// A session that has just ended does not matter.
+		// The session may just have ended, which is not an error.
 		if err := conn.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
 			return err
 		}
@@ -195,8 +194,8 @@ func (s *sessions) changeHandlers(ch messaging.HandlerChange) error {
 	return nil
 }
 
-// configureHandlers puts the handlers into the configuration of a session, and returns
-// which change they are of.
+// configureHandlers sets the handlers in the configuration of a session, and returns the
+// number of changes so far.
 func (s *sessions) configureHandlers(c *messaging.Config) (change int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +205,9 @@ func (s *sessions) configureHandlers(c *messaging.Config) (change int) {
 	return s.handling.changes
 }
 
-// failover enters that a's frames stopped, for a request if that is not nil, and what
-// they have left for the next session. The change began with the request, or then.
+// failover records that the frames of a stopped at a time, for a request if o is not nil, and
+// the frames left for the next session. The change began with the request, or otherwise when
+// the frames stopped.
 func (s *sessions) failover(
 	a *attachment, why uplink.Reason, o *switchRequest, stopped time.Time, left *messaging.Unsent,
 ) {
@@ -219,14 +219,14 @@ func (s *sessions) failover(
 	}
 	f.Begin(a.addr, why, began, stopped)
 	f.Frames(0, left.Uncertain, left.Lost+left.Unrevoked)
-	if f.unsent == nil { // otherwise a has never been put to use, and leaves none
+	if f.unsent == nil { // otherwise a was never used, and has no frames
 		f.unsent = left
 	}
 }
 
-// takeUnsent takes what the last session has left and the one that the netdevice has
-// been configured for can send: frames that were read when the operating system left
-// more to the I/O unit are lost. It is nil for none.
+// takeUnsent returns the frames that the last session had not sent, or nil. If the offloads
+// of the new session do not include those of the last one, it cannot send these frames, and
+// they are lost.
 func (s *sessions) takeUnsent(offloads vnet.Offloads) *messaging.Unsent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +244,7 @@ func (s *sessions) takeUnsent(offloads vnet.Offloads) *messaging.Unsent {
 	return left
 }
 
-// failedOver enters that a's frames move, and tells who wanted it.
+// failedOver records that the frames of a move, and completes the request, if any.
 func (s *sessions) failedOver(a *attachment, offloads vnet.Offloads) {
 	s.mu.Lock()
 	f := &s.failovers

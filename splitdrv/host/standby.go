@@ -13,23 +13,24 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// errDrains is why a session on standby is given up that is with an I/O unit that drains.
+// errDrains is the reason for ending a session on standby whose I/O unit is being drained.
 var errDrains = errors.New("it refuses hosts during maintenance")
 
-// standby is the session on standby, for several goroutines.
+// standby has the session on standby. Any goroutine may use it.
 type standby struct {
 	*opener
 	units *discovery.Directory
 
-	mu sync.Mutex // guards what follows
-	// preparing has an entry for each I/O unit with which somebody makes a session on
-	// standby, closed when that is over: an I/O unit has one of a host at most.
+	mu sync.Mutex // guards the fields below
+	// preparing has an entry for each I/O unit with which a goroutine opens a session on
+	// standby, which is closed afterwards. An I/O unit has at most one such session of a
+	// host.
 	preparing map[string]chan struct{} // by address
 	held      *attachment              // nil: none
-	reason    error                    // why there is none; nil if that is not known, or it is not wanted
+	reason    error                    // why there is none; nil if unknown or if none is wanted
 }
 
-// acquire waits until no other goroutine makes a session on standby with an I/O unit, and
+// acquire waits until no other goroutine opens a session on standby with an I/O unit, and
 // keeps others from it until release is called.
 func (s *standby) acquire(ctx context.Context, addr string) (release func(), err error) {
 	for {
@@ -55,8 +56,8 @@ func (s *standby) acquire(ctx context.Context, addr string) (release func(), err
 	}
 }
 
-// prepare makes a session on standby with an I/O unit, which the caller has acquired,
-// or takes the one that there is.
+// prepare opens a session on standby with an I/O unit, which the caller has acquired, or
+// takes the one that exists.
 func (s *standby) prepare(ctx context.Context, addr string) (*attachment, error) {
 	if b := s.take(addr); b != nil {
 		return b, nil
@@ -68,8 +69,8 @@ func (s *standby) prepare(ctx context.Context, addr string) (*attachment, error)
 	return s.open(ctx, d, true)
 }
 
-// hold makes b the session on standby, unless ctx is done: then another session has
-// one, or will have.
+// hold makes b the session on standby, unless ctx is done: then another session is in use,
+// which has or will get one of its own.
 func (s *standby) hold(ctx context.Context, b *attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,8 +82,8 @@ func (s *standby) hold(ctx context.Context, b *attachment) {
 	s.held, s.reason = b, nil
 }
 
-// take takes the session on standby, if there is one that lives and, unless addr is
-// uplink.None, is with that I/O unit.
+// take takes the session on standby, if there is one that has not ended. If addr is not
+// uplink.None, the session must be with the I/O unit at addr.
 func (s *standby) take(addr string) *attachment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +95,8 @@ func (s *standby) take(addr string) *attachment {
 	return b
 }
 
-// unhold takes b if it is still on standby, and reports whether it was. why, which may
-// be nil, is why there is none then.
+// unhold removes b if it is still on standby, and reports whether it was. why, which may be
+// nil, is recorded as the reason why there is none.
 func (s *standby) unhold(b *attachment, why error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,14 +107,15 @@ func (s *standby) unhold(b *attachment, why error) bool {
 	return true
 }
 
-// explain notes why there is no session on standby; nil if that is not known.
+// explain records why there is no session on standby; nil: unknown.
 func (s *standby) explain(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reason = why
 }
 
-// status is with whom a session is on standby, or why there is none.
+// status returns the address of the I/O unit of the session on standby, or why there is
+// none.
 func (s *standby) status() (addr string, reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,32 +125,32 @@ func (s *standby) status() (addr string, reason error) {
 	return "", s.reason
 }
 
-// standbyManager carries out an uplink.Standby. It belongs to one goroutine.
+// standbyManager carries out the actions of an uplink.Standby. Only one goroutine uses it.
 type standbyManager struct {
 	*uplink.Standby
 	standby   *standby
 	inUse     *attachment
 	switching *switching
 	units     uplink.Candidates
-	relisted  <-chan struct{} // closed when there are others
-	ctx       context.Context // of the manager
-	trial     context.Context // of the sessions that are being prepared
+	relisted  <-chan struct{} // closed when the list of I/O units has changed
+	ctx       context.Context // context of the manager
+	trial     context.Context // context of the sessions that are being opened
 	abandon   context.CancelFunc
 	results   chan prepared
 	pending   int
-	ready     map[string]*attachment // prepared, by I/O unit
-	held      *attachment            // to be watched; nil: none
+	ready     map[string]*attachment // opened sessions, by I/O unit
+	held      *attachment            // the session on standby, which is watched; nil: none
 }
 
-// prepared is what has become of a session on standby.
+// prepared is the result of opening a session on standby.
 type prepared struct {
 	addr string
 	b    *attachment
 	err  error
 }
 
-// keep keeps a session on standby while another one is in use, if one is wanted, and goes
-// over to one when the I/O unit in use drains. It returns when ctx is done.
+// keep keeps a session on standby while another one is in use, if one is wanted. If the I/O
+// unit in use is being drained, it switches to another session. It returns when ctx is done.
 func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 	s.explain(nil)
 	retry := s.cfg.backoff()
@@ -193,14 +195,15 @@ func (s *standby) keep(ctx context.Context, inUse *attachment, w *switching) {
 	}
 }
 
-// wanted are the I/O units that a session is wanted with while the one in use does not drain.
+// wanted returns the I/O units with which a session on standby is wanted, while the one in
+// use is not being drained.
 func (m *standbyManager) wanted() uplink.Wanted {
 	cfg := m.standby.cfg
 	return m.units.ForStandby(m.inUse.addr, cfg.FailBack > 0, cfg.Standby)
 }
 
-// follow has a session be wanted with what the list of I/O units has now: to leave the one
-// in use for it, or not.
+// follow passes the present list of I/O units to the state machine. leave says whether the
+// I/O unit in use is being drained.
 func (m *standbyManager) follow(leave bool) []uplink.Action {
 	if leave {
 		return m.Leave(time.Now(), m.units.Others(m.inUse.addr))
@@ -208,7 +211,7 @@ func (m *standbyManager) follow(leave bool) []uplink.Action {
 	return m.Stay(time.Now(), m.wanted())
 }
 
-// drains has the manager follow what the I/O unit in use asks for.
+// drains follows a change of the drain request of the I/O unit in use.
 func (m *standbyManager) drains() []uplink.Action {
 	on := m.inUse.drain.on.Load()
 	switch {
@@ -222,7 +225,7 @@ func (m *standbyManager) drains() []uplink.Action {
 	return m.follow(on)
 }
 
-// stays tells the I/O unit in use, which drains, why the host does not go.
+// stays tells the I/O unit in use, which is being drained, why the host does not move.
 func (m *standbyManager) stays(why error) {
 	cfg, drain, reason := m.standby.cfg, &m.inUse.drain, why.Error()
 	level := slog.LevelWarn
@@ -231,11 +234,11 @@ func (m *standbyManager) stays(why error) {
 	}
 	cfg.Log.Log(m.ctx, level, "the host stays with an I/O unit that drains", "iounit", m.inUse.addr, "error", why)
 	if err := m.inUse.client.Stays(reason, cfg.handover()); err != nil {
-		cfg.Log.Debug("the I/O unit is not told", "iounit", m.inUse.addr, "error", err) // its session ends
+		cfg.Log.Debug("the I/O unit is not told", "iounit", m.inUse.addr, "error", err) // the session ends
 	}
 }
 
-// do carries out what was decided, and returns what follows from it.
+// do carries out an action, and returns the actions that follow.
 func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 	switch a.Do {
 	case uplink.Prepare:
@@ -278,12 +281,12 @@ func (m *standbyManager) do(a uplink.Action) []uplink.Action {
 		if m.Leaving() {
 			m.stays(cmp.Or(err, uplink.ErrNoOther))
 		}
-	default: // a race's
+	default: // actions of a race
 	}
 	return nil
 }
 
-// prepare prepares a session, and sends what has become of that.
+// prepare opens a session on standby, and sends the result.
 func (m *standbyManager) prepare(ctx context.Context, addr string) {
 	release, err := m.standby.acquire(ctx, addr)
 	if err != nil {
@@ -295,7 +298,7 @@ func (m *standbyManager) prepare(ctx context.Context, addr string) {
 	m.results <- prepared{addr, b, err}
 }
 
-// enter enters what has become of a session that was prepared.
+// enter handles the result of prepare.
 func (m *standbyManager) enter(r prepared) []uplink.Action {
 	m.pending--
 	if r.err == nil {
@@ -312,14 +315,13 @@ func (m *standbyManager) enter(r prepared) []uplink.Action {
 	return m.PrepareFailed(time.Now(), r.addr, r.err)
 }
 
-// lost enters why the session on standby has ended: there is none until the next one
-// has been made, or not.
+// lost records that the session on standby has ended, and why.
 func (m *standbyManager) lost(why error) []uplink.Action {
 	m.drop(fmt.Errorf("the I/O unit at %s: %w", m.held.addr, why))
 	return m.Ended(time.Now())
 }
 
-// drop ends the session on standby, if nobody has taken it. why may be nil.
+// drop ends the session on standby, unless another goroutine has taken it. why may be nil.
 func (m *standbyManager) drop(why error) {
 	if b := m.held; b != nil && m.standby.unhold(b, why) {
 		m.standby.retired.endUnused(b)
@@ -327,7 +329,7 @@ func (m *standbyManager) drop(why error) {
 	m.held = nil
 }
 
-// end ends what the manager has begun.
+// end ends all sessions that the manager has opened and nobody has taken.
 func (m *standbyManager) end() {
 	m.abandon()
 	for ; m.pending > 0; m.pending-- {
@@ -341,7 +343,7 @@ func (m *standbyManager) end() {
 	m.drop(nil)
 }
 
-// at is when a decision is due; never if that is zero.
+// at returns a channel that receives at the time due, or nil if due is zero.
 func at(due time.Time) <-chan time.Time {
 	if due.IsZero() {
 		return nil
