@@ -14,47 +14,46 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// Status is what `splitnic status` shows of a host, with a field for each that
-// the JSON has.
+// Status is the status of a host for `splitnic status`. Its fields are those of the JSON.
 type Status struct {
 	Role      string          `json:"role"` // "host"
 	Name      string          `json:"name"`
 	Software  string          `json:"software"`
 	State     State           `json:"state"`
-	Since     time.Time       `json:"since"` // of the state
+	Since     time.Time       `json:"since"` // begin of the state
 	Netdevice NetdeviceStatus `json:"netdevice"`
 	IOUnit    IOUnitStatus    `json:"iounit"`
 	Device    string          `json:"device"` // RDMA device
-	// Protection is of the memory lent to the I/O unit, in modes that lend any;
-	// that of the present session is in Traffic.
+	// Protection is the protection of the memory lent to the I/O unit, in modes that lend
+	// memory. That of the session in use is in Traffic.
 	Protection messaging.Protecting `json:"protection"`
-	// CompVectors are the completion vectors that the device has, and Handling
-	// are the handlers of the present session, and of the next.
+	// CompVectors is the number of the device's completion vectors. Handling has the handlers
+	// of the session in use and of later ones.
 	CompVectors int                `json:"comp_vectors"`
 	Handling    messaging.Handling `json:"handling"`
 	Sessions    int                `json:"sessions"` // established since the start
-	Attempts    int                `json:"attempts"` // failed or ended since the start
+	Attempts    int                `json:"attempts"` // failed attempts and ended sessions since the start
 	LastError   string             `json:"last_error,omitempty"`
-	// Permanent: no I/O unit can be expected to give a session, as each one's last answer
-	// shows, until somebody has changed something here or there.
+	// Permanent is true if every I/O unit has failed for a permanent reason, so that there
+	// will be no session until an administrator changes something.
 	Permanent bool `json:"permanent,omitempty"`
-	// Ended counts sessions that ended because the I/O unit's key was trusted no
-	// longer, by reason: some of Endings.
+	// Ended counts sessions that ended because the I/O unit's key was no longer trusted, by
+	// reason, one of Endings.
 	Ended     map[string]uint64     `json:"sessions_ended_by,omitempty"`
-	Traffic   *messaging.Stats      `json:"traffic,omitempty"` // of the present session
+	Traffic   *messaging.Stats      `json:"traffic,omitempty"` // of the session in use
 	Failovers uplink.FailoverStatus `json:"failovers"`
-	Direct    DirectsStatus         `json:"direct"` // connections to other hosts
+	Direct    DirectsStatus         `json:"direct"` // direct connections to other hosts
 
-	// Latency is of the latency queue, nil if none is wanted.
+	// Latency is the status of the latency queue; nil if none is configured.
 	Latency *steer.Status `json:"latency,omitempty"`
 
-	// What the I/O unit says is in force in the present session.
+	// Filter and VLANs are those that the I/O unit applies in the session in use.
 	Filter *protocol.ReceiveFilter `json:"filter,omitempty"`
 	VLANs  *protocol.VLANSet       `json:"vlans,omitempty"`
-	// LastRefusal is the last setting of the netdevice that was refused since
-	// the start; nil when one of its kind has been granted since.
+	// LastRefusal is the last setting of the netdevice that was refused since the start. It
+	// is nil if a setting of the same kind was granted later.
 	LastRefusal *mirror.Rejection `json:"last_refusal,omitempty"`
-	Captures    []capture.Status  `json:"captures"` // of its frames, that are running
+	Captures    []capture.Status  `json:"captures"` // running captures of its frames
 }
 
 // NetdeviceStatus describes the netdevice.
@@ -65,11 +64,10 @@ type NetdeviceStatus struct {
 	Carrier  bool   `json:"carrier"`
 	Offloads string `json:"offloads"`
 	Queues   int    `json:"queues"`
-	// EarlyDiscard says whether the kernel drops whole datagrams before a queue is
-	// full.
+	// EarlyDiscard shows whether the kernel drops whole datagrams before a queue is full.
 	EarlyDiscard discard.Status `json:"early_discard"`
-	// Since is when it was made, and Adopted how many processes have taken it
-	// over from another.
+	// Since is the time at which the netdevice was created, and Adopted the number of
+	// processes that have taken it over from another one.
 	Since   time.Time `json:"since"`
 	Adopted int       `json:"adopted"`
 }
@@ -83,20 +81,20 @@ type IOUnitStatus struct {
 	Platform   protocol.Platform `json:"platform,omitzero"`
 	Insecure   bool              `json:"insecure"`
 	Session    string            `json:"session,omitempty"`
-	Mode       protocol.Mode     `json:"mode,omitempty"` // of transfer
+	Mode       protocol.Mode     `json:"mode,omitempty"` // transfer mode
 	SpeedMbps  uint32            `json:"speed_mbps,omitempty"`
-	Configured []string          `json:"configured"` // as they were given, in order of preference
-	// Candidates are the addresses of those that are known, in order of preference, and DNS
-	// is about each name among Configured.
+	Configured []string          `json:"configured"` // as configured, in order of preference
+	// Candidates has the known addresses of I/O units, in order of preference, and DNS the
+	// state of each name among Configured.
 	Candidates []string           `json:"candidates,omitempty"`
 	DNS        []discovery.Status `json:"dns,omitempty"`
-	// Drains says that it has asked its hosts to go, so that it can be maintained, and
-	// Stays why this one has found nowhere to go, "" if it has not been tried.
+	// Drains is true if the I/O unit is being drained. Stays is the reason for which this
+	// host has not moved, "" if it has not tried yet.
 	Drains bool   `json:"drains"`
 	Stays  string `json:"stays,omitempty"`
 }
 
-// Status is a snapshot. It may be called from any goroutine.
+// Status returns a snapshot. Any goroutine may call it.
 func (h *Host) Status() Status {
 	units, _, _ := h.units.Units()
 	h.sessions.mu.Lock()
@@ -148,11 +146,12 @@ func (h *Host) Status() Status {
 	return s
 }
 
-// Changed is closed when the state or the netdevice changes next; ask for it before
-// Status.
+// Changed returns a channel that is closed at the next change of the state or the netdevice.
+// Call it before Status, so that no change is missed.
 func (h *Host) Changed() <-chan struct{} { return h.dev.changes.next() }
 
-// latencyStatus is nil if no latency queue is wanted. The caller holds sessions.mu.
+// latencyStatus returns the status of the latency queue, or nil if none is configured. The
+// caller holds sessions.mu.
 func (h *Host) latencyStatus(s steer.Status) *steer.Status {
 	switch {
 	case h.cfg.NoLatency != nil:

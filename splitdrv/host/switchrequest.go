@@ -11,20 +11,20 @@ import (
 
 var errStopping = errors.New("the host is shutting down")
 
-// switchRequest is to go over to another I/O unit.
+// switchRequest is a request to switch to another I/O unit.
 type switchRequest struct {
 	addr    string
-	to      *attachment // on standby; nil: make it afterwards
+	to      *attachment // session on standby; nil: open one afterwards
 	reason  uplink.Reason
 	started time.Time
-	done    chan error // of capacity one
+	done    chan error // capacity one
 }
 
 func newSwitchRequest(addr string, to *attachment, reason uplink.Reason) *switchRequest {
 	return &switchRequest{addr: addr, to: to, reason: reason, started: time.Now(), done: make(chan error, 1)}
 }
 
-// result is what became of the request when a is in use.
+// result returns the result of the request when a is in use.
 func (o *switchRequest) result(a *attachment) error {
 	if a.addr == o.addr {
 		return nil
@@ -32,19 +32,19 @@ func (o *switchRequest) result(a *attachment) error {
 	return fmt.Errorf("that I/O unit could not be had; there is a session with the one at %s", a.addr)
 }
 
-// switching is how requests to go over to another I/O unit get to Host.use.
+// switching passes requests to switch to Host.use.
 type switching struct {
 	requests chan *switchRequest
-	over     chan struct{} // closed when nobody handles requests any more
+	over     chan struct{} // closed when requests are no longer handled
 	retired  *retired
 }
 
-// submit has a request handled, and returns what became of it.
+// submit passes a request to Host.use and returns its result.
 func (s *switching) submit(ctx context.Context, o *switchRequest) error {
 	var err error
 	select {
 	case s.requests <- o:
-		select { // from here on it ends soon
+		select { // Host.use has it, and answers soon
 		case err := <-o.done:
 			return err
 		case <-s.over:

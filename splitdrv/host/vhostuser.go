@@ -13,20 +13,20 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// VhostUser makes a Netdevice of that name of a virtio-net device, which stays the
-// caller's. What a front end wants of a network card it does not tell: its address, its
-// groups and its VLANs are taken for any that the I/O unit lets the host have.
+// VhostUser returns a virtio-net device as a Netdevice with a name. The device remains the
+// caller's. A front end does not report its address, groups and VLANs, so the host requests
+// all multicast frames and all VLANs from the I/O unit.
 func VhostUser(name string, d *vhostuser.Device) Netdevice {
 	return &vhostDevice{d: d, name: name, mtu: defaultMTU, changed: make(chan struct{}, 1)}
 }
 
-// defaultMTU is what a device has before anybody has set one.
+// defaultMTU is the MTU of a device before SetMTU is called.
 const defaultMTU = 1500
 
 type vhostDevice struct {
 	d       *vhostuser.Device
 	name    string
-	changed chan struct{} // of capacity one: by SetMAC or SetMTU
+	changed chan struct{} // signaled by SetMAC and SetMTU; capacity one
 
 	mu  sync.Mutex
 	mac net.HardwareAddr
@@ -45,8 +45,8 @@ func (v *vhostDevice) Ports() []messaging.Port {
 
 func (v *vhostDevice) SetActive(n int) error { return v.d.SetActive(n) }
 
-// SetCarrier has nobody to tell: a front end takes the link to be up as long as it is
-// connected, and does not get on without it.
+// SetCarrier does nothing: a front end assumes that the link is up while it is connected,
+// and does not work without a link.
 func (v *vhostDevice) SetCarrier(bool) error { return nil }
 
 func (v *vhostDevice) EarlyDiscard() discard.Status {
@@ -74,8 +74,8 @@ func (v *vhostDevice) set(fn func()) {
 	signal(v.changed)
 }
 
-// SetOffloads is about frames in both directions. What the front end has negotiated
-// besides is done in software.
+// SetOffloads sets the offloads of both directions. Other offloads that the front end has
+// negotiated are done in software.
 func (v *vhostDevice) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	v.d.SetOffloads(o)
 	return o, nil
@@ -87,7 +87,7 @@ func (v *vhostDevice) State() (tap.State, error) {
 	defer v.mu.Unlock()
 	return tap.State{
 		Up: up, MAC: slices.Clone(v.mac), MTU: v.mtu,
-		AllMulti: true, Trunk: true, // nobody tells
+		AllMulti: true, Trunk: true, // the front end does not report what it needs
 	}, nil
 }
 
@@ -108,8 +108,8 @@ func (v *vhostDevice) Watch(ctx context.Context, fn func(tap.State)) error {
 	}
 }
 
-// SetPromisc has nothing to change: the setting is the front end's.
+// SetPromisc does nothing: the front end owns the setting.
 func (v *vhostDevice) SetPromisc(bool) error { return nil }
 
-// SetAllMulti has nothing to change either.
+// SetAllMulti does nothing, like SetPromisc.
 func (v *vhostDevice) SetAllMulti(bool) error { return nil }

@@ -1,22 +1,22 @@
-// Package mirror reconciles a host's netdevice with the I/O unit behind it: it
-// decides what the netdevice is to be, and what the I/O unit is to be asked for.
+// Package mirror reconciles the settings of a host's netdevice with those of its LAN
+// interface at the I/O unit. It decides on changes of the netdevice and on requests to the
+// I/O unit.
 //
-// The operating system and the administrator change the netdevice when they
-// like; its present settings come as a tap.State. Of each setting a Mirror knows
+// The operating system and the administrator can change the netdevice at any time; a
+// tap.State has its settings. For each setting a Mirror has up to five values:
 //
-//	agreed    what netdevice and I/O unit had in common last
-//	desired   what the administrator has set, for later sessions too
-//	reported  what the I/O unit has been asked for in this session
-//	applied   what it answered that it does
-//	rejected  what it is not asked for again, until AskAgain or nobody wants it any more
+//	agreed    the last value that netdevice and I/O unit had in common
+//	desired   the value that the administrator has set, also for later sessions
+//	reported  the value requested from the I/O unit in this session
+//	applied   the value that the I/O unit has answered
+//	rejected  values that are not requested again, until AskAgain or until they are not wanted
 //
-// A netdevice whose MAC address or MTU is not the agreed one has been changed by
-// the administrator: each change of the host's own is entered as agreed first.
+// If the MAC address or MTU of the netdevice is not the agreed one, the administrator has
+// changed it: the host records its own changes as agreed before it makes them.
 //
-// The methods are events. They return what is to be done, as Changes and as a
-// Request, and do nothing themselves: there is no goroutine, lock, clock or device
-// here. In a session the order is Open, Grant, then Next and Reply in turn, with
-// PeerMTU, PeerMAC and Reset between them.
+// The methods are events, which return Changes and a Request. The package has no goroutine,
+// lock, clock or device. The order in a session is Open, Grant, then Next and Reply in turn,
+// with PeerMTU, PeerMAC and Reset in between.
 package mirror
 
 import (
@@ -30,30 +30,30 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// Phase says whose the administrator's changes are.
+// Phase determines what happens to the administrator's changes.
 type Phase int
 
 // The phases.
 const (
-	NoSession   Phase = iota // they are for the next session
-	Changing                 // they have to wait: a session is being opened or replaced
-	Established              // the I/O unit is asked for them
+	NoSession   Phase = iota // changes are for the next session
+	Changing                 // changes wait, because a session is being opened or replaced
+	Established              // changes are requested from the I/O unit
 )
 
-// Config is what a host is configured to want.
+// Config is the configuration of a host.
 type Config struct {
-	MAC    protocol.MAC // zero leaves it to the I/O unit
+	MAC    protocol.MAC // zero: the I/O unit chooses
 	MaxMTU int          // bytes
 }
 
-// What a receive filter is rejected for.
+// The parts of a receive filter that can be rejected.
 const (
 	promiscuousMode  = "promiscuous mode"
 	unicastAddresses = "unicast addresses"
 	allMulticast     = "all multicast"
 )
 
-// Mirror is the reconciler of one netdevice. It belongs to whoever changes that.
+// Mirror is the reconciler of one netdevice. The caller serializes all calls.
 type Mirror struct {
 	cfg   Config
 	phase Phase
@@ -74,40 +74,40 @@ type agreed struct {
 	mtu int
 }
 
-// desired is what the administrator has set. Zero values are nothing.
+// desired has the values that the administrator has set. Zero values are not set.
 type desired struct {
 	mac protocol.MAC
-	mtu int // the most; the netdevice has the smaller one of this and the I/O unit's
+	mtu int // upper limit: the netdevice has the smaller of this and the I/O unit's MTU
 }
 
-// reported is what the I/O unit has been asked for; nil: nothing.
+// reported has the values requested from the I/O unit; nil: not requested.
 type reported struct {
 	up          *bool
-	mtu         int // it knows this one
+	mtu         int // MTU that the I/O unit knows
 	filter      *protocol.ReceiveFilter
 	vlans       *protocol.VLANSet
 	unsupported []protocol.CfgType
 }
 
-// Applied is what the I/O unit has answered that it does, which may be less than
-// it was asked for; nil: it has not answered.
+// Applied has the values that the I/O unit applies according to its answers, which may be
+// less than was requested; nil: no answer yet.
 type Applied struct {
 	Filter *protocol.ReceiveFilter
 	VLANs  *protocol.VLANSet
 }
 
-// rejected is what the I/O unit is not asked for again.
+// rejected has the values that are not requested again.
 type rejected struct {
 	promisc, allMulti bool
-	unicast           []protocol.MAC // this list
+	unicast           []protocol.MAC // exactly this list
 	filter            *protocol.ReceiveFilter
 	allVLANs          bool
 	vlans             protocol.VLANSet
-	oneByOne          bool     // VLANs are asked for one at a time, to find the rejected ones
-	known             []string // what of the filter had been rejected at AskAgain: no news if it is again
+	oneByOne          bool     // VLANs are requested one at a time, to find the rejected one
+	known             []string // parts of the filter rejected before AskAgain, which are not reported again
 }
 
-// Rejection is a setting that the netdevice or the I/O unit cannot have.
+// Rejection is a setting that was rejected by the I/O unit or the configuration.
 type Rejection struct {
 	What   string    `json:"what"`
 	Wanted string    `json:"wanted"`
@@ -115,21 +115,19 @@ type Rejection struct {
 	At     time.Time `json:"at"`
 }
 
-// Changes are what is to be done, in the order of the fields. Zero values are
-// nothing.
+// Changes has the changes to make, in the order of the fields. Zero values mean no change.
 type Changes struct {
 	Rejected    *Rejection // to be logged
-	Unsupported bool       // what was asked for is not known to the I/O unit; to be logged
+	Unsupported bool       // the I/O unit does not know the request; to be logged
 	SessionMTU  int        // MTU for the session's channels
 	MAC         protocol.MAC
 	MTU         int
-	PromiscOff  bool // the netdevice's own setting
-	AllMultiOff bool // the netdevice's own setting
+	PromiscOff  bool // switch off the netdevice's own promiscuous mode
+	AllMultiOff bool // switch off the netdevice's own all-multicast mode
 }
 
-// Agreement is what the next process has to know of the netdevice to tell what
-// an administrator does with it from what the host did. Zero values are not known,
-// or not wanted.
+// Agreement has what the next process needs to distinguish the administrator's changes of
+// the netdevice from those of the host. Zero values are unknown or not set.
 type Agreement struct {
 	MAC     protocol.MAC // agreed with the I/O unit
 	MTU     int          // agreed with the I/O unit; bytes
@@ -144,8 +142,8 @@ const (
 	overMaxMTU = "more than --max-mtu of this host"
 )
 
-// New is the mirror of a netdevice in that state. It goes on from an earlier
-// process's agreement, if that is not nil.
+// New returns the mirror of a netdevice with the given state. earlier is the agreement of a
+// previous process, or nil.
 func New(cfg Config, state *tap.State, earlier *Agreement) Mirror {
 	m := Mirror{cfg: cfg, agreed: agreed{macOf(state.MAC), state.MTU}}
 	if earlier == nil {
@@ -153,7 +151,7 @@ func New(cfg Config, state *tap.State, earlier *Agreement) Mirror {
 	}
 	if earlier.MAC.Valid() {
 		m.agreed.mac = earlier.MAC
-		if earlier.Granted && !earlier.WantMAC.Valid() { // or it is the administrator's
+		if earlier.Granted && !earlier.WantMAC.Valid() { // otherwise the administrator has set it
 			m.granted = earlier.MAC
 		}
 	}
@@ -162,7 +160,7 @@ func New(cfg Config, state *tap.State, earlier *Agreement) Mirror {
 	return m
 }
 
-// Agreement is the present one.
+// Agreement returns the present agreement.
 func (m *Mirror) Agreement() Agreement {
 	return Agreement{
 		MAC: m.agreed.mac, MTU: m.agreed.mtu, Granted: m.granted.Valid(),
@@ -170,19 +168,19 @@ func (m *Mirror) Agreement() Agreement {
 	}
 }
 
-// Applied is what the I/O unit does in the present session.
+// Applied returns the values that the I/O unit applies in the session in use.
 func (m *Mirror) Applied() Applied { return m.applied }
 
-// LastRejection is the last setting that was rejected; nil if none was, or the I/O unit has
-// granted one of its kind since.
+// LastRejection returns the last setting that was rejected. It is nil if there was none, or
+// if the I/O unit has granted a setting of the same kind later.
 func (m *Mirror) LastRejection() *Rejection { return m.last }
 
-// SetPhase says whose changes are from now on.
+// SetPhase sets the phase.
 func (m *Mirror) SetPhase(p Phase) { m.phase = p }
 
-// Open begins a session. It returns the MAC address to ask for: one that was
-// granted stays, whichever I/O unit is next, because connections and leases depend
-// on it. The phase is Changing until the session is established or has failed.
+// Open begins a session. It returns the MAC address to request. A granted address is
+// requested from every later I/O unit, because connections and leases depend on it. The
+// phase is Changing until the session is established or has failed.
 func (m *Mirror) Open(state *tap.State, now time.Time) (ask protocol.MAC, c Changes) {
 	c = m.adopt(state, now)
 	m.phase = Changing
@@ -194,8 +192,7 @@ func (m *Mirror) Open(state *tap.State, now time.Time) (ask protocol.MAC, c Chan
 	return cmp.Or(m.desired.mac, m.cfg.MAC, had), c
 }
 
-// adopt makes what the administrator has changed while there is no session a wish
-// for the next one.
+// adopt records the administrator's changes while there is no session, for the next one.
 func (m *Mirror) adopt(state *tap.State, now time.Time) (c Changes) {
 	if mac := macOf(state.MAC); mac != m.agreed.mac && mac.Valid() {
 		m.agreed.mac, m.desired.mac = mac, mac
@@ -210,15 +207,15 @@ func (m *Mirror) adopt(state *tap.State, now time.Time) (c Changes) {
 	return c
 }
 
-// rejectMTU sets back an MTU that no session can have.
+// rejectMTU sets back an MTU above the configured limit.
 func (m *Mirror) rejectMTU(mtu int, now time.Time) Changes {
 	return Changes{Rejected: m.reject(protocol.CfgMTU.String(), strconv.Itoa(mtu), overMaxMTU, now), MTU: m.agreed.mtu}
 }
 
-// GiveUpMAC is told that an I/O unit, for that reason, has refused a session by its
-// policy. It gives up the MAC address that the administrator has set, or else the
-// one that the last I/O unit granted, and reports whether there was one: then the
-// same I/O unit may be tried again.
+// GiveUpMAC is called when an I/O unit has refused a session by its policy, for a reason. It
+// gives up the MAC address that the administrator has set, or otherwise the one that the
+// last I/O unit has granted. It reports whether there was one, so that the same I/O unit can
+// be tried again.
 func (m *Mirror) GiveUpMAC(state *tap.State, reason string, now time.Time) (again bool, c Changes) {
 	mac := m.desired.mac
 	if mac == (protocol.MAC{}) {
@@ -236,8 +233,8 @@ func (m *Mirror) GiveUpMAC(state *tap.State, reason string, now time.Time) (agai
 	return true, c
 }
 
-// Grant enters what the I/O unit grants a session that is put to use. What the
-// administrator has changed since Open stays: Next asks for it.
+// Grant records the settings that the I/O unit grants to a session that comes into use. The
+// administrator's changes since Open stay; Next requests them.
 func (m *Mirror) Grant(state *tap.State, mac protocol.MAC, mtu int, now time.Time) (c Changes) {
 	before := m.agreed
 	m.phase = Changing
@@ -256,15 +253,15 @@ func (m *Mirror) Grant(state *tap.State, mac protocol.MAC, mtu int, now time.Tim
 	return c
 }
 
-// PeerMTU enters an MTU that the I/O unit's network card has now, and returns the
-// netdevice's: less where the administrator wants less. For more, which he has just
-// set, Next asks.
+// PeerMTU records the new MTU of the I/O unit's network card, and returns that of the
+// netdevice, which is smaller if the administrator has set a smaller one. If the
+// administrator has just set a larger one, Next requests it.
 func (m *Mirror) PeerMTU(state *tap.State, mtu int) (have int, c Changes) {
 	mtu = min(mtu, m.cfg.MaxMTU)
 	before := m.agreed.mtu
 	m.limit, m.reported.mtu = mtu, mtu
 	if state.MTU != before && state.MTU < mtu {
-		m.desired.mtu = state.MTU // nobody need be asked
+		m.desired.mtu = state.MTU // a smaller MTU needs no request
 	}
 	have = m.allowedMTU()
 	m.agreed.mtu, c.SessionMTU = have, mtu
@@ -274,8 +271,9 @@ func (m *Mirror) PeerMTU(state *tap.State, mtu int) (have int, c Changes) {
 	return have, c
 }
 
-// PeerMAC enters a MAC address that the I/O unit has given the host. It counts more
-// than what the administrator wanted before; for one that he has just set Next asks.
+// PeerMAC records a MAC address that the I/O unit has assigned to the host. It replaces the
+// one that the administrator had set. If the administrator has just set another one, Next
+// requests it.
 func (m *Mirror) PeerMAC(state *tap.State, mac protocol.MAC) (c Changes) {
 	if macOf(state.MAC) == m.agreed.mac {
 		c.MAC = mac
@@ -284,8 +282,8 @@ func (m *Mirror) PeerMAC(state *tap.State, mac protocol.MAC) (c Changes) {
 	return c
 }
 
-// Reset takes back what the administrator has set. The I/O unit, which has reset the
-// session's settings, is asked for everything again.
+// Reset resets the administrator's settings. All settings are requested again from the I/O
+// unit, which has reset those of the session.
 func (m *Mirror) Reset(state *tap.State) Changes {
 	m.desired = desired{}
 	m.agreed = agreed{m.granted, m.limit}
@@ -293,9 +291,9 @@ func (m *Mirror) Reset(state *tap.State) Changes {
 	return Changes{MAC: m.granted, MTU: m.limit, PromiscOff: state.PromiscSet, AllMultiOff: state.AllMultiSet}
 }
 
-// AskAgain has Next ask again for what was rejected of the receive filter, because the I/O
-// unit's policy may be another one by now, and reports whether there is anything. VLANs
-// are left out: the I/O unit adds those by itself when it may.
+// AskAgain makes Next request the rejected parts of the receive filter again, because the
+// I/O unit's policy may have changed. It reports whether there are any. It does not concern
+// VLANs, which the I/O unit adds by itself when its policy permits them.
 func (m *Mirror) AskAgain() bool {
 	known := m.rejected.ofFilter()
 	if m.phase != Established || len(known) == 0 {
@@ -309,7 +307,7 @@ func (m *Mirror) AskAgain() bool {
 // Rejects reports whether anything of the receive filter is rejected.
 func (m *Mirror) Rejects() bool { return len(m.rejected.ofFilter()) > 0 }
 
-// ofFilter is what of the receive filter is rejected.
+// ofFilter returns the rejected parts of the receive filter.
 func (r *rejected) ofFilter() (what []string) {
 	if r.promisc {
 		what = append(what, promiscuousMode)
@@ -326,12 +324,12 @@ func (r *rejected) ofFilter() (what []string) {
 	return what
 }
 
-// forget forgets what the I/O unit was asked for and answered.
+// forget resets the requested, applied and rejected values.
 func (m *Mirror) forget() {
 	m.reported, m.applied, m.rejected = reported{mtu: m.limit}, Applied{}, rejected{}
 }
 
-// allowedMTU is the MTU for the netdevice.
+// allowedMTU returns the MTU for the netdevice.
 func (m *Mirror) allowedMTU() int {
 	if m.desired.mtu == 0 {
 		return m.limit
@@ -339,18 +337,18 @@ func (m *Mirror) allowedMTU() int {
 	return min(m.limit, m.desired.mtu)
 }
 
-// reject enters that something cannot be had.
+// reject records a rejected setting.
 func (m *Mirror) reject(what, wanted, reason string, now time.Time) *Rejection {
 	m.last = &Rejection{What: what, Wanted: wanted, Reason: reason, At: now}
 	return m.last
 }
 
-// supports reports whether the I/O unit can be asked for that.
+// supports reports whether the I/O unit knows requests of type t.
 func (m *Mirror) supports(t protocol.CfgType) bool {
 	return !slices.Contains(m.reported.unsupported, t)
 }
 
-// macOf is the zero address for what is none.
+// macOf returns a as a MAC address, or the zero address if it is not one.
 func macOf(a net.HardwareAddr) protocol.MAC {
 	if len(a) != len(protocol.MAC{}) {
 		return protocol.MAC{}

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// policyKeys are the keys of an I/O unit's policy that settings depend on.
+// policyKeys has the key of an I/O unit's policy on which each setting depends.
 var policyKeys = map[string]string{
 	protocol.CfgMAC.String():  "macs",
 	protocol.CfgVLAN.String(): "vlans",
@@ -18,9 +18,9 @@ var policyKeys = map[string]string{
 	promiscuousMode:           "promiscuous",
 }
 
-// Reply enters the I/O unit's answer to a request. The netdevice is set back where
-// that is not what was asked for, unless it has been changed again since. Nothing is
-// rejected yet while the rejected VLAN is still to be found.
+// Reply records the I/O unit's answer to a request. If the answer differs from the request,
+// the netdevice is set back, unless it has changed again since. If one of several VLANs was
+// rejected, further requests find out which one before a rejection is recorded.
 func (m *Mirror) Reply(
 	r *Request, status protocol.CfgStatus, data []byte, state *tap.State, now time.Time,
 ) (c Changes) {
@@ -37,7 +37,7 @@ func (m *Mirror) Reply(
 	accepted, what, wanted := status == protocol.CfgOK, r.Type.String(), r.wanted
 	switch r.Type {
 	case protocol.CfgLinkState:
-		m.reported.up = &r.up // it is not asked again
+		m.reported.up = &r.up // not requested again
 	case protocol.CfgMAC:
 		if accepted {
 			mac := answered(data, protocol.DecodeMAC, r.mac)
@@ -55,7 +55,7 @@ func (m *Mirror) Reply(
 				m.grant(what)
 			}
 		} else if r.mtu.agreed && r.mtu.reported == m.reported.mtu {
-			m.reported.mtu = r.mtu.mtu // that is no news to it
+			m.reported.mtu = r.mtu.mtu // the I/O unit knows it now
 		}
 		if state.MTU == r.mtu.mtu && r.mtu.mtu != m.agreed.mtu {
 			c.MTU = m.agreed.mtu
@@ -93,8 +93,8 @@ func (m *Mirror) Reply(
 	return c
 }
 
-// answered is what the I/O unit says in its answer, or what it was asked for if it says
-// nothing.
+// answered returns the value in the I/O unit's answer, or the requested one if there is
+// none.
 func answered[T any](data []byte, decode func([]byte) (T, error), asked T) T {
 	if got, err := decode(data); err == nil {
 		return got
@@ -102,14 +102,15 @@ func answered[T any](data []byte, decode func([]byte) (T, error), asked T) T {
 	return asked
 }
 
-// dispensable reports whether one can do without what is asked for: not without an
-// address that nobody else knows, nor without frames that somebody waits for.
+// dispensable reports whether the host works without the requested setting. It does not
+// without a MAC address that is not known to the LAN, or without frames that a program
+// needs.
 func (r *Request) dispensable() bool {
 	return r.Type != protocol.CfgMAC && !r.filter.Promisc && !r.filter.AllMulti && len(r.filter.Unicast) == 0
 }
 
-// acceptMTU enters an MTU that the I/O unit takes. Its own may have changed since it
-// was asked.
+// acceptMTU records an MTU that the I/O unit has accepted. The I/O unit's own MTU may have
+// changed since the request.
 func (m *Mirror) acceptMTU(asked requestMTU, mtu int) {
 	if asked.reported == m.reported.mtu {
 		m.reported.mtu = mtu
@@ -124,15 +125,15 @@ func (m *Mirror) acceptMTU(asked requestMTU, mtu int) {
 	m.agreed.mtu = m.allowedMTU()
 }
 
-// grant forgets that a setting was rejected last: now the host has one that it asked for.
+// grant clears the last rejection if it is of the given setting, because the I/O unit has
+// granted a request for it.
 func (m *Mirror) grant(what string) {
 	if m.last != nil && m.last.What == what {
 		m.last = nil
 	}
 }
 
-// grantFilter grants what a receive filter asks for. That others ask for less grants
-// nothing.
+// grantFilter calls grant for each part that a receive filter requests.
 func (m *Mirror) grantFilter(f *protocol.ReceiveFilter) {
 	m.grant(protocol.CfgFilter.String())
 	if f.Promisc {
@@ -147,7 +148,7 @@ func (m *Mirror) grantFilter(f *protocol.ReceiveFilter) {
 	}
 }
 
-// grantVLANs grants the VLAN that was rejected last, if it is among those.
+// grantVLANs calls grant if the VLAN that was rejected last is in v.
 func (m *Mirror) grantVLANs(v *protocol.VLANSet) {
 	if m.last == nil {
 		return
@@ -157,8 +158,8 @@ func (m *Mirror) grantVLANs(v *protocol.VLANSet) {
 	}
 }
 
-// refuseFilter takes out of the filter what is likeliest to be forbidden. The rest is
-// asked for again without it.
+// refuseFilter rejects the part of a refused filter that is the most likely to be forbidden.
+// Next requests the rest without it.
 func (m *Mirror) refuseFilter(r *Request) (what, wanted string) {
 	switch {
 	case r.filter.Promisc && !m.rejected.promisc:
@@ -176,8 +177,7 @@ func (m *Mirror) refuseFilter(r *Request) (what, wanted string) {
 	}
 }
 
-// refuseVLANs finds out which VLAN was refused; empty if more requests are needed for
-// that.
+// refuseVLANs returns which VLAN was refused, or "" if more requests are needed to find it.
 func (m *Mirror) refuseVLANs(r *Request) (wanted string) {
 	have := m.reportedVLANs()
 	var fresh []uint16
@@ -196,7 +196,7 @@ func (m *Mirror) refuseVLANs(r *Request) (wanted string) {
 		m.rejected.vlans.Add(fresh[0])
 		return fmt.Sprint(fresh[0])
 	default:
-		m.reported.vlans = &r.vlans // fewer than before: it goes on sending them
+		m.reported.vlans = &r.vlans // fewer VLANs were refused: the I/O unit still sends the others
 	}
 	return r.wanted
 }

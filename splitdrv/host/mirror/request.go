@@ -10,12 +10,12 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// Request is a configuration request that the I/O unit is to get.
+// Request is a configuration request for the I/O unit.
 type Request struct {
 	Type protocol.CfgType
 	Data []byte
 
-	wanted string // for people
+	wanted string // for display
 	up     bool
 	mac    protocol.MAC
 	mtu    requestMTU
@@ -25,14 +25,13 @@ type Request struct {
 
 type requestMTU struct {
 	mtu      int
-	agreed   bool // before
-	reported int  // before
-	limit    int  // of the I/O unit at that time
+	agreed   bool // it is the agreed MTU
+	reported int  // MTU that the I/O unit knew when the request was made
+	limit    int  // MTU of the I/O unit when the request was made
 }
 
-// Next returns the first request that makes the I/O unit follow the state, nil if
-// none is due. While there is no session the administrator's changes become wishes
-// for the next one.
+// Next returns the first request that is due to make the I/O unit follow the state, or nil.
+// While there is no session, it records the administrator's changes for the next one.
 func (m *Mirror) Next(state *tap.State, now time.Time) (r *Request, c Changes) {
 	switch m.phase {
 	case NoSession:
@@ -75,7 +74,7 @@ func (m *Mirror) Next(state *tap.State, now time.Time) (r *Request, c Changes) {
 
 func same(a *protocol.ReceiveFilter, b protocol.ReceiveFilter) bool { return a != nil && a.Equal(b) }
 
-// forget forgets rejections of what is no longer wanted.
+// forget removes the rejections of settings that are no longer wanted.
 func (r *rejected) forget(state *tap.State) {
 	r.promisc = r.promisc && state.Promisc
 	r.allMulti = r.allMulti && (state.AllMulti || state.Promisc)
@@ -92,9 +91,9 @@ func (r *rejected) forget(state *tap.State) {
 	r.vlans = kept
 }
 
-// wantFilter is the receive filter that the state needs, without what was
-// rejected: all multicast frames at least where it does not get all frames. With
-// more groups than a message holds it wants all of them.
+// wantFilter returns the receive filter that the state needs, without the rejected parts. If
+// promiscuous mode is rejected, it has all multicast frames instead. If there are more
+// groups than a message holds, it has all multicast frames.
 func (m *Mirror) wantFilter(state *tap.State) protocol.ReceiveFilter {
 	f := protocol.ReceiveFilter{
 		Promisc:  state.Promisc && !m.rejected.promisc,
@@ -122,7 +121,7 @@ func (m *Mirror) wantFilter(state *tap.State) protocol.ReceiveFilter {
 	return f
 }
 
-// wantVLANs are the VLANs that the state needs, without those rejected.
+// wantVLANs returns the VLANs that the state needs, without the rejected ones.
 func (m *Mirror) wantVLANs(state *tap.State) protocol.VLANSet {
 	if (state.Trunk || (state.Promisc && !m.rejected.promisc)) && !m.rejected.allVLANs {
 		return protocol.AllVLANs()
@@ -147,7 +146,7 @@ func (m *Mirror) wantVLANs(state *tap.State) protocol.VLANSet {
 	return want
 }
 
-// reportedVLANs are those that the I/O unit sends.
+// reportedVLANs returns the VLANs that were requested.
 func (m *Mirror) reportedVLANs() (have protocol.VLANSet) {
 	if m.reported.vlans != nil {
 		have = *m.reported.vlans
@@ -155,7 +154,7 @@ func (m *Mirror) reportedVLANs() (have protocol.VLANSet) {
 	return have
 }
 
-// describe is a filter for people.
+// describe describes a filter for display.
 func describe(f protocol.ReceiveFilter) string {
 	text := fmt.Sprintf("%d groups", len(f.Multicast))
 	if len(f.Unicast) > 0 {

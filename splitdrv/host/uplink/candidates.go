@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// None is no I/O unit, where its address is asked for.
+// None is the address that means no I/O unit.
 const None = ""
 
 // ErrNoOther is wrapped when there is only one I/O unit.
 var ErrNoOther = errors.New("there is no other I/O unit")
 
-// Candidates are the addresses of the I/O units of a host, each once, in order of
-// preference. One in use may be none of them any more.
+// Candidates has the addresses of a host's I/O units, each once, in order of preference. The
+// I/O unit in use need not be among them any more.
 type Candidates []string
 
-// Distinct are the candidates of a list in which some may be several times.
+// Distinct returns the candidates of a list that may have duplicates.
 func Distinct(list []string) Candidates {
 	var c Candidates
 	for _, addr := range list {
@@ -28,16 +28,16 @@ func Distinct(list []string) Candidates {
 	return c
 }
 
-// After is the order in which to try I/O units after a session with one of them:
-// the next ones first, then those that are preferred to it, and itself last. After
-// None, and after one that is no candidate, it is that of preference.
+// After returns the order in which to try I/O units after a session with unit: first those
+// after it, then those before it, and unit itself last. If unit is None or not a candidate,
+// it is the order of preference.
 func (c Candidates) After(unit string) []string {
 	next := slices.Index(c, unit) + 1
 	return slices.Concat(c[next:], c[:next])
 }
 
-// StartingWith is that order with another I/O unit, unless that is None, moved to
-// the front.
+// StartingWith returns the order of After with first, unless that is None, moved to the
+// front.
 func (c Candidates) StartingWith(first, unit string) []string {
 	order := c.After(unit)
 	if first == None {
@@ -46,8 +46,8 @@ func (c Candidates) StartingWith(first, unit string) []string {
 	return slices.Concat([]string{first}, without(order, first))
 }
 
-// Choose is addr, if it can be gone over to from the one in use, or the I/O unit that
-// is next after that one if addr is empty.
+// Choose returns the I/O unit to switch to: addr, or the next one after the one in use if
+// addr is empty. It returns an error if that is impossible.
 func (c Candidates) Choose(addr, inUse string) (string, error) {
 	others := c.Others(inUse)
 	switch {
@@ -63,16 +63,16 @@ func (c Candidates) Choose(addr, inUse string) (string, error) {
 	return addr, nil
 }
 
-// Others are all candidates but one, in the order in which to try them after it.
+// Others returns all candidates except unit, in the order in which to try them after it.
 func (c Candidates) Others(unit string) []string { return without(c.After(unit), unit) }
 
-// Wanted are the I/O units that a session on standby may be with, in order: those that
-// are preferred to the one in use, then the others.
+// Wanted has the I/O units for a session on standby, in order: those preferred to the one in
+// use, then the others.
 type Wanted struct{ Preferred, Others []string }
 
-// ForStandby is what is wanted while one of them is in use: with failBack those that are
-// preferred to it, which are all if it is no candidate any more, and with standby the
-// others.
+// ForStandby returns the I/O units for a session on standby. With failBack it has those
+// preferred to the one in use, which are all if that is not a candidate any more; with
+// standby it has the others.
 func (c Candidates) ForStandby(inUse string, failBack, standby bool) (w Wanted) {
 	if failBack {
 		at := slices.Index(c, inUse)
@@ -87,7 +87,7 @@ func (c Candidates) ForStandby(inUse string, failBack, standby bool) (w Wanted) 
 	return w
 }
 
-// without is a list without some of it.
+// without returns list without the elements of drop.
 func without(list []string, drop ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(unit string) bool { return slices.Contains(drop, unit) })
 }

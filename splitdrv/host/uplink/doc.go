@@ -1,48 +1,46 @@
-// Package uplink decides which of its I/O units a host uses: whom to try, in which
-// order and when, when to wait, what to keep on standby, and what a fail-over was.
+// Package uplink decides which I/O unit a host uses: which ones are tried, in which order
+// and when, how long to wait, and what is kept on standby. It also counts fail-overs.
 //
-// It knows I/O units by their addresses. The methods are events; they return Actions,
-// and do nothing themselves: there is no goroutine, lock, clock or network here, and time
-// is an argument. Package host dials, opens and ends sessions as it is told, and says how
-// that went.
+// I/O units are identified by their addresses. The methods are events, which return Actions.
+// The package has no goroutine, lock, clock or network; time is an argument. Package host
+// dials, opens and ends sessions as the actions say, and reports the results.
 //
-// What happens when an I/O unit is lost: Candidates.After is the order in which the
-// others are tried, a Race finds the first one that can be had, a Standby keeps one
-// ready before, a Backoff says how long to wait when none can be had, and Failovers
-// counts what it cost.
+// When an I/O unit is lost: Candidates.After is the order in which the others are tried,
+// Race finds the first one that is available, Standby has kept one ready, Backoff determines
+// the pause if none is available, and Failovers counts the effects.
 package uplink
 
-// Action is what is to be done.
+// Action is something for package host to do.
 type Action struct {
 	Do   Verb
 	Unit string
 }
 
-// actions are those that an event has caused.
+// actions collects the actions of an event.
 type actions []Action
 
 func (a *actions) act(do Verb, unit string) { *a = append(*a, Action{do, unit}) }
 
-// done ends the event.
+// done returns the actions of the event.
 func (a *actions) done() []Action {
 	all := *a
 	*a = nil
 	return all
 }
 
-// Verb says what is to be done.
+// Verb is the kind of an action.
 type Verb int
 
-// What is to be done.
+// The kinds of actions.
 const (
 	Dial       Verb = iota // connect to an I/O unit and authenticate it
 	Open                   // open a session with an I/O unit that was dialled
-	Abandon                // end the opening of a session: another one can be had
-	Prepare                // make a session on standby
-	AbandonAll             // end the preparing of sessions on standby
-	Hold                   // the session prepared is the one on standby
-	Retire                 // end a session that was prepared
+	Abandon                // give up opening a session: another one is available
+	Prepare                // open a session for standby
+	AbandonAll             // give up opening sessions for standby
+	Hold                   // make the prepared session the one on standby
+	Retire                 // end a prepared session
 	Drop                   // end the session on standby
-	Switch                 // put the session on standby to use
-	Report                 // say why there is no session on standby
+	Switch                 // switch to the session on standby
+	Report                 // report why there is no session on standby
 )

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Reason says why a session ended and another took its place.
+// Reason is the reason for a change from one session to the next.
 type Reason string
 
 // The reasons.
 const (
 	ReasonDied     Reason = "died"      // the I/O unit's process, or the network between
 	ReasonSilent   Reason = "silent"    // the I/O unit's machine, or the link
-	ReasonGoodbye  Reason = "goodbye"   // the I/O unit was told to end
+	ReasonGoodbye  Reason = "goodbye"   // the I/O unit was stopped in good order
 	ReasonEnded    Reason = "ended"     // the I/O unit ended the session for another reason
 	ReasonFabric   Reason = "fabric"    // a queue pair failed
 	ReasonProtocol Reason = "protocol"  // the I/O unit broke the protocol
-	ReasonTrust    Reason = "trust"     // the I/O unit's key is trusted no longer here
-	ReasonStart    Reason = "start"     // it could not be put to use
-	ReasonCommand  Reason = "command"   // somebody wanted it
-	ReasonFailBack Reason = "fail-back" // a preferred I/O unit can be reached again
-	ReasonDrain    Reason = "drain"     // the I/O unit has asked for it, so that it can be maintained
+	ReasonTrust    Reason = "trust"     // this host no longer trusts the I/O unit's key
+	ReasonStart    Reason = "start"     // the session could not be activated
+	ReasonCommand  Reason = "command"   // an administrator's command
+	ReasonFailBack Reason = "fail-back" // a preferred I/O unit is reachable again
+	ReasonDrain    Reason = "drain"     // the I/O unit is being drained
 )
 
-// Reasons are all of them.
+// Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonDied, ReasonSilent, ReasonGoodbye, ReasonEnded, ReasonFabric, ReasonProtocol, ReasonTrust,
@@ -31,7 +31,7 @@ func Reasons() []Reason {
 	}
 }
 
-// Stage is how long one part of making a session took.
+// Stage is the duration of one stage of opening a session.
 type Stage struct {
 	Name string        `json:"name"`
 	Took time.Duration `json:"took_ns"`
@@ -42,15 +42,14 @@ type Failover struct {
 	From   string    `json:"from"` // address of the I/O unit
 	To     string    `json:"to"`   // may be the same
 	Reason Reason    `json:"reason"`
-	At     time.Time `json:"at"` // when the end was detected, or it was begun
-	// Took is from At to the moment when frames could move again. Gap is that
-	// part of it in which none could: less if the second session was made first.
+	At     time.Time `json:"at"` // when the end was detected, or the switch was requested
+	// Took is the time from At until frames could move again. Gap is the part of it in which
+	// none could move; it is shorter if the second session was opened before.
 	Took time.Duration `json:"took_ns"`
 	Gap  time.Duration `json:"gap_ns"`
-	// Stages are what making the second session took.
+	// Stages are the stages of opening the second session.
 	Stages []Stage `json:"stages"`
-	// Frames of the host's: see messaging.Unsent. Those that it had and did not
-	// deliver (Unrevoked) are among the lost ones.
+	// Frames of the host: see messaging.Unsent. Lost includes Unrevoked.
 	Carried   uint64 `json:"frames_carried"`
 	Uncertain uint64 `json:"frames_uncertain"`
 	Lost      uint64 `json:"frames_lost"`
@@ -58,34 +57,34 @@ type Failover struct {
 
 // FailoverStatus counts fail-overs since the start.
 type FailoverStatus struct {
-	// Count is of those to another I/O unit, by reason, and Reconnects of those to
-	// the same one.
+	// Count counts fail-overs to another I/O unit, by reason, and Reconnects those to the same
+	// one.
 	Count      map[Reason]uint64 `json:"count"`
 	Reconnects uint64            `json:"reconnects"`
 	Carried    uint64            `json:"frames_carried"`   // sent by the next session
-	Uncertain  uint64            `json:"frames_uncertain"` // sent, and not known to have arrived; a bound
+	Uncertain  uint64            `json:"frames_uncertain"` // sent, and not known to have arrived; an upper bound of losses
 	Lost       uint64            `json:"frames_lost"`
 	Last       *Failover         `json:"last,omitempty"`
-	Standby    string            `json:"standby,omitempty"`    // address of the I/O unit that a session is ready with
-	NoStandby  string            `json:"no_standby,omitempty"` // why there is none, while it is wanted
+	Standby    string            `json:"standby,omitempty"`    // address of the I/O unit of the session on standby
+	NoStandby  string            `json:"no_standby,omitempty"` // why there is none although it is wanted
 }
 
-// Failovers are the books about fail-overs.
+// Failovers counts fail-overs.
 type Failovers struct {
 	sum  FailoverStatus
-	open *Failover // frames do not move yet
-	gap  time.Time // when they stopped
+	open *Failover // current fail-over; nil while frames move
+	gap  time.Time // when frames stopped
 }
 
-// Begin enters that frames stopped, after the end of a session or for its
-// replacement by another one, which began at a time of its own.
+// Begin records that frames stopped: at the end of a session, or for a switch. began is when
+// the end was detected or the switch was requested.
 func (f *Failovers) Begin(from string, why Reason, began, stopped time.Time) {
 	if f.gap = stopped; f.open == nil {
 		f.open = &Failover{From: from, Reason: why, At: began}
 	}
 }
 
-// Frames enters what has become of frames, if a fail-over has begun.
+// Frames adds to the counts of the current fail-over, if there is one.
 func (f *Failovers) Frames(carried, uncertain, lost uint64) {
 	if o := f.open; o != nil {
 		o.Carried += carried
@@ -94,7 +93,7 @@ func (f *Failovers) Frames(carried, uncertain, lost uint64) {
 	}
 }
 
-// End enters that frames move again. It returns the fail-over, nil if none had begun.
+// End records that frames move again. It returns the fail-over, or nil if there was none.
 func (f *Failovers) End(to string, stages []Stage, now time.Time) *Failover {
 	done, s := f.open, &f.sum
 	if done == nil {
@@ -116,7 +115,7 @@ func (f *Failovers) End(to string, stages []Stage, now time.Time) *Failover {
 	return done
 }
 
-// Status is a copy of the books.
+// Status returns a copy of the counts.
 func (f *Failovers) Status() FailoverStatus {
 	s := f.sum
 	s.Count = maps.Clone(s.Count)

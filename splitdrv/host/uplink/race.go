@@ -5,51 +5,50 @@ import (
 	"time"
 )
 
-// How long an I/O unit has until another one is tried as well.
+// The times after which another I/O unit is tried in parallel.
 const (
-	// headStart is from when it is dialled, so that one whose machine is gone, which
-	// nobody says, holds up the others no longer than that (as in RFC 8305 for
-	// addresses). An I/O unit that refuses, or whose machine does, holds up nobody.
+	// headStart counts from the dial. It bounds the delay by an I/O unit whose machine does
+	// not answer at all (as RFC 8305 does for addresses). An I/O unit that refuses causes no
+	// delay.
 	headStart = 200 * time.Millisecond
-	// answerStart is from when its machine has answered: it is there, and only its
-	// process may not be.
+	// answerStart counts from the answer of the machine, which is therefore up; only its
+	// process may be missing.
 	answerStart = time.Second
-	// longestSilence is for each of its answers when a session is opened, or silences
-	// times as long as it took to authenticate if that is more, as under emulation: its
-	// process may hang, or its machine have just died. Then the session goes to the
-	// next one that can be had.
+	// longestSilence is the time for each answer while a session is opened, or silences times
+	// the time that authentication took, if that is longer (as under emulation). The I/O
+	// unit's process may hang, or its machine may just have died.
 	longestSilence = 2 * time.Second
 	silences       = 10
 )
 
-// Race finds the first I/O unit with which a session comes about. One session at a
-// time is opened, because it changes the netdevice; the I/O units for it are
-// dialled beside each other.
+// Race finds the first I/O unit with which a session can be opened. Several I/O units are
+// dialled in parallel. Only one session is opened at a time, because that changes the
+// netdevice.
 //
-// Each call may want something done. Tick is due at Wake; when Over there is nothing
-// left to wait for, and no session.
+// Each method returns actions. Tick must be called at the time Wake. When Over reports true,
+// the race has ended without a session.
 type Race struct {
 	actions
 	order   []string
-	started int // of order
+	started int // number of I/O units in order that were dialled
 	dialing int
-	least   time.Duration // of all times to wait for an I/O unit
+	least   time.Duration // lower bound of all waiting times
 
-	head time.Time // when the next one is dialled as well; zero: not
+	head time.Time // when the next I/O unit is dialled; zero: never
 
-	// Those that may just be restarting do not wait until nothing comes of the
-	// others, which can take as long as a handshake may.
+	// I/O units that may be restarting are dialled again before the others have failed,
+	// because that can take as long as a handshake time-out.
 	retry     *Backoff
 	away      []string  // such I/O units
-	again     time.Time // when to dial them again; zero: nobody waits
-	redialled []string  // at least once
+	again     time.Time // when to dial them again; zero: never
+	redialled []string  // I/O units dialled more than once
 
-	ready   []dialled // wait for the session that is being opened
-	opening dialled   // its unit is None if none is
-	patient time.Time // when the one that opens has been silent for long
+	ready   []dialled // I/O units that were dialled, in order; used if opening fails
+	opening dialled   // I/O unit with which a session is being opened; unit is None if none is
+	patient time.Time // when opening counts as silent
 	silent  bool
 
-	lasting bool // one has failed that is not just restarting
+	lasting bool // an I/O unit has failed that is not restarting
 }
 
 type dialled struct {
@@ -57,28 +56,28 @@ type dialled struct {
 	took time.Duration
 }
 
-// NewRace tries I/O units in that order. An I/O unit that has not been found dead
-// has patience at least for each of its answers.
+// NewRace returns a race of I/O units, in order of preference. An I/O unit that is not known
+// to be dead has at least the time patience for each of its answers.
 func NewRace(order []string, patience time.Duration, retry *Backoff) *Race {
 	return &Race{order: order, least: patience, retry: retry, opening: dialled{unit: None}}
 }
 
-// Start begins it.
+// Start starts the race.
 func (r *Race) Start(now time.Time) []Action {
 	r.next(now)
 	return r.done(now)
 }
 
-// Over reports whether no session can come about any more.
+// Over reports whether all I/O units have failed.
 func (r *Race) Over() bool { return r.dialing == 0 && r.opening.unit == None }
 
-// Restarting reports whether all that have failed may be there again at any moment.
+// Restarting reports whether all I/O units that have failed may be restarting.
 func (r *Race) Restarting() bool { return !r.lasting }
 
-// Wake is when Tick is due; zero: never.
+// Wake returns when Tick is due; zero: never.
 func (r *Race) Wake() time.Time { return earliest(r.head, r.again, r.patient) }
 
-// earliest is the first of some times that are not zero.
+// earliest returns the first of the times that are not zero, or zero.
 func earliest(times ...time.Time) (first time.Time) {
 	for _, t := range times {
 		if first.IsZero() || !t.IsZero() && t.Before(first) {
@@ -88,7 +87,7 @@ func earliest(times ...time.Time) (first time.Time) {
 	return first
 }
 
-// due reports whether a time has come, and then forgets it.
+// due reports whether a time has been reached, and then sets it to zero.
 func due(t *time.Time, now time.Time) bool {
 	if t.IsZero() || now.Before(*t) {
 		return false
@@ -117,7 +116,7 @@ func (r *Race) Tick(now time.Time) []Action {
 	return r.done(now)
 }
 
-// Answered is told that the machine of an I/O unit has answered a dial.
+// Answered is called when the machine of an I/O unit has answered a dial.
 func (r *Race) Answered(now time.Time) []Action {
 	if r.hurried() {
 		r.giveHeadStart(now, answerStart)
@@ -125,31 +124,32 @@ func (r *Race) Answered(now time.Time) []Action {
 	return r.done(now)
 }
 
-// Heard is told that the I/O unit with which a session is being opened has answered.
+// Heard is called when the I/O unit with which a session is being opened has answered.
 func (r *Race) Heard(now time.Time) []Action {
 	r.wait(now)
 	return r.done(now)
 }
 
-// Dialled is told that an I/O unit has been connected to, and how long that took.
+// Dialled is called when an I/O unit is connected and authenticated, which took the given
+// time.
 func (r *Race) Dialled(now time.Time, unit string, took time.Duration) []Action {
 	r.dialing--
 	r.ready = append(r.ready, dialled{unit, took})
 	return r.done(now)
 }
 
-// DialFailed is told that an I/O unit cannot be had, and whether it may just be
+// DialFailed is called when a dial has failed. restarts says whether the I/O unit may be
 // restarting.
 func (r *Race) DialFailed(now time.Time, unit string, restarts bool) []Action {
 	r.dialing--
 	r.failed(unit, restarts)
-	if !slices.Contains(r.redialled, unit) { // else the others have their head start
+	if !slices.Contains(r.redialled, unit) { // otherwise the head start of the others goes on
 		r.proceed(now)
 	}
 	return r.done(now)
 }
 
-// OpenFailed is told that the session that was opened has not come about.
+// OpenFailed is called when opening a session has failed.
 func (r *Race) OpenFailed(now time.Time, restarts bool) []Action {
 	r.failed(r.opening.unit, restarts)
 	r.opening.unit, r.patient = None, time.Time{}
@@ -165,8 +165,9 @@ func (r *Race) failed(unit string, restarts bool) {
 	}
 }
 
-// done ends an event: it opens a session with the first I/O unit that is ready,
-// when none is being opened, or gives up the one that is, when nothing is heard.
+// done ends an event. If no session is being opened, it opens one with the first I/O unit
+// that is ready. If the I/O unit of the one that is being opened is silent, it gives that
+// one up.
 func (r *Race) done(now time.Time) []Action {
 	switch {
 	case len(r.ready) == 0:
@@ -183,7 +184,7 @@ func (r *Race) done(now time.Time) []Action {
 	return r.actions.done()
 }
 
-// next dials the next I/O unit, if there is one, with a head start.
+// next dials the next I/O unit, if there is one, and gives it a head start.
 func (r *Race) next(now time.Time) {
 	if r.started < len(r.order) {
 		r.act(Dial, r.order[r.started])
@@ -193,7 +194,7 @@ func (r *Race) next(now time.Time) {
 	r.giveHeadStart(now, headStart)
 }
 
-// giveHeadStart says when the next I/O unit is dialled, if there is one.
+// giveHeadStart sets when the next I/O unit is dialled, if there is one.
 func (r *Race) giveHeadStart(now time.Time, start time.Duration) {
 	r.head = time.Time{}
 	if r.started < len(r.order) {
@@ -201,7 +202,7 @@ func (r *Race) giveHeadStart(now time.Time, start time.Duration) {
 	}
 }
 
-// wait is patient, again, with the session that is being opened.
+// wait starts the time for the next answer while a session is opened.
 func (r *Race) wait(now time.Time) {
 	if r.opening.unit != None {
 		r.silent, r.head = false, time.Time{}
@@ -209,11 +210,11 @@ func (r *Race) wait(now time.Time) {
 	}
 }
 
-// hurried reports whether another I/O unit is wanted: none has a session being
-// opened, or it has been silent for long.
+// hurried reports whether another I/O unit is needed: no session is being opened, or its I/O
+// unit is silent.
 func (r *Race) hurried() bool { return r.opening.unit == None || r.silent }
 
-// proceed goes on to the next I/O unit, if one is wanted.
+// proceed dials the next I/O unit, if one is needed.
 func (r *Race) proceed(now time.Time) {
 	if r.hurried() && len(r.ready) == 0 {
 		r.next(now)

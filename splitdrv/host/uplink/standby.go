@@ -6,48 +6,48 @@ import (
 	"time"
 )
 
-// ErrNoStandby is wrapped by the error about an I/O unit with which no session can
-// wait for its turn. It is not asked again while another one is in use.
+// ErrNoStandby is wrapped by the error of an I/O unit that does not support sessions on
+// standby. It is not tried again while the session in use lasts.
 var ErrNoStandby = errors.New("the I/O unit has no standby sessions")
 
-// Standby keeps a session on standby while one is in use: with the first I/O unit of
-// a list that can be had. It goes back to one that is preferred to the one in use
-// when a session with it has lasted, and has looked meanwhile for one that is
-// preferred even to that. While the one in use is to be left, it goes to any other at
-// once.
+// Standby keeps a session on standby while another one is in use, with the first available
+// I/O unit of a list. When a session on standby with a preferred I/O unit has lasted for a
+// while, it switches to that one; in the meantime it looks for one that is preferred even to
+// that. While the I/O unit in use is being left (drained), it switches to any other one
+// immediately.
 //
-// Each call may want something done. Tick is due at Wake.
+// Each method returns actions. Tick must be called at the time Wake.
 type Standby struct {
 	actions
-	able      []string // to have one, in order
-	preferred []string // those to go back to
+	able      []string // I/O units for a session on standby, in order
+	preferred []string // I/O units to fail back to
 	failBack  time.Duration
 	retry     *Backoff
-	patience  time.Duration // until another one is tried as well
-	leaving   bool          // the one in use
+	patience  time.Duration // time after which another I/O unit is tried in parallel
+	leaving   bool          // the I/O unit in use is being left
 
 	trial  trial
-	held   string // with which there is one; None
+	held   string // I/O unit of the session on standby; None
 	since  time.Time
-	back   time.Time // when to go back to it
-	better time.Time // when to look for a preferred one
+	back   time.Time // when to switch to held
+	better time.Time // when to look for a more preferred I/O unit
 	pause  time.Time // when to try again
 }
 
-// trial is to prepare a session with the first of some I/O units that can be had.
+// trial is the attempt to open a session with the first available I/O unit of a list.
 type trial struct {
 	list    []string
-	started int // of list
+	started int // number of I/O units in list that were tried
 	pending int
-	next    time.Time // when the next one is tried as well
+	next    time.Time // when the next one is tried in parallel
 	found   string
-	ended   bool // nothing more is started
+	ended   bool // no more I/O units are tried
 	errs    []error
 }
 
-// NewStandby keeps a session with one of the I/O units that are wanted. failBack, if it
-// is not 0, is how long a session with a preferred one lasts until it is put to use. An
-// I/O unit has patience at least to answer.
+// NewStandby keeps a session on standby with one of the I/O units w. failBack, if not 0, is
+// for how long a session with a preferred I/O unit must last before it is used. An I/O unit
+// has at least the time patience to answer.
 func NewStandby(w Wanted, failBack, patience time.Duration, retry *Backoff) *Standby {
 	s := &Standby{failBack: failBack, retry: retry, patience: max(longestSilence, patience), held: None}
 	s.want(w)
@@ -58,19 +58,19 @@ func (s *Standby) want(w Wanted) {
 	s.able, s.preferred = slices.Concat(w.Preferred, w.Others), w.Preferred
 }
 
-// Start begins it.
+// Start begins to keep a session on standby.
 func (s *Standby) Start(now time.Time) []Action {
 	s.try(now, s.able)
 	return s.done()
 }
 
-// Leave is told that the I/O unit in use is to be left, for the first of a list that can
-// be had, or for the one with which there is a session already.
+// Leave is called when the I/O unit in use is to be left: for the I/O unit of the session on
+// standby, or for the first available one of list.
 func (s *Standby) Leave(now time.Time, list []string) []Action {
 	s.leaving, s.able = true, list
 	s.pause, s.back, s.better = time.Time{}, time.Time{}, time.Time{}
 	switch {
-	case s.trial.pending > 0: // what comes of it is put to use
+	case s.trial.pending > 0: // its result is used
 	case s.held != None:
 		s.act(Switch, s.held)
 	case len(list) == 0:
@@ -82,8 +82,8 @@ func (s *Standby) Leave(now time.Time, list []string) []Action {
 	return s.done()
 }
 
-// Stay is told that the I/O unit in use is not to be left, or not any more, and which
-// ones are wanted now: a session is kept on standby with one of them, as from the start.
+// Stay is called when the I/O unit in use is not to be left any more, or when the I/O units
+// for a session on standby have changed. A session is kept on standby with one of w.
 func (s *Standby) Stay(now time.Time, w Wanted) []Action {
 	s.want(w)
 	s.leaving, s.pause = false, time.Time{}
@@ -101,10 +101,10 @@ func (s *Standby) Stay(now time.Time, w Wanted) []Action {
 	return s.done()
 }
 
-// Leaving reports whether the I/O unit in use is to be left.
+// Leaving reports whether the I/O unit in use is being left.
 func (s *Standby) Leaving() bool { return s.leaving }
 
-// Wake is when Tick is due; zero: never.
+// Wake returns when Tick is due; zero: never.
 func (s *Standby) Wake() time.Time {
 	if s.trial.pending > 0 {
 		return s.trial.next
@@ -130,7 +130,7 @@ func (s *Standby) Tick(now time.Time) []Action {
 	return s.done()
 }
 
-// Prepared is told that a session is ready.
+// Prepared is called when a session was opened.
 func (s *Standby) Prepared(now time.Time, unit string) []Action {
 	t := &s.trial
 	t.pending--
@@ -144,7 +144,7 @@ func (s *Standby) Prepared(now time.Time, unit string) []Action {
 	return s.done()
 }
 
-// PrepareFailed is told why none is.
+// PrepareFailed is called when opening a session has failed.
 func (s *Standby) PrepareFailed(now time.Time, unit string, err error) []Action {
 	t := &s.trial
 	t.pending--
@@ -154,7 +154,7 @@ func (s *Standby) PrepareFailed(now time.Time, unit string, err error) []Action 
 	return s.done()
 }
 
-// Ended is told that the session on standby has ended, or has been gone over to in vain.
+// Ended is called when the session on standby has ended, or a switch to it has failed.
 func (s *Standby) Ended(now time.Time) []Action {
 	if s.trial.pending > 0 { // a preferred one may still come
 		s.trial.ended = true
@@ -165,7 +165,8 @@ func (s *Standby) Ended(now time.Time) []Action {
 	return s.done()
 }
 
-// Why is why there is no session on standby, as far as it is known.
+// Why returns why there is no session on standby: the first I/O unit that has failed, with
+// its error.
 func (s *Standby) Why() (unit string, err error) {
 	for i, err := range s.trial.errs {
 		if err != nil {
@@ -180,7 +181,7 @@ func (s *Standby) try(now time.Time, list []string) {
 	s.launch(now)
 }
 
-// launch tries the next I/O unit, if there is one.
+// launch tries the next I/O unit of the trial, if there is one.
 func (s *Standby) launch(now time.Time) {
 	t := &s.trial
 	if t.ended || t.started == len(t.list) {
@@ -192,7 +193,7 @@ func (s *Standby) launch(now time.Time) {
 	t.next = now.Add(s.patience)
 }
 
-// conclude ends a trial of which nothing is pending.
+// conclude ends a trial that has nothing pending.
 func (s *Standby) conclude(now time.Time) {
 	t := &s.trial
 	if t.pending > 0 {
@@ -205,7 +206,7 @@ func (s *Standby) conclude(now time.Time) {
 		}
 	}
 	s.able = without(s.able, never...)
-	if s.held != None && !slices.Contains(s.able, s.held) { // meanwhile it is not wanted
+	if s.held != None && !slices.Contains(s.able, s.held) { // it is no longer wanted
 		s.act(Drop, s.held)
 		s.held = None
 	}
@@ -236,8 +237,8 @@ func (s *Standby) hold(now time.Time, unit string) {
 	s.watch(now)
 }
 
-// watch says what becomes of the session on standby: when it is put to use, and when one
-// that is preferred to it is looked for.
+// watch sets when the session on standby is used, and when a more preferred I/O unit is
+// looked for.
 func (s *Standby) watch(now time.Time) {
 	s.better = time.Time{}
 	switch {
@@ -254,14 +255,15 @@ func (s *Standby) watch(now time.Time) {
 	}
 }
 
-// drop begins anew, after a pause unless the session has lasted.
+// drop drops the session on standby and begins again, after a pause unless the session has
+// lasted.
 func (s *Standby) drop(now time.Time) {
 	s.act(Drop, s.held)
 	s.held, s.back, s.better = None, time.Time{}, time.Time{}
 	s.rest(now, s.retry.Ended(now.Sub(s.since)))
 }
 
-// rest waits, if there is anybody left to try.
+// rest sets when to try again, if there are I/O units to try.
 func (s *Standby) rest(now time.Time, pause time.Duration) {
 	if len(s.able) > 0 {
 		s.pause = now.Add(pause)
