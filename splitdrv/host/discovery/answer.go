@@ -17,14 +17,14 @@ type Record struct {
 	Target   string `json:"target"` // name in lower case, without a dot at its end
 }
 
-// Answer is what DNS says about a name.
+// Answer is the answer of DNS for a name.
 type Answer struct {
 	Records []Record      // at least one
-	TTL     time.Duration // of the records, the shortest
-	Skipped int           // SRV records besides that name no host and port
+	TTL     time.Duration // shortest time to live of the records
+	Skipped int           // number of further SRV records, which name no host and port
 }
 
-// Why an answer names no I/O unit.
+// The errors of answers without I/O units.
 var (
 	errNoName    = errors.New("the name does not exist")
 	errNoRecords = errors.New("the name has no SRV records")
@@ -32,12 +32,12 @@ var (
 	errAliases   = fmt.Errorf("more than %d aliases (CNAME)", maxAliases)
 )
 
-// maxAliases is how many CNAME records are followed from a name.
+// maxAliases is the largest number of CNAME records that are followed from a name.
 const maxAliases = 8
 
-// read reads a reply to the question for a name's SRV records. If it has an alias of the
-// name and no records of that, the alias is to be asked for, and the answer has the time to
-// live so far.
+// read reads a reply to a query for a name's SRV records. If the reply has an alias of the
+// name without records, the caller has to query the alias; a then has the time to live so
+// far.
 func read(reply *dns.Msg, name string) (a Answer, alias string, err error) {
 	if reply.Rcode == dns.RcodeNameError {
 		return a, "", errNoName
@@ -81,7 +81,7 @@ func read(reply *dns.Msg, name string) (a Answer, alias string, err error) {
 	return Answer{}, "", errAliases
 }
 
-// hostName is a target as it is dialled, if it can be.
+// hostName returns a target in the form in which it is dialled, if it is valid.
 func hostName(target string) (name string, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(target, "."))
 	return name, validName(name)

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// DialFunc is what net.Dialer.DialContext is.
+// DialFunc has the signature of net.Dialer.DialContext.
 type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Dial dials the I/O unit at addr. If DNS does not answer, which is another thing than that it
-// does not know the name, it is dialled where it was reached before, by this process or by one
-// that has kept that.
+// Dial dials the I/O unit at addr. If DNS does not answer, Dial uses the address at which
+// this process, or a previous one that has kept it, has reached the I/O unit before. It does
+// not do that if DNS answers that the name does not exist.
 func (d *Directory) Dial(ctx context.Context, network, addr string, dial DialFunc) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -25,7 +25,7 @@ func (d *Directory) Dial(ctx context.Context, network, addr string, dial DialFun
 	known, ok := d.address(host)
 	named := ctx
 	if deadline, bounded := ctx.Deadline(); ok && bounded {
-		// A server that is silent must leave time for the address.
+		// Leave time for the known address if the DNS server is silent.
 		var cancel context.CancelFunc
 		named, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
@@ -43,7 +43,7 @@ func (d *Directory) Dial(ctx context.Context, network, addr string, dial DialFun
 	return c, err
 }
 
-// address is where a host was reached, if it was.
+// address returns the address at which a host was reached, if any.
 func (d *Directory) address(host string) (a netip.Addr, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,7 +51,7 @@ func (d *Directory) address(host string) (a netip.Addr, ok bool) {
 	return a, ok
 }
 
-// note notes where a host was reached.
+// note records the address at which a host was reached.
 func (d *Directory) note(host string, at net.Addr) {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok {

@@ -15,21 +15,21 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// Settings are how DNS is asked. Zero fields get their defaults.
+// Settings configures the DNS queries. Zero fields get their defaults.
 type Settings struct {
 	// Lookup returns the SRV records of a name; default that of a Resolver.
 	Lookup func(ctx context.Context, name string) (Answer, error)
-	// Shortest and Longest bound the time to live of what is found, by which it is asked
-	// for again; default 5 s and 5 min. Up to a tenth of it comes on top, so that hosts that
-	// start together do not ask together for ever.
+	// Shortest and Longest bound the time to live of an answer, after which the name is
+	// queried again; default 5 s and 5 min. Up to a tenth is added, so that hosts that
+	// started together do not query together for ever.
 	Shortest, Longest time.Duration
 	// RetryMin and RetryMax bound the pause after a failure, which doubles each time;
 	// default 1 s and 30 s.
 	RetryMin, RetryMax time.Duration
-	// Keep is a directory in which the last answers are kept. A process that gets none from
-	// DNS goes by those, until the first answer. It need not be there; "" for none.
+	// Keep is a directory in which the last answers are kept. A process uses them until the
+	// first answer of DNS. The directory is created when needed; "": none.
 	Keep string
-	// Rand returns a number below n; default that of math/rand.
+	// Rand returns a random number below n; default that of math/rand.
 	Rand func(n int64) int64
 }
 
@@ -53,50 +53,50 @@ func (s *Settings) complete() {
 	}
 }
 
-// Status is what is known about a name.
+// Status is the state of a name.
 type Status struct {
 	Name string `json:"name"`
-	// Units is how many I/O units the last answer named that had any, at Answered, which is
-	// zero if there was none.
+	// Units is the number of I/O units in the last answer with any, which was received at
+	// Answered; zero if there was none.
 	Units    int       `json:"units"`
 	Answered time.Time `json:"answered,omitzero"`
-	// Failures counts the questions that were answered with no I/O unit, or not at all.
+	// Failures counts the queries without an answer, or whose answer has no I/O units.
 	Failures uint64 `json:"failures"`
-	// Error is why the last question has found none, "" if it has.
+	// Error is the error of the last query, "" if it succeeded.
 	Error string `json:"error,omitempty"`
-	// Kept is true while that is an answer to a process before this one.
+	// Kept is true while the answer in use is one that a previous process has kept.
 	Kept bool `json:"kept,omitempty"`
 	// Skipped counts the SRV records of the last answer that name no host and port.
 	Skipped int `json:"skipped,omitempty"`
 }
 
-// Directory is the list of a host's I/O units. Its methods may be called from any goroutine.
+// Directory has the list of a host's I/O units. Any goroutine may call its methods.
 type Directory struct {
 	set  Settings
 	host string
 	log  *slog.Logger
 
-	mu      sync.Mutex // guards what follows, and the sources
+	mu      sync.Mutex // guards the fields below, and the sources
 	sources []*source
 	changed chan struct{} // closed at the next change of the list
-	// addresses are those by which hosts were reached. There are no more than DNS and the
-	// configuration have ever named.
+	// addresses has the addresses at which hosts were reached. Their number is bounded by
+	// the names in DNS answers and the configuration.
 	addresses map[string]netip.Addr
 }
 
 // source is an entry of the configured list.
 type source struct {
-	name    string        // for DNS; "" for an address
-	refresh chan struct{} // has a question asked soon; of capacity one
+	name    string        // name of SRV records; "" for an address
+	refresh chan struct{} // requests a query soon; capacity one
 	units   uplink.Candidates
-	asked   bool // at least once
+	asked   bool // queried at least once
 	failed  error
 	status  Status
-	unkept  bool // the last answer could not be kept; of follow alone
+	unkept  bool // the last answer could not be kept; only follow uses it
 }
 
-// New makes the directory of a host of that name from addresses and names of SRV records.
-// Their order is one of preference.
+// New returns the directory of the host named host. entries has addresses of I/O units and
+// names of SRV records, in order of preference.
 func New(entries []string, host string, set Settings, log *slog.Logger) (*Directory, error) {
 	set.complete()
 	d := &Directory{
@@ -115,8 +115,8 @@ func New(entries []string, host string, set Settings, log *slog.Logger) (*Direct
 	return d, nil
 }
 
-// Units are the I/O units that are known, in order of preference, and changed is closed when
-// that changes. There are none before each name was asked for; asked is true then.
+// Units returns the known I/O units, in order of preference, and a channel that is closed
+// when they change. It returns none before each name was queried; asked is true afterwards.
 func (d *Directory) Units() (units uplink.Candidates, asked bool, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *Directory) Units() (units uplink.Candidates, asked bool, changed <-chan
 	return uplink.Distinct(all), true, d.changed
 }
 
-// Why is why names have no I/O units that are known, nil if all have some.
+// Why returns the errors of names without known I/O units, or nil if all names have some.
 func (d *Directory) Why() (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +142,7 @@ func (d *Directory) Why() (err error) {
 	return err
 }
 
-// Status is about each name, in order; nil if there is none.
+// Status returns the state of each name, in order; nil if there are no names.
 func (d *Directory) Status() (all []Status) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,12 +154,12 @@ func (d *Directory) Status() (all []Status) {
 	return all
 }
 
-// Refresh has DNS asked again soon, because none of the I/O units can be had.
+// Refresh requests a query of each name soon, because no I/O unit is available.
 func (d *Directory) Refresh() {
 	for _, s := range d.sources {
 		select {
 		case s.refresh <- struct{}{}:
-		default: // an address, or it will be anyway
+		default: // an address, or already requested
 		}
 	}
 }
@@ -175,7 +175,7 @@ func (d *Directory) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// follow asks for a name again and again.
+// follow queries a name repeatedly.
 func (d *Directory) follow(ctx context.Context, s *source) {
 	retry := d.backoff()
 	for {
@@ -213,7 +213,7 @@ func (d *Directory) backoff() uplink.Backoff {
 	return uplink.Backoff{Min: d.set.RetryMin, Max: d.set.RetryMax, Rand: d.set.Rand}
 }
 
-// enter enters an answer.
+// enter records an answer.
 func (d *Directory) enter(s *source, a *Answer) {
 	units := Order(d.host, a.Records)
 	d.mu.Lock()
@@ -231,7 +231,7 @@ func (d *Directory) enter(s *source, a *Answer) {
 	s.status.Kept = false
 }
 
-// remember keeps an answer for the next process. It is no failure if that cannot be done.
+// remember keeps an answer for the next process. If that fails, it only logs a warning.
 func (d *Directory) remember(s *source, a *Answer) {
 	err := shelf(d.set.Keep).put(s.name, a.Records, d.addressesOf(a.Records), time.Now())
 	if err != nil && !s.unkept {
@@ -240,7 +240,7 @@ func (d *Directory) remember(s *source, a *Answer) {
 	s.unkept = err != nil
 }
 
-// recall has the I/O units of a source be those that were kept by a process before. The
+// recall sets the I/O units of a source to those that a previous process has kept. The
 // caller holds mu.
 func (d *Directory) recall(s *source) {
 	k, err := shelf(d.set.Keep).get(s.name, time.Now())
@@ -256,8 +256,8 @@ func (d *Directory) recall(s *source) {
 	s.status.Units, s.status.Answered, s.status.Kept = len(s.units), k.Answered, true
 }
 
-// fail enters why there was none: what was known is kept. An administrator wants to read
-// that once, until there is an answer.
+// fail records a failed query. The known I/O units stay. It logs a warning only once until
+// there is an answer.
 func (d *Directory) fail(s *source, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -277,13 +277,13 @@ func (d *Directory) fail(s *source, err error) {
 	s.status.Failures++
 }
 
-// tell tells those who wait for a change. The caller holds mu.
+// tell notifies the goroutines that wait for a change. The caller holds mu.
 func (d *Directory) tell() {
 	close(d.changed)
 	d.changed = make(chan struct{})
 }
 
-// addressesOf are those of the targets of records.
+// addressesOf returns the known addresses of the targets of records.
 func (d *Directory) addressesOf(records []Record) map[string]netip.Addr {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 // scheme begins an entry that is the name of SRV records.
 const scheme = "srv:"
 
-// maxName is the longest name in text (RFC 1035 section 2.3.4), without a dot at its end.
+// maxName is the length of the longest name as text (RFC 1035 section 2.3.4), without a dot
+// at its end.
 const maxName = 253
 
 var errAddress = errors.New("must be HOST or HOST:PORT, such as 10.0.0.1, u1.example:7580 or [fd00::1]:7580")
@@ -21,8 +22,8 @@ var errAddress = errors.New("must be HOST or HOST:PORT, such as 10.0.0.1, u1.exa
 var errName = errors.New("must be labels of 1 to 63 letters, digits, '-' and '_', with dots between them, " +
 	"such as srv:_splitnic._tcp.fabric.example")
 
-// ByDNS returns the name of the SRV records that an entry of a list of I/O units names; not
-// ok if the entry is an address, as srv:7580 is, the one of a machine with that name.
+// ByDNS returns the name of the SRV records for an entry of a list of I/O units. It is not
+// ok if the entry is an address; srv:7580 is the address of a machine named srv.
 func ByDNS(entry string) (name string, ok bool) {
 	if len(entry) < len(scheme) || !strings.EqualFold(entry[:len(scheme)], scheme) {
 		return "", false
@@ -31,7 +32,7 @@ func ByDNS(entry string) (name string, ok bool) {
 	return name, name == "" || strings.Trim(name, "0123456789") != ""
 }
 
-// Several reports whether a list of I/O units may have more than one.
+// Several reports whether a list of entries may have more than one I/O unit.
 func Several(entries []string) bool {
 	if len(entries) != 1 {
 		return len(entries) > 1
@@ -40,7 +41,7 @@ func Several(entries []string) bool {
 	return ok
 }
 
-// Named reports whether DNS names any of a list of I/O units.
+// Named reports whether a list of entries has a name of SRV records.
 func Named(entries []string) bool {
 	return slices.ContainsFunc(entries, func(entry string) bool {
 		_, ok := ByDNS(entry)
@@ -48,8 +49,7 @@ func Named(entries []string) bool {
 	})
 }
 
-// Check refuses an entry that nobody can be reached by: a name that DNS cannot have, or what is
-// no address.
+// Check returns an error if an entry is neither a possible DNS name nor an address.
 func Check(entry string) error {
 	if name, ok := ByDNS(entry); ok {
 		if !validName(strings.TrimSuffix(name, ".")) {
@@ -58,7 +58,7 @@ func Check(entry string) error {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(entry)
-	if err != nil { // without a port, which session.WithPort adds
+	if err != nil { // it has no port, which session.WithPort adds
 		host, port = entry, "1"
 		if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") {
 			host = host[1 : len(host)-1]
@@ -70,8 +70,8 @@ func Check(entry string) error {
 	return nil
 }
 
-// validHost reports whether host can be an IP address, or the name of a machine. Four numbers
-// that are no address were meant as one.
+// validHost reports whether host can be an IP address or the name of a machine. A name that
+// consists only of numbers and dots is a mistyped IP address.
 func validHost(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return true
@@ -80,7 +80,7 @@ func validHost(host string) bool {
 	return validName(name) && (!strings.Contains(name, ".") || strings.Trim(name, "0123456789.") != "")
 }
 
-// validPort reports whether port can be a number, or the name of a service.
+// validPort reports whether port can be a port number or the name of a service.
 func validPort(port string) bool {
 	if n, err := strconv.ParseUint(port, 10, 16); err == nil {
 		return n > 0
@@ -88,7 +88,8 @@ func validPort(port string) bool {
 	return validName(port) && strings.Trim(port, "-0123456789") != ""
 }
 
-// validName reports whether a name can be that of a host or of SRV records, without escapes.
+// validName reports whether name can be the name of a host or of SRV records, without
+// escapes.
 func validName(name string) bool {
 	if len(name) > maxName {
 		return false

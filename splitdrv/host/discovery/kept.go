@@ -15,45 +15,46 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// MaxAge is how old an answer may be that a process before this one has kept. Whoever was at
-// an address may have left it since.
+// MaxAge is the largest age of an answer kept by a previous process. Later, another machine
+// may have the address.
 const MaxAge = 7 * 24 * time.Hour
 
-// rekeep is how old what is kept may be before the same answer is written again.
+// rekeep is the age of a file after which the same answer is written again.
 const rekeep = time.Hour
 
-// maxKept bounds the size of a file, in bytes; what Order takes of an answer is far below.
+// maxKept is the largest size of a file in bytes. The part of an answer that Order uses is
+// far smaller.
 const maxKept = 1 << 20
 
-// keptVersion is that of the files.
+// keptVersion is the version of the file format.
 const keptVersion = 1
 
-// kept is an answer as it is on disk. Whoever can write to it says no more than DNS does:
-// where to look.
+// kept is an answer in a file. A file is trusted no more than DNS: it only says where to
+// connect.
 type kept struct {
 	Version  int       `json:"version"`
 	Name     string    `json:"name"`
 	Answered time.Time `json:"answered"`
 	Records  []Record  `json:"records"`
-	// Addresses are those by which targets were reached.
+	// Addresses has the addresses at which targets were reached.
 	Addresses map[string]netip.Addr `json:"addresses,omitempty"`
 }
 
-// shelf is the directory of the files; "" for none.
+// shelf is the directory of the files; "": none.
 type shelf string
 
-// path is the file about a name.
+// path returns the path of the file for a name.
 func (s shelf) path(name string) string {
 	return filepath.Join(string(s), strings.ToLower(strings.TrimSuffix(name, "."))+".json")
 }
 
-// put keeps an answer for the next process, unless that is there and young.
+// put keeps an answer for the next process, unless a recent file has the same answer.
 func (s shelf) put(name string, records []Record, addresses map[string]netip.Addr, now time.Time) error {
 	if s == "" {
 		return nil
 	}
 	if k, err := s.get(name, now); err == nil && sameRecords(k.Records, records) && maps.Equal(k.Addresses, addresses) {
-		if age := now.Sub(k.Answered); age >= 0 && age < rekeep { // a clock may have been ahead
+		if age := now.Sub(k.Answered); age >= 0 && age < rekeep { // negative if a clock was ahead
 			return nil
 		}
 	}
@@ -70,8 +71,8 @@ func (s shelf) put(name string, records []Record, addresses map[string]netip.Add
 	return nil
 }
 
-// get is the answer that was kept. The error is os.ErrNotExist if there is none, or it is too
-// old.
+// get returns the answer that was kept. The error is os.ErrNotExist if there is none, or if
+// it is too old.
 func (s shelf) get(name string, now time.Time) (k kept, err error) {
 	if s == "" {
 		return k, os.ErrNotExist
@@ -102,7 +103,7 @@ func (s shelf) get(name string, now time.Time) (k kept, err error) {
 	return k, nil
 }
 
-// sameRecords reports whether two answers have the same records, in whatever order.
+// sameRecords reports whether two answers have the same records, in any order.
 func sameRecords(a, b []Record) bool {
 	count := map[Record]int{}
 	for _, r := range a {

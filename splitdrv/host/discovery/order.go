@@ -12,20 +12,20 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// most is how many I/O units a host takes from one name. Each host has its own order, so
-// that a longer list is used by all hosts together.
+// most is the largest number of I/O units that a host uses from one name. Each host has its
+// own order, so that all I/O units of a longer list are used.
 const most = 64
 
-// Order is the order in which a host prefers the I/O units that records name: by priority,
-// the lowest first, and within one by rendezvous hashing of the host's name with each
-// I/O unit's address.
+// Order returns the I/O units of records in a host's order of preference: by priority, the
+// lowest first, and within a priority by rendezvous hashing of the host's name with each I/O
+// unit's address.
 //
-// RFC 2782 draws the order at random: of those that are left, each is next with a
-// probability in proportion to its weight. The least of exponential variates, with the
-// weights as their rates, has the same distribution. Here they come from a hash, and not
-// from a random number: a host has the same order whenever and wherever it asks, and when
-// an I/O unit is added or removed only those hosts have another first one that come to it or
-// lose theirs. I/O units of weight 0 are the last of their priority, unless all are.
+// RFC 2782 uses a random order: each of the remaining ones is next with a probability
+// proportional to its weight. The smallest of exponential variates, with the weights as
+// rates, has the same distribution. Here the variates are computed from a hash, not from
+// random numbers. So a host always has the same order, and when an I/O unit is added or
+// removed, only the hosts that get or lose it as their first one change. I/O units of weight
+// 0 are the last ones of their priority, unless all have weight 0.
 func Order(host string, records []Record) uplink.Candidates {
 	type ranked struct {
 		Record
@@ -51,7 +51,7 @@ func Order(host string, records []Record) uplink.Candidates {
 	return units[:min(len(units), most)]
 }
 
-// uniform is a number above 0 and below 1 that looks random and depends on both words only.
+// uniform returns a pseudo-random number between 0 and 1 that depends only on its arguments.
 func uniform(host, addr string) float64 {
 	sum := sha256.Sum256([]byte(host + "\x00" + addr))
 	return (float64(binary.BigEndian.Uint64(sum[:])>>11) + 0.5) / (1 << 53)

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// longestLookup bounds all questions about a name.
+	// longestLookup is the time-out for all queries of a name.
 	longestLookup = 30 * time.Second
-	// longestReply is how long a server has at most to reply.
+	// longestReply is the longest time-out for the reply of a server.
 	longestReply = 5 * time.Second
-	// mostServers is as in resolv.conf(5).
+	// mostServers is the limit of resolv.conf(5).
 	mostServers = 3
-	// udpSize is the largest reply by UDP, which no network has to fragment. A longer one
-	// is asked for again by TCP.
+	// udpSize is the size in bytes of the largest reply by UDP, which no network has to
+	// fragment. A longer reply is requested again by TCP.
 	udpSize = 1232
 )
 
-// Resolver asks the servers that a file names in the format of resolv.conf(5). Servers,
-// search list, ndots, timeout and attempts count. The file is read each time.
+// Resolver queries the servers in a file in the format of resolv.conf(5). It uses servers,
+// search list, ndots, timeout and attempts, and reads the file for each lookup.
 type Resolver struct {
 	Path string // default /etc/resolv.conf
-	port string // of the servers; default 53
+	port string // port of the servers; default 53
 }
 
-// Lookup asks for the SRV records of a name. A name that does not end with a dot is tried
-// in the domains of the search list, too.
+// Lookup queries the SRV records of a name. A name that does not end with a dot is also tried
+// in the domains of the search list.
 func (r *Resolver) Lookup(ctx context.Context, name string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestLookup)
 	defer cancel()
@@ -56,7 +56,7 @@ func (r *Resolver) Lookup(ctx context.Context, name string) (Answer, error) {
 		if err == nil {
 			return a, nil
 		}
-		// That a name does not exist says less than anything else.
+		// Any other error is more informative than that a name does not exist.
 		if first == nil || errors.Is(first, errNoName) && !errors.Is(err, errNoName) {
 			first = fmt.Errorf("SRV records of %s: %w", strings.TrimSuffix(full, "."), err)
 		}
@@ -64,7 +64,7 @@ func (r *Resolver) Lookup(ctx context.Context, name string) (Answer, error) {
 	return Answer{}, first
 }
 
-// resolve asks for the records of a full name, and of its aliases.
+// resolve queries the records of a full name, and of its aliases.
 func resolve(ctx context.Context, conf *dns.ClientConfig, name string) (Answer, error) {
 	ttl := time.Duration(1<<63 - 1)
 	for range maxAliases + 1 {
@@ -84,7 +84,7 @@ func resolve(ctx context.Context, conf *dns.ClientConfig, name string) (Answer, 
 	return Answer{}, errAliases
 }
 
-// ask asks one server after the other for one that knows whether there is such a name.
+// ask queries one server after the other until one knows whether the name exists.
 func ask(ctx context.Context, conf *dns.ClientConfig, name string) (*dns.Msg, error) {
 	var failed error
 	for range conf.Attempts {
@@ -104,7 +104,7 @@ func ask(ctx context.Context, conf *dns.ClientConfig, name string) (*dns.Msg, er
 	return nil, failed
 }
 
-// both are two errors in one line; a may be nil.
+// both joins two errors in one line; a may be nil.
 func both(a, b error) error {
 	if a == nil {
 		return b
@@ -112,7 +112,7 @@ func both(a, b error) error {
 	return fmt.Errorf("%w; %w", a, b)
 }
 
-// exchange asks one server, by UDP and then, if that does not fit, by TCP.
+// exchange queries one server, by UDP, and again by TCP if the reply is truncated.
 func exchange(ctx context.Context, addr, name string, timeout time.Duration) (*dns.Msg, error) {
 	question := new(dns.Msg).SetQuestion(name, dns.TypeSRV)
 	question.SetEdns0(udpSize, false)
@@ -136,7 +136,7 @@ func exchange(ctx context.Context, addr, name string, timeout time.Duration) (*d
 	return reply, nil
 }
 
-// rcode is a code as DNS calls it.
+// rcode returns the name of a response code.
 func rcode(code int) string {
 	if text, ok := dns.RcodeToString[code]; ok {
 		return text

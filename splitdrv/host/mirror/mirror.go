@@ -131,10 +131,10 @@ type Changes struct {
 type Agreement struct {
 	MAC     protocol.MAC // agreed with the I/O unit
 	MTU     int          // agreed with the I/O unit; bytes
-	Granted bool         // an I/O unit has granted the MAC address: the next one is asked for it
+	Granted bool         // an I/O unit has granted MAC, which is requested from the next one
 
-	WantMAC protocol.MAC // the administrator's, for the next session
-	WantMTU int          // the administrator's: the most that he wants; bytes
+	WantMAC protocol.MAC // set by the administrator, for the next session
+	WantMTU int          // upper limit set by the administrator; bytes
 }
 
 const (

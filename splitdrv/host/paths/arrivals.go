@@ -6,22 +6,22 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// arrivals are the peer's markers that have come. The I/O unit has the frames of one of
-// the sender's queues in any of the receiver's, and so a marker of each comes through
-// all of these.
+// arrivals records which markers of the peer have arrived. Frames of one queue of the sender
+// can arrive in any queue of the receiver, so a marker of each of the sender's queues has to
+// arrive in each of the receiver's.
 type arrivals struct {
 	mu     sync.Mutex
-	queues int         // of the sender's
-	seen   [][4]uint64 // by queue of this host's: those of the sender's
+	queues int         // number of the sender's queues
+	seen   [][4]uint64 // for each queue of this host, a bit for each queue of the sender
 	told   bool
 }
 
-// saw enters a marker that came through a queue of this host's, of which so many are in
-// use, and reports whether it is the last one that was missing. That happens once.
+// saw records a marker that arrived in a queue of this host, of which used are in use. It
+// reports, once, that no marker is missing any more.
 func (a *arrivals) saw(m protocol.Marker, queue, used int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if int(m.Queues) != a.queues { // the peer has another session: its markers come again
+	if int(m.Queues) != a.queues { // the peer has another session, and repeats its markers
 		a.queues, a.seen = int(m.Queues), nil
 	}
 	for len(a.seen) <= max(queue, used-1) {
@@ -31,7 +31,7 @@ func (a *arrivals) saw(m protocol.Marker, queue, used int) bool {
 	return a.complete(used)
 }
 
-// look calls then if no marker is missing any more.
+// look calls then if no marker is missing any more, after used has changed.
 func (a *arrivals) look(used int, then func()) {
 	a.mu.Lock()
 	last := a.complete(used)

@@ -6,26 +6,26 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// verdict says what is done with a frame from a peer.
+// verdict is the result of checking a frame from a peer.
 type verdict uint8
 
 const (
 	pass        verdict = iota
-	source              // dropped: not from an address of the peer's
-	destination         // dropped: not to an address of this host's
+	source              // dropped: not from an address of the peer
+	destination         // dropped: not to an address of this host
 	vlan                // dropped: in a VLAN that is not permitted, or with another tag
-	malformed           // no frame, or none that a netdevice should be given
+	malformed           // dropped: malformed
 	verdicts
 )
 
-// counts are what a path counts.
+// counts has the counters of a path.
 type counts struct {
 	outFrames, outBytes, inFrames, inBytes atomic.Uint64
 	dropped                                [verdicts]atomic.Uint64
 	full                                   atomic.Uint64
 }
 
-// sent counts frames that the sender has got.
+// sent counts frames passed to the sender.
 func (c *counts) sent(ops []vnet.ReadOp) {
 	var frames, bytes uint64
 	for i := range ops {
@@ -38,26 +38,26 @@ func (c *counts) sent(ops []vnet.ReadOp) {
 	c.outBytes.Add(bytes)
 }
 
-// unsent takes back a frame that the sender has got and not sent.
+// unsent subtracts a frame that was passed to the sender and not sent.
 func (c *counts) unsent(frame []byte) {
 	c.outFrames.Add(^uint64(0))
 	c.outBytes.Add(-uint64(len(frame) - vnet.HdrLen))
 }
 
-// Counts are the counts of a path.
+// Counts has the counters of a path.
 type Counts struct {
-	OutFrames uint64 `json:"out_frames"` // given to the direct connection, and not taken back at its end
+	OutFrames uint64 `json:"out_frames"` // passed to the direct connection, and not left over at its end
 	OutBytes  uint64 `json:"out_bytes"`
-	InFrames  uint64 `json:"in_frames"` // from the peer, and written to the netdevice
+	InFrames  uint64 `json:"in_frames"` // from the peer, written to the netdevice
 	InBytes   uint64 `json:"in_bytes"`
 
-	// Frames from the peer that were dropped: from an address that is not the peer's,
-	// to one that is not this host's, in a VLAN that is not permitted, or no frame.
+	// Frames from the peer that were dropped: from an address that is not the peer's, to an
+	// address that is not this host's, in a VLAN that is not permitted, or malformed.
 	Source      uint64 `json:"source"`
 	Destination uint64 `json:"destination"`
 	VLAN        uint64 `json:"vlan"`
 	Malformed   uint64 `json:"malformed"`
 
 	Full uint64 `json:"full"` // frames to the peer that were dropped because it is slow
-	Held uint64 `json:"held"` // frames that wait now
+	Held uint64 `json:"held"` // frames that are waiting now
 }

@@ -1,24 +1,24 @@
 // Package paths divides the queues of a host's netdevice between the path through the
 // I/O unit and direct paths to other hosts.
 //
-// Frames of a flow never overtake each other when their path changes, in either
-// direction: they are held while what went before is on its way. On the way to a
-// direct path markers follow the frames through each queue of the I/O unit's path, and
-// the peer says when they have come. On the way back the owner of the path has the
-// direct connection run dry before it closes the path.
+// When the path of a flow changes, in either direction, its frames never overtake each
+// other: they are held while earlier ones are in flight. When frames move to a direct path,
+// markers are sent behind the earlier frames through each queue of the path through the I/O
+// unit, and the peer reports their arrival. When frames move back, the owner of the path
+// waits until the direct connection has delivered everything, and then closes the path.
 //
-// A change of paths is one step under the locks of all queues (Split.change).
+// Paths change in one step under the locks of all queues (Split.change).
 //
 // # Files
 //
-// References between them run down this list:
+// References between files run down this list:
 //
-//	path                  a direct path, from its Open to its Close
-//	split                 the netdevice, and how paths change
-//	port, judge           both ends of a path: what a data channel reads and writes
+//	path                  a direct path, from Open to Close
+//	split                 the netdevice, and changes of paths
+//	port, judge           the ports of both kinds of paths, which data channels read and write
 //	input                 reading for one sender
-//	queue                 who may read a queue, and whose the frames are
-//	shared, table, route  which frames go which way, published for all who move frames
-//	reader                what waits for a sender, and wakes it
+//	queue                 the right to read a queue, and the distribution of its frames
+//	shared, table, route  which frames use which path, for all goroutines that move frames
+//	reader                frames that wait for a sender, and its wake-up
 //	peer, counts, state, flow, frame, arrivals, ring
 package paths

@@ -8,19 +8,20 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// flowQueues remember which queue of the netdevice each flow of frames is in, once there
-// was a peer. The kernel moves the frames that it sends to the queue that it last had one
-// of the same flow in (tun_flow_update), and frames of a flow that moves overtake each
-// other. So received frames are put into one queue, whichever path they come by: that of
-// the first frame of the flow, in either direction.
+// flowQueues remembers the queue of the netdevice for each flow, once there was a peer. The
+// kernel sends the frames of a flow through the queue in which it last received a frame of
+// the same flow (tun_flow_update). When that changes, frames of the flow can overtake each
+// other. Therefore all received frames of a flow, on any path, are written to one queue: that
+// of the first frame of the flow in either direction.
 type flowQueues struct {
 	at    [4096]atomic.Uint64 // entries
 	began time.Time
 	used  atomic.Bool // there was a peer
 }
 
-// entry is a flow's queue, or 0: 32 bits for the second in which it became known or a frame
-// was last put into it, 24 that tell flows apart, and 8 for its number plus 1.
+// entry is the queue of a flow, or 0. It has 32 bits for the second in which the flow became
+// known or a frame was last written to the queue, 24 bits of the flow's hash, and 8 bits for
+// the number of the queue plus 1.
 type entry uint64
 
 func newEntry(second uint32, flow flow, queue int) entry {
@@ -31,19 +32,19 @@ func (e entry) is(f flow) bool { return e&0xff != 0 && uint32(e)>>8 == f.tag() }
 func (e entry) queue() int     { return int(e&0xff) - 1 }
 func (e entry) second() uint32 { return uint32(e >> 32) }
 
-// old reports whether the kernel may have forgotten the flow meanwhile, which it does after
-// so many seconds (TUN_FLOW_EXPIRE). It chooses a queue itself then.
+// old reports whether the kernel may have forgotten the flow, which it does after 3 seconds
+// (TUN_FLOW_EXPIRE). Then it chooses a queue itself.
 func (e entry) old(now uint32) bool {
 	const seconds = 3
 	return e == 0 || now-e.second() > seconds
 }
 
-// now is the second that it is.
+// now returns the current second since began.
 func (f *flowQueues) now() uint32 { return uint32(time.Since(f.began) / time.Second) }
 
-// learn enters that a frame of the netdevice's was in a queue. One that was there before
-// the flow moved to where received frames are put does not move it back. One to a peer is
-// entered in place of another flow's.
+// learn records the queue from which a frame of the netdevice was read. It does not change
+// the queue of a known flow: the frame may have been in its queue before the flow moved.
+// peer says that the frame is for a peer; then it may replace the entry of another flow.
 func (f *flowQueues) learn(frame []byte, queue int, peer bool) {
 	if len(frame) < vnet.MinFrame {
 		return
@@ -59,9 +60,9 @@ func (f *flowQueues) learn(frame []byte, queue int, peer bool) {
 	}
 }
 
-// place is where a received frame goes, of so many queues: into that of its flow or, if
-// that is not known, into the queue otherwise. One from a peer is entered in place of
-// another flow's.
+// place returns the queue, of used ones, for a received frame: that of its flow, or the
+// queue otherwise if the flow is not known. peer says that the frame is from a peer; then it
+// may replace the entry of another flow.
 func (f *flowQueues) place(flow flow, now uint32, otherwise, used int, peer bool) int {
 	at := &f.at[flow.index()]
 	for {
@@ -79,14 +80,14 @@ func (f *flowQueues) place(flow flow, now uint32, otherwise, used int, peer bool
 	}
 }
 
-// flow is a hash of what tells one flow from others, the same for both directions.
+// flow is a hash that identifies a flow, the same for both directions.
 type flow uint64
 
 func (f flow) index() int      { return int(f >> 52) }
 func (f flow) tag() uint32     { return uint32(f) & 0xffffff }
 func (f flow) among(n int) int { return int(f>>32&0xffff) % n }
 
-// flowOf is the flow of a frame.
+// flowOf returns the flow of a frame.
 func flowOf(frame []byte) flow {
 	at := typeAt + 2
 	proto := binary.BigEndian.Uint16(frame[typeAt:])
@@ -117,7 +118,7 @@ func flowOf(frame []byte) flow {
 // hasPorts reports whether a transport protocol is TCP or UDP.
 func hasPorts(proto byte) bool { return proto == 6 || proto == 17 }
 
-// ports are both ports, in either order.
+// ports returns a combination of both ports that does not depend on their order.
 func ports(transport []byte) uint32 {
 	if len(transport) < 4 {
 		return 0

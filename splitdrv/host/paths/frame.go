@@ -12,9 +12,8 @@ const (
 	typeAt = srcAt + 6
 )
 
-// mayCarry reports whether a frame is in no VLAN, or in one of those, and has no other
-// tag. Those that have, and those for the next switch alone, are the I/O unit's to
-// judge.
+// mayCarry reports whether a frame may use a direct path: it is untagged, or has a single
+// tag of one of vlans, and is not a link-control frame. The I/O unit decides on all others.
 func mayCarry(vlans *protocol.VLANSet, head []byte) bool {
 	v, _ := vnet.VLAN(head)
 	l := vnet.LayersOf(head)

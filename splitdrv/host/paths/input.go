@@ -6,15 +6,16 @@ import "github.com/splitnic/splitnic/vnet"
 type input struct {
 	*reader
 	shared *shared
-	queues []*queue // that may be the reader's
-	sent   *counts  // of a direct path; nil: the path through the I/O unit
+	queues []*queue // queues that the reader can get the right to read
+	sent   *counts  // counters of a direct path; nil: the path through the I/O unit
 
-	to   borrower // of the call that reads; the sender's
-	turn int      // the queue to be read next; the sender's
-	last int      // the queue that the latest frames came from; the sender's
+	// Used by the sender only.
+	to   borrower // loans of the current call
+	turn int      // queue to be read next
+	last int      // queue from which the last frames came
 }
 
-// skips bounds how often one ReadFrames finds frames of others only.
+// skips bounds how often one ReadFrames reads frames that are only for others.
 const skips = 8
 
 // FD implements messaging.Port.
@@ -58,8 +59,8 @@ func (r *input) ReadFrames(ops []vnet.ReadOp) int {
 	return 1
 }
 
-// readQueues reads from one of the queues that the reader has the right to read. It is dry
-// if there is nothing in any.
+// readQueues reads from one of the queues that the reader has the right to read. dry reports
+// that all of them are empty.
 func (r *input) readQueues(ops []vnet.ReadOp) (n int, dry bool) {
 	for range r.queues {
 		q := r.queues[r.turn]
@@ -77,15 +78,15 @@ func (r *input) readQueues(ops []vnet.ReadOp) (n int, dry bool) {
 	return 0, true
 }
 
-// read counts frames that the sender has got.
+// read counts frames passed to the sender.
 func (r *input) read(ops []vnet.ReadOp) {
 	if r.sent != nil && len(ops) > 0 {
 		r.sent.sent(ops)
 	}
 }
 
-// Release implements messaging.SharedPort: until ReadFrames is called again others may
-// read.
+// Release implements messaging.SharedPort: others may read the queues until the next call of
+// ReadFrames.
 func (r *input) Release() {
 	if !r.wants.Load() {
 		return
@@ -94,7 +95,7 @@ func (r *input) Release() {
 	r.wants.Store(false)
 	r.idle.Store(false)
 	if r.shared.table.Load() == nil {
-		return // there is nobody else
+		return // there are no direct paths
 	}
 	for _, q := range r.queues {
 		if q.reader.Load() == r.reader {

@@ -5,8 +5,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// judge judges a frame from the peer, of n bytes, by its beginning. This host trusts
-// the I/O unit that has told of the peer, and not the peer.
+// judge checks a frame of n bytes from the peer; head is its beginning. This host trusts the
+// I/O unit's description of the peer, and not the peer.
 func (p *route) judge(head []byte, n int) verdict {
 	switch {
 	case len(head) < vnet.MinFrame:

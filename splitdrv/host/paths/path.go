@@ -9,18 +9,18 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// ErrTaken is wrapped by errors about an address that another path has.
+// ErrTaken is wrapped by the error of Open if another path has one of the addresses.
 var ErrTaken = errors.New("another direct path has the address")
 
-// Path is a direct path to another host. Its methods are called by one goroutine at a
-// time, Port and Counts apart.
+// Path is a direct path to another host. Its methods are called by one goroutine at a time,
+// except Port and Counts.
 type Path struct {
 	*route
 	split *Split
 	port  directPort
 }
 
-// Open makes a path to another host. Frames go on through the I/O unit until Enter.
+// Open opens a path to another host. Frames use the path through the I/O unit until Enter.
 func (s *Split) Open(peer Peer) (*Path, error) {
 	if err := peer.check(); err != nil {
 		return nil, fmt.Errorf("paths: %w", err)
@@ -37,7 +37,7 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 	p := &Path{split: s, route: &route{
 		peer: peer, own: protocol.NewMACSet(peer.Own), theirs: protocol.NewMACSet(peer.MACs),
 	}}
-	p.holdLimit = s.ring * 3 / 4 // the rest is for what comes before the sender has caught up
+	p.holdLimit = s.ring * 3 / 4 // the rest is for frames that arrive before the sender has caught up
 	var err error
 	if p.reader, err = newReader(&p.count.full); err != nil {
 		return nil, fmt.Errorf("paths: %w", err)
@@ -55,17 +55,16 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 	return p, nil
 }
 
-// Port is the port of the direct connection's data channel. It must not be used any
-// more when the path is closed.
+// Port returns the port for the direct connection's data channel. It must not be used after
+// Close.
 func (p *Path) Port() messaging.Port { return &p.port }
 
-// Enter has frames to the peer wait, and sends markers behind those before, through each
+// Enter makes frames to the peer wait, and sends markers behind earlier frames, through each
 // queue of the path through the I/O unit.
 func (p *Path) Enter() { p.happens(enter, p.mark) }
 
-// Mark sends markers, as often as it is called: they can be lost as any frame can.
-// Before Enter these are probes, which tell whether markers come to the peer at all.
-// Frames need not wait to find that out.
+// Mark sends markers again, because they can be lost like any frame. Before Enter it sends
+// probes, which show whether markers reach the peer at all; frames do not wait for probes.
 func (p *Path) Mark() {
 	p.split.mu.Lock()
 	defer p.split.mu.Unlock()
@@ -74,15 +73,16 @@ func (p *Path) Mark() {
 	}
 }
 
-// Confirm lets the frames go directly: the peer has got the markers.
+// Confirm makes frames use the direct path, after the peer has received the markers.
 func (p *Path) Confirm() { p.happens(confirm, func() { p.reader.ring.setShut(false) }) }
 
-// Leave has frames to the peer wait again. Those that the port has given are for its
-// user to bring to the peer.
+// Leave makes frames to the peer wait again. The caller is responsible for the delivery of
+// frames that were read from the port.
 func (p *Path) Leave() { p.happens(leave, func() { p.reader.ring.setShut(true) }) }
 
-// Close ends the path. What the direct connection has not sent, which may be nil, and
-// what has waited goes through the I/O unit, and so does everything after it.
+// Close closes the path. unsent, which may be nil, has frames that the direct connection has
+// read and not sent. They, the frames that wait, and all later frames use the path through
+// the I/O unit, in this order.
 func (p *Path) Close(unsent *messaging.Unsent) {
 	p.happens(end, func() {
 		s := p.split
@@ -101,7 +101,7 @@ func (p *Path) Close(unsent *messaging.Unsent) {
 	})
 }
 
-// happens tells the path of an event. What follows from it is done while no frame is read.
+// happens handles an event. If it changes the state, then is called while no frame is read.
 func (p *Path) happens(e event, then func()) {
 	s := p.split
 	s.mu.Lock()
@@ -128,8 +128,8 @@ func (p *Path) happens(e event, then func()) {
 	}
 }
 
-// mark puts a marker behind the frames of each queue of the path through the I/O unit. One
-// that finds no room is lost, as others are.
+// mark sends a marker behind the frames of each queue of the path through the I/O unit. A
+// marker for which there is no room is lost.
 func (p *Path) mark() {
 	nonce := p.peer.Out.Marker
 	if p.state == opening {
@@ -143,7 +143,7 @@ func (p *Path) mark() {
 	}
 }
 
-// Counts returns what has been counted.
+// Counts returns the counters.
 func (p *Path) Counts() Counts {
 	c := &p.count
 	return Counts{

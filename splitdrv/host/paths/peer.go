@@ -9,29 +9,29 @@ import (
 
 var errNoAddress = errors.New("a direct path between no addresses")
 
-// Peer is another host, as the I/O unit has told of it.
+// Peer describes another host, according to the I/O unit.
 type Peer struct {
 	ID uint64 // of the direct connection
-	// MACs are of the peer: frames to them go directly, and it may send from these
-	// only.
+	// MACs are the addresses of the peer: frames to them use the direct path, and the peer
+	// may send only from them.
 	MACs []protocol.MAC
-	// Own are of this host, as the peer was told. Frames from others stay on the path
-	// through the I/O unit, and frames to others are dropped.
+	// Own are the addresses of this host that the peer knows. Frames from other addresses
+	// use the path through the I/O unit, and received frames to others are dropped.
 	Own []protocol.MAC
-	// VLANs are those besides untagged frames. Frames in others stay on the path
-	// through the I/O unit, and are dropped on arrival.
+	// VLANs are the permitted VLANs, in addition to untagged frames. Frames in other VLANs
+	// use the path through the I/O unit, and are dropped if they are received directly.
 	VLANs protocol.VLANSet
-	// Out and In are the nonces of the markers that this side sends, and expects.
+	// Out and In are the nonces of the markers that this side sends and expects.
 	Out, In Nonces
-	// Probed and Arrived are called once, by a worker, which they must not keep, when
-	// the peer's probes, or markers, have come through all queues.
+	// Probed and Arrived are each called once, when the peer's probes or markers have arrived
+	// in all queues. A worker calls them, so they must not wait.
 	Probed, Arrived func()
-	MTU             int // of frames from the peer
+	MTU             int // limit for frames from the peer, in bytes
 }
 
-// Nonces are those of the markers of one direction.
+// Nonces has the nonces of the markers of one direction.
 type Nonces struct {
-	Probe  protocol.MarkerNonce // of those that nothing waits for
+	Probe  protocol.MarkerNonce // nonce of probes
 	Marker protocol.MarkerNonce
 }
 

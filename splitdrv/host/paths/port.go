@@ -18,12 +18,12 @@ var (
 	_ messaging.ReadablePort = (*directPort)(nil)
 )
 
-// uplinkPort is a queue of the netdevice as the path through the I/O unit has it.
+// uplinkPort is the port of a queue of the netdevice for the path through the I/O unit.
 type uplinkPort struct {
 	input
 	queue *queue
-	all   []*queue       // of the netdevice
-	head  [headSize]byte // the writer's own
+	all   []*queue       // all queues of the netdevice
+	head  [headSize]byte // used by the writer only
 }
 
 // WriteFD implements messaging.WriteFDer.
@@ -32,8 +32,8 @@ func (u *uplinkPort) WriteFD() int { return u.queue.writeFD() }
 // RoomIsReadable implements messaging.ReadablePort.
 func (u *uplinkPort) RoomIsReadable() bool { return u.queue.roomIsReadable() }
 
-// WriteFrames implements messaging.Port. Markers are not for the netdevice: what came
-// before them is in it when they are entered.
+// WriteFrames implements messaging.Port. Markers are not written to the netdevice. They are
+// recorded after the frames before them were written.
 //
 // borrowed: ops and their frames, for the call.
 func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
@@ -53,8 +53,8 @@ func (u *uplinkPort) WriteFrames(ops []vnet.WriteOp) int {
 	return done + u.write(ops[done:])
 }
 
-// write writes frames, those for one queue that follow each other in one go, and returns
-// how many are written. They are for this queue unless their flow is in another one.
+// write writes frames, consecutive ones of the same queue in one call, and returns how many
+// are written. A frame goes to this queue unless its flow belongs to another one.
 func (u *uplinkPort) write(ops []vnet.WriteOp) (done int) {
 	s := u.shared
 	used := int(s.used.Load())
@@ -75,7 +75,7 @@ func (u *uplinkPort) write(ops []vnet.WriteOp) (done int) {
 	return done + u.all[to].write(ops[done:])
 }
 
-// place is the queue that a frame goes into, of so many.
+// place returns the queue for a frame, of used ones.
 func (u *uplinkPort) place(t *table, op *vnet.WriteOp, now uint32, used int) int {
 	head := op.Head
 	if len(head) < len(u.head) && len(op.Rest) > 0 {
@@ -89,8 +89,8 @@ func (u *uplinkPort) place(t *table, op *vnet.WriteOp, now uint32, used int) int
 	return u.shared.flows.place(flowOf(head), now, u.queue.number, used, fromPeer)
 }
 
-// zeroCopyPort is an uplinkPort of a netdevice that lends its frames: to the path through the
-// I/O unit, while there is no direct path. Frames that others may get are copied.
+// zeroCopyPort is an uplinkPort of a netdevice that lends frames. It lends them only to the
+// path through the I/O unit, and only while there is no direct path.
 type zeroCopyPort struct{ *uplinkPort }
 
 // Memory implements messaging.ZeroCopyPort.
@@ -123,29 +123,30 @@ func (p *zeroCopyPort) Return(loans []vnet.Loan) { p.queue.lends.Return(loans) }
 // OnRecall implements messaging.ZeroCopyPort.
 func (p *zeroCopyPort) OnRecall(fn func()) { p.queue.lends.OnRecall(fn) }
 
-// directPort is the netdevice as a direct path has it.
+// directPort is the port of the netdevice for a direct path.
 type directPort struct {
 	input
 	path *route
 
-	// The writer's own.
+	// Used by the writer only.
 	heads    [burst][headSize]byte
 	verdicts [burst]verdict
 	passed   [burst]vnet.WriteOp
-	goes     [burst]int // the queue of each
+	goes     [burst]int // queue of each of passed
 }
 
 const (
-	// headSize is how much of a frame from a peer is copied before it is judged: all
-	// that anybody decides by. The peer may still be able to write to the element
-	// that the frame is in.
+	// headSize is the number of bytes at the beginning of a frame from a peer that are copied
+	// before it is checked. All checks use the copy, because the peer may still be able to
+	// write to the element of the frame.
 	headSize = 256
-	// burst is how many frames are judged before they are written together.
+	// burst is the number of frames that are checked before they are written in one call.
 	burst = 64
 )
 
-// WriteFD implements messaging.WriteFDer: the kernel's queues are full together, and hardly
-// ever. Where each has its own room all frames go into the first one.
+// WriteFD implements messaging.WriteFDer. The queues of a TAP device are full at the same
+// time, and rarely. Where each queue has room of its own (ownRoom), all frames are written
+// to the first one.
 func (d *directPort) WriteFD() int { return d.queues[0].writeFD() }
 
 // RoomIsReadable implements messaging.ReadablePort.
@@ -182,11 +183,11 @@ func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// writeBurst is WriteFrames for at most burst frames.
+// writeBurst writes at most burst frames, like WriteFrames.
 func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
 	n, used, now := 0, int(d.shared.used.Load()), uint32(0)
 	if d.shared.ownRoom {
-		used = 1 // the queue that WriteFD is of
+		used = 1 // only the queue of WriteFD
 	}
 	if used > 1 {
 		now = d.shared.flows.now()
@@ -213,8 +214,8 @@ func (d *directPort) writeBurst(ops []vnet.WriteOp) int {
 	return done
 }
 
-// writePassed writes n frames, those for one queue that follow each other in one go, and
-// returns how many are written.
+// writePassed writes the first n of passed, consecutive ones of the same queue in one call,
+// and returns how many are written.
 func (d *directPort) writePassed(n int) (done int) {
 	for done < n {
 		end := done + 1
@@ -229,8 +230,8 @@ func (d *directPort) writePassed(n int) (done int) {
 	return done
 }
 
-// settle says in ops what has become of each frame, so many of those that passed being
-// written, and counts it. It returns how many are done with.
+// settle sets the result of each of ops, and counts it. written is how many of the frames
+// that passed were written. It returns how many of ops are done.
 func (d *directPort) settle(ops []vnet.WriteOp, written int) (done int) {
 	var frames, bytes uint64
 	next, count := 0, &d.path.count

@@ -9,7 +9,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// queue is one queue of the netdevice. It has one reader at a time, who reads for all.
+// queue is a queue of the netdevice. One reader at a time has the right to read it, and
+// reads the frames of all readers.
 type queue struct {
 	shared *shared
 	number int
@@ -18,47 +19,47 @@ type queue struct {
 	fd     int
 	uplink *reader
 
-	mu     sync.Mutex             // of reading, and of what follows
-	reader atomic.Pointer[reader] // who has the right to read; changed under mu
-	// free is whether the reader has not come back in time and nobody else wanted the
-	// right: who wants it first has it. Changed under mu.
+	mu     sync.Mutex             // held while the queue is read; guards the fields up to missed
+	reader atomic.Pointer[reader] // reader with the right to read; changed under mu
+	// free is true if the reader has not come back in time and no other reader wanted the
+	// right. The first one that wants it gets it. Changed under mu.
 	free   atomic.Bool
-	broken bool // it is the uplink's to say so
+	broken bool // a read failed, which the uplink has to report
 	moving moving
 
 	armed  bool // the timer runs
 	timer  *time.Timer
-	missed uint32 // reader.releases when it was armed
+	missed uint32 // reader.releases when the timer was started
 
 	writing sync.Mutex
 }
 
-// moving counts reads whose frames were all for one other than the reader.
+// moving counts consecutive reads whose frames were all for the same other reader.
 type moving struct {
 	to    *reader
 	reads int
 }
 
 const (
-	// movesAfter is after how many such reads the right goes there: frames of several
-	// that alternate do not make it go to and fro.
+	// movesAfter is the number of such reads after which the right to read moves to that
+	// reader. Alternating frames of several readers do not move it.
 	movesAfter = 4
-	// slowest bounds how much longer that takes for who kept the others waiting: so many
-	// times twice as many reads, or as many times twice the time for which it did.
+	// slowest bounds the delay for a reader that has kept others waiting. Each time doubles
+	// the number of reads, and the time for which that holds, up to so many times.
 	slowest = 8
-	// grace is how long a reader may take no frames before another one gets the right.
-	// A sender is out of credits again and again while its peer is as fast as can be.
+	// grace is for how long a reader may read no frames before another one gets the right. A
+	// sender frequently lacks credits for a short time, even if its peer is fast.
 	grace = time.Millisecond
 )
 
-// borrower is who is lent frames by a read; keys are nil if they are to be copied.
+// borrower has the loans of a read. If keys is nil, frames are copied.
 type borrower struct {
 	lent []vnet.Lent
 	keys *vnet.Keys
 }
 
-// saw enters a read whose frames were all for to, or for several if that is nil, and
-// reports whether the right moves.
+// saw records a read whose frames were all for to, or for several readers if to is nil. It
+// reports whether the right to read moves to to.
 func (m *moving) saw(to, from *reader) bool {
 	if to == nil || to == from {
 		*m = moving{}
@@ -74,9 +75,9 @@ func (m *moving) saw(to, from *reader) bool {
 	return to.wants.Load() && to.may()
 }
 
-// read is ReadFrames of the netdevice's queue by r, which has the right to it or
-// takes it. It leaves the frames of others to them, and says whether there is no
-// more for now. As long as there are no others, frames can be lent.
+// read reads the netdevice's queue for r, which has the right to read it, or gets the right
+// if it is free. It passes the frames of other readers to them. dry reports that the queue is
+// empty. Frames are lent only while there are no direct paths.
 func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +85,7 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry boo
 	case q.reader.Load() != r && (!q.free.Load() || !r.may() || !q.give(r)):
 		return 0, true
 	case r.ring.ready.Load():
-		return 0, false // that was read before
+		return 0, false // the frames in the ring come first
 	case q.free.Load():
 		q.free.Store(false)
 	}
@@ -92,7 +93,7 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry boo
 	if t != nil {
 		room := t.room()
 		if room == 0 {
-			return 0, true // who makes room wakes the reader
+			return 0, true // the reader is woken when there is room
 		}
 		ops = ops[:min(len(ops), room)]
 	}
@@ -109,9 +110,9 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry boo
 	case err == errAgain:
 		n, dry = n-1, true
 	case !r.uplink && final(err):
-		// The netdevice does not end with a direct path.
+		// A direct path does not end because the netdevice fails. The uplink reports it.
 		q.broken = true
-		q.give(q.uplink) // which makes it not free
+		q.give(q.uplink)
 		q.uplink.wake()
 		n, dry = n-1, true
 	}
@@ -122,7 +123,7 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry boo
 	return q.sort(r, t, ops[:n]), dry
 }
 
-// learn enters which flows are in the queue, if there may be a peer again.
+// learn records the flows in the queue, in case there is a peer again.
 func (q *queue) learn(ops []vnet.ReadOp) {
 	if !q.shared.flows.used.Load() || q.shared.used.Load() == 1 {
 		return
@@ -134,7 +135,7 @@ func (q *queue) learn(ops []vnet.ReadOp) {
 	}
 }
 
-// final reports whether err is not about one frame.
+// final reports whether err concerns the port, and not a single frame.
 func final(err error) bool {
 	switch err {
 	case nil, errAgain, vnet.ErrTooLong, vnet.ErrInvalid, vnet.ErrFiltered:
@@ -143,8 +144,8 @@ func final(err error) bool {
 	return true
 }
 
-// sort leaves the frames of r in ops, and returns their number. The others go to the
-// readers that they are for.
+// sort keeps the frames for r in ops, and returns their number. It passes the others to
+// their readers.
 func (q *queue) sort(r *reader, t *table, ops []vnet.ReadOp) (kept int) {
 	var only *reader
 	mixed := false
@@ -181,7 +182,7 @@ func (q *queue) sort(r *reader, t *table, ops []vnet.ReadOp) (kept int) {
 	return kept
 }
 
-// give gives somebody the right to read, and reports whether that could be done.
+// give moves the right to read to another reader, and reports whether that was possible.
 func (q *queue) give(to *reader) bool {
 	q.moving = moving{}
 	q.free.Store(false)
@@ -199,14 +200,14 @@ func (q *queue) give(to *reader) bool {
 	q.reader.Store(to)
 	from.rights.Add(-1)
 	to.rights.Add(1)
-	// epoll(7) need not tell of frames that were there before: not of a descriptor that was
-	// readable already when it was watched last, and a full netdevice gets no other frame.
+	// Wake the new reader, because epoll(7) may not report frames that were already in the
+	// queue. If the queue is full, no further frame raises an event.
 	to.wake()
 	return true
 }
 
-// handOver gives the right to somebody who wants it and is not the reader: the path
-// through the I/O unit, if that does. If nobody does, who comes first has it.
+// handOver moves the right to another reader that wants it: preferably to the path through
+// the I/O unit. If none wants it, the queue is free for the first one that does.
 func (q *queue) handOver() {
 	from := q.reader.Load()
 	if from != q.uplink && q.uplink.wants.Load() {
@@ -227,7 +228,7 @@ func (q *queue) handOver() {
 	q.free.Store(others)
 }
 
-// released is called when the reader takes no frames for now.
+// released is called when the reader stops reading for now.
 func (q *queue) released() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -247,7 +248,7 @@ func (q *queue) arm() {
 	}
 }
 
-// graceOver has another one read if the reader has not come back.
+// graceOver moves the right to another reader if the reader has not come back.
 func (q *queue) graceOver() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -257,7 +258,7 @@ func (q *queue) graceOver() {
 	case r.wants.Load():
 		r.slow.Store(max(r.slow.Load()-1, 0))
 	case r.releases.Load() != q.missed:
-		q.arm() // it did, and went again
+		q.arm() // the reader had come back, and has released again
 	case !q.free.Load():
 		if !r.uplink {
 			n := min(r.slow.Load()+1, slowest)
@@ -268,14 +269,14 @@ func (q *queue) graceOver() {
 	}
 }
 
-// write is WriteFrames of the netdevice's queue.
+// write writes frames to the netdevice's queue.
 func (q *queue) write(ops []vnet.WriteOp) int {
 	q.writing.Lock()
 	defer q.writing.Unlock()
 	return q.port.WriteFrames(ops)
 }
 
-// writeFD is what to wait at before a frame is written again.
+// writeFD returns the descriptor that shows when frames can be written again.
 func (q *queue) writeFD() int {
 	if w, ok := q.port.(messaging.WriteFDer); ok {
 		return w.WriteFD()
@@ -283,7 +284,7 @@ func (q *queue) writeFD() int {
 	return q.port.FD()
 }
 
-// roomIsReadable reports whether writeFD is readable when there is room.
+// roomIsReadable reports whether writeFD is readable, and not writable, when there is room.
 func (q *queue) roomIsReadable() bool {
 	r, ok := q.port.(messaging.ReadablePort)
 	return ok && r.RoomIsReadable()

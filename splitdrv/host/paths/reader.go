@@ -11,33 +11,33 @@ import (
 	"github.com/splitnic/splitnic/internal/epoll"
 )
 
-// reader takes frames of the netdevice's for one sender: that of a queue of the path
-// through the I/O unit, or that of a direct path. What others have read for it is in
-// its ring. From queues that it has the right to read the sender reads by itself (input),
-// into its slots.
+// reader reads frames of the netdevice for one sender: that of a queue of the path through
+// the I/O unit, or that of a direct path. From queues that it has the right to read, the
+// sender reads directly into its slots (input). The ring has frames that other readers have
+// read for it.
 type reader struct {
-	uplink bool           // of the path through the I/O unit
-	flows  atomic.Bool    // frames may be the reader's to read: always, or while they go directly
+	uplink bool           // it belongs to the path through the I/O unit
+	flows  atomic.Bool    // it may get the right to read: always, or while frames use its path
 	full   *atomic.Uint64 // counts frames for which there was no room
 	ring   ring
-	event  *epoll.Event // raised when there is something in the ring, or a change
-	ep     int          // the event, and the queues that it has the right to read
-	rights atomic.Int32 // how many
+	event  *epoll.Event // raised when there are frames in the ring, or after a change
+	ep     int          // epoll set of the event and of the queues that it has the right to read
+	rights atomic.Int32 // number of these queues
 
-	// wants is whether the sender takes frames, or will when there are some. It is
-	// set by each ReadFrames, and not by Release.
+	// wants is true if the sender reads frames, or will when there are some. ReadFrames sets
+	// it and Release clears it.
 	wants    atomic.Bool
-	releases atomic.Uint32 // how often Release was called
-	idle     atomic.Bool   // the sender has been told that there is nothing
+	releases atomic.Uint32 // number of calls of Release
+	idle     atomic.Bool   // the last ReadFrames found no frames
 
 	slow  atomic.Int32 // how often it has kept others waiting lately: see moving
-	until atomic.Int64 // Unix time in nanoseconds until which that counts
+	until atomic.Int64 // Unix time in nanoseconds until which slow counts
 }
 
-// Bare errors, made once: a conversion for each call would allocate.
+// errAgain is unix.EAGAIN as an error. A conversion for each call would allocate.
 var errAgain error = unix.EAGAIN
 
-// newReader makes a reader. What it watches besides its event is added later.
+// newReader returns a reader that watches only its event; queues are added later.
 func newReader(full *atomic.Uint64) (*reader, error) {
 	event, err := epoll.NewEvent()
 	if err != nil {
@@ -63,9 +63,9 @@ func (r *reader) control(op, fd int, events uint32) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(r.ep, op, fd, &ev))
 }
 
-// watch has the sender woken by frames in the queue with that descriptor, or not any more. The path through the
-// I/O unit has its queue in its set for ever, so that it gets the right to read back
-// even when the kernel is short of memory.
+// watch makes frames in the queue with descriptor fd wake the sender, or stops that. The
+// queue of a reader of the path through the I/O unit always stays in its epoll set, so that
+// it gets the right to read back even if the kernel has no memory.
 func (r *reader) watch(fd int, on bool) error {
 	switch {
 	case r.uplink && on:
@@ -79,13 +79,13 @@ func (r *reader) watch(fd int, on bool) error {
 	}
 }
 
-// may reports whether frames can be the reader's to read.
+// may reports whether the reader may get the right to read.
 func (r *reader) may() bool { return r.flows.Load() }
 
-// forgiven reports whether it was long ago that the reader kept others waiting.
+// forgiven reports whether the time has passed for which slow counts.
 func (r *reader) forgiven() bool { return time.Now().UnixNano() >= r.until.Load() }
 
-// put gives the reader a frame that another one has read from a queue.
+// put puts a frame into the ring that another reader has read from a queue.
 func (r *reader) put(frame []byte, queue int) {
 	if !r.ring.put(frame, queue) {
 		r.full.Add(1)
@@ -95,5 +95,5 @@ func (r *reader) put(frame []byte, queue int) {
 	}
 }
 
-// wake has the sender look again.
+// wake wakes the sender.
 func (r *reader) wake() { r.event.Set() }

@@ -8,27 +8,28 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// ring is a queue of frames, each with the number of the netdevice's queue that it
-// came from, in memory of a fixed size. Several goroutines put, one takes.
+// ring is a first-in, first-out buffer of frames, in memory of a fixed size. Each frame has
+// the number of the netdevice's queue from which it came. Several goroutines put frames, one
+// takes them.
 type ring struct {
 	mu    sync.Mutex
 	buf   []byte
-	first int  // where the oldest record begins
+	first int  // offset of the oldest record
 	used  int  // bytes
-	usual int  // the size that an empty ring has, in bytes
-	shut  bool // nothing is taken
+	usual int  // size of an empty ring, in bytes
+	shut  bool // no frames are taken
 
 	frames atomic.Int64
-	ready  atomic.Bool // there are frames, and it is not shut
+	ready  atomic.Bool // there are frames, and the ring is not shut
 }
 
-// recordHeader is in front of each frame: its length and its queue.
+// recordHeader is the size in bytes of the header of each frame: its length and its queue.
 const recordHeader = 6
 
-// maxRecord is the longest record.
+// maxRecord is the size in bytes of the longest record.
 const maxRecord = recordHeader + vnet.MaxFrame
 
-// open makes the memory of a ring that has none.
+// open allocates the memory of the ring, unless it has some.
 func (r *ring) open(size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +38,7 @@ func (r *ring) open(size int) {
 	}
 }
 
-// close forgets the memory of a ring, and frames that are still there.
+// close releases the memory of the ring, and drops its frames.
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +47,7 @@ func (r *ring) close() {
 	r.ready.Store(false)
 }
 
-// setShut has nothing taken from now on, or something again.
+// setShut stops or permits the taking of frames.
 func (r *ring) setShut(shut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +62,7 @@ func (r *ring) put(frame []byte, queue int) bool {
 	return r.append(frame, queue)
 }
 
-// append is put for who holds the lock.
+// append is put for callers that hold the lock.
 func (r *ring) append(frame []byte, queue int) bool {
 	if len(r.buf)-r.used < recordHeader+len(frame) {
 		return false
@@ -78,15 +79,15 @@ func (r *ring) append(frame []byte, queue int) bool {
 	return true
 }
 
-// room is how many of the longest frames fit while no more than limit bytes are used.
+// room returns how many of the longest frames fit until limit bytes are used.
 func (r *ring) room(limit int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return max(0, (limit-r.used)/maxRecord)
 }
 
-// take moves frames that came from one queue, the oldest ones, to ops, and returns
-// how many that are, and the queue. A frame that is longer than its slot is dropped.
+// take moves the oldest frames to ops, as long as they came from the same queue. It returns
+// their number and the queue. A frame that is longer than its slot is dropped.
 func (r *ring) take(ops []vnet.ReadOp) (n, queue int) {
 	if !r.ready.Load() {
 		return 0, 0
@@ -111,8 +112,8 @@ func (r *ring) take(ops []vnet.ReadOp) (n, queue int) {
 	return n, queue
 }
 
-// moveTo appends all frames, shut or not, to the ring that where names for each
-// queue, and returns how many did not fit.
+// moveTo moves all frames to other rings, even if the ring is shut, and returns how many did
+// not fit. where returns the ring for each queue, and its largest size in bytes.
 func (r *ring) moveTo(where func(queue int) (to *ring, most int)) (lost int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +133,7 @@ func (r *ring) moveTo(where func(queue int) (to *ring, most int)) (lost int) {
 	return lost
 }
 
-// grow is put for a ring that becomes larger for it, up to most bytes.
+// grow appends a frame like put, and enlarges the ring for it, up to most bytes.
 func (r *ring) grow(frame []byte, queue, most int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,14 +148,14 @@ func (r *ring) grow(frame []byte, queue, most int) bool {
 	return r.append(frame, queue)
 }
 
-// oldest is the length of the oldest frame, and its queue.
+// oldest returns the length of the oldest frame, and its queue.
 func (r *ring) oldest() (length, queue int) {
 	var h [recordHeader]byte
 	r.copyOut(h[:], 0)
 	return int(binary.LittleEndian.Uint32(h[:])), int(binary.LittleEndian.Uint16(h[4:]))
 }
 
-// forget drops the oldest frame, of that length.
+// forget removes the oldest frame, which has the given length.
 func (r *ring) forget(length int) {
 	size := recordHeader + length
 	r.used -= size
@@ -170,7 +171,7 @@ func (r *ring) forget(length int) {
 	}
 }
 
-// copyIn appends bytes, for which there is room.
+// copyIn appends bytes, for which there must be room.
 func (r *ring) copyIn(b []byte) {
 	at := r.first + r.used
 	if at >= len(r.buf) {
@@ -181,7 +182,7 @@ func (r *ring) copyIn(b []byte) {
 	r.used += len(b)
 }
 
-// copyOut copies bytes that are at offset from the oldest.
+// copyOut copies the bytes at an offset from the beginning of the oldest record.
 func (r *ring) copyOut(b []byte, offset int) {
 	at := r.first + offset
 	if at >= len(r.buf) {

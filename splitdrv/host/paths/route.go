@@ -6,7 +6,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// route is what those who move frames know of a direct path.
+// route is the part of a direct path that the goroutines that move frames use.
 type route struct {
 	peer      Peer
 	own       protocol.MACSet
@@ -14,8 +14,8 @@ type route struct {
 	reader    *reader
 	holdLimit int // bytes in the ring while frames wait
 
-	state   state       // guarded by Split.mu, and written with the queues' locks as well
-	gone    atomic.Bool // the state is closed
+	state   state       // guarded by Split.mu; written under the locks of all queues, too
+	gone    atomic.Bool // state is closed
 	probes  arrivals
 	markers arrivals
 	count   counts

@@ -10,18 +10,18 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// shared is what all queues and ports of a Split have in common.
+// shared is the state that all queues and ports of a Split share.
 type shared struct {
 	log   *slog.Logger
 	grace time.Duration
-	// ownRoom says that each queue has a descriptor of its own that tells of room, as those
-	// of a vhost-user port. A frame must not go into another queue than the writer waits for.
-	// Nor has it to: no kernel moves flows there.
+	// ownRoom is true if each queue has a separate descriptor that shows whether it has room,
+	// like those of a vhost-user port. A writer must then write only to the queue that it
+	// waits for. Flows need not be kept in their queues, because no kernel moves them.
 	ownRoom bool
 
 	table    atomic.Pointer[table]    // nil: no path is open
-	expected atomic.Pointer[[]*route] // whose markers may come; nil: none
-	used     atomic.Int32             // queues of the path through the I/O unit
+	expected atomic.Pointer[[]*route] // paths whose markers may arrive; nil: none
+	used     atomic.Int32             // number of queues of the path through the I/O unit
 	ended    atomic.Bool
 	failing  atomic.Bool // a warning was logged
 	flows    flowQueues
@@ -31,9 +31,9 @@ type shared struct {
 	}
 }
 
-// SplitCounts are counted for all paths together.
+// SplitCounts has the counters of all paths together.
 type SplitCounts struct {
-	UplinkFull uint64 // frames for the I/O unit that were dropped because it took none for long
+	UplinkFull uint64 // frames to the I/O unit dropped because it accepted none for a long time
 	Markers    uint64 // markers that no open path expects
 }
 
@@ -46,7 +46,7 @@ func (s *shared) expecting() []*route {
 	return nil
 }
 
-// arrived enters a marker that came through a queue of this host's.
+// arrived records a marker that has arrived in a queue of this host.
 func (s *shared) arrived(frame []byte, queue int) {
 	if m, ok := protocol.DecodeMarker(frame); ok {
 		for _, p := range s.expecting() {
@@ -67,7 +67,7 @@ func (s *shared) arrived(frame []byte, queue int) {
 	s.count.markers.Add(1)
 }
 
-// warn logs what the kernel refuses, once: nothing is lost by it but speed.
+// warn logs an error of the kernel once. Only speed is lost by it.
 func (s *shared) warn(what string, queue int, err error) {
 	if !s.failing.Swap(true) && !errors.Is(err, os.ErrClosed) {
 		s.log.Warn("direct paths are slower", "to", what, "queue", queue, "error", err)

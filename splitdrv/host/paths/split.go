@@ -14,23 +14,22 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// Config is what a Split is made with.
+// Config is the configuration of a Split.
 type Config struct {
 	Log *slog.Logger
-	// Ring is how many bytes of frames are kept for each direct path, and for each
-	// queue of the path through the I/O unit while there are direct paths. 0 is a
-	// mebibyte.
+	// Ring is the size in bytes of the ring of frames for each direct path, and, while there
+	// are direct paths, for each queue of the path through the I/O unit; default 1 MiB.
 	Ring int
 }
 
 const (
 	defaultRing = 1 << 20
 	minRing     = 4 * maxRecord
-	// further bounds how many times that a ring grows for what closed paths leave.
+	// further is the factor by which a ring can grow for the frames of closed paths.
 	further = 16
 )
 
-// Split is a netdevice whose queues are divided.
+// Split divides the queues of a netdevice between paths.
 type Split struct {
 	shared
 	ring   int
@@ -39,10 +38,11 @@ type Split struct {
 
 	// mu is held while paths change. It is taken before the queues' locks.
 	mu    sync.Mutex
-	paths []*route // that are not closed
+	paths []*route // open paths
 }
 
-// New divides the queues, which stay the caller's and must outlive the Split.
+// New divides the queues of a netdevice. The ports remain the caller's, and must stay open
+// until the Split is closed.
 func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	s := &Split{shared: shared{log: cfg.Log, grace: grace}, ring: cfg.Ring}
 	s.flows.began = time.Now()
@@ -85,17 +85,17 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	return s, nil
 }
 
-// Uplink are the ports of the path through the I/O unit, one for each queue. Sessions
-// follow each other on them.
+// Uplink returns the ports of the path through the I/O unit, one for each queue. All
+// sessions use them, one after the other.
 func (s *Split) Uplink() []messaging.Port { return s.ports }
 
-// Counts are the counts of all paths together.
+// Counts returns the counters of all paths together.
 func (s *Split) Counts() SplitCounts {
 	return SplitCounts{UplinkFull: s.count.full.Load(), Markers: s.count.markers.Load()}
 }
 
-// Close releases what the Split has. Nothing may use its ports any more, and all paths
-// are closed.
+// Close releases the Split. All paths must be closed, and its ports must not be used any
+// more.
 func (s *Split) Close() error {
 	s.ended.Store(true)
 	var errs []error
@@ -111,8 +111,8 @@ func (s *Split) Close() error {
 	return errors.Join(errs...)
 }
 
-// SetQueues says how many queues, the first ones, the path through the I/O unit has
-// from now on. The netdevice puts frames into no other.
+// SetQueues sets the number of queues, the first ones, of the path through the I/O unit. The
+// netdevice must use no others.
 func (s *Split) SetQueues(n int) {
 	n = min(max(n, 1), len(s.queues))
 	s.mu.Lock()
@@ -130,13 +130,13 @@ func (s *Split) SetQueues(n int) {
 	}
 }
 
-// uplinkRing is where what came from a queue of the netdevice's waits for the path
-// through the I/O unit, and how large that can become.
+// uplinkRing returns the ring in which frames of a queue of the netdevice wait for the path
+// through the I/O unit, and its largest size in bytes.
 func (s *Split) uplinkRing(queue int) (*ring, int) {
 	return &s.queues[min(queue, int(s.used.Load())-1)].uplink.ring, further * s.ring
 }
 
-// change changes paths while no frame is read, and has all look again.
+// change calls do while no frame is read, publishes the new paths, and wakes all readers.
 func (s *Split) change(do func()) {
 	for _, q := range s.queues {
 		q.mu.Lock()
@@ -160,7 +160,7 @@ func (s *Split) change(do func()) {
 	}
 }
 
-// expect publishes whose markers may come.
+// expect publishes the paths whose markers may arrive.
 func (s *Split) expect() {
 	if len(s.paths) == 0 {
 		s.expected.Store(nil)
@@ -170,14 +170,13 @@ func (s *Split) expect() {
 	s.expected.Store(&all)
 }
 
-// forget takes a path out.
+// forget removes a path.
 func (s *Split) forget(p *route) {
 	s.paths = slices.DeleteFunc(s.paths, func(o *route) bool { return o == p })
 	s.expect()
 }
 
-// tidy releases what a closed path had, and the rings of the path through the I/O unit
-// if nobody needs them any more.
+// tidy releases the ring and the descriptors of a closed path.
 func (s *Split) tidy(p *route) {
 	p.reader.ring.close()
 	if err := p.reader.close(); err != nil {

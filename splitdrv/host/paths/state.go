@@ -1,17 +1,17 @@
 package paths
 
-// state is where a direct path is between its Open and its Close.
+// state is the state of a direct path.
 type state uint8
 
 const (
 	opening state = iota // frames go through the I/O unit
-	held                 // frames wait: the markers are on their way
+	held                 // frames wait while markers are in flight
 	direct               // frames go directly
-	leaving              // frames wait: what was sent directly is on its way
+	leaving              // frames wait while direct frames are in flight
 	closed               // frames go through the I/O unit
 )
 
-// event is what the path is told.
+// event is an event of a direct path.
 type event uint8
 
 const (
@@ -21,8 +21,8 @@ const (
 	end
 )
 
-// after is the state that follows, which is s itself for an event that says nothing
-// new: the peer may confirm a path that is being left.
+// after returns the state after an event. It is s if the event has no effect: the peer may
+// confirm a path that is already leaving.
 func (s state) after(e event) state {
 	switch {
 	case e == end:
@@ -38,8 +38,8 @@ func (s state) after(e event) state {
 	}
 }
 
-// holds reports whether frames wait, and none may be lost.
+// holds reports whether frames wait, of which none may be lost.
 func (s state) holds() bool { return s == held || s == leaving }
 
-// routes reports whether frames are not the I/O unit's path's.
+// routes reports whether frames do not use the path through the I/O unit.
 func (s state) routes() bool { return s == held || s == direct || s == leaving }

@@ -5,16 +5,16 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// table says which frames go which way. It is never changed, only replaced as a
-// whole. There is none while no path is open.
+// table determines which frames use which path. It is never changed, only replaced. There is
+// none while no path is open.
 type table struct {
-	to     protocol.MACSet // of peers
-	paths  []*route        // of each of them, in that order
-	direct []*route        // that frames go to, once each
-	holds  []*route        // where they wait, and none may be lost
+	to     protocol.MACSet // addresses of all peers
+	paths  []*route        // path of each address in to
+	direct []*route        // paths in state direct
+	holds  []*route        // paths whose frames wait, of which none may be lost
 }
 
-// newTable is nil if no path is open.
+// newTable returns the table of paths, or nil if none is open.
 func newTable(all []*route) *table {
 	t := &table{}
 	var macs []protocol.MAC
@@ -44,8 +44,8 @@ func newTable(all []*route) *table {
 	return t
 }
 
-// find is the direct path that a frame of the netdevice's is for, whether it takes that
-// or not, or nil if there is none.
+// find returns the direct path to the destination of a frame from the netdevice, in any
+// state, or nil if there is none.
 func (t *table) find(frame []byte) *route {
 	if len(frame) < vnet.MinFrame || frame[dstAt]&1 != 0 {
 		return nil
@@ -61,7 +61,7 @@ func (t *table) find(frame []byte) *route {
 	return p
 }
 
-// room is how many frames can be read so that none is lost, whosever they are.
+// room returns how many frames can be read so that none is lost, whichever path they use.
 func (t *table) room() int {
 	n := maxRead
 	for _, p := range t.holds {
@@ -70,5 +70,5 @@ func (t *table) room() int {
 	return n
 }
 
-// maxRead is more than anybody reads in one go.
+// maxRead is more frames than any sender reads in one call.
 const maxRead = 1 << 16
