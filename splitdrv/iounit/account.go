@@ -9,11 +9,11 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// account is what the rates of a session are reckoned by.
-type account struct{ tx, rx, toGroups *bucket } // nil without a rate
+// account has the buckets of a session's rates.
+type account struct{ tx, rx, toGroups *bucket } // nil: no limit
 
-// overdraft is how long it takes until what was overdrawn is paid for, and what a
-// session begins with is there again; 0 if nothing is missing.
+// overdraft returns how long it takes until the buckets are at the level with which a
+// session begins; 0 if they are.
 func (a account) overdraft() (d time.Duration) {
 	for _, b := range []*bucket{a.tx, a.rx} {
 		if b != nil {
@@ -26,8 +26,8 @@ func (a account) overdraft() (d time.Duration) {
 	return d
 }
 
-// limit makes the rates those that a host may have. What it has left of a rate
-// that changes, or owes, it keeps.
+// limit sets the rates to those of the policy. A bucket keeps its level when its rate
+// changes.
 func (a *account) limit(host *policy.Host) {
 	now := func() time.Duration { return time.Since(started) }
 	change := func(b **bucket, to bounds) {
@@ -49,17 +49,17 @@ func (a *account) limit(host *policy.Host) {
 	}
 }
 
-// accounts keep the accounts of sessions that have ended overdrawn until that is
-// made up for. A host would be rid of it otherwise by coming again: a whole burst
-// each time by its latency channel or to groups, and a frame at least. So a session
-// goes on with an account that another one of the same owner has left, if there is
-// one. There are never more of these than its owner had sessions at a time.
+// accounts keeps the accounts of sessions that have ended overdrawn, until they have
+// recovered. Otherwise a host could get rid of an overdraft by connecting again: of a frame
+// at least, and of a whole burst on its latency channel or to groups. A new session gets an
+// account that another session of the same owner has left, if there is one. There are never
+// more of these than the owner had sessions at a time.
 type accounts struct {
 	mu   sync.Mutex
 	left map[string][]account // by owner
 }
 
-// take returns the account that is overdrawn most, or an empty one.
+// take returns the owner's account with the largest overdraft, or an empty one.
 func (k *accounts) take(owner string) (a account) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,8 +77,8 @@ func (k *accounts) take(owner string) (a account) {
 	return a
 }
 
-// put keeps an account whose session has ended, and forgets those that are
-// overdrawn no more.
+// put keeps the account of a session that has ended, and removes all accounts that have
+// recovered.
 func (k *accounts) put(owner string, a account) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,20 +13,20 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// addresses say which host has which MAC addresses.
+// addresses has the MAC addresses of all hosts.
 type addresses struct {
-	link func() (lan.LinkState, error) // of the network card
-	most int                           // how many of those that were made are remembered
+	link func() (lan.LinkState, error) // reads the state of the network card
+	most int                           // largest length of granted
 
-	taken atomic.Pointer[protocol.MACSet] // those of the card and of all hosts
+	taken atomic.Pointer[protocol.MACSet] // addresses of the card and of all hosts
 
-	mu      sync.Mutex   // guards what follows, and host.share
-	card    protocol.MAC // the network card's own, as far as known to the ports
+	mu      sync.Mutex   // guards the fields below, and host.share
+	card    protocol.MAC // address of the network card that is in taken
 	of      map[*host]claimed
-	granted []grant // the latest ones last
+	granted []grant // the latest one last
 }
 
-// claimed are the addresses that a host has.
+// claimed has the addresses of a host.
 type claimed struct {
 	mac     protocol.MAC
 	further []protocol.MAC
@@ -34,8 +34,8 @@ type claimed struct {
 
 func (c claimed) has(m protocol.MAC) bool { return c.mac == m || slices.Contains(c.further, m) }
 
-// grantsOfHost is how many addresses are remembered for each host that there can
-// be.
+// grantsOfHost is how many addresses are remembered, multiplied by the largest number of
+// hosts.
 const grantsOfHost = 4
 
 func newAddresses(link func() (lan.LinkState, error), hosts int) *addresses {
@@ -44,10 +44,10 @@ func newAddresses(link func() (lan.LinkState, error), hosts int) *addresses {
 	return d
 }
 
-// claim makes mac the host's address, and further ones, unless the card has one of
-// them, or another host that does not share its addresses with this one.
+// claim makes mac and further the addresses of a host. It returns an error if the card has
+// one of them, or another host that does not share its addresses with this one.
 func (d *addresses) claim(h *host, mac protocol.MAC, further []protocol.MAC) error {
-	card := d.ofCard() // once, and without the lock: the kernel is asked
+	card := d.ofCard() // without the lock, because it asks the kernel
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, m := range append([]protocol.MAC{mac}, further...) {
@@ -60,8 +60,8 @@ func (d *addresses) claim(h *host, mac protocol.MAC, further []protocol.MAC) err
 	return nil
 }
 
-// ofCard reads the network card's own address, the zero address if it has none or
-// is gone.
+// ofCard reads the network card's own address. It returns the zero address if the card has
+// none or is gone.
 func (d *addresses) ofCard() protocol.MAC {
 	l, err := d.link()
 	if err != nil {
@@ -70,10 +70,11 @@ func (d *addresses) ofCard() protocol.MAC {
 	return l.MAC
 }
 
-// refresh reads the card's address again: a bridge may have another one with each port.
+// refresh reads the card's address again, because that of a bridge can change with each new
+// port.
 func (d *addresses) refresh() { d.cardHas(d.ofCard()) }
 
-// cardHas says that m is the card's address.
+// cardHas records that m is the card's address.
 func (d *addresses) cardHas(m protocol.MAC) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,7 +83,7 @@ func (d *addresses) cardHas(m protocol.MAC) {
 	}
 }
 
-// leave frees the addresses of a host, and remembers the one that was made for it.
+// leave frees the addresses of a host, and remembers the one that was generated for it.
 func (d *addresses) leave(h *host) {
 	card := d.ofCard()
 	d.mu.Lock()
@@ -94,8 +95,8 @@ func (d *addresses) leave(h *host) {
 	d.publish(card)
 }
 
-// ownerOf says who other than h has address m, "" if nobody; card is the
-// network card's. The caller holds d.mu.
+// ownerOf returns a description of the owner of address m other than h, or "". card is the
+// address of the network card. The caller holds d.mu.
 func (d *addresses) ownerOf(m protocol.MAC, h *host, card protocol.MAC) string {
 	if m == card {
 		return "the network card itself"
@@ -108,7 +109,7 @@ func (d *addresses) ownerOf(m protocol.MAC, h *host, card protocol.MAC) string {
 	return ""
 }
 
-// setShare says by which name, of the policy, a host shares its addresses.
+// setShare sets the name, in the policy, of the group of hosts that share addresses with h.
 func (d *addresses) setShare(h *host, share string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -131,8 +132,8 @@ func (d *addresses) shared(h *host, m protocol.MAC) bool {
 	return false
 }
 
-// disputed says which address a session has that one of those that stay has as
-// well, although their hosts do not share addresses any more.
+// disputed returns an error if h has an address that a host in staying has as well, and the
+// two do not share addresses any more.
 func (d *addresses) disputed(h *host, staying []*host) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,8 +148,8 @@ func (d *addresses) disputed(h *host, staying []*host) error {
 	return nil
 }
 
-// publish makes the addresses that are in use, the network card's among them,
-// known to all ports. The caller holds d.mu.
+// publish publishes the addresses in use, including that of the network card, to all ports.
+// The caller holds d.mu.
 func (d *addresses) publish(card protocol.MAC) {
 	d.card = card
 	var macs []protocol.MAC
@@ -170,13 +171,12 @@ func (d *addresses) all() []protocol.MAC {
 	return macs
 }
 
-// madeAddresses is how many addresses are made for a host until one is free.
+// madeAddresses is how many addresses are generated for a host until one is free.
 const madeAddresses = 8
 
-// choose claims the host's address: the one that it asks for, or one that the
-// policy gives it. That is made of its key, if it may have its own. Where another
-// host has that one, which it may have been given on purpose, any other is better
-// than none.
+// choose claims an address for a host: the one that it requests, or one that the policy
+// permits. The latter is derived from the host's key, if the policy permits that one. If
+// another host has it, choose tries random ones.
 func (d *addresses) choose(h *host) (protocol.MAC, error) {
 	mac := h.hello.MAC
 	if mac != (protocol.MAC{}) {
@@ -210,7 +210,7 @@ func (d *addresses) choose(h *host) (protocol.MAC, error) {
 	return mac, fmt.Errorf("no MAC address of the policy's is free: %w", err)
 }
 
-// mayUse refuses an address that the policy does not give a host.
+// mayUse returns an error if the policy does not permit an address for a host.
 func mayUse(host *policy.Host, mac, own protocol.MAC) error {
 	switch {
 	case host.MayUse(mac, own):
@@ -223,13 +223,13 @@ func mayUse(host *policy.Host, mac, own protocol.MAC) error {
 	}
 }
 
-// grant is an address that was made for a host.
+// grant is an address that was generated for a host.
 type grant struct {
 	key string // hostKey
 	mac protocol.MAC
 }
 
-// remember remembers an address that was made for a host. The caller holds d.mu.
+// remember remembers an address that was generated for a host. The caller holds d.mu.
 func (d *addresses) remember(g grant) {
 	d.granted = append(slices.DeleteFunc(d.granted, func(o grant) bool { return o == g }), g)
 	if len(d.granted) > d.most {
@@ -237,8 +237,9 @@ func (d *addresses) remember(g grant) {
 	}
 }
 
-// madeFor is the address that is made for a host which asks for mac: that one if
-// it was before, for another key of the host's, and otherwise the one of its key.
+// madeFor returns the generated address of a host that requests mac: mac itself if that was
+// generated for the host before, for another of its keys, and otherwise the one derived from
+// its key.
 func (d *addresses) madeFor(h *host, mac protocol.MAC) protocol.MAC {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -248,15 +249,15 @@ func (d *addresses) madeFor(h *host, mac protocol.MAC) protocol.MAC {
 	return macOf(h.ownKey)
 }
 
-// macOf derives a host's address from its ownKey, so that it gets the same one,
-// and with it the same DHCP lease, each time and from every I/O unit, by
-// whatever name that knows it: locally administered, unicast.
+// macOf derives a locally administered unicast address from a host's ownKey. So the host
+// gets the same address, and the same DHCP lease, each time and from every I/O unit, by
+// whatever name the I/O unit knows the host.
 func macOf(ownKey string) protocol.MAC {
 	sum := sha256.Sum256([]byte("splitnic MAC address of " + ownKey))
 	return localMAC(protocol.MAC(sum[:6]))
 }
 
-// randomMAC is one that nobody can know in advance.
+// randomMAC returns a random address.
 func randomMAC() (mac protocol.MAC) {
 	rand.Read(mac[:]) // never fails
 	return localMAC(mac)

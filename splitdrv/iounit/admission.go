@@ -16,8 +16,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// chooseMode is the first of the modes that the host wants which the I/O unit
-// has and the policy allows.
+// chooseMode returns the first of the host's modes that the I/O unit has and the policy
+// allows.
 func chooseMode(wanted, have, allowed []protocol.Mode) (protocol.Mode, error) {
 	var possible []string
 	for _, m := range have {
@@ -33,16 +33,16 @@ func chooseMode(wanted, have, allowed []protocol.Mode) (protocol.Mode, error) {
 	return "", fmt.Errorf("no transfer mode of %v is available; use %s", wanted, strings.Join(possible, ", "))
 }
 
-// passing are errors that may be over when the host tries again: memory or
-// descriptors ran out, or the network card is being changed.
+// passing are errors that can be over when the host tries again: memory or descriptors ran
+// out, or the network card is being changed.
 var passing = []error{
 	lan.ErrGone, unix.ENODEV, unix.EAGAIN, unix.EINTR,
 	unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ENETDOWN,
 	messaging.ErrBudget,
 }
 
-// codeOf is what a host is told that cannot have a session because of err:
-// whether another one could, and whether it may work later.
+// codeOf returns the code for a host that gets no session because of err. The code shows
+// whether another host could get one, and whether it may work later.
 func codeOf(err error) session.Code {
 	switch {
 	case errors.Is(err, lan.ErrInUse), errors.Is(err, lan.ErrUnsupported):
@@ -56,7 +56,8 @@ func codeOf(err error) session.Code {
 	}
 }
 
-// codedError is why a host cannot have a session, where another code than codeOf says it.
+// codedError is the reason for which a host gets no session, with another code than that of
+// codeOf.
 type codedError struct {
 	code session.Code
 	err  error
@@ -65,18 +66,18 @@ type codedError struct {
 // Error implements error.
 func (e *codedError) Error() string { return e.err.Error() }
 
-// refusal is who was refused and why, as far as a program can tell: a host that tries
-// again and again is one line in the log.
+// refusal identifies a refused client and the reason, so that repeated attempts cause only
+// one line in the log.
 type refusal struct {
-	machine limit.Key           // that a connection came from
-	key     session.Fingerprint // that is not trusted
+	machine limit.Key           // machine from which a connection came
+	key     session.Fingerprint // untrusted key
 	host    string              // hostKey
-	reason  string              // of Refusals
+	reason  string              // one of Refusals
 	known   error               // one of knownRefusals
 	errno   unix.Errno
 }
 
-// knownRefusals are reasons that one code of a refusal has.
+// knownRefusals are the reasons that the same code can have.
 var knownRefusals = []error{
 	errFull, errSessions, errReplaced, errEnding, errDraining, errDisconnected, errUnbound, errDenied,
 	lan.ErrInUse, lan.ErrUnsupported, lan.ErrGone, messaging.ErrBudget, messaging.ErrMemory,
@@ -99,8 +100,8 @@ func hostRefused(host, reason string, err error) refusal {
 	return r
 }
 
-// Refusals are the reasons by which connections and hosts are counted that got
-// no session: session.Reasons, and the codes with which a host is refused.
+// Refusals returns the reasons by which connections and hosts without a session are counted:
+// session.Reasons, and the codes with which hosts are refused.
 func Refusals() []string {
 	reasons := session.Reasons()
 	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeBusy, session.CodeFull,

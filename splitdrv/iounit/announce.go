@@ -14,37 +14,35 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// announcePauses are those before each announcement of a host but the first, as
-// long as its session lasts. One may be lost: a switch that has just seen its
-// link come up, or was told of a change of the topology, forwards nothing for a
-// moment.
+// announcePauses are the pauses before each repetition of a host's announcement. An
+// announcement can be lost: a switch forwards nothing for a moment after its link came up or
+// the topology changed.
 var announcePauses = []time.Duration{
 	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
 }
 
-// maxAnnouncedVLANs bounds the VLANs that a host is announced in. A host that
-// takes part in more is hardly one that waits to be found.
+// maxAnnouncedVLANs is the largest number of VLANs of a host that is announced in VLANs. A
+// host in more VLANs is probably a router or a bridge.
 const maxAnnouncedVLANs = 16
 
-// How often a host is announced: at once, and in a second in the long run.
+// The limit for announcements of a host: at once, and per second in the long run.
 const (
 	roundBurst = 20
 	roundRate  = 1
 )
 
-// announcer tells the LAN where a host is that has said that it is up, so that
-// switches and bridges learn the way to it before it sends something itself: after
-// a fail-over they would send what is for it to another I/O unit for up to five
-// minutes.
+// announcer announces a host in the LAN after the host has reported that it is up, so that
+// switches and bridges learn its port before it sends a frame. Otherwise, after a fail-over,
+// they could send frames for the host to another I/O unit for up to five minutes.
 type announcer struct {
 	host      *host
 	addresses *addresses
 	port      lan.Interface
 	rules     *atomic.Pointer[rules]
 	lines     *limit.Log
-	begin     chan struct{} // of capacity one: from the start again
+	begin     chan struct{} // restarts the repetitions; capacity one
 	rounds    *rate.Limiter
-	frames    atomic.Uint64 // sent
+	frames    atomic.Uint64 // frames sent
 }
 
 func newAnnouncer(
@@ -56,7 +54,7 @@ func newAnnouncer(
 	}
 }
 
-// now announces the host at once, and has run do it again from the start.
+// now announces the host, and makes run repeat that.
 func (a *announcer) now() {
 	a.round()
 	select {
@@ -88,15 +86,15 @@ func (a *announcer) run(done <-chan struct{}) {
 	}
 }
 
-// round announces all addresses of the host, and its own one in its VLANs too,
-// unless that was done so often just now that only a host can mean it which says
-// on and on that it is here: everybody on the LAN gets these frames, and no rate of
-// the policy bounds them. The repetitions of the last word come later than that.
+// round announces all addresses of the host, and its own one in its VLANs too. It does
+// nothing beyond the limit, which only a host exceeds that reports again and again that it
+// is up: every station of the LAN gets these frames, and no rate of the policy limits them.
+// The repetitions after the last report are later than that.
 func (a *announcer) round() {
 	if !a.rounds.Allow() {
 		return
 	}
-	// Without services.mu, which whoever sets the port up holds.
+	// Without services.mu, which the caller may hold.
 	r := a.rules.Load()
 	if !r.host.TaggedOnly {
 		a.send(r.mac, 0)
@@ -111,8 +109,8 @@ func (a *announcer) round() {
 	}
 }
 
-// send announces an address, unless another host has it too: which of them it is
-// to be reached by, only their own frames say.
+// send announces an address, unless another host has it too: then only the hosts' own frames
+// show which of them is active.
 func (a *announcer) send(mac protocol.MAC, vlan uint16) {
 	if a.addresses.shared(a.host, mac) {
 		return
@@ -126,13 +124,13 @@ func (a *announcer) send(mac protocol.MAC, vlan uint16) {
 
 const (
 	rarpAsk    = 3  // request reverse
-	shortest   = 60 // bytes of an Ethernet frame without its checksum
+	shortest   = 60 // least bytes of an Ethernet frame without its checksum
 	hwEthernet = 1
 )
 
-// announcement is a frame from mac, in a VLAN unless that is 0, that every
-// switch floods and nobody answers: a request by reverse ARP (RFC 903) of mac for
-// its own protocol address, as hypervisors send for a machine that has moved.
+// announcement returns a frame from mac, in a VLAN unless that is 0, that every switch
+// floods and no station answers: a reverse ARP request (RFC 903) of mac for its own protocol
+// address, as hypervisors send for a machine that has moved.
 func announcement(mac protocol.MAC, vlan uint16) []byte {
 	b := make([]byte, vnet.HdrLen, vnet.HdrLen+shortest+vnet.TagLen)
 	b = append(b, broadcast[:]...)

@@ -6,38 +6,39 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// attachment is one host's session and everything it holds.
+// attachment is the session of a host with everything that belongs to it.
 type attachment struct {
 	host
 	gone        chan struct{} // closed when everything is released
-	established bool          // the session, at some time; of the goroutine that serves it
-	leaving     leaving       // when the I/O unit drains
+	established bool          // the session was established; only the goroutine that serves it uses this
+	leaving     leaving       // state of a drain
 
-	mu       sync.Mutex // guards what follows, for Status
+	mu       sync.Mutex // guards the fields below
 	services *services  // nil unless the session is established
-	governed *services  // the same, but from before its first frame on: the policy can change
+	governed *services  // like services, but already set before the first frame, for changes of the policy
 	mode     protocol.Mode
 }
 
-// leaving is what an attachment has for that. roster.mu guards it, but for told.
+// leaving is the state of an attachment while the I/O unit is being drained. roster.mu
+// guards it, except told.
 type leaving struct {
-	known   bool // whether it is able: it is established
-	able    bool // it has the feature drain
-	asked   bool // since the I/O unit drains
+	known   bool // able is known, because the session is established
+	able    bool // the session has the feature drain
+	asked   bool // the host was asked to move
 	why     string
-	stays   chan struct{} // of capacity one: the host has said why it stays
-	telling chan struct{} // of capacity one: has a token while the host is told something
-	told    bool          // that the I/O unit drains; with whoever has the token
+	stays   chan struct{} // signaled when the host has reported why it stays; capacity one
+	telling chan struct{} // has a token while a message is sent to the host; capacity one
+	told    bool          // the host was told of the drain; guarded by the token
 }
 
-// show makes the session visible to Status, or takes it away.
+// show makes the session visible to Status; nil removes it.
 func (a *attachment) show(s *services) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.services, a.governed = s, s
 }
 
-// begin makes the session one that changes of the policy are about.
+// begin makes changes of the policy apply to the session.
 func (a *attachment) begin(s *services, mode protocol.Mode) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,29 +8,28 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// bounds are the rates of one direction of a host's session; 0 is no bound.
+// bounds has the rates of one direction of a host's session; 0 means no limit.
 type bounds struct {
-	bits    int64 // in a second
-	packets int64 // in a second
+	bits    int64 // per second
+	packets int64 // per second
 }
 
-// bucket bounds the rates of one direction of a host's session, of all its
-// channels together: bits and packets have a level each. A level rises with its
-// rate up to a burst; frames pass while both levels are above zero, and lower them
-// by what they are on the wire, even if there is less. What was taken too much so,
-// the rest of a frame, is paid back before the next one passes. It may be used by
-// several goroutines.
+// bucket limits the rates of one direction of a host's session, of all its channels
+// together. Bits and packets have a level each. A level rises with its rate up to a burst.
+// Frames pass while both levels are above zero, and lower them by their size on the wire,
+// also below zero; a negative level has to rise again before the next frame passes. Several
+// goroutines may use it.
 //
-// A session begins with an empty one, or goes on with what another has overdrawn
-// (accounts): a host gains nothing by coming again. One that has frames dropped,
-// not held, is full in the beginning, because of what a host sends first nothing
-// should be lost, and goes on as another session has left it.
+// A session begins with an empty bucket, or with the overdraft of another one (accounts), so
+// that a host gains nothing by connecting again. A bucket that drops frames instead of
+// holding them is full at the beginning, so that the first frames of a host are not lost, or
+// has the level that another session has left.
 //
-// A rate.Limiter cannot do this: bits and packets pass together or not at all, what
-// frames cost is not known before they are read, what did not pass is put back, and
-// frames of the latency channel overdraw.
+// A rate.Limiter cannot do this: bits and packets pass together or not at all, the cost of
+// frames is not known before they are read, the cost of frames that did not pass is put
+// back, and frames of the latency channel overdraw.
 type bucket struct {
-	now func() time.Duration // since any moment
+	now func() time.Duration // time since any fixed moment
 
 	mu      sync.Mutex
 	bits    level
@@ -38,43 +37,41 @@ type bucket struct {
 	at      time.Duration
 }
 
-// level is how much may pass of one kind, in billionths, so that nothing is lost
-// by rounding: what a rate for a second gives in a nanosecond.
+// level is the amount that may pass, in billionths of a unit: a rate per second is the
+// increase per nanosecond, without rounding.
 type level struct {
-	rate  int64 // a second; 0: no bound
-	burst int64 // the most that is saved, in billionths, as is now
+	rate  int64 // units per second; 0: no limit
+	burst int64 // largest value of now
 	now   int64
 }
 
 const (
-	// A bucket holds two of the largest super-frames, or what the rate amounts to
-	// in burstTime, if that is more: enough for workers that wake some
-	// milliseconds late.
+	// A burst is two of the largest super-frames, or the amount of burstTime if that is more,
+	// which is enough for workers that wake some milliseconds late.
 	burstBytes   = 2 << 16
 	burstPackets = 128
 	burstTime    = 4 * time.Millisecond
-	// framePackets is how many packets a frame from the LAN is at most: the kernel
-	// joins no more received ones (UDP_GRO_CNT_MAX).
+	// framePackets is the largest number of packets of a frame from the LAN: the kernel joins
+	// no more received packets (UDP_GRO_CNT_MAX).
 	framePackets = 64
-	// minHold is how long a worker sleeps at least that was held back: it bounds
-	// how often one wakes only to find that a single frame more may pass.
+	// minHold is the least time that a held worker sleeps. It limits how often a worker wakes
+	// for a single frame.
 	minHold = 250 * time.Microsecond
-	// perUnit is what a level counts a bit, or a packet, as.
+	// perUnit is the amount of a bit, or of a packet, in a level.
 	perUnit = int64(time.Second)
 )
 
-// started is what the clock of buckets counts from.
+// started is the origin of the clock of buckets.
 var started = time.Now()
 
-// newBucket makes a bucket, which is empty. policy.MaxRate and policy.MaxPPS are
-// the highest rates that there can be.
+// newBucket returns an empty bucket. The rates are at most policy.MaxRate and policy.MaxPPS.
 func newBucket(b bounds, now func() time.Duration) *bucket {
 	k := &bucket{now: now, at: now()}
 	k.set(b)
 	return k
 }
 
-// set changes the rates from now on.
+// set changes the rates.
 func (b *bucket) set(to bounds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,11 +89,11 @@ func (l *level) set(rate, burst int64) {
 	}
 	l.rate = rate
 	l.burst = max(burst*perUnit, rate*int64(burstTime))
-	// What was saved, or overdrawn, with another rate may be a lot with this one.
+	// A level from another rate may be too much for this one.
 	l.now = min(max(l.now, -l.burst), l.burst)
 }
 
-// fill adds what has come since it was called last. The caller holds b.mu.
+// fill raises the levels for the time since the last call. The caller holds b.mu.
 func (b *bucket) fill() {
 	now := b.now()
 	since := int64(now - b.at)
@@ -117,10 +114,9 @@ func (l *level) fill(since int64) {
 	}
 }
 
-// above is by how much the level is above where it must be for a frame to pass.
-// Frames of the latency channel may overdraw by one burst more: they pass although
-// the others have emptied the bucket, which have to wait the longer, unless they
-// are alone too many for the rate.
+// above returns by how much the level exceeds the one at which no frame passes. Frames of
+// the latency channel (urgent) may overdraw by one burst: they pass although other frames
+// have emptied the bucket, which then wait longer, unless they alone exceed the rate.
 func (l *level) above(urgent bool) int64 {
 	switch {
 	case l.rate == 0:
@@ -132,14 +128,14 @@ func (l *level) above(urgent bool) int64 {
 	}
 }
 
-// take takes out what n units are, if there is a bound.
+// take lowers the level by n units, if there is a limit.
 func (l *level) take(n int64) {
 	if l.rate != 0 {
 		l.now -= n * perUnit
 	}
 }
 
-// wait is how long it takes until the level is high enough.
+// wait returns how long it takes until the level is high enough for a frame.
 func (l *level) wait(urgent bool) time.Duration {
 	above := l.above(urgent)
 	if above > 0 {
@@ -148,7 +144,7 @@ func (l *level) wait(urgent bool) time.Duration {
 	return time.Duration(-above/l.rate + 1)
 }
 
-// take lets as many of the first frames pass as may, and returns their number.
+// take returns how many of the first frames may pass, and lowers the levels by their cost.
 func (b *bucket) take(ops []vnet.WriteOp, urgent bool) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +155,7 @@ func (b *bucket) take(ops []vnet.WriteOp, urgent bool) (n int) {
 	return n
 }
 
-// takeOne lets a frame pass if it may.
+// takeOne reports whether a frame may pass, and then lowers the levels by its cost.
 func (b *bucket) takeOne(c cost, urgent bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -171,7 +167,7 @@ func (b *bucket) takeOne(c cost, urgent bool) bool {
 	return true
 }
 
-// giveBack puts back what was taken for frames that did not pass after all.
+// giveBack puts back the cost of frames that did not pass after all.
 func (b *bucket) giveBack(ops []vnet.WriteOp) {
 	if len(ops) == 0 {
 		return
@@ -185,14 +181,14 @@ func (b *bucket) giveBack(ops []vnet.WriteOp) {
 	b.packets.now = min(b.packets.now, b.packets.burst)
 }
 
-// pay takes out what times so many frames cost. The caller holds b.mu.
+// pay lowers the levels by times times the cost c. The caller holds b.mu.
 func (b *bucket) pay(c cost, times int64) {
 	b.bits.take(times * c.bits)
 	b.packets.take(times * c.packets)
 }
 
-// room is how many frames may be read together, whatever their length: 0 if none
-// may pass, and otherwise no more than what is there suffices for, and one.
+// room returns how many frames of any length may be read in one call: 0 if none may pass,
+// and otherwise one more than the levels suffice for.
 func (b *bucket) room(urgent bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -204,14 +200,14 @@ func (b *bucket) room(urgent bool) int {
 	return 1 + int(min(bits/((vnet.MaxFrame-vnet.HdrLen)*8*perUnit), packets/(framePackets*perUnit)))
 }
 
-// took takes out what frames cost that were read.
+// took lowers the levels by the cost of frames that were read.
 func (b *bucket) took(c cost) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pay(c, 1)
 }
 
-// wait is how long it takes until a frame may pass, 0 if one may now.
+// wait returns how long it takes until a frame may pass; 0: now.
 func (b *bucket) wait(urgent bool) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -219,7 +215,7 @@ func (b *bucket) wait(urgent bool) time.Duration {
 	return max(b.bits.wait(urgent), b.packets.wait(urgent))
 }
 
-// untilFull is how long it takes until as much is saved as can be.
+// untilFull returns how long it takes until the bucket is full.
 func (b *bucket) untilFull() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -234,14 +230,14 @@ func (l *level) untilFull() time.Duration {
 	return time.Duration((l.burst-l.now)/l.rate + 1)
 }
 
-// save makes it as full as it can be.
+// save fills the bucket.
 func (b *bucket) save() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bits.now, b.packets.now = b.bits.burst, b.packets.burst
 }
 
-// begin forgets what was saved, for another session.
+// begin empties the bucket, for another session, but keeps an overdraft.
 func (b *bucket) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -250,19 +246,18 @@ func (b *bucket) begin() {
 	b.packets.now = min(b.packets.now, 0)
 }
 
-// cost is what frames count for: what they are on the wire, cut up and padded,
-// without frame check sequences.
+// cost is the size of frames on the wire, segmented and padded, without frame check
+// sequences.
 type cost struct{ bits, packets int64 }
 
-// frameCost is the cost of a [virtio_net_hdr | frame] of n bytes that begins with
-// head.
+// frameCost returns the cost of a [virtio_net_hdr | frame] of n bytes that begins with head.
 func frameCost(head []byte, n int) cost {
 	if len(head) < vnet.HdrLen {
-		return cost{bits: vnet.MinWire * 8, packets: 1} // no frame, which others judge
+		return cost{bits: vnet.MinWire * 8, packets: 1} // malformed, which is checked elsewhere
 	}
 	packets, bytes := vnet.OnWire(head, n)
 	return cost{bits: int64(bytes) * 8, packets: int64(packets)}
 }
 
-// plus is the cost of both.
+// plus returns the sum of c and d.
 func (c cost) plus(d cost) cost { return cost{bits: c.bits + d.bits, packets: c.packets + d.packets} }

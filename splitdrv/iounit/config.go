@@ -16,44 +16,43 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// Config describes an I/O unit.
+// Config is the configuration of an I/O unit.
 type Config struct {
-	Name     string // of this I/O unit, for the hosts' logs and status
-	Software string // version, for people
+	Name     string // name of this I/O unit, for the hosts' logs and status
+	Software string // version, for display
 	Device   fabric.Device
-	// OpenLAN opens a host's interface on the network card.
+	// OpenLAN opens a host's LAN interface on the network card.
 	OpenLAN func(mac net.HardwareAddr, queues int) (lan.Interface, error)
-	// Latency, which may be nil, says which frames from the LAN are
-	// latency-sensitive: hosts that want a latency channel get one then, besides
-	// those that MaxQueues and the policy allow. OpenLatencyLAN opens the
-	// interface with the queues of the rule, the last of which gets those frames;
-	// when the kernel cannot do it, its error wraps steer.ErrUnavailable and the
-	// host gets an interface by OpenLAN.
+	// Latency, which may be nil, determines which frames from the LAN are latency-sensitive.
+	// Hosts that request a latency channel then get one, in addition to the channels that
+	// MaxQueues and the policy allow. OpenLatencyLAN opens the interface with the queues of
+	// the rule, the last of which gets those frames. If the kernel cannot do that, its error
+	// wraps steer.ErrUnavailable, and the host gets an interface from OpenLAN.
 	Latency        *steer.Classes
 	OpenLatencyLAN func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error)
-	// LinkState reads the state of the network card, whose own address no host may have.
+	// LinkState reads the state of the network card. No host may have the card's own address.
 	LinkState func() (lan.LinkState, error)
-	MaxQueues int             // data channels for each host at most; default 1
-	MaxHosts  int             // sessions at a time; default 64
+	MaxQueues int             // most data channels of a host; default 1
+	MaxHosts  int             // most sessions at a time; default 64
 	Modes     []protocol.Mode // transfer modes; default all
-	Policy    *policy.Policy  // what each host may do; default policy.Default()
-	// Messaging is the template for each session. Device, Mode, Queues, MTU,
-	// PeerPools, AskLast, LatencyQueue, LatencyPools, Invalidation, OneTouch, KeySend, OnHears, OnRequest and
-	// Pace are set here, and MaxMemory where the policy bounds it.
+	Policy    *policy.Policy  // permissions of each host; default policy.Default()
+	// Messaging is the template for each session. The I/O unit sets Device, Mode, Queues,
+	// MTU, PeerPools, AskLast, LatencyQueue, LatencyPools, Invalidation, OneTouch, KeySend,
+	// OnHears, OnRequest and Pace, and MaxMemory if the policy limits it.
 	Messaging messaging.Config
-	// Direct is on where hosts may have direct connections with each other: those two
-	// each that exchange DirectAfter packets in a second, or any if that is 0.
+	// Direct permits direct connections between hosts: between two hosts that exchange
+	// DirectAfter packets in a second, or any packet if that is 0.
 	Direct      bool
 	DirectAfter int
-	DirectPeers int // of a host at a time; default 64
-	// DirectGrace is for both hosts to come that had one before; default 2 s. DirectAnswer
-	// is for each step that a host has to take; default twice Messaging.PeerTimeout, 2 s
-	// at least.
+	DirectPeers int // most direct connections of a host; default 64
+	// DirectGrace is the time for both hosts of an existing direct connection to connect;
+	// default 2 s. DirectAnswer is the time for each step of a host; default twice
+	// Messaging.PeerTimeout, at least 2 s.
 	DirectGrace, DirectAnswer time.Duration
 	Log                       *slog.Logger
 }
 
-// complete is the configuration with its defaults.
+// complete returns the configuration with its defaults, or an error if it is invalid.
 func (c Config) complete() (Config, error) {
 	if c.MaxQueues == 0 {
 		c.MaxQueues = 1

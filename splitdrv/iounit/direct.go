@@ -19,42 +19,41 @@ import (
 )
 
 const (
-	// directWrite is how long a host has to read what it is told, before its session ends.
+	// directWrite is the time for a host to read a message, before its session ends.
 	directWrite = 2 * time.Second
-	// directPeriod is how often flows are looked at while there are any.
+	// directPeriod is the interval at which flows are evaluated while there are any.
 	directPeriod = 100 * time.Millisecond
-	// directQueue is how many messages wait for a host for each connection that it may
-	// have: its offer, connect, start, end and ended, and those of the next one.
+	// directQueue is the number of messages that can wait for a host for each connection that
+	// it may have: offer, connect, start, end and ended, and those of the next connection.
 	directQueue = 8
 )
 
-// errUnread ends the session of a host that does not read what it is told of direct
-// connections.
+// errUnread ends the session of a host that does not read messages about direct connections.
 var errUnread = fmt.Errorf("%w: it does not read what it is told about direct connections", session.ErrPeerGone)
 
-// directing carries out what pairs decides. Its methods may be called by any
-// goroutine, whatever locks it holds, and do not wait for any host: each
-// has a queue of messages, and a goroutine that sends them. A nil one, of an I/O unit
-// without direct connections, does nothing.
+// directing carries out the actions of pairs. Any goroutine may call its methods, whichever
+// locks it holds. The methods do not wait for a host: each host has a queue of messages, and
+// a goroutine that sends them. A nil *directing, of an I/O unit without direct connections,
+// does nothing.
 type directing struct {
-	after  int // packets a second of those that get a connection
-	queue  int // messages that wait for a host at most
+	after  int // packets per second from which two hosts get a connection
+	queue  int // most messages that wait for a host
 	policy *atomic.Pointer[policy.Policy]
-	owners atomic.Pointer[owners] // of the addresses of hosts that may have connections
+	owners atomic.Pointer[owners] // addresses of hosts that may have connections
 	flowing
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	pairs    *pairs.Pairs
 	sessions map[pairs.Host]*directed
-	of       map[*host]*directed // the same
+	of       map[*host]*directed // the same sessions by host
 	latest   pairs.Host
-	slots    []bool // in use, by those in sessions
+	slots    []bool // slots in use by sessions
 	timer    *time.Timer
-	armed    time.Time // when timer fires; zero: it does not
-	closed   bool      // the hosts are to keep what they have
+	armed    time.Time // when timer fires; zero: never
+	closed   bool      // the hosts keep their connections
 }
 
-// directed is what directing has of a session.
+// directed is the state of a session for direct connections.
 type directed struct {
 	host  *host
 	id    pairs.Host
@@ -70,17 +69,17 @@ type directed struct {
 	may      *policy.Host
 	known    []string
 	port     portFacts
-	told     bool // the port's are known
+	told     bool // port is set
 }
 
-// portFacts are what services know of a host.
+// portFacts has the settings of a host's LAN interface.
 type portFacts struct {
 	macs     []protocol.MAC
 	vlans    protocol.VLANSet
 	mtu      int
 	offloads vnet.Offloads
 	up, link bool
-	promisc  bool // and so gets frames for others
+	promisc  bool // the host gets frames for other stations
 }
 
 func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing {
@@ -106,7 +105,7 @@ func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing 
 	return d
 }
 
-// sampler looks at frames of a queue of a host's.
+// sampler returns the sampler for a queue of a host.
 func (d *directing) sampler(h *host) sampler {
 	if d == nil {
 		return sampler{}
@@ -114,11 +113,11 @@ func (d *directing) sampler(h *host) sampler {
 	return sampler{owners: &d.owners, seen: &h.seen}
 }
 
-// aboutChannels are the features that a direct connection has if both hosts have.
+// aboutChannels are the features that a direct connection has if both hosts have them.
 var aboutChannels = []string{protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureOneTouch}
 
-// join begins with a session that is about to be established. From now on the host may
-// send messages, if it is willing.
+// join adds a session that is about to be established. From now on the host may send
+// messages, if it is willing.
 func (d *directing) join(h *host, willing bool) {
 	if d == nil {
 		return
@@ -138,12 +137,12 @@ func (d *directing) join(h *host, willing bool) {
 	}
 }
 
-// enter gives a session its place.
+// enter assigns an identifier and a slot to a session.
 func (d *directing) enter(x *directed) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	slot := slices.Index(d.slots, false)
-	if slot < 0 { // one that has left is still being counted
+	if slot < 0 { // the slot of a session that has just left is still in use
 		slot = len(d.slots)
 		d.slots = append(d.slots, false)
 	}
@@ -156,7 +155,7 @@ func (d *directing) enter(x *directed) {
 	d.refresh(x)
 }
 
-// leave ends what a session has, whose host is told nothing more.
+// leave removes a session. Its host gets no more messages.
 func (d *directing) leave(h *host) {
 	if d == nil {
 		return
@@ -174,7 +173,7 @@ func (d *directing) leave(h *host) {
 	d.publish()
 }
 
-// close has the hosts keep the connections that they have, for another I/O unit.
+// close makes the hosts keep their connections, for another I/O unit.
 func (d *directing) close() {
 	if d == nil {
 		return
@@ -184,17 +183,17 @@ func (d *directing) close() {
 	d.closed = true
 }
 
-// established says that frames of a session may flow, as mode.
+// established records that a session is established, with its transfer mode.
 func (d *directing) established(h *host, mode protocol.Mode) {
 	d.change(h, func(x *directed) { x.open, x.facts.Mode = true, mode })
 }
 
-// changed says what services know of a host.
+// changed records the settings of a host's LAN interface.
 func (d *directing) changed(h *host, port portFacts) {
 	d.change(h, func(x *directed) { x.port, x.told = port, true })
 }
 
-// govern has a session judged by another policy.
+// govern applies another policy to a session.
 func (d *directing) govern(h *host, p *policy.Policy) {
 	d.change(h, func(x *directed) { x.judge(p) })
 }
@@ -211,7 +210,7 @@ func (d *directing) change(h *host, how func(*directed)) {
 	}
 }
 
-// judge takes what a policy says of a host.
+// judge sets the host's permissions to those of a policy.
 func (x *directed) judge(p *policy.Policy) {
 	x.may, x.known = x.host.by(p), nil
 	if id := x.host.peer(); !id.Insecure {
@@ -222,7 +221,7 @@ func (x *directed) judge(p *policy.Policy) {
 	}
 }
 
-// refresh makes pairs know what is true of a host. The caller holds d.mu.
+// refresh passes the facts about a host to pairs. The caller holds d.mu.
 func (d *directing) refresh(x *directed) {
 	f := &x.facts
 	f.MACs, f.VLANs, f.MTU, f.Offloads = x.port.macs, x.port.vlans, x.port.mtu, x.port.offloads
@@ -237,7 +236,7 @@ func (d *directing) refresh(x *directed) {
 	d.publish()
 }
 
-// publish makes known whose addresses frames are sampled by. The caller holds d.mu.
+// publish publishes the addresses by which frames are sampled. The caller holds d.mu.
 func (d *directing) publish() {
 	o := &owners{flowing: &d.flowing, each: min(sampleEach, max(1, d.after/sampleLeast))}
 	n := 0
@@ -265,7 +264,7 @@ func (d *directing) publish() {
 	d.owners.Store(o)
 }
 
-// why is why a host has no direct connections, "" if it may.
+// why returns why a host has no direct connections, or "" if it may have some.
 func (x *directed) why() pairs.Cause {
 	may := x.may
 	switch {
@@ -298,7 +297,7 @@ func (x *directed) why() pairs.Cause {
 	}
 }
 
-// heard is a message of a host's.
+// heard handles a message of a host.
 func (d *directing) heard(x *directed, m *session.Direct) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -307,7 +306,7 @@ func (d *directing) heard(x *directed, m *session.Direct) {
 	}
 }
 
-// tick is the timer's.
+// tick is called by the timer.
 func (d *directing) tick() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -315,7 +314,7 @@ func (d *directing) tick() {
 	d.do(d.pairs.Tick(time.Now()))
 }
 
-// do carries actions out. The caller holds d.mu.
+// do carries out actions. The caller holds d.mu.
 func (d *directing) do(actions []pairs.Action) {
 	for _, act := range actions {
 		x := d.sessions[act.To]
@@ -337,7 +336,7 @@ func (d *directing) do(actions []pairs.Action) {
 	}
 }
 
-// send sends a host what it is told, until done is closed.
+// send sends the messages for a host, until done is closed.
 func (d *directing) send(h *host, done <-chan struct{}) {
 	if d == nil {
 		return
@@ -361,7 +360,7 @@ func (d *directing) send(h *host, done <-chan struct{}) {
 	}
 }
 
-// run looks at the flows between hosts while there are any.
+// run evaluates the flows between hosts while there are any, until ctx is done.
 func (d *directing) run(ctx context.Context) {
 	if d == nil {
 		return
@@ -377,7 +376,7 @@ func (d *directing) run(ctx context.Context) {
 	}
 }
 
-// watch is run until nothing flows.
+// watch evaluates flows until there are none.
 func (d *directing) watch(ctx context.Context) {
 	tick := time.NewTicker(directPeriod)
 	defer tick.Stop()
@@ -389,7 +388,7 @@ func (d *directing) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		if idle == 1 {
-			d.dirty.Store(false) // what comes from here on wakes run again
+			d.dirty.Store(false) // later samples wake run again
 		}
 		now := time.Now()
 		if d.flowed(from, now) {
@@ -400,7 +399,7 @@ func (d *directing) watch(ctx context.Context) {
 	}
 }
 
-// flowed has pairs judge what has flowed, and reports whether anything has.
+// flowed passes the sampled traffic to pairs, and reports whether there was any.
 func (d *directing) flowed(from, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,16 +9,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// DirectStatus is about the direct connections between an I/O unit's hosts.
+// DirectStatus is the status of the direct connections between an I/O unit's hosts.
 type DirectStatus struct {
 	DirectCounters
 	// Ended counts the ends of connections that were offered, or held from before, by
-	// reason: some of DirectEndings.
+	// reason, one of DirectEndings.
 	Ended map[string]uint64 `json:"ended_by"`
 	Pairs []DirectPair      `json:"pairs"`
 }
 
-// DirectCounters count since the start.
+// DirectCounters has the counters of direct connections since the start.
 type DirectCounters struct {
 	Offers     uint64 `json:"offers" metric:"iounit_direct_offers" help:"direct connections offered to two hosts"`
 	Starts     uint64 `json:"starts" metric:"iounit_direct_starts" help:"direct connections that started"`
@@ -27,26 +27,26 @@ type DirectCounters struct {
 	Stray      uint64 `json:"stray" metric:"iounit_direct_stray_messages" help:"hosts' messages about connections that were over"`
 }
 
-// DirectPair is two hosts that have a direct connection, are about to, or exchange
-// frames and may not.
+// DirectPair describes two hosts that have or are about to have a direct connection, or that
+// exchange frames and may not have one.
 type DirectPair struct {
 	Hosts [2]string        `json:"hosts"`
 	ID    session.DirectID `json:"id,omitzero"`
-	Step  string           `json:"step"` // of pairs.Step; "none" if they have none
+	Step  string           `json:"step"` // a pairs.Step, or NoDirect
 	Since time.Time        `json:"since,omitzero"`
 	Mode  protocol.Mode    `json:"mode,omitempty"`
-	Why   string           `json:"why,omitempty"` // it ends, or there is none
+	Why   string           `json:"why,omitempty"` // why it ends, or why there is none
 }
 
-// DirectSteps are the steps of a direct connection.
+// DirectSteps returns the steps of a direct connection.
 func DirectSteps() []string {
 	return []string{string(pairs.Offered), string(pairs.Connecting), string(pairs.Started), string(pairs.Ending)}
 }
 
-// NoDirect is the step of two hosts that have no connection.
+// NoDirect is the step of two hosts without a direct connection.
 const NoDirect = "none"
 
-// DirectEndings are the reasons by which the ends of direct connections are counted.
+// DirectEndings returns the reasons by which the ends of direct connections are counted.
 func DirectEndings() (names []string) {
 	for _, c := range pairs.Ends() {
 		names = append(names, string(c))
@@ -54,7 +54,7 @@ func DirectEndings() (names []string) {
 	return names
 }
 
-// DirectCounts is the table of what an I/O unit counts of direct connections.
+// DirectCounts returns the table of an I/O unit's counters of direct connections.
 func DirectCounts() []counter.Counter {
 	all := counter.Of[DirectCounters]("")
 	for i := range all {
@@ -63,7 +63,7 @@ func DirectCounts() []counter.Counter {
 	return all
 }
 
-// status is nil where there are no direct connections.
+// status returns a snapshot, or nil if the I/O unit has no direct connections.
 func (d *directing) status() *DirectStatus {
 	if d == nil {
 		return nil
@@ -84,7 +84,7 @@ func (d *directing) status() *DirectStatus {
 			q.Step = NoDirect
 		}
 		for i, h := range p.Hosts {
-			if x := d.sessions[h]; x != nil { // it has not left
+			if x := d.sessions[h]; x != nil { // nil if the host has left
 				q.Hosts[i] = x.facts.Name
 			}
 		}
@@ -93,7 +93,7 @@ func (d *directing) status() *DirectStatus {
 	return s
 }
 
-// whyNot is why a host has no direct connections, "" if it may.
+// whyNot returns why a host has no direct connections, or "" if it may have some.
 func (d *directing) whyNot(h *host) string {
 	if d == nil {
 		return string(pairs.Unwilling)

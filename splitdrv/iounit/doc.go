@@ -1,41 +1,39 @@
-// Package iounit is the I/O unit module driver: it owns a network card and
-// shares it among hosts. Each host has a session, a set of channels (package
-// messaging) and a LAN interface of its own (package lan), so that neither a
-// slow host nor a hostile one is any of the others' business.
+// Package iounit is the I/O unit module driver: it owns a network card and shares it among
+// hosts. Each host has its own session, channels (package messaging) and LAN interface
+// (package lan), so that a slow or hostile host does not affect the others.
 //
 // # A session, in order
 //
-//  1. the listener delivers a host that has proved who it is and said hello
-//  2. an older session of the same host is ended and waited for
-//  3. transfer mode, MAC address and queues are chosen within the policy, and
-//     the host's LAN interface is opened with that address
-//  4. messaging.New makes the queue pairs and posts their receives
-//  5. Welcome tells the host their addresses and returns the host's
-//  6. Connect, then Ready, which waits until the host's are connected too
-//  7. Start lends the pools; changes of the link and MTU are passed on
+//  1. the listener delivers a host that has authenticated and sent its hello
+//  2. an older session of the same host is ended, and waited for
+//  3. transfer mode, MAC address and queues are chosen within the policy, and the host's LAN
+//     interface is opened with that address
+//  4. messaging.New creates the queue pairs and posts their receives
+//  5. Welcome sends their addresses to the host, and returns those of the host
+//  6. Connect, then Ready, which waits until the host's queue pairs are connected too
+//  7. Start lends the pools; changes of the link and MTU are sent to the host
 //
-// From then on the host's requests change its LAN interface (services), and each
-// of its frames is judged by the rules that follow from policy and requests
-// (policed, rules). The rules are one immutable value behind an atomic pointer:
-// whoever changes them never stops whoever reads them.
+// From then on the host's requests change its LAN interface (services). Each frame is
+// checked against rules that follow from the policy and the requests (policed, rules). The
+// rules are an immutable value behind an atomic pointer, so a change does not block readers.
 //
 // # Files
 //
-// References between them run down this list:
+// References between files run down this list:
 //
-//	serve, status              a session's steps; what is shown
-//	drain, govern, handlers    what is asked of a running I/O unit, and changed
-//	unit, roster, attachment   which sessions there are
-//	services, announce         what one of them does on the LAN
-//	direct                     who has direct connections
-//	addresses, host            who has which address, and who that is
+//	serve, status              the steps of a session; the status
+//	drain, govern, handlers    commands to a running I/O unit
+//	unit, roster, attachment   the list of sessions
+//	services, announce         requests of a host, and its LAN interface
+//	direct                     direct connections between hosts
+//	addresses, host            MAC addresses and identities of hosts
 //	policed, rules, bucket     which frames pass, and how many
 //	config, ending, admission, errors
 //
 // # The end
 //
-// It ends when the host says bye or dies (the bootstrap connection breaks),
-// when a queue pair fails, when the host is silent or breaks the protocol, or
-// by the context. The workers end first, then the memory is deregistered, then
-// the LAN interface goes.
+// A session ends when the host sends a bye or dies (the bootstrap connection breaks), when a
+// queue pair fails, when the host is silent or breaks the protocol, or when the context is
+// done. The workers stop first, then the memory is deregistered, then the LAN interface is
+// removed.
 package iounit

@@ -10,43 +10,43 @@ import (
 )
 
 const (
-	// leaveAtOnce is how many hosts are on their way to another I/O unit at once: each
-	// opens a session there, beside those whose frames that I/O unit moves.
+	// leaveAtOnce is how many hosts are asked to move at the same time. Each opens a session
+	// at another I/O unit, which also moves the frames of its other hosts.
 	leaveAtOnce = 8
-	// leaveTime is after how long a host that has been asked, and neither goes nor says
-	// why, does not hold up the next one.
+	// leaveTime is the time after which a host that neither moves nor reports why no longer
+	// delays the next one.
 	leaveTime = 2 * time.Second
-	// askTime is how long a host may take to read what it is told.
+	// askTime is the time for a host to read a message.
 	askTime = time.Second
 )
 
-// errTakesHosts is why there is nothing to wait for.
+// errTakesHosts is the error of WaitDrained when the I/O unit accepts hosts again.
 var errTakesHosts = errors.New("the I/O unit drains no longer")
 
-// cannotBeAsked is why a host stays whose sessions do not have the feature drain.
+// cannotBeAsked is the reason for which a host stays whose session lacks the feature drain.
 const cannotBeAsked = "its splitnic is too old to be asked; `splitnic iounit disconnect` ends its session"
 
-// DrainStatus is about an I/O unit that takes no hosts, until it is told to again or
-// its process ends.
+// DrainStatus is the status of an I/O unit that accepts no hosts, until Undrain or the end
+// of its process.
 type DrainStatus struct {
 	Since time.Time `json:"since"`
-	// Remaining are the hosts that are still there, by name.
+	// Remaining has the hosts that have not left, by name.
 	Remaining []RemainingHost `json:"remaining"`
 }
 
-// RemainingHost is a host of an I/O unit that drains.
+// RemainingHost is a host of an I/O unit that is being drained.
 type RemainingHost struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"`
 	Address     string `json:"address"`
-	// Stays is why it does not go to another I/O unit, "" while that is not known: it
-	// is on its way, or has not been asked yet.
+	// Stays is why the host does not move to another I/O unit, "" if unknown: it is moving, or
+	// was not asked yet.
 	Stays string `json:"stays,omitempty"`
 }
 
-// Drain has the I/O unit take no hosts from now on, and asks those that there are to go
-// to another one, some at a time. It returns at once with those that are there. It may be
-// called from any goroutine, and again.
+// Drain makes the I/O unit accept no hosts from now on, and asks its hosts to move to
+// another I/O unit, some at a time. It does not wait for them. Any goroutine may call it,
+// and repeatedly.
 func (r *roster) Drain() *DrainStatus {
 	r.mu.Lock()
 	if r.draining == nil {
@@ -58,8 +58,8 @@ func (r *roster) Drain() *DrainStatus {
 	return r.drainStatus()
 }
 
-// Undrain has the I/O unit take hosts again. Those that have been asked to go and are
-// still there may stay. It may be called from any goroutine, and again.
+// Undrain makes the I/O unit accept hosts again. Hosts that were asked to move and have not
+// left may stay. Any goroutine may call it, and repeatedly.
 func (r *roster) Undrain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,8 +74,8 @@ func (r *roster) Undrain() {
 	r.log.Info("draining no longer", "hosts", len(r.hosts))
 }
 
-// WaitDrained returns when no host is left, or with an error when ctx is done or the I/O
-// unit takes hosts again.
+// WaitDrained returns when all hosts have left. It returns an error when ctx is done or the
+// I/O unit accepts hosts again.
 func (r *roster) WaitDrained(ctx context.Context) error {
 	for {
 		r.mu.Lock()
@@ -96,9 +96,9 @@ func (r *roster) WaitDrained(ctx context.Context) error {
 	}
 }
 
-// Disconnect ends a host's session in good order, and returns when that is done, or with
-// an error when ctx is. host is its name, or the fingerprint of its key. The host goes to
-// its next I/O unit, and may come back.
+// Disconnect ends the session of a host in good order, and waits for that until ctx is done.
+// host is the name of the host, or the fingerprint of its key. The host connects to its next
+// I/O unit, and may come back.
 func (r *roster) Disconnect(ctx context.Context, host string) error {
 	a, err := r.connected(host)
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *roster) Disconnect(ctx context.Context, host string) error {
 	}
 }
 
-// drainStatus is nil while the I/O unit takes hosts.
+// drainStatus returns nil while the I/O unit accepts hosts.
 func (r *roster) drainStatus() *DrainStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *roster) drainStatus() *DrainStatus {
 	return s
 }
 
-// stays is told why a host does not go.
+// stays records why a host does not move.
 func (r *roster) stays(a *attachment, why string) {
 	r.mu.Lock()
 	if r.draining != nil {
@@ -146,7 +146,7 @@ func (r *roster) stays(a *attachment, why string) {
 	}
 }
 
-// mayLeave is told that a session is established, and whether the host can be asked to go.
+// mayLeave records that a session is established, and whether the host can be asked to move.
 func (r *roster) mayLeave(a *attachment, able bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,8 @@ func (r *roster) mayLeave(a *attachment, able bool) {
 	r.askNext()
 }
 
-// askNext asks as many hosts to go as may be on their way at once. The caller holds r.mu.
+// askNext asks the next hosts to move, up to leaveAtOnce at the same time. The caller holds
+// r.mu.
 func (r *roster) askNext() {
 	d := r.draining
 	if d == nil {
@@ -171,12 +172,12 @@ func (r *roster) askNext() {
 		default:
 			l.asked = true
 			d.moving++
-			r.sessions.Go(func() { r.ask(a, d) }) // that of the host is one of them
+			r.sessions.Go(func() { r.ask(a, d) }) // permitted, because a session is in the group
 		}
 	}
 }
 
-// ask asks a host to go, and says that it need not when the I/O unit takes hosts again.
+// ask asks a host to move, and revokes that when the I/O unit accepts hosts again.
 func (r *roster) ask(a *attachment, d *draining) {
 	r.tell(a)
 	timer := time.NewTimer(leaveTime)
@@ -198,7 +199,7 @@ func (r *roster) ask(a *attachment, d *draining) {
 	}
 }
 
-// tell tells a host whether the I/O unit drains, if that is news.
+// tell tells a host whether the I/O unit is being drained, if that has changed.
 func (r *roster) tell(a *attachment) {
 	l := &a.leaving
 	l.telling <- struct{}{}
@@ -211,6 +212,6 @@ func (r *roster) tell(a *attachment) {
 	}
 	l.told = on
 	if err := a.s.Drain(on, askTime); err != nil {
-		a.log.Debug("the host is not told", "drain", on, "error", err) // its session ends
+		a.log.Debug("the host is not told", "drain", on, "error", err) // the session ends
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// endings are what established sessions end for, by stable names.
+// endings are the reasons for the end of established sessions, with stable names.
 var endings = []struct {
 	name string
 	is   func(error) bool
@@ -26,25 +26,23 @@ var endings = []struct {
 	{"bye", func(err error) bool { return errors.As(err, new(*session.ByeError)) }},
 	{"gone", func(err error) bool { return errors.Is(err, session.ErrPeerGone) }},
 	{"silent", func(err error) bool { return errors.Is(err, messaging.ErrPeerSilent) }},
-	// The fabric broke, or the device refused what the host tried at our memory:
-	// a write outside of what was lent, or with a key that is not valid (any more)
-	// there, ends the queue pair and reaches nothing.
+	// The fabric has failed, or the device has refused a write of the host: one outside of
+	// lent memory, or with an invalid key, ends the queue pair and has no other effect.
 	{"queue-pair", func(err error) bool { return errors.As(err, new(*fabric.WCError)) }},
 }
 
-// revoked is for sessions of hosts whose keys are trusted no longer, by why that
-// is so.
+// revoked returns a function that reports whether a session has ended because the host's key
+// is no longer trusted, for the reason why.
 func revoked(why string) func(error) bool {
 	return func(err error) bool {
 		return errors.As(err, new(*session.RevokedError)) && session.Reason(err) == why
 	}
 }
 
-// endingOther is the name of every other reason.
+// endingOther is the name of all other reasons.
 const endingOther = "other"
 
-// Endings are the names by which sessions are counted that were established and
-// have ended.
+// Endings returns the reasons by which the ends of established sessions are counted.
 func Endings() []string {
 	var names []string
 	for _, e := range endings {
@@ -53,7 +51,7 @@ func Endings() []string {
 	return append(names, endingOther)
 }
 
-// ending is the name of the reason for which a session ended.
+// ending returns the name of the reason for which a session has ended.
 func ending(err error) string {
 	for _, e := range endings {
 		if e.is(err) {
@@ -63,9 +61,9 @@ func ending(err error) string {
 	return endingOther
 }
 
-// severity is how much the end of an established session matters to whoever looks for
-// warnings: little if somebody has ordered it, here or at the host, which ends or goes over to
-// another I/O unit.
+// severity returns the level at which the end of an established session is logged. It is not
+// a warning if it was ordered, here or at the host, which stops or switches to another I/O
+// unit.
 func severity(err error) slog.Level {
 	var bye *session.ByeError
 	switch {
@@ -78,11 +76,10 @@ func severity(err error) slog.Level {
 	return slog.LevelWarn
 }
 
-// bootstrap precedes the names of rules that are broken on the bootstrap
-// connection of a session.
+// bootstrap is the prefix of rules that concern the bootstrap connection of a session.
 const bootstrap = "bootstrap-"
 
-// Rules are those that a host can break once its session is established:
+// Rules returns the rules that a host can break once its session is established:
 // messaging.Codes, and those of the bootstrap connection.
 func Rules() []string {
 	rules := messaging.Codes()
@@ -94,8 +91,8 @@ func Rules() []string {
 
 var bootstrapRules = []error{session.ErrFrame, session.ErrMessage, session.ErrUnexpected}
 
-// brokenRule is the name of the rule that a host broke, "" if that is not what err
-// is about.
+// brokenRule returns the name of the rule that a host has broken, or "" if err does not mean
+// that.
 func brokenRule(err error) string {
 	var broken *messaging.ProtocolError
 	switch {

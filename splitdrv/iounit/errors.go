@@ -6,14 +6,14 @@ import (
 )
 
 var (
-	// errDenied is wrapped by errors about what a host may not have.
+	// errDenied is wrapped by errors about something that a host may not have.
 	errDenied = errors.New("not allowed")
-	// errPolicy is wrapped by the reason why a session ends that is not as the
-	// policy has it any more.
+	// errPolicy is wrapped by the reason for the end of a session that a new policy does not
+	// permit.
 	errPolicy = errors.New("the policy has changed")
 )
 
-// Why a host gets no session, or loses it.
+// The reasons for which a host gets no session, or loses it.
 var (
 	errFull         = errors.New("the maximum number of hosts is connected (--max-hosts)")
 	errSessions     = errors.New("this key has its maximum number of sessions (max-sessions in the policy)")
@@ -24,5 +24,5 @@ var (
 	errEnding       = errors.New("this host's last session is still being ended; if that lasts, its interface on the network card hangs")
 )
 
-// errUnbound is why a session is refused that the policy wants bound.
+// errUnbound is the reason for refusing a session without binding if the policy requires it.
 var errUnbound = fmt.Errorf("%w: a session without the feature bind, which `require-bind` in the policy asks for; update splitnic on the host", errDenied)

@@ -11,13 +11,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// SetPolicy puts another policy in force, also for the sessions that there are:
-// what addresses and VLANs a host may use changes at once; a session that has
-// what the host may not have any more ends, so that the host can open another
-// one. It returns how many end. It may be called from any goroutine, and has to
-// be after session.Security.Update, which may change a host's name.
+// SetPolicy replaces the policy, also for existing sessions. The addresses and VLANs that a
+// host may use change immediately. A session that has something that is not permitted any
+// more ends, so that the host can open another one. SetPolicy returns how many sessions end.
+// Any goroutine may call it; it has to be called after session.Security.Update, which can
+// change a host's name.
 func (u *Unit) SetPolicy(p *policy.Policy) int {
-	u.lines.Forget() // somebody watches what the change does
+	u.lines.Forget() // log everything again, to show the effects of the change
 	u.mu.Lock()
 	u.policy.Store(p)
 	hosts := make([]*attachment, 0, len(u.hosts))
@@ -27,9 +27,9 @@ func (u *Unit) SetPolicy(p *policy.Policy) int {
 	}
 	u.mu.Unlock()
 	for _, a := range hosts {
-		u.direct.govern(&a.host, p) // at once: what follows may take its time
+		u.direct.govern(&a.host, p) // first, because the rest can take a while
 	}
-	// Where a key has too many sessions the first ones stay.
+	// If a key has too many sessions, the oldest ones stay.
 	slices.SortFunc(hosts, func(a, b *attachment) int { return cmp.Compare(a.since.UnixNano(), b.since.UnixNano()) })
 	sessions, n := make(map[string]int), 0
 	var staying []*host
@@ -53,9 +53,10 @@ func (u *Unit) SetPolicy(p *policy.Policy) int {
 	return n
 }
 
-// govern puts what the host may do in force, unless the session has to end.
+// govern applies the permissions of a host to its session, or returns the reason for which
+// the session has to end.
 func (a *attachment) govern(may *policy.Host) error {
-	a.mu.Lock() // so that the connection is not closed meanwhile
+	a.mu.Lock() // so that the connection is not closed in the meantime
 	defer a.mu.Unlock()
 	if a.governed != nil {
 		return a.governed.govern(may, a.mode)
@@ -66,7 +67,7 @@ func (a *attachment) govern(may *policy.Host) error {
 	return nil
 }
 
-// govern is the attachment's for an established session.
+// govern is attachment.govern for an established session.
 func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +89,8 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	return nil
 }
 
-// conflict says what the session has that it may not have any more, and that
-// does not change while it lasts. The caller holds s.mu.
+// conflict returns an error if the session has something that is not permitted any more, and
+// that cannot change during the session. The caller holds s.mu.
 func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 	no := func(format string, args ...any) error {
 		return fmt.Errorf("%w: "+format, append([]any{errPolicy}, args...)...)

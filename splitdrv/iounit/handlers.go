@@ -8,10 +8,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// ChangeHandlers changes the completion-queue handlers of a host's session, and
-// of its further ones until the I/O unit ends. host is its name, or the
-// fingerprint of its key. With an error nothing has changed. It may be called
-// from any goroutine.
+// ChangeHandlers changes the completion-queue handlers of a host's session, and of its later
+// ones until the I/O unit ends. host is the name of the host, or the fingerprint of its key.
+// If it returns an error, nothing has changed. Any goroutine may call it.
 func (u *Unit) ChangeHandlers(host string, ch messaging.HandlerChange) error {
 	a, err := u.connected(host)
 	if err != nil {
@@ -27,7 +26,7 @@ func (u *Unit) ChangeHandlers(host string, ch messaging.HandlerChange) error {
 	if err != nil {
 		return err
 	}
-	// A session that has just ended does not matter.
+	// The session may just have ended, which is not an error.
 	if err := conn.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}

@@ -14,41 +14,41 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// host is who has a session, and what is settled before that is established. It is
-// written by the goroutine that serves the session, before others see it.
+// host is the host of a session, with all that is decided before the session is established.
+// The goroutine that serves the session writes it, before other goroutines read it.
 type host struct {
 	s      *session.Server
 	hello  session.Hello
 	log    *slog.Logger
-	peer   func() session.Identity // of s
+	peer   func() session.Identity // s.Peer
 	key    string                  // hostKey
 	ownKey string
-	owner  string                  // the fingerprint of the key, "" if there is none
-	limits limit.Key               // by which what the host asks for is limited
+	owner  string                  // fingerprint of the key, "" if there is none
+	limits limit.Key               // key of the limits of the host's requests
 	cancel context.CancelCauseFunc // ends the session
 	since  time.Time
-	policy *policy.Host // what this host may do when the session begins
+	policy *policy.Host // permissions at the beginning of the session
 
-	own     protocol.MAC  // made for it; the zero address if it was given another one
+	own     protocol.MAC  // address generated for it; zero if it was assigned another one
 	bound   bool          // the session has the feature bind
-	latency *steer.Status // of its latency queue, nil if it wants none
+	latency *steer.Status // status of its latency queue; nil if it requests none
 
-	share string // as the policy has it; guarded by addresses.mu
+	share string // from the policy; guarded by addresses.mu
 
-	seen atomic.Pointer[samples] // of what it sends to others; nil until the session is about to be established
+	seen atomic.Pointer[samples] // samples of its frames to other hosts; nil until directing.join
 }
 
-// hostKey tells hosts apart: by what they proved to be, if they did, and by
-// name, because one key may serve several netdevices of a machine. Keys that are
-// trusted by one name are one host's, which changes from one to the other.
+// hostKey returns an identifier of a host: its authenticated identity, if it has one, and
+// its name, because a key may be used by several netdevices of a machine. Keys that are
+// trusted under the same name belong to one host, which changes from one to the other.
 func hostKey(id session.Identity, name string) string {
 	if !id.Insecure && id.Name != "" {
-		return id.Name + "/" + name // a fingerprint has a colon, which no name has
+		return id.Name + "/" + name // differs from a fingerprint, which has a colon
 	}
 	return ownKey(id, name)
 }
 
-// ownKey is hostKey for one key.
+// ownKey returns an identifier of a host with one key, whatever name the key has.
 func ownKey(id session.Identity, name string) string {
 	if id.Insecure {
 		return "/" + name
@@ -56,21 +56,20 @@ func ownKey(id session.Identity, name string) string {
 	return id.Fingerprint.String() + "/" + name
 }
 
-// newestKey is hostKey as of now: a key may have got a name since the session began,
-// by another list of trusted keys.
+// newestKey returns the present hostKey: a new list of trusted keys may have changed the
+// name of the key since the session began.
 func (h *host) newestKey() string { return hostKey(h.peer(), h.hello.Name) }
 
-// by is what a policy says of a host.
+// by returns the permissions of a host in a policy.
 func (h *host) by(p *policy.Policy) *policy.Host {
 	id := h.peer()
 	if id.Insecure {
-		return p.For("", "") // a name that anybody can give
+		return p.For("", "") // the name is not authenticated
 	}
 	return p.For(id.Fingerprint.String(), id.Name)
 }
 
-// payer is whose account a session has overdrawn: its key, or its name where names
-// are all there is.
+// payer returns the owner of the session's account: its key, or its name if it has no key.
 func (h *host) payer() string { return cmp.Or(h.owner, h.key) }
 
 // hasLatency reports whether the last of the host's queues is its latency queue.

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// queues is how many ordinary data channels a host gets if it wants so many.
+// queues returns how many ordinary data channels a host gets if it requests wanted.
 func (c *Config) queues(h *host, wanted int) int {
 	n := min(wanted, c.MaxQueues)
 	if h.policy.MaxQueues > 0 {
@@ -20,9 +20,8 @@ func (c *Config) queues(h *host, wanted int) int {
 	return n
 }
 
-// openLAN opens a host's interface on the network card with as many queues as
-// the host gets, one more of them if the last one is for latency-sensitive
-// frames, and says in h.latency whether it is.
+// openLAN opens a host's LAN interface and returns the number of its queues. If the host
+// gets a latency queue, which is the last one, it sets h.latency.
 func (c *Config) openLAN(h *host, mac protocol.MAC) (lan.Interface, int, error) {
 	if h.hello.Offers(protocol.FeatureLatencyQueue) && h.hello.Queues > 1 {
 		h.latency = &steer.Status{Reason: "the I/O unit has none for hosts"}
@@ -41,7 +40,7 @@ func (c *Config) openLAN(h *host, mac protocol.MAC) (lan.Interface, int, error) 
 	return port, queues, err
 }
 
-// openLatency is openLAN with a latency queue.
+// openLatency opens a LAN interface with a latency queue.
 func (c *Config) openLatency(h *host, mac protocol.MAC, queues int) (lan.Interface, error) {
 	rule := steer.Rule{Classes: *c.Latency, Queues: queues, Limit: messaging.LatencyLimit(h.hello.MaxMTU)}
 	port, err := c.OpenLatencyLAN(net.HardwareAddr(mac[:]), rule)

@@ -10,37 +10,37 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// markers are those for one host (protocol.Marker) that come from the LAN. The LAN has
-// put each into one of the host's queues, and frames before it into any of them: so it
-// is sent through all, behind what lies in each.
+// markers handles the markers (protocol.Marker) for one host that arrive from the LAN. A
+// marker arrives in one of the host's queues, and frames sent before it in any of them. So
+// the marker is copied to all queues, behind the frames that are already there.
 type markers struct {
-	wake func()      // has the readers of all queues look
-	on   func() bool // the host may have direct connections
+	wake func()      // wakes the readers of all queues
+	on   func() bool // reports whether the host may have direct connections
 	rate *rate.Limiter
 
-	mu     sync.Mutex // guards what the queues have
+	mu     sync.Mutex // guards the queues
 	queues []markerQueue
 }
 
 const (
-	// markersWaiting bounds how many markers wait for a queue. More are lost, and sent
-	// again by their sender.
+	// markersWaiting is the largest number of markers that wait for a queue. More are lost,
+	// and sent again by their sender.
 	markersWaiting = 64
-	// markerRate and markerBurst bound how many are copied, in a second and at once: who
-	// sends some to a host must not have it get many more.
+	// markerRate and markerBurst limit how many markers are copied, per second and at once,
+	// so that markers cannot be used to send many more frames to a host.
 	markerRate, markerBurst = 2000, 256
 	// queueHolds is more frames than any LAN queue has room for: 8 MiB of the shortest.
 	queueHolds = 1 << 15
 )
 
-// markerQueue are the markers that wait for one queue.
+// markerQueue has the markers that wait for one queue.
 type markerQueue struct {
 	waiting []waitingMarker
-	count   atomic.Int32 // of them
-	ready   atomic.Int32 // of them, the first ones: what lay in the queue before has been read
+	count   atomic.Int32 // number of waiting markers
+	ready   atomic.Int32 // number of the first ones that are ready: earlier frames of the queue were read
 }
 
-// waitingMarker is a marker that came through another queue.
+// waitingMarker is a marker that arrived in another queue.
 type waitingMarker struct {
 	frame [protocol.MarkerLen]byte
 	read  int // frames read from this queue since then
@@ -54,7 +54,7 @@ func newMarkers(queues int, on func() bool, wake func()) *markers {
 		queues: make([]markerQueue, queues)}
 }
 
-// saw enters a marker that came through a queue.
+// saw records a marker that arrived in a queue.
 func (m *markers) saw(queue int, frame []byte) {
 	if m == nil || len(frame) != protocol.MarkerLen || !m.on() || !m.rate.Allow() {
 		return
@@ -70,7 +70,7 @@ func (m *markers) saw(queue int, frame []byte) {
 	m.wake()
 }
 
-// before is how many markers wait for a queue. It is asked before the queue is read.
+// before returns how many markers wait for a queue. It is called before the queue is read.
 func (m *markers) before(queue int) int {
 	if m == nil {
 		return 0
@@ -78,8 +78,8 @@ func (m *markers) before(queue int) int {
 	return int(m.queues[queue].count.Load())
 }
 
-// passed enters that a queue was read after so many markers had come for it: some
-// frames, or all that there were.
+// passed records that a number of frames was read from a queue, or all of them (dry), after
+// before markers had arrived for it.
 func (m *markers) passed(queue, before, frames int, dry bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +94,7 @@ func (m *markers) passed(queue, before, frames int, dry bool) {
 	q.ready.Store(int32(max(ready, int(q.ready.Load()))))
 }
 
-// emit reads markers that are ready for a queue as if they had come from it.
+// emit reads the markers that are ready for a queue as if they had arrived in it.
 func (m *markers) emit(queue int, ops []vnet.ReadOp) (n int) {
 	if m == nil || m.queues[queue].ready.Load() == 0 {
 		return 0

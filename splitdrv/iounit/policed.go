@@ -14,23 +14,24 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// policed is a queue of a host's LAN interface where only those frames pass
-// that the rules let. What they do not let is as good as written, or never
-// came, and is counted. Frames that are too many for the host's rate wait where
+// policed is a queue of a host's LAN interface that passes only the frames that the rules
+// permit. Other frames are dropped and counted. Frames beyond the host's rate wait where
 // they are.
 type policed struct {
 	queue lan.Queue
 	rules *atomic.Pointer[rules]
 	taken *atomic.Pointer[protocol.MACSet]
 
-	urgent  bool // it is the latency queue
+	urgent  bool // this is the latency queue
 	number  int
-	markers *markers // the host's; nil if it has one queue
+	markers *markers // markers for the host; nil if it has one queue
 	flows   sampler
 
-	rxHeld bool // the reader's: the latest read was too early by the rate
+	// Used by the reader only.
+	rxHeld bool // the last read was held back by the rate
 
-	txHeld   bool // the same of the latest write; the writer's own, as is what follows
+	// Used by the writer only.
+	txHeld   bool // the last write was held back by the rate
 	heads    [burst][headSize]byte
 	verdicts [burst]verdict
 	passed   [burst]vnet.WriteOp
@@ -40,22 +41,22 @@ type policed struct {
 		dropped       [verdicts]atomic.Uint64
 	}
 	filtered atomic.Uint64
-	oversize atomic.Uint64 // passed to the LAN: see isOversize
-	refused  *refusals     // the session's
-	drops    *capture.Path // the host's
+	oversize atomic.Uint64 // frames to the LAN: see isOversize
+	refused  *refusals     // reasons for dropped frames of the session
+	drops    *capture.Path // capture path of the host's dropped frames
 }
 
-// headSize is how much of a frame from the host is copied before it is judged:
-// all that anybody decides by. The host may still be able to write to the
-// element that the frame is in. A super-frame whose headers are longer is
-// refused: 120 bytes of extension headers leave room for everything else.
+// headSize is the number of bytes at the beginning of a frame from the host that are copied
+// before it is checked. All checks use the copy, because the host may still be able to write
+// to the element of the frame. A super-frame whose headers are longer is dropped; there is
+// room for 120 bytes of extension headers.
 const headSize = 256
 
-// burst is how many frames are judged before they are written together.
+// burst is the number of frames that are checked before they are written in one call.
 const burst = 64
 
-// skips bounds the frames that one ReadFrames passes over, so that a run of them
-// does not keep the caller from seeing that the session has ended.
+// skips is the largest number of frames that one ReadFrames drops, so that a series of them
+// does not delay the end of the session.
 const skips = 64
 
 var (
@@ -64,7 +65,7 @@ var (
 	_ messaging.PacedPort    = (*policed)(nil)
 )
 
-// Bare errors, made once: a conversion for each call would allocate.
+// Errors as values of type error: a conversion for each call would allocate.
 var (
 	errAgain error = unix.EAGAIN
 	errInval error = unix.EINVAL
@@ -98,9 +99,9 @@ func (p *policed) WriteHold() time.Duration {
 	return p.hold(p.rules.Load().tx)
 }
 
-// hold is how long a worker waits that was held back.
+// hold returns for how long a held worker waits.
 func (p *policed) hold(b *bucket) time.Duration {
-	if b == nil { // any more
+	if b == nil { // the limit was removed
 		return minHold
 	}
 	return max(b.wait(p.urgent), minHold)
@@ -132,7 +133,7 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 		if waiting > 0 {
 			dry := errors.Is(ops[n-1].Err, unix.EAGAIN)
 			if p.markers.passed(p.number, waiting, n, dry); dry {
-				n-- // there are markers yet
+				n-- // the markers follow
 			}
 		}
 		rules, kept := p.rules.Load(), 0
@@ -163,7 +164,7 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 	return 1
 }
 
-// frameCosts is what the frames count for that were read.
+// frameCosts returns the total cost of frames that were read.
 func frameCosts(ops []vnet.ReadOp) (sum cost) {
 	for i := range ops {
 		if ops[i].Err == nil {
@@ -190,7 +191,7 @@ func (p *policed) WriteFrames(ops []vnet.WriteOp) int {
 	return done
 }
 
-// writeBurst is WriteFrames for at most burst frames.
+// writeBurst writes at most burst frames, like WriteFrames.
 func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 	rules, taken, n := p.rules.Load(), p.taken.Load(), 0
 	for i := range ops {
@@ -205,8 +206,8 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 		case v != pass:
 			p.refused.note(v, head)
 		case vnet.CheckHead(head, len(head)+len(rest), rules.mtu) != nil:
-			// The channel has checked the frame where the host can write to it. What
-			// counts is what the card is given.
+			// The channel has checked the frame in memory that the host can write to. Here
+			// the copy is checked, which is passed to the card.
 			v = malformed
 		case !rules.takesGroup(head, len(head)+len(rest), p.urgent):
 			v = groupRate
@@ -229,14 +230,14 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 	}
 	rules.putBackGroups(p.passed[written:n])
 	p.txHeld = written == may && may < n
-	// Only what is done with is counted: what is not comes again.
+	// settle counts only frames that are done: the others are written again.
 	done := p.settle(ops, written)
 	clear(p.passed[:n])
 	return done
 }
 
-// settle says in ops what has become of each frame, of those that passed so many
-// being written, and counts it. It returns how many are done with.
+// settle sets the result of each of ops, and counts it. written is how many of the frames
+// that passed were written. It returns how many of ops are done.
 func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 	var frames, bytes uint64
 	next, card := 0, p.rules.Load().card
@@ -248,7 +249,7 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 				op.Err = errInval
 				continue
 			}
-			if v == groupRate { // one behind a frame that has to wait may pass yet
+			if v == groupRate { // noted here, because frames behind one that waits are checked again
 				p.refused.note(v, nil)
 			}
 			p.sent.dropped[v].Add(1)
@@ -258,7 +259,7 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 			continue
 		}
 		if next == written {
-			op.Err = errAgain // of the frame that the queue stopped at, or the rate
+			op.Err = errAgain // the queue is full, or the rate is exceeded
 			break
 		}
 		if op.Err = p.passed[next].Err; op.Err == nil {
@@ -275,8 +276,8 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 	return done
 }
 
-// show shows who captures frames one that is dropped, and why. The host may be writing to
-// the frame: what the reason names is read from a copy.
+// show passes a dropped frame to a capture, with the reason. The reason is derived from a
+// copy of the head, because the host may be writing to the frame.
 func (p *policed) show(op *vnet.WriteOp, v verdict) {
 	var copied [headSize]byte
 	if head, _, ok := op.CopyHead(copied[:]); ok {
@@ -284,9 +285,9 @@ func (p *policed) show(op *vnet.WriteOp, v verdict) {
 	}
 }
 
-// isOversize reports whether a frame for the LAN, or a segment of it, is longer
-// than the card's MTU and one VLAN tag. Those have more tags. Cards and switches
-// may pass or drop them, and most that drop them tell nobody.
+// isOversize reports whether a frame for the LAN, or a segment of it, is longer than the
+// card's MTU with one VLAN tag, because it has more tags. Cards and switches may pass or
+// drop such frames, mostly without a report.
 func isOversize(op *vnet.WriteOp, card int) bool {
 	return vnet.Longest(op.Head, len(op.Head)+len(op.Rest)) > card+vnet.EthLen+vnet.TagLen
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Dropped counts frames on the way to the LAN that the policy of a host does not
-// let pass, besides those that protocol.Statistics has.
+// Dropped counts frames to the LAN that were dropped by a host's policy, in addition to those
+// in protocol.Statistics.
 type Dropped struct {
 	NestedTags   uint64 `json:"nested_tags" metric:"iounit_host_frames,nested_tags" help:"dropped: more than one VLAN tag (policy: nested-tags)"`
 	LinkControl  uint64 `json:"link_control" metric:"iounit_host_frames,link_control" help:"dropped: for the next switch (policy: link-control)"`
@@ -21,7 +21,7 @@ type Dropped struct {
 	GroupRate    uint64 `json:"group_rate" metric:"iounit_host_frames,group_rate" help:"dropped: too many to groups (policy: max-tx-group-pps)"`
 }
 
-// into adds them to the counters that a host knows, by what comes nearest.
+// into adds them to the counters that are sent to the host, each to the closest one.
 func (d Dropped) into(s protocol.Statistics) protocol.Statistics {
 	s.TxSource += d.IPSource
 	s.TxVLAN += d.NestedTags
@@ -29,21 +29,21 @@ func (d Dropped) into(s protocol.Statistics) protocol.Statistics {
 	return s
 }
 
-// refusals keep the first frame of a session for each reason why frames are
-// dropped, so that somebody can be told which key of the policy it is.
+// refusals describes the first dropped frame of a session for each reason, to show which key
+// of the policy is the cause.
 type refusals struct {
 	seen [verdicts]atomic.Bool
-	wake chan struct{} // of capacity one: there is a new one
+	wake chan struct{} // signals a new text; capacity one
 
 	mu    sync.Mutex
-	texts []string // why, the first one first
-	fresh int      // so many of the last ones have not been logged
+	texts []string // descriptions, oldest first
+	fresh int      // number of the last texts that were not logged yet
 }
 
 func newRefusals() *refusals { return &refusals{wake: make(chan struct{}, 1)} }
 
-// note remembers a frame that is dropped, if it is the first one for that reason.
-// It is called for each.
+// note describes a dropped frame, if it is the first one for its reason. It is called for
+// each dropped frame.
 func (r *refusals) note(v verdict, head []byte) {
 	if r.seen[v].Load() || r.seen[v].Swap(true) {
 		return
@@ -57,7 +57,7 @@ func (r *refusals) note(v verdict, head []byte) {
 	}
 }
 
-// forget makes the next frame the first one again, under other rules.
+// forget removes all descriptions, when the rules have changed.
 func (r *refusals) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,14 +67,14 @@ func (r *refusals) forget() {
 	}
 }
 
-// list is why frames were dropped.
+// list returns the descriptions.
 func (r *refusals) list() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.texts)
 }
 
-// run tells why frames are dropped, each reason once, until done is closed.
+// run calls tell with each new description, until done is closed.
 func (r *refusals) run(done <-chan struct{}, tell func(reason string)) {
 	for {
 		select {
@@ -92,9 +92,8 @@ func (r *refusals) run(done <-chan struct{}, tell func(reason string)) {
 	}
 }
 
-// why says in words why a frame is dropped, and what allows it. Only a frame to a
-// group that is one too many may be without its head: which one that is says
-// nothing about it.
+// why describes why a frame is dropped, and which key of the policy permits it. head may be
+// nil only for groupRate, whose description does not depend on the frame.
 func why(v verdict, head []byte) string {
 	if v == groupRate {
 		return "more frames in a second to all or to groups than `max-tx-group-pps` in the policy allows"

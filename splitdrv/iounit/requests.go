@@ -4,23 +4,22 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// What a host's requests may cost. Those that change a netdevice hold the kernel's
-// lock of all netdevices for some hundred microseconds to milliseconds each, so that
-// whatever else is done with any netdevice of the machine waits: sessions that
-// begin, the status, an administrator's commands.
+// The cost of a host's requests. A request that changes a netdevice holds the kernel's RTNL
+// lock for some hundred microseconds to milliseconds. All other operations on netdevices of
+// the machine wait: new sessions, the status, an administrator's commands.
 const (
 	costRead   = 1
 	costChange = 10
 	costReset  = 4 * costChange
-	// requestRate is what one key may have its requests cost in a second in the
+	// requestRate is the cost of the requests of one key that is permitted per second in the
 	// long run: 20 changes of a netdevice.
 	requestRate = 20 * costChange
-	// costSession is what a host asks for when its session begins, several times
-	// over.
+	// costSession is several times the cost of a host's requests at the beginning of a
+	// session.
 	costSession = 4 * costChange
 )
 
-// costOf is what a request costs.
+// costOf returns the cost of a request.
 func costOf(t protocol.CfgType, data []byte) int {
 	switch t {
 	case protocol.CfgReset:
@@ -29,7 +28,7 @@ func costOf(t protocol.CfgType, data []byte) int {
 		if len(data) > 0 {
 			return costChange
 		}
-	default: // nothing that a netdevice is changed for
+	default: // requests that do not change a netdevice
 	}
 	return costRead
 }

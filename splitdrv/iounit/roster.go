@@ -10,29 +10,29 @@ import (
 	"time"
 )
 
-// ErrNoHost is wrapped by errors about a host that is not connected, or not
-// the only one of that name.
+// ErrNoHost is wrapped by errors about a host that is not connected, or whose name or key is
+// not unique.
 var ErrNoHost = errors.New("no such host is connected")
 
-// roster are the hosts that have a session, and whether others may come.
+// roster has the hosts with a session, and the state of a drain.
 type roster struct {
 	log      *slog.Logger
 	sessions sync.WaitGroup // goroutines of sessions
 
-	mu       sync.Mutex             // guards what follows, and what Unit says that it does
+	mu       sync.Mutex             // guards the fields below, and some of Unit
 	hosts    map[string]*attachment // by key
-	left     chan struct{}          // closed, and replaced, when a host has left
-	draining *draining              // nil: hosts may come
+	left     chan struct{}          // closed and replaced when a host has left
+	draining *draining              // nil: hosts are accepted
 }
 
-// draining is an I/O unit's that takes no hosts. roster.mu guards it.
+// draining is the state of an I/O unit that is being drained. roster.mu guards it.
 type draining struct {
 	since  time.Time
-	over   chan struct{} // closed when the I/O unit takes hosts again
-	moving int           // hosts that were asked and may just be on their way
+	over   chan struct{} // closed when the I/O unit accepts hosts again
+	moving int           // number of hosts that were asked and may be moving
 }
 
-// remove takes out the session of a host that has left.
+// remove removes the session of a host that has left.
 func (r *roster) remove(a *attachment) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,9 +44,9 @@ func (r *roster) remove(a *attachment) {
 	}
 }
 
-// present is the session that a takes the place of, nil if there is none. The
-// host of one that has begun may have got its name since, by another list of
-// trusted keys. The caller holds r.mu.
+// present returns the session that a replaces, or nil if there is none. It also considers
+// names that keys of existing sessions have got from a new list of trusted keys. The caller
+// holds r.mu.
 func (r *roster) present(a *attachment) *attachment {
 	if old := r.hosts[a.key]; old != nil {
 		return old
@@ -59,7 +59,7 @@ func (r *roster) present(a *attachment) *attachment {
 	return nil
 }
 
-// connected finds the session of the host that is meant.
+// connected returns the session of the host with a name, or with the fingerprint of a key.
 func (r *roster) connected(host string) (*attachment, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *roster) connected(host string) (*attachment, error) {
 	}
 }
 
-// sessionsOf is how many sessions one key has. The caller holds r.mu.
+// sessionsOf returns the number of sessions of a key. The caller holds r.mu.
 func (r *roster) sessionsOf(owner string) int {
 	n := 0
 	for _, a := range r.hosts {

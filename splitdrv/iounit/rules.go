@@ -6,36 +6,36 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// rules say which frames pass between a host and the LAN. They are never
-// changed, only replaced as a whole.
+// rules determine which frames pass between a host and the LAN. They are never changed, only
+// replaced.
 type rules struct {
-	mac      protocol.MAC   // the host's address
-	own      protocol.MAC   // that was made for it
-	further  []protocol.MAC // of the host too
+	mac      protocol.MAC   // address of the host
+	own      protocol.MAC   // address generated for the host
+	further  []protocol.MAC // further addresses of the host
 	host     *policy.Host
-	groups   []protocol.Group // wanted, in ascending order
-	every    bool             // frames to all groups are wanted
-	receive  protocol.VLANSet // wanted and allowed
-	mtu      int              // of the session
-	card     int              // the network card's MTU
-	tx, rx   *bucket          // bound the rates to the LAN and from it; nil: they are not bounded
-	toGroups *bucket          // bounds how many packets go to groups of the LAN; nil: it is not bounded
+	groups   []protocol.Group // groups that the host receives, in ascending order
+	every    bool             // the host receives frames to all groups
+	receive  protocol.VLANSet // VLANs that the host receives: requested and permitted
+	mtu      int              // MTU of the session
+	card     int              // MTU of the network card
+	tx, rx   *bucket          // limit the rates to and from the LAN; nil: no limit
+	toGroups *bucket          // limits packets to groups of the LAN; nil: no limit
 }
 
-// verdict says what is done with a frame.
+// verdict is the result of checking a frame.
 type verdict uint8
 
 const (
 	pass        verdict = iota
-	source              // dropped: the sender's address
-	vlan                // dropped: the VLAN or none, on the way to the LAN
-	nested              // dropped: more VLAN tags than one, on the way to the LAN
-	linkControl         // dropped: for the next switch alone
-	ipSource            // dropped: the IP address of the sender, or none to be seen
-	tiny                // dropped: a super-frame of tiny segments
-	groupRate           // dropped: too many to groups, on the way to the LAN
-	malformed           // no frame, or it lies in too many places
-	filtered            // dropped: the host does not want it
+	source              // to the LAN, dropped: address of the sender
+	vlan                // to the LAN, dropped: VLAN, or no VLAN
+	nested              // to the LAN, dropped: more than one VLAN tag
+	linkControl         // to the LAN, dropped: only for the next switch
+	ipSource            // to the LAN, dropped: IP address of the sender, or none visible
+	tiny                // to the LAN, dropped: a super-frame of tiny segments
+	groupRate           // to the LAN, dropped: too many to groups
+	malformed           // malformed, or in too many pieces
+	filtered            // from the LAN, dropped: the host does not receive it
 	verdicts
 )
 
@@ -46,8 +46,8 @@ const (
 	typeAt = srcAt + 6
 )
 
-// toLAN judges a frame of the host's of n bytes, of which head has at least
-// vnet.MinFrame. taken are the addresses that others have, or the card.
+// toLAN checks a frame of n bytes from the host. head is its beginning, with at least
+// vnet.MinFrame bytes. taken are the addresses of all hosts and of the card.
 func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 	m := protocol.MAC(head[srcAt:typeAt])
 	if m != r.mac && (!m.Valid() || !r.mayBe(m, taken)) {
@@ -71,14 +71,14 @@ func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 	}
 }
 
-// takesGroup reports whether a frame to the LAN of n bytes, which passes otherwise,
-// is within what the host may send to groups, and takes it out of that.
+// takesGroup reports whether a frame of n bytes to the LAN, which has passed toLAN, is within
+// the host's limit for frames to groups, and charges it.
 func (r *rules) takesGroup(head []byte, n int, urgent bool) bool {
 	return r.toGroups == nil || head[dstAt]&1 == 0 || r.toGroups.takeOne(frameCost(head, n), urgent)
 }
 
-// putBackGroups puts back what frames took out that have not been written, and so
-// are judged again.
+// putBackGroups puts back the charge for frames that were not written and will be checked
+// again.
 func (r *rules) putBackGroups(ops []vnet.WriteOp) {
 	if r.toGroups == nil {
 		return
@@ -90,8 +90,8 @@ func (r *rules) putBackGroups(ops []vnet.WriteOp) {
 	}
 }
 
-// mayBe reports whether the host may send from address m, which is not its
-// netdevice's: as a machine that is bridged to that.
+// mayBe reports whether the host may send from address m, which is not that of its
+// netdevice but for example of a machine bridged to it.
 func (r *rules) mayBe(m protocol.MAC, taken *protocol.MACSet) bool {
 	for i := range r.further {
 		if r.further[i] == m {
@@ -101,10 +101,10 @@ func (r *rules) mayBe(m protocol.MAC, taken *protocol.MACSet) bool {
 	return r.host.MayUse(m, r.own) && !taken.Has(m)
 }
 
-// fromLAN judges a frame for the host.
+// fromLAN checks a frame for the host.
 func (r *rules) fromLAN(frame []byte) verdict {
 	if len(frame) < vnet.MinFrame {
-		return pass // what is no frame is not ours to judge
+		return pass // malformed, which the sender checks
 	}
 	if frame[dstAt]&1 != 0 && !r.every && !r.wants(protocol.Group(frame[dstAt:srcAt])) {
 		return filtered
@@ -118,7 +118,7 @@ func (r *rules) fromLAN(frame []byte) verdict {
 	return pass
 }
 
-// inVLAN reports whether frames of VLAN v pass, 0 being those without a tag.
+// inVLAN reports whether frames of VLAN v pass; 0 means untagged.
 func (r *rules) inVLAN(v uint16, allowed *protocol.VLANSet) bool {
 	if v == 0 {
 		return !r.host.TaggedOnly
@@ -128,7 +128,7 @@ func (r *rules) inVLAN(v uint16, allowed *protocol.VLANSet) bool {
 
 var broadcast = protocol.Group{255, 255, 255, 255, 255, 255}
 
-// wants reports whether frames to group g are wanted.
+// wants reports whether the host receives frames to group g.
 func (r *rules) wants(g protocol.Group) bool {
 	if g == broadcast {
 		return true
@@ -148,20 +148,20 @@ func (r *rules) wants(g protocol.Group) bool {
 	return false
 }
 
-// number is an address as a number.
+// number returns an address as a number.
 func number(a [6]byte) uint64 {
 	return uint64(a[0])<<40 | uint64(a[1])<<32 | uint64(a[2])<<24 | uint64(a[3])<<16 | uint64(a[4])<<8 | uint64(a[5])
 }
 
-// The groups that bridges do not forward (IEEE 802.1Q, table 8-1), but for the
-// last byte, and those of Cisco's switches: CDP, VTP, DTP, UDLD; and PVST+.
+// The groups that bridges do not forward (IEEE 802.1Q, table 8-1), without the last four
+// bits, and those of Cisco's switches (CDP, VTP, DTP, UDLD; PVST+), without the last bit.
 const (
 	bridgeGroups = 0x0180c2000000
 	ciscoGroups  = 0x01000ccccccc
 )
 
-// control reports whether a frame is for the next switch, or the next station,
-// alone: it pauses the link, or changes which links and VLANs are in use.
+// control reports whether a frame is only for the next switch or station: a frame that
+// pauses the link, or changes which links and VLANs are in use.
 func control(head []byte, l vnet.Layers) bool {
 	if l.LinkControl() {
 		return true

@@ -7,29 +7,29 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// sampleEach is one in how many frames to the LAN is looked at, on average: to whom
-// it goes of those who can have a direct path.
+// sampleEach is the average number of frames to the LAN of which one is sampled, to find out
+// whether its destination is a host that can have a direct connection.
 const sampleEach = 16
 
-// sampleLeast is how many samples a second there are of a flow that is just enough.
+// sampleLeast is the least number of samples per second of a flow that gets a connection.
 const sampleLeast = 50
 
-// owners says to whom addresses belong, of hosts that can have a direct path. It is
-// never changed. There is none where there are not two.
+// owners has the addresses of all hosts that can have direct connections. It is never
+// changed, only replaced. There is none unless there are at least two such hosts.
 type owners struct {
 	flowing *flowing
-	each    int // one in how many frames is looked at
+	each    int // average number of frames of which one is sampled
 	macs    protocol.MACSet
-	slots   []int // of the hosts that have them, in that order
+	slots   []int // slot of the host of each address in macs
 }
 
-// flowing says whether there are samples.
+// flowing shows whether there are samples.
 type flowing struct {
-	dirty atomic.Bool   // there are
-	wake  chan struct{} // of capacity one: there are the first ones
+	dirty atomic.Bool   // there are samples
+	wake  chan struct{} // signals the first sample; capacity one
 }
 
-// note says that there are.
+// note records that there are samples.
 func (f *flowing) note() {
 	if !f.dirty.Load() && f.dirty.CompareAndSwap(false, true) {
 		select {
@@ -39,12 +39,12 @@ func (f *flowing) note() {
 	}
 }
 
-// samples count the packets that a host has sent to others. Its size grows with the
+// samples counts the packets that a host has sent to other hosts. Its size grows with the
 // number of slots.
 type samples struct {
 	slot int
 	any  atomic.Bool
-	to   atomic.Pointer[[]atomic.Uint32] // by slot
+	to   atomic.Pointer[[]atomic.Uint32] // by slot of the other host
 }
 
 func newSamples(slot int) *samples {
@@ -53,7 +53,7 @@ func newSamples(slot int) *samples {
 	return s
 }
 
-// fit makes room for so many slots. What is counted at that moment may be lost.
+// fit makes room for a number of slots. Counts of the same moment can be lost.
 func (s *samples) fit(slots int) {
 	if len(*s.to.Load()) < slots {
 		to := make([]atomic.Uint32, slots)
@@ -61,7 +61,7 @@ func (s *samples) fit(slots int) {
 	}
 }
 
-// take is what was counted of packets to a slot since the last time.
+// take returns the number of packets to a slot since the last call.
 func (s *samples) take(slot int) uint64 {
 	to := *s.to.Load()
 	if slot >= len(to) || to[slot].Load() == 0 {
@@ -70,7 +70,7 @@ func (s *samples) take(slot int) uint64 {
 	return uint64(to[slot].Swap(0))
 }
 
-// of is the slot of the host that has an address, or -1.
+// of returns the slot of the host with an address, or -1.
 func (o *owners) of(m protocol.MAC) int {
 	at := o.macs.Index(m)
 	if at < 0 {
@@ -79,16 +79,16 @@ func (o *owners) of(m protocol.MAC) int {
 	return o.slots[at]
 }
 
-// sampler looks at some of the frames that a queue has sent to the LAN.
+// sampler samples the frames that a queue has sent to the LAN.
 type sampler struct {
-	owners *atomic.Pointer[owners]  // nil where there is nobody to be found
-	seen   *atomic.Pointer[samples] // of the host whose queue it is
+	owners *atomic.Pointer[owners]  // nil without direct connections
+	seen   *atomic.Pointer[samples] // samples of the host of the queue
 
-	skip   int    // frames until the next one that is looked at
-	chance uint32 // so that no pattern of frames goes unseen
+	skip   int    // frames until the next sample
+	chance uint32 // state of the random numbers that make distances irregular
 }
 
-// sample looks at frames that were written.
+// sample samples frames that were written.
 func (s *sampler) sample(ops []vnet.WriteOp) {
 	if s.owners == nil {
 		return
@@ -109,7 +109,7 @@ func (s *sampler) sample(ops []vnet.WriteOp) {
 	s.skip = i - len(ops)
 }
 
-// count counts packets to a slot.
+// count adds packets to the count of a slot.
 func (o *owners) count(s *samples, slot int, packets uint32) {
 	to := *s.to.Load()
 	if slot >= len(to) || slot == s.slot {

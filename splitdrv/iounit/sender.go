@@ -27,16 +27,16 @@ const (
 )
 
 const (
-	arpLen     = 28 // of Ethernet and IPv4
+	arpLen     = 28 // for Ethernet and IPv4
 	ipv4Len    = 20
 	ipv6Len    = 40
-	extensions = 8 // extension headers that are looked through
+	extensions = 8 // most extension headers that are examined
 )
 
-// mayBeFrom reports whether a frame from mac comes from one of the addresses ips,
-// and does not say of others that they are here. What is neither IP nor ARP does
-// not pass, nor does what ends, or is not seen, before that is clear: IP packets
-// could be in it.
+// mayBeFrom reports whether a frame from mac comes from one of the addresses ips, and does
+// not claim other addresses. Frames that are neither IP nor ARP do not pass, because they
+// could contain IP packets. Frames whose headers end, or are not in head, before that is
+// clear do not pass either.
 func mayBeFrom(ips []netip.Prefix, head []byte, l vnet.Layers, mac protocol.MAC) bool {
 	if l.At > len(head) {
 		return false
@@ -64,8 +64,7 @@ func among(ips []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// ipv4From judges an IPv4 packet. A client without an address says so to a DHCP
-// server.
+// ipv4From checks an IPv4 packet. A DHCP client without an address may send to a server.
 func ipv4From(ips []netip.Prefix, p []byte) bool {
 	if len(p) < ipv4Len || p[0]>>4 != 4 {
 		return false
@@ -74,8 +73,8 @@ func ipv4From(ips []netip.Prefix, p []byte) bool {
 	return among(ips, from) || from.IsUnspecified() && p[9] == protoUDP && binary.BigEndian.Uint32(p[16:]) == 0xffffffff
 }
 
-// arpFrom judges a message of ARP or RARP: who says that an address is here is
-// the frame's sender and has that address, or has none yet (RFC 5227).
+// arpFrom checks a message of ARP or RARP: its sender must be that of the frame, with a
+// permitted address, or none yet (RFC 5227).
 func arpFrom(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
 	// Ethernet, IPv4, and the lengths of their addresses.
 	if len(p) < arpLen || binary.BigEndian.Uint32(p) != 0x00010800 || p[4] != 6 || p[5] != 4 ||
@@ -86,8 +85,8 @@ func arpFrom(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
 	return from.IsUnspecified() || among(ips, from)
 }
 
-// ipv6From judges an IPv6 packet: its source, and the address that it says, or
-// asks, to be here. Only routers send advertisements of routers, and redirects.
+// ipv6From checks an IPv6 packet: its source, and the address that neighbour discovery
+// claims or probes. Router advertisements and redirects do not pass.
 func ipv6From(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
 	if len(p) < ipv6Len || p[0]>>4 != 6 {
 		return false
@@ -110,23 +109,23 @@ func ipv6From(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
 		return false
 	case icmpNeighborAdvert:
 		return len(kind) >= 24 && isHere(ips, netip.AddrFrom16([16]byte(kind[8:])), mac)
-	case icmpNeighborAsk: // without a source: is somebody here who has my address?
+	case icmpNeighborAsk: // without a source: duplicate address detection
 		return !from.IsUnspecified() || len(kind) >= 24 && isHere(ips, netip.AddrFrom16([16]byte(kind[8:])), mac)
 	default:
 		return true
 	}
 }
 
-// isHere reports whether a is one of the addresses, or the link-local address that
-// is made of mac (RFC 4291, appendix A).
+// isHere reports whether a is one of the addresses, or the link-local address derived from
+// mac (RFC 4291, appendix A).
 func isHere(ips []netip.Prefix, a netip.Addr, mac protocol.MAC) bool {
 	made := [16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}
 	return a.As16() == made || among(ips, a)
 }
 
-// icmpv6 looks for an ICMPv6 message behind the extension headers of an IPv6
-// packet. It is not ok if these do not end in p. Of a later fragment nobody
-// knows; neighbour discovery in fragments is for nobody (RFC 6980).
+// icmpv6 finds an ICMPv6 message behind the extension headers of an IPv6 packet. It is not
+// ok if these do not end in p. A later fragment is not examined, because receivers ignore
+// neighbour discovery in fragments (RFC 6980).
 func icmpv6(p []byte) (is bool, message []byte, ok bool) {
 	next, rest := p[6], p[ipv6Len:]
 	for range extensions {

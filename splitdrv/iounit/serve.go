@@ -17,8 +17,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Run serves the hosts that ln delivers until ctx is done. Then it ends all
-// sessions, waits for them, and returns nil. ln stays the caller's.
+// Run serves the hosts that ln delivers until ctx is done. Then it ends all sessions, waits
+// for them, and returns nil. ln remains the caller's.
 func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 	u.listener.Store(ln)
 	defer u.sessions.Wait()
@@ -38,7 +38,7 @@ func (u *Unit) Run(ctx context.Context, ln *session.Listener) error {
 	}
 }
 
-// serve runs one host's session from beginning to end.
+// serve runs a host's session from beginning to end.
 func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	hello := s.Hello()
 	log := u.cfg.Log.With("host", hello.Name, "from", s.RemoteAddr(), "key", s.Peer())
@@ -66,14 +66,14 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	}
 }
 
-// session takes a host through the steps of its session, of which the functions follow in
-// this order, and releases everything:
+// session takes a host through the steps of its session and releases everything. The
+// functions of the steps follow in this order:
 //
-//	agree     what both sides and the policy can have in common
-//	          its turn to be set up, and its interface on the network card
-//	channels  the channels, as the features that both have want them
-//	connect   tells the host, and connects them to its own
-//	use       moves frames, until something ends that (wait)
+//	agree     chooses settings that both sides and the policy permit
+//	          (then the session waits for its turn, and its LAN interface is opened)
+//	channels  creates the channels, with the features of both sides
+//	connect   sends their addresses to the host, and connects the channels
+//	use       moves frames, until something ends the session (wait)
 //
 // It answers the host's hello in any case.
 func (u *Unit) session(ctx context.Context, a *attachment) error {
@@ -86,7 +86,7 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 	turn, err := setUpTurn(ctx, u.setups, &a.host)
 	switch {
 	case errors.Is(err, net.ErrClosed):
-		return a.s.Err() // trusted no longer
+		return a.s.Err() // the host is no longer trusted
 	case err != nil:
 		u.refuseForNow(a, err)
 		return nil
@@ -99,7 +99,7 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 	}
 	defer port.Close()
 	u.addresses.refresh()
-	if own, err := port.State(); err == nil && !own.Up { // a port of a switch that nobody is at yet
+	if own, err := port.State(); err == nil && !own.Up { // a port of a switch that is not connected yet
 		o.link.Up = false
 	}
 	services := newServices(&a.host, &u.common, port, o.mac, min(o.link.MTU, a.hello.MaxMTU), o.link.MTU)
@@ -119,14 +119,14 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 	return u.use(ctx, a, services, w, o.link)
 }
 
-// outline is what a session is to be, before anything is made for it.
+// outline has the settings of a session that are chosen before anything is created for it.
 type outline struct {
 	mode protocol.Mode
-	link lan.LinkState // of the network card
+	link lan.LinkState // state of the network card
 	mac  protocol.MAC
 }
 
-// agree chooses what the host wants, the I/O unit has and the policy allows.
+// agree chooses the settings that the host requests, the I/O unit has and the policy allows.
 func (u *Unit) agree(a *attachment) (o outline, err error) {
 	if o.mode, err = chooseMode(a.hello.Modes, u.cfg.Modes, a.policy.Modes); err != nil {
 		return o, &codedError{session.CodeMode, err}
@@ -143,7 +143,7 @@ func (u *Unit) agree(a *attachment) (o outline, err error) {
 	return o, nil
 }
 
-// channels makes the channels of a session, and says what the host is told of it, but for
+// channels creates the channels of a session. It returns the welcome for the host, without
 // their addresses.
 func (u *Unit) channels(
 	a *attachment, s *services, o outline, queues int,
@@ -187,7 +187,7 @@ func (u *Unit) channels(
 	return conn, w, nil
 }
 
-// messaging is the configuration of the host's channels.
+// messaging returns the configuration of the host's channels.
 func (u *Unit) messaging(h *host, w *session.Welcome) messaging.Config {
 	c := u.cfg.Messaging
 	c.Device, c.Mode, c.Queues, c.MTU = u.cfg.Device, w.Mode, w.Queues, w.MTU
@@ -202,7 +202,7 @@ func (u *Unit) messaging(h *host, w *session.Welcome) messaging.Config {
 		c.Pools = messaging.DefaultPools(w.Mode, h.hello.MaxMTU)
 	}
 	if w.Mode.Sends() {
-		c.MaxPools = 0 // one: there is no other choice
+		c.MaxPools = 0 // default: always one
 	}
 	if h.policy.MaxMemory > 0 {
 		c.MaxMemory = h.policy.MaxMemory
@@ -217,7 +217,7 @@ func (u *Unit) messaging(h *host, w *session.Welcome) messaging.Config {
 	return c
 }
 
-// features are the optional parts of the protocol that both sides can use.
+// features returns the optional features of the protocol that both sides support.
 func (u *Unit) features(h *host) []string {
 	var both []string
 	if !u.cfg.Messaging.NoPack && h.hello.Offers(protocol.FeaturePack) {
@@ -274,7 +274,7 @@ func (u *Unit) connect(ctx context.Context, h *host, conn *messaging.Conn, w ses
 	return h.s.Ready(ctx)
 }
 
-// use moves the frames of a host whose channels are connected, until something ends that.
+// use moves the frames of a host whose channels are connected, until the session ends.
 func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.Welcome, link lan.LinkState) error {
 	ports := make([]messaging.Port, 0, w.Queues)
 	for _, p := range s.ports {
@@ -284,7 +284,7 @@ func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.We
 	defer a.show(nil)
 	err := s.conn.StartControl()
 	if err == nil {
-		// Before frames move: who has one finds the session in the status, and counted.
+		// Before frames move, so that the status has the session of every frame.
 		a.established = true
 		s.linkIs(link.Up)
 		u.direct.established(&a.host, w.Mode)
@@ -303,8 +303,8 @@ func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.We
 	return err
 }
 
-// wait passes changes of the card on to the host until the session ends, and
-// returns why it did.
+// wait sends changes of the card to the host until the session ends, and returns the reason
+// for the end.
 func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.LinkState) error {
 	conn := s.conn
 	var watcher sync.WaitGroup
@@ -317,7 +317,7 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 		})
 	})
 	watcher.Go(func() {
-		// What was reported to the host at the start is compared with what it is now.
+		// Compare the present state with the one in the welcome.
 		err := s.port.Watch(wctx, func(now lan.LinkState) {
 			s.tell(wctx, reported, now)
 			s.linkIs(now.Up)
@@ -352,9 +352,9 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 		err = h.s.Err()
 		u.direct.leave(h)
 		if bye := (*session.ByeError)(nil); errors.As(err, &bye) {
-			conn.Stop() // what the host sent before it said so is delivered
+			conn.Stop() // deliver the frames that the host has sent before its bye
 		} else {
-			conn.Abort(err) // before the bye, which may take its time
+			conn.Abort(err) // before the bye, which can take a while
 		}
 	case <-conn.Done():
 		err = conn.Err()
@@ -372,8 +372,8 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 	return err
 }
 
-// flush has all pools of a session go, both sides', which this I/O unit ends. What the
-// host has sent has arrived then, and what it has not is sent over its next session,
+// flush ends all pools of a session, of both sides, before this I/O unit ends the session.
+// Frames that the host has sent have arrived then. It sends the others in its next session,
 // which begins after the bye.
 func flush(h *host, conn *messaging.Conn) {
 	if err := conn.Flush(); err != nil {

@@ -24,42 +24,41 @@ import (
 var (
 	// errMalformed is wrapped by errors about a request's data.
 	errMalformed = errors.New("malformed request")
-	// errNoService is about a request that there is no service for.
+	// errNoService is wrapped by the error of an unknown request.
 	errNoService = errors.New("no such service")
 )
 
-// services carry out what a host wants of its LAN interface. All of it ends
-// with the interface. The fields behind mu are one state: a request, a new policy
-// and a change of the network card each judge several of them together. There is a method
-// for each request.
+// services carries out a host's requests on its LAN interface, until that is closed. The
+// fields guarded by mu are one state: a request, a new policy, or a change of the network
+// card concerns several of them together. There is a method for each request.
 type services struct {
 	host   *host
 	shared *common
 	port   lan.Interface
 	ports  []*policed
 	conn   *messaging.Conn // set before it is started
-	offers vnet.Offloads   // the most that the host can have
+	offers vnet.Offloads   // all offloads that the host can have
 	rules  atomic.Pointer[rules]
-	lines  limit.Log // that the host causes
+	lines  limit.Log // limit of log lines that the host causes
 	tells  *announcer
-	refuse *refusals // why frames to the LAN are dropped
+	refuse *refusals // reasons for dropped frames to the LAN
 
-	mu       sync.Mutex   // guards what follows
-	policy   *policy.Host // what it may do; not changed, only replaced
+	mu       sync.Mutex   // guards the fields below
+	policy   *policy.Host // permissions; not changed, only replaced
 	now      settings
-	account                      // of the rates that it may have
-	begun    settings            // as they were when the session began
-	wish     protocol.VLANSet    // of the host; now.vlans are those of them that it may have
-	mtu      int                 // in force
-	card     int                 // the network card's MTU
-	here     bool                // the host has said that its netdevice is up
-	wanted   int                 // MTU that the host asked for, 0 if it did not
-	cleared  protocol.Statistics // as the counters were then
-	complain string              // what was refused last
-	link     bool                // the LAN's is up
+	account                      // buckets of its rates
+	begun    settings            // settings at the beginning of the session
+	wish     protocol.VLANSet    // VLANs that the host requests; now.vlans are the permitted ones
+	mtu      int                 // MTU in force
+	card     int                 // MTU of the network card
+	here     bool                // the host has reported that its netdevice is up
+	wanted   int                 // MTU that the host requested; 0: none
+	cleared  protocol.Statistics // counters when they were last cleared
+	complain string              // last refusal that was logged
+	link     bool                // the link of the LAN is up
 }
 
-// settings are what a host can change.
+// settings has the settings that a host can change.
 type settings struct {
 	mac    protocol.MAC
 	filter protocol.ReceiveFilter
@@ -67,15 +66,15 @@ type settings struct {
 	up     bool
 }
 
-// common is what the services of all hosts have in common.
+// common is the state that the services of all hosts share.
 type common struct {
 	addresses *addresses
-	direct    *directing // nil where there are no direct connections
+	direct    *directing // nil without direct connections
 	accounts  accounts
 	captures  capture.Point
 }
 
-// newServices puts a host's LAN interface under the rules.
+// newServices returns the services of a host's LAN interface.
 func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, card int) *services {
 	s := &services{
 		host: h, shared: c, policy: h.policy, port: port, offers: port.Offloads(), mtu: mtu, card: card,
@@ -100,14 +99,14 @@ func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, 
 	return s
 }
 
-// leave keeps what the session has overdrawn, when no frame passes any more.
+// leave keeps the account of the session, after its last frame.
 func (s *services) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shared.accounts.put(s.host.payer(), s.account)
 }
 
-// publish makes the settings the rules that frames are judged by.
+// publish derives the rules for frames from the settings.
 func (s *services) publish() {
 	f := s.now.filter
 	r := &rules{
@@ -123,7 +122,8 @@ func (s *services) publish() {
 	s.direct()
 }
 
-// direct says what direct connections depend on. The caller holds s.mu.
+// direct passes the settings on which direct connections depend to directing. The caller
+// holds s.mu.
 func (s *services) direct() {
 	s.shared.direct.changed(s.host, portFacts{
 		macs: append([]protocol.MAC{s.now.mac}, s.now.filter.Unicast...), vlans: s.now.vlans, mtu: s.mtu,
@@ -132,7 +132,7 @@ func (s *services) direct() {
 	})
 }
 
-// linkIs says whether the LAN's link is up.
+// linkIs records whether the link of the LAN is up.
 func (s *services) linkIs(up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *services) linkIs(up bool) {
 	s.direct()
 }
 
-// answer is messaging.Config.OnRequest.
+// answer answers a request of the host (messaging.Config.OnRequest).
 func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,14 +149,14 @@ func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, 
 		s.host.log.Debug("host's request", "about", t, "bytes", len(data))
 		return protocol.CfgOK, reply
 	}
-	if text := err.Error(); text != s.complain { // once, however often it is tried
+	if text := err.Error(); text != s.complain { // logged once, however often it is repeated
 		s.complain = text
 		s.lines.Log(s.host.log, slog.LevelWarn, "host's request refused", "about", t, "error", err)
 	}
 	return statusOf(err), nil
 }
 
-// statusOf translates an error for the host.
+// statusOf returns the status of an error for the host.
 func statusOf(err error) protocol.CfgStatus {
 	switch {
 	case errors.Is(err, errMalformed):
@@ -170,8 +170,8 @@ func statusOf(err error) protocol.CfgStatus {
 	}
 }
 
-// handle carries out one request and returns what is in force then. Without
-// data, requests that set something only ask.
+// handle carries out one request and returns the value in force afterwards. Without data,
+// requests that set something only return the value.
 func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 	switch t {
 	case protocol.CfgMAC:
@@ -206,7 +206,7 @@ func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 	}
 }
 
-// act carries out a request that has no data.
+// act carries out a request without data.
 func (s *services) act(t protocol.CfgType) ([]byte, error) {
 	switch t {
 	case protocol.CfgStatsRead:
@@ -221,7 +221,7 @@ func (s *services) act(t protocol.CfgType) ([]byte, error) {
 	}
 }
 
-// set decodes data and carries it out. Without data it does nothing.
+// set decodes data and calls do with the value. Without data it does nothing.
 func set[T any](data []byte, decode func([]byte) (T, error), do func(T) error) error {
 	if len(data) == 0 {
 		return nil
@@ -240,7 +240,7 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	if err := s.mayUse(mac); err != nil {
 		return err
 	}
-	// Both until it is sure which: nobody else gets the old one meanwhile.
+	// Claim both addresses, so that no other host gets the old one if SetMAC fails.
 	if err := s.shared.addresses.claim(s.host, mac, append(slices.Clone(s.now.filter.Unicast), s.now.mac)); err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	return s.shared.addresses.claim(s.host, mac, s.now.filter.Unicast)
 }
 
-// mayUse refuses an address that the policy does not give the host.
+// mayUse returns an error if the policy does not permit an address for the host.
 func (s *services) mayUse(mac protocol.MAC) error { return mayUse(s.policy, mac, s.host.own) }
 
 func (s *services) setMTU(mtu int) error {
@@ -267,7 +267,7 @@ func (s *services) setMTU(mtu int) error {
 	if mtu > link.MTU {
 		return fmt.Errorf("%w: MTU %d is above the network card's %d", errDenied, mtu, link.MTU)
 	}
-	s.wanted, s.card = mtu, link.MTU // the card may have changed without having said so yet
+	s.wanted, s.card = mtu, link.MTU // a change of the card may not have been reported yet
 	s.useMTU(mtu)
 	return nil
 }
@@ -278,7 +278,7 @@ func (s *services) useMTU(mtu int) {
 	s.publish()
 }
 
-// tell tells the host what changed on the card.
+// tell sends changes of the card to the host.
 func (s *services) tell(ctx context.Context, before, now lan.LinkState) {
 	request := func(t protocol.CfgType, data []byte) {
 		if _, err := s.conn.Request(ctx, t, data); err != nil {
@@ -296,8 +296,8 @@ func (s *services) tell(ctx context.Context, before, now lan.LinkState) {
 	}
 }
 
-// follow makes the MTU follow the network card's, as far as the host wants it,
-// and reports whether it changed.
+// follow sets the MTU to that of the network card, within the limits of the host, and
+// reports whether it has changed.
 func (s *services) follow(card int) (mtu int, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,7 +310,7 @@ func (s *services) follow(card int) (mtu int, changed bool) {
 	return mtu, true
 }
 
-// fitting is the MTU for a network card with that MTU.
+// fitting returns the MTU of the session for the MTU of the network card.
 func (s *services) fitting(card int) int {
 	mtu := min(card, s.host.hello.MaxMTU)
 	if s.wanted != 0 {
@@ -319,10 +319,9 @@ func (s *services) fitting(card int) int {
 	return mtu
 }
 
-// setUp sets the port up or down. That it wants it up is a host's word that it
-// can be reached here, over a fabric that works in both directions: it comes when
-// the host has had an answer and has put the session to use. The LAN is told then
-// and not before, while another I/O unit may still have the host's traffic.
+// setUp sets the LAN interface up or down. A host requests up when it uses the session, and
+// has had an answer over the fabric, which therefore works in both directions. The host is
+// announced in the LAN only then: before, another I/O unit may still have its traffic.
 func (s *services) setUp(up bool) error {
 	if up != s.now.up {
 		if err := s.port.SetUp(up); err != nil {
@@ -338,14 +337,14 @@ func (s *services) setUp(up bool) error {
 	return nil
 }
 
-// standBy sets the port down until the host wants it up.
+// standBy sets the LAN interface down until the host requests it up.
 func (s *services) standBy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.setUp(false); err != nil {
 		return err
 	}
-	// What came meanwhile, other sessions of the host's have got as well.
+	// Drop the frames that have arrived: another session of the host has got them, too.
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 	for _, q := range s.port.Queues() {
 		for range standBySkips {
@@ -357,11 +356,11 @@ func (s *services) standBy() error {
 	return nil
 }
 
-// standBySkips bounds the frames that are thrown away then.
+// standBySkips is the largest number of frames that standBy drops.
 const standBySkips = 4096
 
-// mayBePromiscuous reports whether a host of that policy may be promiscuous. On a
-// port of a bridge it gets the same frames then.
+// mayBePromiscuous reports whether a host with permissions h may be promiscuous. On a port
+// of a bridge it always may, because it gets the same frames then.
 func (s *services) mayBePromiscuous(h *policy.Host) bool { return h.Promiscuous || s.port.Floods() }
 
 func (s *services) setFilter(f protocol.ReceiveFilter) error {
@@ -387,14 +386,14 @@ func (s *services) setFilter(f protocol.ReceiveFilter) error {
 	return nil
 }
 
-// receive makes the LAN interface receive what f says.
+// receive sets the receive filter of the LAN interface.
 func (s *services) receive(f protocol.ReceiveFilter) error {
 	var unicast, groups []net.HardwareAddr
 	for _, m := range f.Unicast {
 		unicast = append(unicast, m[:])
 	}
 	for _, g := range f.Multicast {
-		if g != broadcast { // which arrives in any case
+		if g != broadcast { // always received
 			groups = append(groups, g[:])
 		}
 	}
@@ -402,7 +401,7 @@ func (s *services) receive(f protocol.ReceiveFilter) error {
 		s.port.SetPromisc(f.Promisc))
 }
 
-// setVLANs takes "all" for all that the host may have.
+// setVLANs sets the VLANs of the host. A request for all VLANs means all permitted ones.
 func (s *services) setVLANs(want protocol.VLANSet) error {
 	for v := range want.All() {
 		if !s.policy.VLANs.Has(v) && want != protocol.AllVLANs() {
@@ -414,7 +413,8 @@ func (s *services) setVLANs(want protocol.VLANSet) error {
 	return nil
 }
 
-// allowed is what a host gets that wants those VLANs. The caller holds s.mu.
+// allowed returns the permitted ones of the VLANs that the host requests. The caller holds
+// s.mu.
 func (s *services) allowed(want protocol.VLANSet) protocol.VLANSet {
 	var got protocol.VLANSet
 	for v := range want.All() {
@@ -431,7 +431,7 @@ func (s *services) setOffloads(want vnet.Offloads) error {
 	return err
 }
 
-// reset makes everything as it was when the session began.
+// reset sets everything to the values at the beginning of the session.
 func (s *services) reset() error {
 	link, err := s.port.State()
 	if err != nil {
@@ -442,23 +442,22 @@ func (s *services) reset() error {
 	return errors.Join(s.setMAC(s.begun.mac), s.setFilter(s.begun.filter), s.setVLANs(s.begun.vlans), s.setUp(s.begun.up))
 }
 
-// may is what the host may do.
+// may returns the permissions of the host.
 func (s *services) may() *policy.Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.policy
 }
 
-// current is what is in force.
+// current returns the settings and the MTU in force.
 func (s *services) current() (settings, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.mtu
 }
 
-// statistics are the host's counters since the session began: those of the
-// channels, of the LAN interface and of the rules, from the host's point of
-// view.
+// statistics returns the host's counters since the beginning of the session: those of the
+// channels, the LAN interface and the rules, from the host's point of view.
 func (s *services) statistics() (st protocol.Statistics, d Dropped) {
 	for _, c := range s.conn.Stats().Channels {
 		st.RxFrames += c.TxFrames
@@ -467,7 +466,7 @@ func (s *services) statistics() (st protocol.Statistics, d Dropped) {
 		st.RxInvalid += c.TxInvalid + c.TxMalformed
 		st.TxDropped += c.RxDropped + c.RxOverMTU + c.RxMalformed
 	}
-	l := s.port.Stats() // TooLong is among TxTooLong
+	l := s.port.Stats() // its TooLong is included in TxTooLong
 	st.RxDropped += l.Dropped
 	st.RxInvalid += l.Invalid
 	for _, p := range s.ports {
@@ -476,13 +475,13 @@ func (s *services) statistics() (st protocol.Statistics, d Dropped) {
 	return st, d
 }
 
-// reported are the counters as the host is told them.
+// reported returns the counters that are sent to the host.
 func (s *services) reported() protocol.Statistics {
 	st, d := s.statistics()
 	return d.into(st)
 }
 
-// oversize counts those of all queues.
+// oversize returns the sum of oversize frames of all queues.
 func (s *services) oversize() (n uint64) {
 	for _, p := range s.ports {
 		n += p.oversize.Load()

@@ -5,7 +5,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// HostCounters is the table of what an I/O unit counts of a host, in the order of
+// HostCounters returns the table of an I/O unit's counters of a host, in the order of
 // HostStatus.Counts. Their names are paths in the status.
 func HostCounters() []counter.Counter {
 	within := func(path string, all []counter.Counter) []counter.Counter {
@@ -19,7 +19,7 @@ func HostCounters() []counter.Counter {
 	return append(all, counter.Of[PortCounters]("")...)
 }
 
-// PortCounters are those besides what became of the frames, in the present session.
+// PortCounters has the counters of a session that do not count frames by result.
 type PortCounters struct {
 	Announced           uint64 `json:"announced" metric:"iounit_host_announcements" help:"frames that told the LAN where the host is"`
 	TxLimited           uint64 `json:"tx_limited" metric:"iounit_host_limited" help:"times that a channel had to wait because of a rate"`

@@ -16,47 +16,46 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// Status is what `splitnic status` shows of an I/O unit.
+// Status is the status of an I/O unit for `splitnic status`.
 type Status struct {
 	Role     string    `json:"role"` // "iounit"
 	Name     string    `json:"name"`
 	Software string    `json:"software"`
 	Since    time.Time `json:"since"`
 	Device   string    `json:"device"` // RDMA device
-	// Protection is of the memory lent to the hosts, in modes that lend any;
-	// that of each session is in its Traffic.
+	// Protection is the protection of the memory lent to hosts, in modes that lend memory.
+	// That of each session is in its Traffic.
 	Protection messaging.Protecting `json:"protection"`
-	// CompVectors are the completion vectors that the device has.
+	// CompVectors is the number of the device's completion vectors.
 	CompVectors int          `json:"comp_vectors"`
 	LAN         LANStatus    `json:"lan"`
 	Hosts       []HostStatus `json:"hosts"`
 	Sessions    uint64       `json:"sessions"` // established since the start
-	Refused     uint64       `json:"refused"`  // connections and hosts
-	// Refusals are the same, by reason: some of package iounit's Refusals.
+	Refused     uint64       `json:"refused"`  // connections and hosts without a session
+	// Refusals counts the same by reason, one of package iounit's Refusals.
 	Refusals map[string]uint64 `json:"refused_by"`
-	// Violations counts sessions that ended because a host broke the protocol,
-	// by rule: some of Rules.
+	// Violations counts sessions that ended because a host broke the protocol, by rule, one
+	// of Rules.
 	Violations map[string]uint64 `json:"protocol_violations"`
 	Memory     MemoryStatus      `json:"memory"`
-	// Ended counts the sessions that were established and have ended, by reason:
-	// some of Endings.
+	// Ended counts the ends of established sessions, by reason, one of Endings.
 	Ended map[string]uint64 `json:"ended_by"`
-	// Unrevoked counts frames of hosts that had come and were not delivered,
-	// because their session ended before their one-touch windows were invalid.
+	// Unrevoked counts frames of hosts that had arrived and were not delivered, because the
+	// session ended before their one-touch windows were invalidated.
 	Unrevoked uint64 `json:"frames_unrevoked"`
-	// Direct is about direct connections between hosts, nil where there are none.
+	// Direct is the status of direct connections between hosts; nil without any.
 	Direct *DirectStatus `json:"direct,omitempty"`
-	// Drain is about the hosts that remain while the I/O unit takes none, nil otherwise.
+	// Drain is the status of a drain; nil while hosts are accepted.
 	Drain *DrainStatus `json:"drain,omitempty"`
-	// Bootstrap is about those who connect.
+	// Bootstrap has the statistics of incoming connections.
 	Bootstrap session.ListenerStats `json:"bootstrap"`
-	Captures  []capture.Status      `json:"captures"` // of frames, that are running
+	Captures  []capture.Status      `json:"captures"` // running captures of frames
 }
 
 // MemoryStatus is the memory registered for all sessions, in bytes.
 type MemoryStatus struct {
 	Used  int64 `json:"used"`
-	Limit int64 `json:"limit,omitempty"` // 0: none
+	Limit int64 `json:"limit,omitempty"` // 0: no limit
 }
 
 // LANStatus describes the network card.
@@ -67,14 +66,13 @@ type LANStatus struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// HostStatus describes one host's session. It has a field for each that the JSON
-// has, which is flat so that a query names one thing by one word.
+// HostStatus describes the session of one host. Its fields are those of the JSON, which is
+// flat so that queries are simple.
 type HostStatus struct {
 	Name        string `json:"name"`
 	Address     string `json:"address"`
 	Fingerprint string `json:"fingerprint"`
-	// Platform is the identifier that was issued to the host's process, absent if
-	// it has none.
+	// Platform is the identifier of the host's process, absent if it has none.
 	Platform   protocol.Platform `json:"platform,omitzero"`
 	Insecure   bool              `json:"insecure"`
 	Session    string            `json:"session"`
@@ -83,45 +81,45 @@ type HostStatus struct {
 	MAC        string            `json:"mac"`
 	MTU        int               `json:"mtu"`
 	Interface  string            `json:"interface"` // LAN interface
-	Up         bool              `json:"up"`        // administratively, as the host wants it
+	Up         bool              `json:"up"`        // administrative state, set by the host
 	Memory     int64             `json:"memory"`    // bytes registered for this host
 	LANDropped lan.Stats         `json:"lan_dropped"`
-	// EarlyDiscard says whether the kernel drops whole datagrams before a queue of
-	// that interface is full.
+	// EarlyDiscard shows whether the kernel drops whole datagrams before a queue of the
+	// interface is full.
 	EarlyDiscard discard.Status   `json:"early_discard"`
 	Traffic      *messaging.Stats `json:"traffic,omitempty"`
-	// Latency is of the host's latency queue, nil if it wants none.
+	// Latency is the status of the host's latency queue; nil if it requests none.
 	Latency *steer.Status `json:"latency,omitempty"`
 
-	Filter protocol.ReceiveFilter `json:"filter"` // which frames the host wants
-	VLANs  protocol.VLANSet       `json:"vlans"`  // and of which VLANs
-	// Statistics count frames since the session began, by what became of them;
-	// rx is from the LAN to the host.
+	Filter protocol.ReceiveFilter `json:"filter"` // receive filter of the host
+	VLANs  protocol.VLANSet       `json:"vlans"`  // VLANs that the host receives
+	// Statistics counts frames since the beginning of the session, by result; rx is from the
+	// LAN to the host.
 	Statistics protocol.Statistics `json:"statistics"`
-	// Dropped counts more of them, and DropReasons says for each reason why the
-	// first frame on the way to the LAN was dropped, since the policy changed last.
+	// Dropped counts further dropped frames. DropReasons describes the first dropped frame to
+	// the LAN for each reason, since the last change of the policy.
 	Dropped     Dropped  `json:"dropped_by_policy"`
 	DropReasons []string `json:"drop_reasons,omitempty"`
-	// MaxTxRate and MaxRxRate are what the policy gives the host, in bits per
-	// second to the LAN and from it, MaxTxPPS and MaxRxPPS in packets per second; 0
-	// for no bound. MaxTxGroupPPS bounds the packets per second to groups of the LAN,
-	// of which more are dropped.
+	// MaxTxRate and MaxRxRate are the limits of the policy in bits per second, to and from
+	// the LAN, MaxTxPPS and MaxRxPPS those in packets per second; 0: no limit. MaxTxGroupPPS
+	// limits packets per second to groups of the LAN; more are dropped.
 	MaxTxRate     int64 `json:"max_tx_rate"`
 	MaxRxRate     int64 `json:"max_rx_rate"`
 	MaxTxPPS      int64 `json:"max_tx_pps"`
 	MaxRxPPS      int64 `json:"max_rx_pps"`
 	MaxTxGroupPPS int64 `json:"max_tx_group_pps"`
-	// NoDirect is why the host has no direct connections, "" if it may.
+	// NoDirect is the reason for which the host has no direct connections, "" if it may have
+	// some.
 	NoDirect string `json:"no_direct,omitempty"`
 	PortCounters
 }
 
-// Counts are the values of HostCounters.
+// Counts returns the values of HostCounters.
 func (h *HostStatus) Counts() []uint64 {
 	return counter.Values(counter.Values(counter.Values(nil, &h.Statistics), &h.Dropped), &h.PortCounters)
 }
 
-// Status is a snapshot. It may be called from any goroutine.
+// Status returns a snapshot. Any goroutine may call it.
 func (u *Unit) Status() Status {
 	s := Status{
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
@@ -141,8 +139,8 @@ func (u *Unit) Status() Status {
 	} else {
 		s.LAN = LANStatus{Up: l.Up, MTU: l.MTU, SpeedMbps: l.Speed}
 	}
-	// Without the lock, because the kernel is asked for each: nobody who comes
-	// or goes has to wait for that.
+	// Without the lock, because the status of each host asks the kernel: hosts that come
+	// or leave must not wait for that.
 	u.mu.Lock()
 	hosts := slices.Collect(maps.Values(u.hosts))
 	u.mu.Unlock()
@@ -162,7 +160,7 @@ func (u *Unit) Status() Status {
 	return s
 }
 
-// status describes the session if it is established.
+// status returns the status of a session. It is not ok if the session is not established.
 func (u *Unit) status(a *attachment) (HostStatus, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// tallies count what has become of sessions, and of those that were not to be.
+// tallies counts established and refused sessions.
 type tallies struct {
 	served    atomic.Uint64
 	unrevoked atomic.Uint64 // see Status.Unrevoked
 
-	counts     sync.Mutex        // guards what follows
-	violations map[string]uint64 // of the protocol, by rule
-	refused    map[string]uint64 // connections and hosts, by reason
-	ended      map[string]uint64 // sessions that were established, by reason
+	counts     sync.Mutex        // guards the fields below
+	violations map[string]uint64 // violations of the protocol, by rule
+	refused    map[string]uint64 // connections and hosts without a session, by reason
+	ended      map[string]uint64 // ends of established sessions, by reason
 }
 
 func newTallies() *tallies {
@@ -23,18 +23,17 @@ func newTallies() *tallies {
 	}
 }
 
-// turnedAway counts a connection, or a host, that got no session.
+// turnedAway counts a connection or a host without a session.
 func (t *tallies) turnedAway(reason string) { t.count(t.refused, reason) }
 
-// count counts something in one of the maps that counts guards.
+// count increments an element of one of the maps.
 func (t *tallies) count(in map[string]uint64, what string) {
 	t.counts.Lock()
 	defer t.counts.Unlock()
 	in[what]++
 }
 
-// violation counts the rule that a host broke, if that is what ended its
-// session.
+// violation counts the rule that a host has broken, if err means that.
 func (t *tallies) violation(err error) {
 	rule := brokenRule(err)
 	if rule == "" {
@@ -43,7 +42,7 @@ func (t *tallies) violation(err error) {
 	t.count(t.violations, rule)
 }
 
-// clone copies the tallies by rule and reason.
+// clone returns copies of the maps.
 func (t *tallies) clone() (violations, refused, ended map[string]uint64) {
 	t.counts.Lock()
 	defer t.counts.Unlock()

@@ -20,22 +20,22 @@ import (
 // Unit is an I/O unit.
 type Unit struct {
 	cfg        Config
-	protecting messaging.Protecting // in modes that lend memory
+	protecting messaging.Protecting // protection in modes that lend memory
 	started    time.Time
-	lines      limit.Log               // about connections
+	lines      limit.Log               // limit of log lines about connections
 	setups     *limit.Queue[limit.Key] // see newSetups
-	requests   *limit.Keyed            // what hosts' requests cost
+	requests   *limit.Keyed            // limit of the cost of hosts' requests
 
 	listener atomic.Pointer[session.Listener] // nil before Run
 
 	common
 	*tallies
 	roster
-	policy   atomic.Pointer[policy.Policy] // written under mu, that of the roster
-	handling map[string]messaging.Handling // by key, of hosts for which it was changed; guarded by mu
+	policy   atomic.Pointer[policy.Policy] // written under roster.mu
+	handling map[string]messaging.Handling // by key of hosts whose handlers were changed; guarded by roster.mu
 }
 
-// New makes an I/O unit. Nothing happens before Run.
+// New returns an I/O unit, which does nothing before Run.
 func New(cfg Config) (*Unit, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -60,10 +60,10 @@ func New(cfg Config) (*Unit, error) {
 	return u, nil
 }
 
-// Captures is where the frames that cross the fabric can be captured.
+// Captures returns the point where frames on the fabric can be captured.
 func (u *Unit) Captures() *capture.Point { return &u.captures }
 
-// Rejected counts and logs a connection that never became a session. It is for
+// Rejected counts and logs a connection that did not become a session. It is meant for
 // session.ServerConfig.Rejected.
 func (u *Unit) Rejected(remote net.Addr, err error) {
 	u.turnedAway(session.Reason(err))
@@ -71,29 +71,28 @@ func (u *Unit) Rejected(remote net.Addr, err error) {
 		"from", remote, "error", err)
 }
 
-// leastBurst is how many sessions a key may open at once, however few it may
-// have: enough for every restart and fail-over of its hosts that comes soon after
-// another.
+// leastBurst is the least number of sessions that a key may open at once. It is enough for
+// several restarts and fail-overs of its hosts in a row.
 const leastBurst = 16
 
-// Burst is how many sessions a peer may open at once: all that it may have, twice,
-// as after a restart of this I/O unit, and leastBurst at least. It is for
+// Burst returns how many sessions a peer may open at once: twice as many as it may have, as
+// after a restart of this I/O unit, but at least leastBurst. It is meant for
 // session.ServerConfig.Burst.
 func (u *Unit) Burst(id session.Identity) int {
 	if id.Insecure {
-		return max(leastBurst, 2*u.cfg.MaxHosts) // all hosts may come from there
+		return max(leastBurst, 2*u.cfg.MaxHosts) // all hosts have this identity
 	}
 	return max(leastBurst, 2*u.policy.Load().For(id.Fingerprint.String(), id.Name).MaxSessions)
 }
 
-// paced is messaging.Config.Pace: for how long a request of the host's has to wait.
-// All sessions of a key share what it may cost, those that have ended too.
+// paced returns for how long a request of a host has to wait (messaging.Config.Pace). All
+// sessions of a key share the limit, including those that have ended.
 func (u *Unit) paced(h *host, t protocol.CfgType, data []byte) time.Duration {
 	burst := costSession * u.Burst(h.peer())
 	return u.requests.Spend(time.Now(), h.limits, costOf(t, data), burst)
 }
 
-// over counts and logs why a session ended, or never came about.
+// over counts and logs the end of a session, or of an attempt to open one.
 func (u *Unit) over(a *attachment, err error) {
 	args := []any{"session", a.s.SessionID(), "error", err, "lasted", time.Since(a.since).Round(time.Millisecond)}
 	if a.established {
@@ -110,7 +109,7 @@ func (u *Unit) over(a *attachment, err error) {
 	u.lines.Once(hostRefused(a.key, reason, err), a.log, slog.LevelWarn, "session ended", args...)
 }
 
-// refuseForNow refuses a host that is asked to come again.
+// refuseForNow refuses a host that may try again later.
 func (u *Unit) refuseForNow(a *attachment, err error) {
 	code := session.CodeBusy
 	switch {
@@ -124,7 +123,7 @@ func (u *Unit) refuseForNow(a *attachment, err error) {
 	u.refuse(a, code, err)
 }
 
-// decline refuses a host for what a step before its session is established has returned.
+// decline refuses a host because of the error of a step before its session is established.
 func (u *Unit) decline(a *attachment, err error) {
 	code := codeOf(err)
 	if coded := (*codedError)(nil); errors.As(err, &coded) {
@@ -141,20 +140,20 @@ func (u *Unit) refuse(a *attachment, code session.Code, err error) {
 	}
 }
 
-// patience is until when a host's last session has to be ended: half of the time
-// that is left for the handshake, so that the host hears why it gets no session.
+// patience returns the time until which a host's previous session has to end. It is half of
+// the time that is left for the handshake, so that the host can still be refused with a
+// reason.
 func patience(now, deadline time.Time) time.Time { return now.Add(deadline.Sub(now) / 2) }
 
-// enter gives a its place among the hosts. A host that comes again, because it
-// was killed, or lost the connection and we have not noticed yet, takes the
-// place of its old session, which is ended first, before deadline. The latest comer
-// wins, in whatever order those who wait for the old session get their turn.
+// enter adds a to the hosts. A host that connects again, because it was killed or lost the
+// connection and that was not noticed yet, replaces its old session, which is ended first and
+// has to end before deadline. Of several attempts that wait for that, the latest one wins.
 func (u *Unit) enter(ctx context.Context, a *attachment, deadline time.Time) error {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errEnding)
 	defer cancel()
 	for {
 		u.mu.Lock()
-		if u.draining != nil { // the old session is left alone: it may be on its way
+		if u.draining != nil { // the old session goes on: its host may be moving
 			u.mu.Unlock()
 			return errDraining
 		}
@@ -190,7 +189,7 @@ func (u *Unit) leave(a *attachment) {
 	u.remove(a)
 }
 
-// handlingOf is what was changed of a host's handlers, if anything was.
+// handlingOf returns the handlers of a host if they were changed.
 func (u *Unit) handlingOf(key string) (messaging.Handling, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
