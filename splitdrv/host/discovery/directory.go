@@ -154,7 +154,8 @@ func (d *Directory) Status() (all []Status) {
 	return all
 }
 
-// Refresh requests a query of each name soon, because no I/O unit is available.
+// Refresh requests a query of each name, because no I/O unit is available: at once, but at most
+// one in the time Settings.Shortest.
 func (d *Directory) Refresh() {
 	for _, s := range d.sources {
 		select {
@@ -179,6 +180,7 @@ func (d *Directory) Run(ctx context.Context) {
 func (d *Directory) follow(ctx context.Context, s *source) {
 	retry := d.backoff()
 	for {
+		queried := time.Now()
 		a, err := d.set.Lookup(ctx, s.name)
 		if ctx.Err() != nil {
 			return
@@ -202,7 +204,7 @@ func (d *Directory) follow(ctx context.Context, s *source) {
 			return
 		}
 		select {
-		case <-time.After(min(pause, d.set.Shortest)):
+		case <-time.After(min(pause, d.set.Shortest) - time.Since(queried)):
 		case <-ctx.Done():
 			return
 		}

@@ -258,6 +258,21 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
+// TestRefreshAtOnce has DNS be asked at once when the last query was long enough ago.
+func TestRefreshAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		s.says(time.Minute, "a:1:1")
+		d := s.run(t, "srv:x")
+		pass(30 * time.Second)
+		d.Refresh()
+		pass(time.Second)
+		if got := s.asked(); len(got) != 2 || got[1] != 30*time.Second {
+			t.Errorf("asked after %v", got)
+		}
+	})
+}
+
 // TestAddressesAlone has nothing be asked.
 func TestAddressesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
