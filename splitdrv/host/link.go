@@ -283,7 +283,7 @@ func (l *link) happens(e event) *leaving {
 func (l *link) enter() *leaving {
 	p := l.offer.Peer
 	path, err := l.d.split.Open(paths.Peer{
-		ID: uint64(l.id), MACs: p.MACs, Own: p.Own, VLANs: p.VLANs, MTU: l.offer.MTU,
+		MACs: p.MACs, Own: p.Own, VLANs: p.VLANs, MTU: l.offer.MTU,
 		Out: l.out, In: l.in, Probed: func() { close(l.probed) }, Arrived: func() { close(l.arrived) },
 	})
 	if err != nil {

@@ -168,7 +168,7 @@ func directly(t *testing.T, hosts [2]*liveHost, macs [2]protocol.MAC, number byt
 	var paths [2]*Path
 	arrived := [2]chan bool{make(chan bool), make(chan bool)}
 	for i, h := range hosts {
-		p, err := h.split.Open(Peer{ID: uint64(number), MACs: []protocol.MAC{macs[1-i]}, Own: []protocol.MAC{macs[i]},
+		p, err := h.split.Open(Peer{MACs: []protocol.MAC{macs[1-i]}, Own: []protocol.MAC{macs[i]},
 			Out: pathNonces(number, i), In: pathNonces(number, 1-i), MTU: 1500,
 			Arrived: func() { close(arrived[i]) }})
 		if err != nil {

@@ -222,7 +222,7 @@ func (w *world) open() {
 	w.paths++
 	for i, e := range w.ends {
 		peer := w.ends[1-i]
-		p, err := e.split.Open(Peer{ID: uint64(w.rnd.IntN(10)), MACs: []protocol.MAC{peer.mac}, Own: []protocol.MAC{e.mac},
+		p, err := e.split.Open(Peer{MACs: []protocol.MAC{peer.mac}, Own: []protocol.MAC{e.mac},
 			Out: pathNonces(w.paths, i), In: pathNonces(w.paths, 1-i), MTU: 1500,
 			Probed: func() { e.probed = true }, Arrived: func() { e.arrived = true }})
 		if err != nil {

@@ -11,7 +11,6 @@ var errNoAddress = errors.New("a direct path between no addresses")
 
 // Peer describes another host, according to the I/O unit.
 type Peer struct {
-	ID uint64 // of the direct connection
 	// MACs are the addresses of the peer: frames to them use the direct path, and the peer
 	// may send only from them.
 	MACs []protocol.MAC

@@ -17,7 +17,7 @@ import (
 // opened opens a path that goes directly.
 func opened(t testing.TB, s *Split, macs ...protocol.MAC) (*Path, *sender) {
 	t.Helper()
-	p, err := s.Open(Peer{ID: 1, MACs: macs, Own: []protocol.MAC{own}, MTU: 1500, VLANs: vlans(t, "5"),
+	p, err := s.Open(Peer{MACs: macs, Own: []protocol.MAC{own}, MTU: 1500, VLANs: vlans(t, "5"),
 		Out: Nonces{Marker: [16]byte{1}}, In: Nonces{Marker: [16]byte{2}}})
 	if err != nil {
 		t.Fatal(err)
