@@ -91,10 +91,10 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 	if err := conn.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(),
-		Channels: channelsOf(e.conn.Addresses())}); err != nil {
+		Channels: session.Channels(e.conn.Addresses())}); err != nil {
 		return Result{}, err
 	}
-	err = e.conn.Connect(addresses(welcome.Channels), welcome.ControlReceives)
+	err = e.conn.Connect(session.Addresses(welcome.Channels), welcome.ControlReceives)
 	if err == nil {
 		err = conn.Ready(ctx)
 	}

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -47,24 +46,6 @@ const (
 	// end is noticed at once.
 	silence = 10 * time.Second
 )
-
-// addresses are those of the queue pairs in a session's channels.
-func addresses(channels []session.Channel) []fabric.Address {
-	a := make([]fabric.Address, 0, len(channels))
-	for _, c := range channels {
-		a = append(a, c.Address())
-	}
-	return a
-}
-
-// channelsOf is the inverse.
-func channelsOf(addresses []fabric.Address) []session.Channel {
-	c := make([]session.Channel, 0, len(addresses))
-	for _, a := range addresses {
-		c = append(c, session.ChannelOf(a))
-	}
-	return c
-}
 
 // nobody is the address that a target gives to the initiator, which has no
 // netdevice for it.

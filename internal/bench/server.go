@@ -262,12 +262,12 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 		Features: features, Name: s.cfg.Name, Software: s.cfg.Software,
 		Mode: r.spec.Mode, Queues: r.spec.Queues, Pools: r.spec.messaging(mcfg).Lends(),
 		MAC: nobody, MTU: protocol.MaxMTU, ControlReceives: e.conn.ControlReceives(),
-		Channels: channelsOf(e.conn.Addresses()),
+		Channels: session.Channels(e.conn.Addresses()),
 	})
 	if err != nil {
 		return false, explain(c.RemoteAddr().String(), err)
 	}
-	err = e.conn.Connect(addresses(accept.Channels), accept.ControlReceives)
+	err = e.conn.Connect(session.Addresses(accept.Channels), accept.ControlReceives)
 	if err == nil {
 		err = c.Ready(ctx)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/host/paths"
@@ -175,21 +174,16 @@ func (l *link) open() *leaving {
 		return broken("make queue pairs", err)
 	}
 	l.conn = conn
-	accept := &session.Direct{Step: session.DirectAccept, ID: l.id, ControlReceives: conn.ControlReceives()}
-	for _, a := range conn.Addresses() {
-		accept.Channels = append(accept.Channels, session.ChannelOf(a))
-	}
-	if err := l.session.send(accept); err != nil {
+	if err := l.session.send(&session.Direct{
+		Step: session.DirectAccept, ID: l.id,
+		ControlReceives: conn.ControlReceives(), Channels: session.Channels(conn.Addresses()),
+	}); err != nil {
 		return broken("accept", err)
 	}
 	if why := l.await(session.DirectConnect, nil, opening); why != nil {
 		return why
 	}
-	remote := make([]fabric.Address, 0, len(l.got.Channels))
-	for _, c := range l.got.Channels {
-		remote = append(remote, c.Address())
-	}
-	if err := conn.Connect(remote, l.got.ControlReceives); err != nil {
+	if err := conn.Connect(session.Addresses(l.got.Channels), l.got.ControlReceives); err != nil {
 		return broken("connect queue pairs", err)
 	}
 	if err := l.session.send(&session.Direct{Step: session.DirectReady, ID: l.id}); err != nil {

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
@@ -223,20 +222,14 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 
 // accept sends the addresses of the queue pairs to the I/O unit.
 func (a *attachment) accept(ctx context.Context) error {
-	accept := session.Accept{ControlReceives: a.conn.ControlReceives()}
-	for _, addr := range a.conn.Addresses() {
-		accept.Channels = append(accept.Channels, session.ChannelOf(addr))
-	}
-	return a.client.Accept(ctx, accept)
+	return a.client.Accept(ctx, session.Accept{
+		ControlReceives: a.conn.ControlReceives(), Channels: session.Channels(a.conn.Addresses()),
+	})
 }
 
 // connect connects the queue pairs to those of the I/O unit.
 func (a *attachment) connect() error {
-	remote := make([]fabric.Address, 0, len(a.welcome.Channels))
-	for _, ch := range a.welcome.Channels {
-		remote = append(remote, ch.Address())
-	}
-	return a.conn.Connect(remote, a.welcome.ControlReceives)
+	return a.conn.Connect(session.Addresses(a.welcome.Channels), a.welcome.ControlReceives)
 }
 
 // cross starts the control channel, and waits for an answer over it.

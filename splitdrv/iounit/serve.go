@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
@@ -256,18 +255,12 @@ func (u *Unit) features(h *host) []string {
 // connect exchanges the addresses of the queue pairs with the host and
 // connects them.
 func (u *Unit) connect(ctx context.Context, h *host, conn *messaging.Conn, w session.Welcome) error {
-	for _, addr := range conn.Addresses() {
-		w.Channels = append(w.Channels, session.ChannelOf(addr))
-	}
+	w.Channels = session.Channels(conn.Addresses())
 	accept, err := h.s.Welcome(ctx, w)
 	if err != nil {
 		return err
 	}
-	remote := make([]fabric.Address, 0, len(accept.Channels))
-	for _, ch := range accept.Channels {
-		remote = append(remote, ch.Address())
-	}
-	if err := conn.Connect(remote, accept.ControlReceives); err != nil {
+	if err := conn.Connect(session.Addresses(accept.Channels), accept.ControlReceives); err != nil {
 		return errors.Join(err, h.s.Bye(session.CodeFailed, err.Error()))
 	}
 	u.direct.join(h, w.Grants(protocol.FeatureDirect))

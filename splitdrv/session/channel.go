@@ -33,14 +33,27 @@ type Channel struct {
 	MTU int    `json:"mtu"`
 }
 
-// ChannelOf is the channel whose queue pair has the address a.
-func ChannelOf(a fabric.Address) Channel {
-	return Channel{QPN: a.QPN, PSN: a.PSN, GID: a.GID, LID: a.LID, MTU: a.MTU}
+// Channels returns the channels whose queue pairs have the given addresses, in order.
+func Channels(addresses []fabric.Address) []Channel {
+	channels := make([]Channel, 0, len(addresses))
+	for _, a := range addresses {
+		channels = append(channels, Channel{QPN: a.QPN, PSN: a.PSN, GID: a.GID, LID: a.LID, MTU: a.MTU})
+	}
+	return channels
 }
 
 // Address is what fabric.QP.Connect needs.
 func (c Channel) Address() fabric.Address {
 	return fabric.Address{GID: c.GID, LID: c.LID, QPN: c.QPN, PSN: c.PSN, MTU: c.MTU}
+}
+
+// Addresses returns the addresses of the channels' queue pairs, in order.
+func Addresses(channels []Channel) []fabric.Address {
+	addresses := make([]fabric.Address, 0, len(channels))
+	for _, c := range channels {
+		addresses = append(addresses, c.Address())
+	}
+	return addresses
 }
 
 const (

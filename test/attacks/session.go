@@ -72,7 +72,7 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 	w := &s.Welcome
 	err = s.Accept(session.Accept{
 		ControlReceives: protocol.ControlReceives(w.Mode, w.Queues, w.Pools),
-		Channels:        []session.Channel{session.ChannelOf(s.Control.Address()), session.ChannelOf(s.Data.Address())},
+		Channels:        session.Channels([]fabric.Address{s.Control.Address(), s.Data.Address()}),
 	})
 	if err != nil {
 		return s, err

@@ -130,18 +130,13 @@ func (a *attacker) begin(
 	p := hostiletest.NewPeer(t, hostiletest.PeerConfig{
 		Device: a.device, Mode: w.Mode, Channels: w.Queues, Timing: fabric.Timing{Timeout: 18},
 	})
-	accept := session.Accept{ControlReceives: protocol.ControlReceives(w.Mode, w.Queues, w.Pools)}
-	for _, addr := range p.Addresses() {
-		accept.Channels = append(accept.Channels, session.ChannelOf(addr))
+	accept := session.Accept{
+		ControlReceives: protocol.ControlReceives(w.Mode, w.Queues, w.Pools), Channels: session.Channels(p.Addresses()),
 	}
 	if err := c.Accept(ctx, accept); err != nil {
 		t.Fatal(err)
 	}
-	var remote []fabric.Address
-	for _, ch := range w.Channels {
-		remote = append(remote, ch.Address())
-	}
-	p.Connect(remote)
+	p.Connect(session.Addresses(w.Channels))
 	if err := c.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}

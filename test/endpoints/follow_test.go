@@ -128,9 +128,7 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	defer conn.Close()
 	welcome := s.welcome(conn, &mcfg)
 	welcome.MAC, welcome.MTU = mac, mtu
-	for _, a := range conn.Addresses() {
-		welcome.Channels = append(welcome.Channels, session.ChannelOf(a))
-	}
+	welcome.Channels = session.Channels(conn.Addresses())
 	accept, err := c.Welcome(ctx, welcome)
 	if bye := (*session.ByeError)(nil); errors.As(err, &bye) || ctx.Err() != nil {
 		return nil // it wants something that is not granted, or the test is over
@@ -138,11 +136,7 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	if err != nil {
 		return err
 	}
-	var remote []fabric.Address
-	for _, ch := range accept.Channels {
-		remote = append(remote, ch.Address())
-	}
-	if err := errors.Join(conn.Connect(remote, accept.ControlReceives), c.Ready(ctx),
+	if err := errors.Join(conn.Connect(session.Addresses(accept.Channels), accept.ControlReceives), c.Ready(ctx),
 		conn.Start([]messaging.Port{porttest.Batched{Single: p}})); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -83,18 +82,14 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 		return nil, err
 	}
 	t.Cleanup(p.close)
-	accept := session.Accept{ControlReceives: p.conn.ControlReceives()}
-	for _, a := range p.conn.Addresses() {
-		accept.Channels = append(accept.Channels, session.ChannelOf(a))
+	accept := session.Accept{
+		ControlReceives: p.conn.ControlReceives(), Channels: session.Channels(p.conn.Addresses()),
 	}
 	if err := c.Accept(ctx, accept); err != nil {
 		return nil, err
 	}
-	var remote []fabric.Address
-	for _, ch := range p.welcome.Channels {
-		remote = append(remote, ch.Address())
-	}
-	if err := errors.Join(p.conn.Connect(remote, p.welcome.ControlReceives), c.Ready(ctx)); err != nil {
+	err = errors.Join(p.conn.Connect(session.Addresses(p.welcome.Channels), p.welcome.ControlReceives), c.Ready(ctx))
+	if err != nil {
 		return nil, err
 	}
 	port, wire := porttest.New(t, 1<<20)

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -104,22 +103,6 @@ func (e *end) windows() int64 {
 	return int64(n)
 }
 
-func (e *end) channels() []session.Channel {
-	var c []session.Channel
-	for _, a := range e.conn.Addresses() {
-		c = append(c, session.ChannelOf(a))
-	}
-	return c
-}
-
-func (e *end) connect(remote []session.Channel, receives int) error {
-	var a []fabric.Address
-	for _, c := range remote {
-		a = append(a, c.Address())
-	}
-	return e.conn.Connect(a, receives)
-}
-
 // dial is the host's side of the handshake.
 func (e *end) dial(ctx context.Context, addr string, s *session.Security) error {
 	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: s, HandshakeTimeout: patience, PeerTimeout: patience})
@@ -148,13 +131,13 @@ func (e *end) dial(ctx context.Context, addr string, s *session.Security) error 
 		return err
 	}
 	if err := c.Accept(ctx, session.Accept{ControlReceives: e.conn.ControlReceives(),
-		Channels: e.channels()}); err != nil {
+		Channels: session.Channels(e.conn.Addresses())}); err != nil {
 		return err
 	}
 	if err := e.leave(phaseExchanged); err != nil {
 		return err
 	}
-	if err := e.connect(w.Channels, w.ControlReceives); err != nil {
+	if err := e.conn.Connect(session.Addresses(w.Channels), w.ControlReceives); err != nil {
 		return err
 	}
 	if err := e.leave(phaseConnected); err != nil {
@@ -191,7 +174,7 @@ func (e *end) serve(ctx context.Context, ln *session.Listener) error {
 		Features: e.features(), Name: "unit", Software: "soak", Mode: e.plan.mode,
 		Queues: e.plan.queues, Pools: cfg.Lends(), MAC: protocol.MAC{2, 0, 0, 0, 0, 1}, MTU: e.plan.mtu,
 		Link: session.Link{Up: true}, Offloads: vnet.AllOffloads,
-		ControlReceives: e.conn.ControlReceives(), Channels: e.channels(),
+		ControlReceives: e.conn.ControlReceives(), Channels: session.Channels(e.conn.Addresses()),
 	})
 	if err != nil {
 		return err
@@ -199,7 +182,7 @@ func (e *end) serve(ctx context.Context, ln *session.Listener) error {
 	if err := e.leave(phaseExchanged); err != nil {
 		return err
 	}
-	if err := e.connect(a.Channels, a.ControlReceives); err != nil {
+	if err := e.conn.Connect(session.Addresses(a.Channels), a.ControlReceives); err != nil {
 		return err
 	}
 	if err := e.leave(phaseConnected); err != nil {
