@@ -219,35 +219,24 @@ func (u *Unit) messaging(h *host, w *session.Welcome) messaging.Config {
 // features returns the optional features of the protocol that both sides support.
 func (u *Unit) features(h *host) []string {
 	var both []string
-	if !u.cfg.Messaging.NoPack && h.hello.Offers(protocol.FeaturePack) {
-		both = append(both, protocol.FeaturePack)
-	}
-	if h.hasLatency() {
-		both = append(both, protocol.FeatureLatencyQueue)
-	}
-	if h.bound {
-		both = append(both, protocol.FeatureBind)
-	}
-	if h.hello.Offers(protocol.FeatureRenew) {
-		both = append(both, protocol.FeatureRenew)
-	}
-	if h.hello.Offers(protocol.FeatureDrain) {
-		both = append(both, protocol.FeatureDrain)
-	}
-	if h.hello.Offers(protocol.FeatureStandby) {
-		both = append(both, protocol.FeatureStandby)
-	}
-	if u.cfg.Device.Limits().Windows && h.hello.Offers(protocol.FeatureWindow) {
-		both = append(both, protocol.FeatureWindow)
-	}
-	if h.hello.Offers(protocol.FeatureOneTouch) {
-		both = append(both, protocol.FeatureOneTouch)
-	}
-	if u.direct != nil && h.bound && h.hello.Offers(protocol.FeatureDirect) && h.hello.Run != (protocol.Run{}) {
-		both = append(both, protocol.FeatureDirect)
-	}
-	if h.hello.Offers(protocol.FeatureKeySend) {
-		both = append(both, protocol.FeatureKeySend)
+	for _, f := range []struct {
+		word string
+		here bool
+	}{
+		{protocol.FeaturePack, !u.cfg.Messaging.NoPack},
+		{protocol.FeatureLatencyQueue, h.hasLatency()},
+		{protocol.FeatureBind, true},
+		{protocol.FeatureRenew, true},
+		{protocol.FeatureDrain, true},
+		{protocol.FeatureStandby, true},
+		{protocol.FeatureWindow, u.cfg.Device.Limits().Windows}, // the device can invalidate the peer's windows
+		{protocol.FeatureOneTouch, true},
+		{protocol.FeatureDirect, u.direct != nil && h.bound && h.hello.Run != (protocol.Run{})},
+		{protocol.FeatureKeySend, true},
+	} {
+		if f.here && h.hello.Offers(f.word) {
+			both = append(both, f.word)
+		}
 	}
 	return both
 }
