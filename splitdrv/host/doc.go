@@ -27,11 +27,14 @@
 // # A session, in order
 //
 //  1. session.Dial and Hello: identity, requested and granted settings
-//  2. the netdevice gets the granted MAC address, MTU and offloads
-//  3. messaging.New creates the queue pairs and posts their receives
-//  4. Accept sends their addresses to the I/O unit and waits until its queue pairs are ready
-//  5. Connect, then Ready: from now on either side may send
-//  6. Start lends the pools; the carrier follows the I/O unit's link
+//  2. messaging.New creates the queue pairs and posts their receives
+//  3. Accept sends their addresses to the I/O unit and waits until its queue pairs are ready
+//  4. Connect, then Ready: from now on either side may send
+//  5. StartControl starts the control channel, and Reach waits for an answer over it. A
+//     session on standby stays here until it is used
+//  6. the netdevice gets the granted MAC address, MTU and offloads, and the carrier of the I/O
+//     unit's link, which it follows from now on
+//  7. StartData lends the pools and moves frames
 //
 // Package discovery lists the I/O units. Package uplink decides which one is used, and when;
 // race.go, standby.go and serve.go carry that out.

@@ -11,7 +11,8 @@
 //  4. messaging.New creates the queue pairs and posts their receives
 //  5. Welcome sends their addresses to the host, and returns those of the host
 //  6. Connect, then Ready, which waits until the host's queue pairs are connected too
-//  7. Start lends the pools; changes of the link and MTU are sent to the host
+//  7. StartControl and StartData: requests are answered, and the pools are lent; changes of
+//     the link and MTU are sent to the host
 //
 // From then on the host's requests change its LAN interface (services). Each frame is
 // checked against rules that follow from the policy and the requests (policed, rules). The
