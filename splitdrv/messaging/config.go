@@ -203,7 +203,7 @@ type Config struct {
 
 	// OnRequest answers the peer's configuration requests, one at a time, on a
 	// goroutine of the Conn. data is valid only during the call. Conn answers
-	// keep-alives, protocol.CfgSent and protocol.CfgBind itself. With nil the
+	// protocol.CfgKeepAlive, CfgSent, CfgBind and CfgPoolKeys itself. With nil the
 	// answer is protocol.CfgUnsupported.
 	OnRequest func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte)
 	// Pace is called once for each of these requests, in order, and returns how long

@@ -66,8 +66,9 @@
 // Control: a side never has more unprocessed control messages than the peer has receives
 // posted. protocol.ControlReceives is the sum of
 //
-//   - for each pool, the BufferRecvPool and protocol.UpdatesPerPool updates, each sent
-//     because a quarter of the pool is free (package bufpool explains the bound);
+//   - for each pool, protocol.UpdatesPerPool updates, each sent because a quarter of the pool
+//     is free (package bufpool explains the bound). The BufferRecvPool counts as one of them:
+//     an update names used elements, and using one acknowledges the BufferRecvPool;
 //   - for each data channel in mode indicate, protocol.IndicatesPerChannel indications. A
 //     sender with that many unacknowledged indications sends no more of them. The return
 //     of an element acknowledges the indication that named it, and all earlier ones. After
