@@ -51,7 +51,7 @@ func (d *Directory) address(host string) (a netip.Addr, ok bool) {
 	return a, ok
 }
 
-// note records the address at which a host was reached.
+// note records the address at which a host was reached, also for the next process.
 func (d *Directory) note(host string, at net.Addr) {
 	tcp, ok := at.(*net.TCPAddr)
 	if !ok {
@@ -59,5 +59,10 @@ func (d *Directory) note(host string, at net.Addr) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.addresses[host] = tcp.AddrPort().Addr().Unmap()
+	if now := tcp.AddrPort().Addr().Unmap(); d.addresses[host] != now {
+		d.addresses[host] = now
+		for _, s := range d.sources {
+			signal(s.reached)
+		}
+	}
 }

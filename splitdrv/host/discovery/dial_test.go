@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -82,6 +83,25 @@ func TestDial(t *testing.T) {
 			if took := time.Since(began); !errors.Is(err, c.want) || !slices.Equal(c.n.asked, c.asked) || took > 5*time.Second {
 				t.Errorf("%s: %v, dialled %q, in %v", c.name, err, c.n.asked, took)
 			}
+		}
+	})
+}
+
+// TestAddressKept has the next process know an address that was reached after the last answer.
+func TestAddressKept(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := script{keep: dir}
+		s.says(time.Hour, "u1.example:1:1")
+		d, end := s.begin(t, keptName)
+		if _, err := d.Dial(t.Context(), "tcp", "u1.example:7580", new(network).dial); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		end()
+		k, err := shelf(dir).get("_splitnic._tcp.x", time.Now())
+		if at := k.Addresses["u1.example"]; err != nil || at != netip.AddrFrom4([4]byte{10, 0, 0, 1}) {
+			t.Errorf("%v, %v", at, err)
 		}
 	})
 }

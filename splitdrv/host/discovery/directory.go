@@ -87,7 +87,8 @@ type Directory struct {
 // source is an entry of the configured list.
 type source struct {
 	name    string        // name of SRV records; "" for an address
-	refresh chan struct{} // requests a query soon; capacity one
+	refresh chan struct{} // requests a query; capacity one
+	reached chan struct{} // signaled when an I/O unit was reached at a new address; capacity one
 	units   uplink.Candidates
 	asked   bool // queried at least once
 	failed  error
@@ -108,7 +109,9 @@ func New(entries []string, host string, set Settings, log *slog.Logger) (*Direct
 		}
 		s := &source{units: uplink.Candidates{entry}, asked: true}
 		if name, ok := ByDNS(entry); ok {
-			s = &source{name: name, refresh: make(chan struct{}, 1), status: Status{Name: name}}
+			s = &source{
+				name: name, refresh: make(chan struct{}, 1), reached: make(chan struct{}, 1), status: Status{Name: name},
+			}
 		}
 		d.sources = append(d.sources, s)
 	}
@@ -158,10 +161,15 @@ func (d *Directory) Status() (all []Status) {
 // one in the time Settings.Shortest.
 func (d *Directory) Refresh() {
 	for _, s := range d.sources {
-		select {
-		case s.refresh <- struct{}{}:
-		default: // an address, or already requested
-		}
+		signal(s.refresh)
+	}
+}
+
+// signal signals a channel of capacity one, or none if it is nil. It never waits.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -180,31 +188,40 @@ func (d *Directory) Run(ctx context.Context) {
 func (d *Directory) follow(ctx context.Context, s *source) {
 	retry := d.backoff()
 	for {
-		queried := time.Now()
 		a, err := d.set.Lookup(ctx, s.name)
 		if ctx.Err() != nil {
 			return
 		}
-		pause := time.Duration(0)
 		if err == nil {
 			d.enter(s, &a)
 			d.remember(s, &a)
 			retry = d.backoff()
-			pause = min(max(a.TTL, d.set.Shortest), d.set.Longest)
-			pause += time.Duration(d.set.Rand(int64(pause/10) + 1))
+			pause := min(max(a.TTL, d.set.Shortest), d.set.Longest)
+			d.wait(ctx, s, pause+time.Duration(d.set.Rand(int64(pause/10)+1)), &a)
 		} else {
 			d.fail(s, err)
-			pause = retry.Failed()
+			d.wait(ctx, s, retry.Failed(), nil)
 		}
-		select {
-		case <-time.After(pause):
-			continue
-		case <-s.refresh:
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// wait waits until a name is queried again, after a pause or because of Refresh. a, which is nil
+// if the last query has failed, is kept again when an I/O unit was reached at a new address.
+func (d *Directory) wait(ctx context.Context, s *source, pause time.Duration, a *Answer) {
+	began, due := time.Now(), time.After(pause)
+	for {
 		select {
-		case <-time.After(min(pause, d.set.Shortest) - time.Since(queried)):
+		case <-due:
+			return
+		case <-s.refresh:
+			due = time.After(min(pause, d.set.Shortest) - time.Since(began))
+		case <-s.reached:
+			if a != nil {
+				d.remember(s, a)
+			}
 		case <-ctx.Done():
 			return
 		}
