@@ -28,7 +28,7 @@
 //	services, announce         requests of a host, and its LAN interface
 //	direct                     direct connections between hosts
 //	addresses, host            MAC addresses and identities of hosts
-//	policed, rules, bucket     which frames pass, and how many
+//	policed, rules, bucket     which frames pass, and how many; ipsource checks IP addresses
 //	config, ending, admission, errors
 //
 // # The end
