@@ -23,6 +23,7 @@ type race struct {
 	overtake  context.CancelCauseFunc // ends the opening of a session; nil: none is being opened
 	retry     *uplink.Backoff
 	permanent []error
+	won       bool // there is a session
 }
 
 // opened is the result of opening a session.
@@ -48,6 +49,7 @@ func (o *opener) reach(ctx context.Context, order []string, retry *uplink.Backof
 		o.retired.add(r.dismiss)
 	}()
 	a, err := r.run(ctx)
+	r.won = a != nil
 	if a != nil || err != nil || ctx.Err() != nil {
 		return a, false, err
 	}
@@ -146,14 +148,19 @@ func (r *race) failed(addr string, err error) {
 	r.cfg.Log.Log(r.dctx, r.sessions.level(addr, err), "no session", "iounit", addr, "error", err)
 }
 
-// dismiss closes the connections that were not needed.
+// dismiss closes the connections that were not needed. If another I/O unit is used, it tells
+// the I/O units so, because they report connections that end without a bye.
 func (r *race) dismiss() {
 	for range r.dialing {
 		d := <-r.dials
 		r.ready[d.addr] = d
 	}
 	for _, d := range r.ready {
-		if d.client != nil {
+		switch {
+		case d.client == nil:
+		case r.won:
+			_ = d.client.Bye(session.CodeElsewhere, "the host uses another I/O unit") // it may be gone
+		default:
 			d.client.Close()
 		}
 	}

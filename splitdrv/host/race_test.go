@@ -2,7 +2,11 @@ package host
 
 import (
 	"errors"
+	"net"
 	"testing"
+
+	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 // TestRaceDismisses closes the connections that a race has no use for, also one that
@@ -20,6 +24,34 @@ func TestRaceDismisses(t *testing.T) {
 	for _, a := range []*attachment{ready, coming} {
 		if a.client.Err() == nil {
 			t.Errorf("the connection to %s goes on", a.addr)
+		}
+	}
+}
+
+// TestRaceSaysElsewhere has an I/O unit that was not the fastest hear why its connection ends,
+// but for a race that nobody has won.
+func TestRaceSaysElsewhere(t *testing.T) {
+	trust, err := session.Insecure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejected := make(chan error, 1)
+	ln, err := session.Listen(testenv.Loopback()+":0", session.ServerConfig{
+		Security: trust, Rejected: func(_ net.Addr, err error) { rejected <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	for won, want := range map[bool]string{true: "elsewhere", false: "gone"} {
+		client, err := session.Dial(t.Context(), ln.Addr().String(), session.ClientConfig{Security: trust})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &race{ready: map[string]dialled{"a": {client: client}}, won: won}
+		r.dismiss()
+		if err := <-rejected; session.Reason(err) != want {
+			t.Errorf("won %v: %v, which is %q, want %q", won, err, session.Reason(err), want)
 		}
 	}
 }

@@ -100,10 +100,13 @@ func hostRefused(host, reason string, err error) refusal {
 	return r
 }
 
+// reasonElsewhere is the session.Reason of hosts that use another I/O unit. It is not a refusal.
+const reasonElsewhere = string(session.CodeElsewhere)
+
 // Refusals returns the reasons by which connections and hosts without a session are counted:
-// session.Reasons, and the codes with which hosts are refused.
+// session.Reasons without elsewhere, and the codes with which hosts are refused.
 func Refusals() []string {
-	reasons := session.Reasons()
+	reasons := slices.DeleteFunc(session.Reasons(), func(name string) bool { return name == reasonElsewhere })
 	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeBusy, session.CodeFull,
 		session.CodeDraining, session.CodeShuttingDown, session.CodeFailed} {
 		reasons = append(reasons, string(c))

@@ -49,7 +49,11 @@ func TestRefusalsAreCountedByReason(t *testing.T) {
 	u := countingUnit()
 	u.Rejected(&net.TCPAddr{}, &session.FieldError{Field: "queues"})
 	u.Rejected(&net.TCPAddr{}, session.ErrTooManyHandshakes)
+	u.Rejected(&net.TCPAddr{}, &session.ByeError{Code: session.CodeElsewhere})
 	u.turnedAway(string(session.CodePolicy))
+	if n := u.elsewhere.Load(); n != 1 || slices.Contains(Refusals(), "elsewhere") {
+		t.Errorf("%d hosts are elsewhere, want 1, which is not refused", n)
+	}
 	want := map[string]uint64{"field-queues": 1, "too-many-handshakes": 1, "policy": 1}
 	if !maps.Equal(u.refused, want) {
 		t.Errorf("%v, want %v", u.refused, want)

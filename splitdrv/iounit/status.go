@@ -34,6 +34,9 @@ type Status struct {
 	Refused     uint64       `json:"refused"`  // connections and hosts without a session
 	// Refusals counts the same by reason, one of package iounit's Refusals.
 	Refusals map[string]uint64 `json:"refused_by"`
+	// Elsewhere counts hosts that connected to several I/O units at once and chose another
+	// one. Refused does not include them.
+	Elsewhere uint64 `json:"elsewhere"`
 	// Violations counts sessions that ended because a host broke the protocol, by rule, one
 	// of Rules.
 	Violations map[string]uint64 `json:"protocol_violations"`
@@ -125,7 +128,7 @@ func (u *Unit) Status() Status {
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
 		Device: u.cfg.Device.Name(), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
-		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Hosts: []HostStatus{},
+		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Elsewhere: u.elsewhere.Load(), Hosts: []HostStatus{},
 		Direct: u.direct.status(), Drain: u.drainStatus(), Captures: u.captures.Status(),
 	}
 	if ln := u.listener.Load(); ln != nil {

@@ -10,6 +10,7 @@ import (
 type tallies struct {
 	served    atomic.Uint64
 	unrevoked atomic.Uint64 // see Status.Unrevoked
+	elsewhere atomic.Uint64 // see Status.Elsewhere
 
 	counts     sync.Mutex        // guards the fields below
 	violations map[string]uint64 // violations of the protocol, by rule

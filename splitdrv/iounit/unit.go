@@ -66,9 +66,20 @@ func (u *Unit) Captures() *capture.Point { return &u.captures }
 // Rejected counts and logs a connection that did not become a session. It is meant for
 // session.ServerConfig.Rejected.
 func (u *Unit) Rejected(remote net.Addr, err error) {
-	u.turnedAway(session.Reason(err))
+	reason := session.Reason(err)
+	if reason == reasonElsewhere {
+		u.wentElsewhere(u.cfg.Log, "from", remote, "error", err)
+		return
+	}
+	u.turnedAway(reason)
 	u.lines.Once(connectionRefused(remote, err), u.cfg.Log, slog.LevelWarn, "connection refused",
 		"from", remote, "error", err)
+}
+
+// wentElsewhere counts and logs a host that said that it uses another I/O unit.
+func (u *Unit) wentElsewhere(log *slog.Logger, args ...any) {
+	u.elsewhere.Add(1)
+	log.Debug("a host uses another I/O unit", args...)
 }
 
 // leastBurst is the least number of sessions that a key may open at once. It is enough for
@@ -102,7 +113,11 @@ func (u *Unit) over(a *attachment, err error) {
 		return
 	}
 	reason := session.Reason(err)
-	if errors.Is(err, errPolicy) {
+	switch {
+	case reason == reasonElsewhere:
+		u.wentElsewhere(a.log, args...)
+		return
+	case errors.Is(err, errPolicy):
 		reason = string(session.CodePolicy)
 	}
 	u.turnedAway(reason)

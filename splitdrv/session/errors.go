@@ -130,12 +130,13 @@ const (
 	CodeShuttingDown Code = "shutting-down" // the process was told to end
 	CodeProtocol     Code = "protocol"      // the peer broke the protocol
 	CodeFailed       Code = "failed"        // something broke on this side
+	CodeElsewhere    Code = "elsewhere"     // the host uses another I/O unit, and has no need for this one
 )
 
 // Codes are all codes of this version.
 func Codes() []Code {
 	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeDraining,
-		CodeDisconnected, CodeShuttingDown, CodeProtocol, CodeFailed}
+		CodeDisconnected, CodeShuttingDown, CodeProtocol, CodeFailed, CodeElsewhere}
 }
 
 // retry reports whether another attempt may find it otherwise.

@@ -85,6 +85,7 @@ func TestHostileHellos(t *testing.T) {
 		{"wrong type of field", frame(helloWith(t, map[string]any{"queues": "two"})), ErrMessage, "message"},
 		{"queues", frame(helloWith(t, map[string]any{"queues": 256})), ErrMessage, "field-queues"},
 		{"bye", frame(`{"type":"bye","code":"failed"}`), nil, "bye"},
+		{"elsewhere", frame(`{"type":"bye","code":"elsewhere"}`), nil, "elsewhere"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := rawHost(t, ln, host)

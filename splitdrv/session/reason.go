@@ -22,6 +22,7 @@ var reasons = []struct {
 	{"expired", expired},
 	{"untrusted", func(err error) bool { return as[*UntrustedError](err) || as[*RevokedError](err) }},
 	{"version", as[*VersionError]},
+	{string(CodeElsewhere), isElsewhere},
 	{"bye", as[*ByeError]},
 	{"security-mode", is(ErrSecurityMode)},
 	{"not-splitnic", is(ErrNotSplitnic)},
@@ -33,6 +34,12 @@ var reasons = []struct {
 	{"too-many-handshakes-address", is(ErrTooManyHandshakesAddress)},
 	{"late", is(os.ErrDeadlineExceeded)},
 	{"gone", is(ErrPeerGone)},
+}
+
+// isElsewhere reports whether the peer has said that it uses another I/O unit.
+func isElsewhere(err error) bool {
+	var bye *ByeError
+	return errors.As(err, &bye) && bye.Code == CodeElsewhere
 }
 
 // reasonOther is the name of every other reason.

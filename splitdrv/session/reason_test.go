@@ -32,6 +32,7 @@ func TestReason(t *testing.T) {
 		{&RevokedError{Reason: x509.CertificateInvalidError{Reason: x509.Expired}}, "expired"},
 		{&VersionError{}, "version"},
 		{&ByeError{}, "bye"},
+		{&ByeError{Code: CodeElsewhere}, "elsewhere"},
 		{ErrSecurityMode, "security-mode"},
 		{ErrNotSplitnic, "not-splitnic"},
 		{ErrFrame, "frame"},

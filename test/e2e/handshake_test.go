@@ -134,7 +134,7 @@ func TestRDMAHostileHandshake(t *testing.T) {
 		return func(n *newcomer) { n.accept(); n.say(fields{"type": "ready"}); then(n) }
 	}
 	giant := []byte{0, 1, 0, 1}
-	refused, violations := map[string]uint64{}, map[string]uint64{}
+	refused, violations, elsewhere := map[string]uint64{}, map[string]uint64{}, uint64(0)
 	for _, tt := range []struct {
 		name   string
 		do     func(n *newcomer)
@@ -147,6 +147,7 @@ func TestRDMAHostileHandshake(t *testing.T) {
 		{"heartbeat", func(n *newcomer) { n.raw("") }, "bye protocol", "message"},
 		{"accept before the welcome", func(n *newcomer) { n.raw(`{"type":"accept"}`) }, "bye protocol", "out-of-turn"},
 		{"end", func(n *newcomer) { n.c.CloseWrite() }, "", "gone"},
+		{"another I/O unit", func(n *newcomer) { n.say(fields{"type": "bye", "code": "elsewhere"}) }, "", "elsewhere"},
 		{"silence", func(*newcomer) {}, "", "late"},
 		{"magic", badHello("magic", "other"), "refuse bad-hello", "field-magic"},
 		{"versions backwards", badHello("versions", map[string]int{"min": 2, "max": 1}), "refuse bad-hello",
@@ -203,21 +204,26 @@ func TestRDMAHostileHandshake(t *testing.T) {
 			if got := lastWord(c); got != tt.answer {
 				t.Errorf("the I/O unit says %q, not %q", got, tt.answer)
 			}
-			counted := refused
-			if strings.HasPrefix(tt.reason, "bootstrap-") {
-				counted = violations
+			switch {
+			case strings.HasPrefix(tt.reason, "bootstrap-"):
+				violations[tt.reason]++
+			case tt.reason == "elsewhere":
+				elsewhere++
+			default:
+				refused[tt.reason]++
 			}
-			counted[tt.reason]++
 			var s struct {
 				Refusals   map[string]uint64 `json:"refused_by"`
 				Violations map[string]uint64 `json:"protocol_violations"`
+				Elsewhere  uint64            `json:"elsewhere"`
 			}
 			// A case that is counted wrongly must not fail those after it.
-			t.Cleanup(func() { refused, violations = s.Refusals, s.Violations })
+			t.Cleanup(func() { refused, violations, elsewhere = s.Refusals, s.Violations, s.Elsewhere })
 			eventually(t, func() bool {
 				s.Refusals, s.Violations = map[string]uint64{}, map[string]uint64{}
-				return r.unit.statusInto(&s) && maps.Equal(s.Refusals, refused) && maps.Equal(s.Violations, violations)
-			}, "a status that counts %v refused and %v violations", refused, violations)
+				return r.unit.statusInto(&s) && maps.Equal(s.Refusals, refused) && maps.Equal(s.Violations, violations) &&
+					s.Elsewhere == elsewhere
+			}, "a status that counts %v refused, %v violations and %d elsewhere", refused, violations, elsewhere)
 		})
 	}
 	eventually(t, func() bool { return len(r.macvtaps()) == 1 }, "what the I/O unit had for the newcomers to go")

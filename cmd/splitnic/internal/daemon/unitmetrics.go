@@ -12,6 +12,8 @@ var (
 		"Sessions ended because a host broke the protocol, by rule.", "rule")
 	descRefusals = desc("splitnic_iounit_refused_total",
 		"Connections and hosts that got no session, by reason.", "reason")
+	descElsewhere = desc("splitnic_iounit_elsewhere_total",
+		"Hosts that connected to several I/O units at once and went to another one.")
 	descEnded = desc("splitnic_iounit_sessions_ended_total",
 		"Sessions that were established and have ended, by reason; queue-pair is also what the device refused.", "reason")
 	descUnrevoked = desc("splitnic_iounit_frames_unrevoked_total",
@@ -55,6 +57,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	for _, reason := range iounit.Refusals() {
 		emit(descRefusals, prometheus.CounterValue, float64(s.Refusals[reason]), reason)
 	}
+	emit(descElsewhere, prometheus.CounterValue, float64(s.Elsewhere))
 	for _, reason := range iounit.Endings() {
 		emit(descEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
 	}

@@ -90,6 +90,9 @@ func printTotals(w io.Writer, s *iounit.Status) {
 	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections,
 		b.Handshaking, b.Handshakes, b.Delayed)
 	printCounts(w, "refused", s.Refusals)
+	if s.Elsewhere > 0 {
+		fmt.Fprintf(w, "  elsewhere\t%d hosts have connected, and gone to another I/O unit\n", s.Elsewhere)
+	}
 	printCounts(w, "protocol violations", s.Violations)
 	printCounts(w, "sessions ended", s.Ended)
 	if s.Unrevoked > 0 {
