@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -39,6 +40,17 @@ func TestErrdocOfSockets(t *testing.T) {
 		}
 	}()
 	for name, do := range map[string]func() error{
+		"a file": func() error {
+			path := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(path, []byte("name: sn0\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Serve(path, func() any { return 1 })
+			if text, readErr := os.ReadFile(path); readErr != nil || len(text) == 0 {
+				t.Errorf("the file is lost: %v", readErr)
+			}
+			return err
+		},
 		"taken": func() error { _, err := Serve(path, func() any { return 2 }); return err },
 		"killed": func() error {
 			_, err := Read(t.Context(), leftSocket(t))

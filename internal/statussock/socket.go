@@ -26,12 +26,19 @@ func served(path string) bool {
 }
 
 // Discard removes the socket that a process has left that was killed, if there is one. One
-// that somebody listens on stays.
+// that somebody listens on stays. A file that is no socket stays too, and is an error.
 func Discard(path string) error {
 	if served(path) {
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("status socket %s: there is something that is no socket; %s", path, elsewhere)
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("status socket: remove what a killed process left: %w", err)
 	}
 	return nil

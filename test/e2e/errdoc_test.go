@@ -228,6 +228,7 @@ func TestRDMAErrdoc(t *testing.T) {
 		{"key of another user", host("--key", others), exitKeys, nil},
 		{"status of nobody", []string{"status"}, exitMissing, nil},
 		{"socket's path", host("--status-socket", long), exitFailure, nil},
+		{"file in the place of the socket", host("--status-socket", k.host), exitFailure, nil},
 		{"socket below a file", host("--status-socket", filepath.Join(k.host, "sock")), exitFailure, nil},
 		{"index without a GID", host("--gid-index", "200"), exitMissing, nil},
 		{"no such partition", host("--pkey", "0x8001"), exitMissing, nil},
