@@ -263,14 +263,17 @@ func (s *Set) Close() error {
 	s.stopped = true
 	s.mu.Unlock()
 	s.doing.Wait()
+	all := s.all()
 	results := make(chan error)
-	for _, e := range s.entries {
+	for _, e := range all {
 		go func() { results <- e.stop(false) }()
 	}
 	var errs []error
-	for range s.entries {
+	for range all {
 		errs = append(errs, <-results)
 	}
+	s.mu.Lock() // requests may still read the list
+	defer s.mu.Unlock()
 	clear(s.entries)
 	return errors.Join(errs...)
 }

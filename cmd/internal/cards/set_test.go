@@ -358,3 +358,28 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%v in the store, %v open, %v listed, %v in use", got, m.names(), s.List(), s.names)
 	}
 }
+
+// TestSetListsWhileItCloses has requests be answered that came before the end: the server of the
+// socket does not wait for them.
+func TestSetListsWhileItCloses(t *testing.T) {
+	s := NewSet(newMaker(), newStore(t), 8, slog.New(slog.DiscardHandler))
+	for i := range 8 {
+		if _, _, err := s.Add(t.Context(), Spec{Name: fmt.Sprint("c", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var asking sync.WaitGroup
+	began := time.Now()
+	asking.Go(func() {
+		for time.Since(began) < 200*time.Millisecond { // a signal would be an order of its own
+			s.List()
+		}
+	})
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	asking.Wait()
+	if l := s.List(); len(l) != 0 {
+		t.Errorf("%d cards are left", len(l))
+	}
+}
