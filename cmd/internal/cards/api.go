@@ -108,6 +108,9 @@ func API(s *Set) http.Handler {
 // readSpec reads a request. Its name need not be repeated in the body.
 func readSpec(w http.ResponseWriter, r *http.Request) (spec Spec, err error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSpec))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return spec, &FieldError{"body", fmt.Sprintf("has more than %d bytes", large.Limit)}
+	}
 	if err != nil {
 		return spec, fmt.Errorf("read the request: %w", err)
 	}

@@ -3,6 +3,7 @@ package cards
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -105,5 +106,17 @@ func TestAPIFailures(t *testing.T) {
 	defer sock.Close()
 	if _, err := Client(path).Add(t.Context(), &Spec{Name: "a"}); !errors.Is(err, statussock.ErrUnknown) {
 		t.Error(err)
+	}
+}
+
+// TestLargeRequest has a request that is too large be one that cannot be, as others are.
+func TestLargeRequest(t *testing.T) {
+	s := newSet(t, newMaker(), newStore(t))
+	w := httptest.NewRecorder()
+	API(s).ServeHTTP(w, httptest.NewRequest("PUT", Root+"/a", strings.NewReader(strings.Repeat(" ", maxSpec+1))))
+	var f Failure
+	if err := decode(w.Body.Bytes(), &f); err != nil || w.Code != http.StatusBadRequest || f.Code != Invalid ||
+		f.Field != "body" {
+		t.Errorf("%d, %+v, %v", w.Code, f, err)
 	}
 }
