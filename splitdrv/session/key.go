@@ -51,13 +51,14 @@ func (k *Key) String() string { return k.Fingerprint().String() }
 func (k *Key) GoString() string { return "session.Key(" + k.String() + ")" }
 
 // SaveKey writes k to a new file that only its owner can read. It does not
-// overwrite: an existing file is an error that wraps fs.ErrExist.
+// overwrite: an existing file is an error that wraps fs.ErrExist. The file is whole
+// or not there, whenever the process is killed or the machine stops.
 func SaveKey(path string, k *Key) error {
 	der, err := x509.MarshalPKCS8PrivateKey(k.private)
 	if err != nil {
 		return fmt.Errorf("save key %s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	err = writeNew(path, pem.EncodeToMemory(&pem.Block{Type: keyPEMType, Bytes: der}))
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("save key: %w; a key is not overwritten, move it away first", err)
@@ -66,13 +67,44 @@ func SaveKey(path string, k *Key) error {
 	case err != nil:
 		return fmt.Errorf("save key: %w", err)
 	}
-	err = pem.Encode(f, &pem.Block{Type: keyPEMType, Bytes: der})
+	return nil
+}
+
+// writeNew creates a file that only its owner can access. It has another name until it is
+// complete. Errors have the path of the file.
+func writeNew(path string, content []byte) (err error) {
+	defer func() {
+		var file *fs.PathError
+		var link *os.LinkError
+		switch {
+		case errors.As(err, &file):
+			err = &fs.PathError{Op: "open", Path: path, Err: file.Err}
+		case errors.As(err, &link):
+			err = &fs.PathError{Op: "open", Path: path, Err: link.Err}
+		}
+	}()
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	f, err := os.CreateTemp(dir.Name(), "."+filepath.Base(path)+".*") // of mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(content)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		// Half a key would stand in the way of the next attempt.
-		return fmt.Errorf("save key: %w", errors.Join(err, os.Remove(path)))
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil { // a rename would replace a file
+		return err
+	}
+	if err := dir.Sync(); err != nil {
+		return errors.Join(err, os.Remove(path))
 	}
 	return nil
 }
@@ -107,7 +139,7 @@ func ownerOf(info fs.FileInfo) uint32 {
 // wrote. It refuses a file that others than its owner may read, or that belongs
 // to somebody else than root and this process's user.
 func LoadKey(path string) (*Key, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would block
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("load key: %w; make one with: splitnic keygen --out %s", err, path)
 	}

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 )
@@ -32,6 +35,54 @@ func TestKeyFile(t *testing.T) {
 	}
 	if !loaded.private.Equal(key.private) {
 		t.Error("another key was loaded")
+	}
+}
+
+// TestKeyFileIsWhole reads a key as soon as its file is there: a process that is killed meanwhile
+// leaves no part of one, which would stand in the way of the next.
+func TestKeyFileIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 50 {
+		path := filepath.Join(dir, fmt.Sprint("key", i))
+		seen := make(chan error)
+		go func() {
+			for {
+				if _, err := LoadKey(path); !errors.Is(err, fs.ErrNotExist) {
+					seen <- err
+					return
+				}
+			}
+		}()
+		if err := SaveKey(path, newKey(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-seen; err != nil {
+			t.Fatalf("key %d: %v", i, err)
+		}
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 50 {
+		t.Errorf("%d files, %v", len(files), err)
+	}
+}
+
+// TestLoadKeyDoesNotWait is given a pipe that nobody writes to.
+func TestLoadKeyDoesNotWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := LoadKey(path); done <- err }()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Error(err)
+		}
+	case <-time.After(atOnce):
+		t.Error("a key is waited for")
+		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil { // ends the wait
+			f.Close()
+		}
 	}
 }
 
