@@ -81,7 +81,7 @@ func OnThread(fn func() error) error {
 
 // enter moves the calling thread to ns for good, unless it is there.
 func enter(ns string) error {
-	f, err := os.Open(Path(ns))
+	f, err := os.OpenFile(Path(ns), os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a pipe would block
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("opening network namespace %q: %w (ip netns list shows the named ones; a path must contain a slash)", ns, err)

@@ -1,0 +1,33 @@
+package netns_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
+)
+
+// TestDoesNotWait is given a pipe that nobody writes to in the place of a network namespace.
+func TestDoesNotWait(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- netns.Do(path, func() error { return nil }) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("a pipe is a network namespace")
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a network namespace is waited for")
+		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil { // ends the wait
+			f.Close()
+		}
+	}
+}
