@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -102,6 +103,34 @@ func TestAddressKept(t *testing.T) {
 		k, err := shelf(dir).get("_splitnic._tcp.x", time.Now())
 		if at := k.Addresses["u1.example"]; err != nil || at != netip.AddrFrom4([4]byte{10, 0, 0, 1}) {
 			t.Errorf("%v, %v", at, err)
+		}
+	})
+}
+
+// TestDialForgets has DNS name another I/O unit each time: those that it no longer names are not
+// remembered.
+func TestDialForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script{}
+		s.says(time.Second, "u0.example:1:1")
+		d := s.run(t, keptName, "first.example")
+		for i := range 100 {
+			s.says(time.Second, fmt.Sprintf("u%d.example:1:1", i))
+			pass(10 * time.Second)
+			for _, addr := range []string{fmt.Sprintf("u%d.example:7580", i), "first.example:7580"} {
+				if _, err := d.Dial(t.Context(), "tcp", addr, new(network).dial); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		d.mu.Lock()
+		n := len(d.addresses)
+		d.mu.Unlock()
+		if n > 3 { // of two answers, and of the configuration
+			t.Errorf("%d addresses are remembered", n)
+		}
+		if _, ok := d.address("first.example"); !ok {
+			t.Error("one that is configured is not remembered")
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -79,8 +80,8 @@ type Directory struct {
 	mu      sync.Mutex // guards the fields below, and the sources
 	sources []*source
 	changed chan struct{} // closed at the next change of the list
-	// addresses has the addresses at which hosts were reached. Their number is bounded by
-	// the names in DNS answers and the configuration.
+	// addresses has the addresses at which hosts were reached. A new answer of DNS removes
+	// those of hosts that neither DNS nor the configuration names any more.
 	addresses map[string]netip.Addr
 }
 
@@ -246,6 +247,9 @@ func (d *Directory) enter(s *source, a *Answer) {
 		d.tell()
 	}
 	s.units, s.asked, s.failed = units, true, nil
+	if news {
+		d.forget()
+	}
 	s.status.Units, s.status.Skipped, s.status.Answered, s.status.Error = len(units), a.Skipped, time.Now(), ""
 	s.status.Kept = false
 }
@@ -300,6 +304,21 @@ func (d *Directory) fail(s *source, err error) {
 func (d *Directory) tell() {
 	close(d.changed)
 	d.changed = make(chan struct{})
+}
+
+// forget removes the addresses of hosts that no source names. The caller holds mu.
+func (d *Directory) forget() {
+	named := map[string]bool{}
+	for _, s := range d.sources {
+		for _, unit := range s.units {
+			host, _, err := net.SplitHostPort(unit)
+			if err != nil {
+				host = unit // without a port
+			}
+			named[host] = true
+		}
+	}
+	maps.DeleteFunc(d.addresses, func(host string, _ netip.Addr) bool { return !named[host] })
 }
 
 // addressesOf returns the known addresses of the targets of records.
