@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
@@ -411,6 +412,30 @@ func TestDirectedHostile(t *testing.T) {
 		r.check(r.toOwner.say(t.Context(), b))
 		testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
 		close(release)
+	})
+	t.Run("requests before the answers", func(t *testing.T) {
+		r := newFixture(t, inMemory)
+		judged := make(chan struct{}, 100)
+		r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+			judged <- struct{}{}
+			return false
+		}
+		r.requester.sending.Lock() // as while the peer has no receive for the answer
+		defer r.requester.sending.Unlock()
+		list := []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}}
+		a := protocol.AttributesOf(list)
+		b := protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
+			Operation: protocol.DirectedWrite, Device: tapeDevice, List: protocol.AppendListSequence(nil, &a, nil, list),
+		})
+		for range 2 {
+			r.check(r.toOwner.say(t.Context(), b))
+			select {
+			case <-judged:
+				time.Sleep(10 * time.Millisecond) // there is an answer now
+			case <-r.requester.ctx.Done():
+			}
+		}
+		testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
 	})
 }
 

@@ -200,16 +200,19 @@ func (l *Link) take(b []byte) error {
 	return nil
 }
 
-// serve answers a message. The peer may ask again as soon as it has the answer.
+// serve answers a message. The peer may ask again when it has the answer, and not before: each
+// question takes a goroutine, which waits for as long as the peer posts no receive.
 func (l *Link) serve(f protocol.Function, b []byte) error {
 	answer, err := l.answer(l, f, b)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
+	l.sending.Lock()
+	defer l.sending.Unlock()
 	l.mu.Lock()
 	delete(l.serving, f)
 	l.mu.Unlock()
-	return l.say(l.ctx, answer)
+	return l.transmit(l.ctx, answer)
 }
 
 func (l *Link) answered(transaction uint64, b []byte, err error) error {
@@ -279,6 +282,11 @@ func (l *Link) await(answer chan []byte, token chan struct{}) {
 func (l *Link) say(ctx context.Context, b []byte) error {
 	l.sending.Lock()
 	defer l.sending.Unlock()
+	return l.transmit(ctx, b)
+}
+
+// transmit is say; the caller holds sending.
+func (l *Link) transmit(ctx context.Context, b []byte) error {
 	at := linkReceives * protocol.MaxControlSize
 	n := copy(l.mem.mem[at:], b)
 	return post(ctx, l.qp, l.send, []fabric.SendWR{{
