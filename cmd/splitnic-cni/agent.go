@@ -53,7 +53,7 @@ func isUnknown(err error) bool {
 	return errors.As(err, &refused) && refused.Code == cards.Unknown
 }
 
-// bounded ends ctx, by its cause, when the agent has been silent for too long.
+// bounded ends ctx, by its cause, when the agent or the IPAM plugin has been silent for too long.
 func (c *config) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("%w within %v", statussock.ErrSilent, c.timeout))
 }

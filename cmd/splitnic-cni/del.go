@@ -51,7 +51,13 @@ func (c *config) release(ctx context.Context, args *skel.CmdArgs) error {
 	if c.IPAM.Type == "" {
 		return nil
 	}
-	if err := invoke.DelegateDel(ctx, c.IPAM.Type, args.StdinData, nil); err != nil {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	err := invoke.DelegateDel(ctx, c.IPAM.Type, args.StdinData, nil)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // the plugin was killed
+	}
+	if err != nil {
 		return c.ipamError("DEL", err)
 	}
 	return nil

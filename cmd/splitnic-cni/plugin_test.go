@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -370,4 +371,25 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestStuckIPAM has DEL not wait for ever for an IPAM plugin.
+func TestStuckIPAM(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "stuck"), []byte("#!/bin/sh\nexec sleep 30\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CNI_PATH", dir)
+	sock, _ := cardstest.Serve(t, makeCard)
+	began := time.Now()
+	err := request{
+		command: del, fields: map[string]any{"timeout": "3s", "ipam": map[string]any{"type": "stuck"}},
+	}.do(t, sock)
+	var e *types.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Error(), "stuck: no answer within 3s") {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("DEL takes %v", took)
+	}
 }
