@@ -49,7 +49,8 @@ type agent struct {
 	devices map[string]device
 	usual   string // the device of cards that name none; empty before it is known
 	there   map[string]*agentCard
-	keys    Keys // of the cards that have none of their own
+	keys    Keys   // of the cards that have none of their own
+	reads   uint64 // how often reload has read the keys
 	reloads ReloadStatus
 
 	reloadingNow sync.Mutex // one at a time
@@ -254,6 +255,7 @@ func (a *agent) reloadAll() (done Reloaded, err error) {
 	}
 	a.mu.Lock()
 	a.keys = sources.Keys
+	a.reads++
 	a.mu.Unlock()
 	done.Late = late
 	var errs []error

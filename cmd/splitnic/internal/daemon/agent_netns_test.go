@@ -500,3 +500,47 @@ func BenchmarkNetnsAgent(b *testing.B) {
 		b.ReportMetric(float64(many)/time.Since(began).Seconds(), "removed/s")
 	}
 }
+
+// whileOpening is a device that has something happen while the first card is made on it.
+type whileOpening struct {
+	fabric.Device
+	do func()
+}
+
+func (d whileOpening) Limits() fabric.Limits {
+	d.do()
+	return d.Device.Limits()
+}
+
+// TestNetnsAgentReloadsWhatIsMade withdraws trust while a card is made, which does not go on by
+// what it has read before.
+func TestNetnsAgentReloadsWhatIsMade(t *testing.T) {
+	f := newAgentFixture(t)
+	other, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.cfg.Keys.Trust[0]
+	f.agent.cfg.Reread = func() (Sources, []string, error) {
+		keys := f.cfg.Keys
+		keys.Trust = []string{other.Fingerprint().String()}
+		return Sources{Keys: keys}, nil, nil
+	}
+	reload := sync.OnceFunc(func() {
+		if _, err := f.agent.reload(); err != nil {
+			t.Error(err)
+		}
+	})
+	f.agent.mu.Lock()
+	f.agent.devices["second"] = device{Device: whileOpening{f.fabric.Device("second"), reload}}
+	f.agent.mu.Unlock()
+	spec := &cards.Spec{Name: "pod", NetNS: testenv.NetNS(t), Device: "second"}
+	if _, err := f.client().Add(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range f.agent.present() {
+		if c.reloads.security.Knows(before) {
+			t.Error("the card trusts whom nobody trusts any more")
+		}
+	}
+}

@@ -23,7 +23,7 @@ func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
 	if err != nil {
 		return nil, err
 	}
-	security, err := a.identify(c, spec)
+	security, reads, err := a.identify(c, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +46,18 @@ func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
 	MoreProcs(d.busy())
 	in.log.Info("card", "netdevice", d.netdev.Name(), "netns", spec.NetNS, "adopted", d.netdev.history.Adopted,
 		"device", c.Device, "key", security.Fingerprint(), "iounits", c.IOUnits)
+	if a.enter(x) != reads {
+		_, _ = reloads.reload() // one has missed this card; an error is logged, and is in the card's status
+	}
+	return x, nil
+}
+
+// enter adds a card to those that reloads reach, and returns the number of reloads so far.
+func (a *agent) enter(x *agentCard) (reads uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.there[x.name] = x
-	return x, nil
+	return a.reads
 }
 
 // leave has a card be there no longer.
@@ -118,28 +126,28 @@ func (a *agent) socketOf(spec *cards.Spec) string {
 	return filepath.Join(a.sockets(), "host-"+spec.Name+".sock")
 }
 
-// identify loads the card's keys. Each card has a session.Security, also where several
-// have one key: peers tell them apart by it.
-func (a *agent) identify(c *Host, spec *cards.Spec) (*session.Security, error) {
+// identify loads the card's keys, and returns the number of reloads before that. Each card has a
+// session.Security, also where several have one key: peers tell them apart by it.
+func (a *agent) identify(c *Host, spec *cards.Spec) (security *session.Security, reads uint64, err error) {
 	for field, is := range map[string]bool{"key": spec.Key != "", "new_key": spec.NewKey} {
 		if is && c.Keys.Insecure {
-			return nil, &cards.FieldError{Field: field, Problem: "the agent is --insecure, without keys"}
+			return nil, 0, &cards.FieldError{Field: field, Problem: "the agent is --insecure, without keys"}
 		}
 	}
 	if spec.NewKey {
 		if err := a.newKey(spec.Name); err != nil {
-			return nil, &cards.FieldError{Field: "new_key", Problem: err.Error()}
+			return nil, 0, &cards.FieldError{Field: "new_key", Problem: err.Error()}
 		}
 	}
 	a.mu.Lock()
-	c.Keys = a.keys
+	c.Keys, reads = a.keys, a.reads
 	a.mu.Unlock()
 	a.own(&c.Keys, spec)
-	security, err := c.Keys.load()
+	security, err = c.Keys.load()
 	if err != nil && spec.Key != "" {
-		return nil, &cards.FieldError{Field: "key", Problem: err.Error()}
+		err = &cards.FieldError{Field: "key", Problem: err.Error()}
 	}
-	return security, err
+	return security, reads, err
 }
 
 // own puts the card's key and certificate in place of the agent's.
