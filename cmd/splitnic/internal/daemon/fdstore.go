@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -22,9 +23,9 @@ import (
 type fdStore struct {
 	socket string // the manager's, for notifications; empty for none
 
-	mu   sync.Mutex     // guards what follows
-	held map[string]int // what the last process has left, by name
-	used int            // descriptors in the store
+	mu     sync.Mutex          // guards what follows
+	held   map[string]int      // what the last process has left, by name
+	stored map[string]struct{} // the names of the descriptors in the store
 }
 
 // firstFD is SD_LISTEN_FDS_START: where the descriptors begin that a process is
@@ -66,9 +67,18 @@ func (s *fdStore) receive(number, names string) error {
 			_ = unix.Close(old) // one name has one descriptor: the last
 		}
 		s.held[list[i]] = fd
+		s.enter(list[i])
 	}
-	s.used = n
 	return nil
+}
+
+// enter notes that the store has a descriptor of that name. The caller holds mu, or is the only
+// user of s.
+func (s *fdStore) enter(name string) {
+	if s.stored == nil {
+		s.stored = map[string]struct{}{}
+	}
+	s.stored[name] = struct{}{}
 }
 
 // there reports whether there is a service manager that may have a store.
@@ -109,7 +119,7 @@ func (s *fdStore) putQueue(netdevice string, queue, fd int) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used++
+	s.enter(name)
 	return nil
 }
 
@@ -124,7 +134,7 @@ func (s *fdStore) remove(name string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used--
+	delete(s.stored, name)
 	return nil
 }
 
@@ -134,7 +144,7 @@ func (s *fdStore) short(more int) (room int, short bool) {
 	room, err := strconv.Atoi(os.Getenv("FDSTORE"))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return room, err == nil && room < s.used+more
+	return room, err == nil && room < len(s.stored)+more
 }
 
 // removeRest closes what nobody has taken, and takes it out of the store, but for the
@@ -169,12 +179,20 @@ func (s *fdStore) tidy(log *slog.Logger, needed ...string) error {
 	return err
 }
 
-// forget closes what the last process has left of a netdevice, if anything, and takes it
-// out of the store.
+// forget closes the descriptors that the last process has left of a netdevice, and removes all of
+// the netdevice's queues from the store.
 func (s *fdStore) forget(netdevice string) error {
 	var errs []error
-	for i, fd := range s.takeQueues(netdevice) {
-		errs = append(errs, s.removeQueue(netdevice, i), unix.Close(fd))
+	for _, fd := range s.takeQueues(netdevice) {
+		errs = append(errs, unix.Close(fd))
+	}
+	s.mu.Lock()
+	names := slices.Sorted(maps.Keys(s.stored))
+	s.mu.Unlock()
+	for _, name := range names {
+		if strings.HasPrefix(name, netdevice+"/") {
+			errs = append(errs, s.remove(name))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,5 +124,53 @@ func TestStoreTakes(t *testing.T) {
 	}
 	if len(s.held) != 2 {
 		t.Errorf("left: %v", s.held)
+	}
+}
+
+// TestStoreForgets has what is in the store of a card be taken out of it that could not be taken
+// over, and nothing of others.
+func TestStoreForgets(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	s := &fdStore{socket: path, held: map[string]int{}}
+	fd, _ := pipeEnd(t)
+	defer unix.Close(fd)
+	heard := func() string {
+		t.Helper()
+		buf := make([]byte, 1024)
+		if err := manager.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		n, err := manager.Read(buf)
+		if err != nil {
+			return err.Error()
+		}
+		return string(buf[:n])
+	}
+	for _, card := range []string{"a", "ab", "b"} {
+		if err := s.putQueue(card, 0, fd); err != nil {
+			t.Fatal(err)
+		}
+		heard()
+	}
+	if err := s.forget("a"); err != nil {
+		t.Error(err)
+	}
+	if got := heard(); got != "FDSTOREREMOVE=1\nFDNAME=a/0" {
+		t.Errorf("the manager is told %q", got)
+	}
+	if err := s.forget("a"); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("FDSTORE", "3")
+	if room, short := s.short(1); short {
+		t.Errorf("no room for one more of %d", room)
+	}
+	if _, short := s.short(2); !short {
+		t.Error("room for two more")
 	}
 }
