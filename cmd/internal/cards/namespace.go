@@ -8,7 +8,10 @@ import (
 
 // space is a network namespace, as the file system knows it (namespaces(7)). It stays the
 // same for as long as a descriptor of the card's netdevice keeps the namespace.
-type space struct{ dev, ino uint64 }
+type space struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
+}
 
 // spaceAt is the namespace that has that path. When a runtime has unmounted one, an empty
 // file may be left, which is none.

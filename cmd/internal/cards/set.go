@@ -104,10 +104,14 @@ const concurrentOpens = 16
 // one that fails is tried again, beside the others.
 func (s *Set) Restore() {
 	specs, gone, errs := s.store.Load()
-	for _, name := range gone {
-		s.log.Info("a card is gone with its network namespace, which an earlier boot had", "card", name)
+	for i := range gone {
+		s.log.Info("a card is gone with its network namespace", "card", gone[i].Name, "netns", gone[i].NetNS)
+		errs = append(errs, s.maker.Forget(&gone[i]), s.store.Delete(gone[i].Name))
 	}
 	for _, err := range errs {
+		if err == nil {
+			continue
+		}
 		s.log.Error("a card does not come back", "error", err)
 	}
 	var all sync.WaitGroup

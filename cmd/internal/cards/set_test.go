@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -381,5 +383,64 @@ func TestSetListsWhileItCloses(t *testing.T) {
 	asking.Wait()
 	if l := s.List(); len(l) != 0 {
 		t.Errorf("%d cards are left", len(l))
+	}
+}
+
+// TestRestoreRemovesTheGone has all of a card be removed whose network namespace went with an
+// earlier boot, also if its path is that of one now: also the key that was made for it, which
+// another card of the name must not have.
+func TestRestoreRemovesTheGone(t *testing.T) {
+	store := newStore(t)
+	for _, spec := range []Spec{
+		{Name: "pod", Netdevice: "pod", NetNS: "/run/netns/no-such-pod", NewKey: true},
+		{Name: "process", Netdevice: "process", NetNS: "/proc/thread-self/ns/net", NewKey: true, Transient: true},
+		{Name: "own", Netdevice: "own", NewKey: true},
+	} {
+		if err := store.Put(&spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store.boot = "another"
+	m := newMaker()
+	s := newSet(t, m, store)
+	s.Restore()
+	if m.forgotten["pod"] != 1 || m.forgotten["process"] != 1 || m.forgotten["own"] != 0 ||
+		!slices.Equal(m.names(), []string{"own"}) {
+		t.Errorf("%v forgotten, %v open", m.forgotten, m.names())
+	}
+	if got := store.names(t); !slices.Equal(got, []string{"own"}) {
+		t.Errorf("the store has %v", got)
+	}
+}
+
+// TestRestoreInAnotherNamespace has the path of a transient card's network namespace be that of
+// another one in the next process, which must not get the card.
+func TestRestoreInAnotherNamespace(t *testing.T) {
+	store := newStore(t)
+	const ns = "/proc/thread-self/ns/net"
+	for name, transient := range map[string]bool{"pod": true, "same": true, "fixed": false} {
+		if err := store.Put(&Spec{Name: name, Netdevice: name, NetNS: ns, Transient: transient}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	here, err := spaceAt(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pod", "fixed"} {
+		text, err := os.ReadFile(store.path(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := strings.Replace(string(text), fmt.Sprint(here.Ino), fmt.Sprint(here.Ino+1), 1)
+		if err := os.WriteFile(store.path(name), []byte(other), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := newMaker()
+	s := newSet(t, m, store)
+	s.Restore()
+	if m.forgotten["pod"] != 1 || !slices.Equal(m.names(), []string{"fixed", "same"}) {
+		t.Errorf("%v forgotten, %v open", m.forgotten, m.names())
 	}
 }

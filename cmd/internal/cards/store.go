@@ -28,6 +28,8 @@ type noted struct {
 	Version int    `json:"version"`
 	Boot    string `json:"boot"` // of the machine, in which the card was made
 	Spec    Spec   `json:"spec"`
+	// Space is the network namespace of a transient card.
+	Space space `json:"space,omitzero"`
 }
 
 const (
@@ -98,7 +100,11 @@ func (s *Store) path(name string) string { return filepath.Join(s.dir, name+card
 
 // Put notes a card. When it returns, a process that starts later has it.
 func (s *Store) Put(spec *Spec) error {
-	text, err := json.MarshalIndent(noted{storeVersion, s.boot, *spec}, "", "  ")
+	n := noted{Version: storeVersion, Boot: s.boot, Spec: *spec}
+	if spec.Transient {
+		n.Space, _ = spaceAt(spec.NetNS) // none, if it is not there
+	}
+	text, err := json.MarshalIndent(n, "", "  ")
 	if err == nil {
 		err = renameio.WriteFile(s.path(spec.Name), append(text, '\n'), 0o600)
 	}
@@ -130,9 +136,10 @@ func (s *Store) Delete(name string) error {
 }
 
 // Load reads all cards. A file that is of no use is an error, which stands for no other
-// file. A card whose network namespace went with an earlier boot of the machine is gone,
-// and forgotten.
-func (s *Store) Load() (specs []Spec, gone []string, errs []error) {
+// file. Cards whose network namespace is gone are returned in gone, and the caller removes them:
+// the namespace went with an earlier boot of the machine, or the card is transient and another
+// namespace has the path now.
+func (s *Store) Load() (specs, gone []Spec, errs []error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, []error{fmt.Errorf("state directory: %w", err)}
@@ -146,16 +153,25 @@ func (s *Store) Load() (specs []Spec, gone []string, errs []error) {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
-		case n.Boot != s.boot && n.Spec.NetNS != "" && !exists(n.Spec.NetNS):
-			gone = append(gone, name)
-			if err := s.Delete(name); err != nil {
-				errs = append(errs, err)
-			}
+		case s.gone(&n):
+			gone = append(gone, n.Spec)
 		default:
 			specs = append(specs, n.Spec)
 		}
 	}
 	return specs, gone, errs
+}
+
+// gone reports whether the network namespace in which a card was made is gone.
+func (s *Store) gone(n *noted) bool {
+	if n.Boot != s.boot {
+		return n.Spec.Transient || n.Spec.NetNS != "" && !exists(n.Spec.NetNS)
+	}
+	if n.Space == (space{}) {
+		return false // not transient, or unknown
+	}
+	is, err := spaceAt(n.Spec.NetNS)
+	return err == nil && is != n.Space
 }
 
 // read reads the file of a card.
