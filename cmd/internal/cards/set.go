@@ -205,6 +205,9 @@ func (s *Set) open(spec *Spec) (Card, error) {
 
 // Del removes a card. That there is none is no error.
 func (s *Set) Del(ctx context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return err // it could name a file outside of the directory
+	}
 	end, err := s.begin(ctx, name)
 	if err != nil {
 		return err

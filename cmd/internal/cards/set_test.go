@@ -444,3 +444,23 @@ func TestRestoreInAnotherNamespace(t *testing.T) {
 		t.Errorf("%v forgotten, %v open", m.forgotten, m.names())
 	}
 }
+
+// TestDelStaysInItsDirectory is asked to remove what is no name of a card.
+func TestDelStaysInItsDirectory(t *testing.T) {
+	store := newStore(t)
+	s := newSet(t, newMaker(), store)
+	victim := store.path("../victim")
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var field *FieldError
+	if err := serve(t, s).Del(t.Context(), "../victim"); err == nil || !strings.Contains(err.Error(), "name") {
+		t.Error(err)
+	}
+	if err := s.Del(t.Context(), "../victim"); !errors.As(err, &field) || field.Field != "name" {
+		t.Error(err)
+	}
+	if _, err := os.Stat(victim); err != nil {
+		t.Error(err)
+	}
+}

@@ -72,9 +72,9 @@ func (s Spec) Complete() (Spec, error) {
 			errs = append(errs, &FieldError{field, fmt.Sprintf(format, args...)})
 		}
 	}
-	refuse(!ValidName(s.Name), "name",
-		"%q is not possible: must be 1 to %d letters, digits, '.', '_' or '-', and begin with none of '.' and '-'", s.Name,
-		maxName)
+	if err := checkName(s.Name); err != nil {
+		errs = append(errs, err)
+	}
 	if s.Netdevice == "" {
 		s.Netdevice = s.Name
 	}
@@ -117,6 +117,15 @@ func (s Spec) Complete() (Spec, error) {
 // ValidName reports whether a card can have that name, which is also that of files.
 func ValidName(name string) bool {
 	return len(name) <= maxName && session.ValidName(name) && name[0] != '.' && name[0] != '-'
+}
+
+// checkName returns a FieldError for a name that a card cannot have.
+func checkName(name string) error {
+	if ValidName(name) {
+		return nil
+	}
+	return &FieldError{"name", fmt.Sprintf(
+		"%q is not possible: must be 1 to %d letters, digits, '.', '_' or '-', and begin with none of '.' and '-'", name, maxName)}
 }
 
 // validNetdevice refuses what the kernel's dev_valid_name refuses, and '%', which stands
