@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -101,8 +102,9 @@ func (s *Set) begin(ctx context.Context, of string) (end func(), err error) {
 const concurrentOpens = 16
 
 // Restore makes the cards again that the store has. It returns when each has been tried:
-// one that fails is tried again, beside the others.
-func (s *Set) Restore() {
+// one that fails is tried again, beside the others. Cards whose records cannot be used are left
+// out, and their names returned.
+func (s *Set) Restore() (left []string) {
 	specs, gone, errs := s.store.Load()
 	for i := range gone {
 		s.log.Info("a card is gone with its network namespace", "card", gone[i].Name, "netns", gone[i].NetNS)
@@ -111,6 +113,9 @@ func (s *Set) Restore() {
 	for _, err := range errs {
 		if err == nil {
 			continue
+		}
+		if damaged := (*recordError)(nil); errors.As(err, &damaged) {
+			left = append(left, damaged.name)
 		}
 		s.log.Error("a card does not come back", "error", err)
 	}
@@ -128,6 +133,7 @@ func (s *Set) Restore() {
 		})
 	}
 	all.Wait()
+	return left
 }
 
 // keep keeps a card, and counts so many less as making.
@@ -216,8 +222,15 @@ func (s *Set) Del(ctx context.Context, name string) error {
 	if e := s.entry(name); e != nil {
 		return s.remove(e)
 	}
-	// Of an earlier Del that could not do it.
-	return s.store.Delete(name)
+	// An earlier Del has failed, or Restore has left the card out.
+	n, err := s.store.read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		n.Spec = Spec{Name: name}
+	}
+	return errors.Join(s.maker.Forget(&n.Spec), s.store.Delete(name))
 }
 
 // remove removes a card, when it is the caller's turn.

@@ -182,10 +182,22 @@ func (s *Store) read(name string) (noted, error) {
 		n, err = parse(name, text)
 	}
 	if err != nil {
-		return noted{}, fmt.Errorf("state of card %s: %w; the card is left out: mend or remove %s", name, err, s.path(name))
+		return noted{}, &recordError{name, s.path(name), err}
 	}
 	return n, nil
 }
+
+// recordError is returned for the record of a card that cannot be used.
+type recordError struct {
+	name, path string
+	err        error
+}
+
+func (e *recordError) Error() string {
+	return fmt.Sprintf("state of card %s: %v; the card is left out: mend or remove %s", e.name, e.err, e.path)
+}
+
+func (e *recordError) Unwrap() error { return e.err }
 
 // parse reads what the file of that card has.
 func parse(name string, text []byte) (n noted, err error) {

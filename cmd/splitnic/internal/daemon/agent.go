@@ -125,9 +125,8 @@ func newAgent(
 func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	a.set = cards.NewSet(a, state, a.cfg.MaxCards, a.log)
 	defer func() { err = errors.Join(err, a.set.Close()) }()
-	a.set.Restore()
+	names := a.set.Restore() // cards that were left out: the next process may be able to use them
 	list := a.set.List()
-	names := make([]string, 0, len(list))
 	for _, i := range list {
 		names = append(names, i.Spec.Name)
 	}

@@ -544,3 +544,38 @@ func TestNetnsAgentReloadsWhatIsMade(t *testing.T) {
 		}
 	}
 }
+
+// TestNetnsAgentKeepsTheDamaged has the record of a card be of no use to an agent, which leaves
+// what there is of the card to the next one, or removes it on request.
+func TestNetnsAgentKeepsTheDamaged(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.NeedTUN(t)
+	dir := t.TempDir()
+	records := filepath.Join(dir, "state", "cards")
+	if err := os.MkdirAll(records, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	record := filepath.Join(records, "pod.json")
+	if err := os.WriteFile(record, []byte(`{"version": 2}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	fd, _ := pipeEnd(t)
+	store := &fdStore{socket: path, held: map[string]int{"pod/0": fd}}
+	store.enter("pod/0")
+	f := newAgentAt(t, dir, agentLAN(t), store)
+	if len(store.held) != 1 {
+		t.Error("the descriptor of the card is gone")
+	}
+	if err := f.client().Del(t.Context(), "pod"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(record); !errors.Is(err, os.ErrNotExist) || len(store.held) != 0 || len(store.stored) != 0 {
+		t.Errorf("%v, %v, %v", err, store.held, store.stored)
+	}
+}
