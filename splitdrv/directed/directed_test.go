@@ -269,6 +269,32 @@ func TestDirectedDeviceFails(t *testing.T) {
 		protocol.DirectedFailed)
 }
 
+// slowly is an I/O device that takes its time.
+type slowly struct{ Storage }
+
+func (s slowly) ReadAt(b []byte, at int64) (int, error) {
+	time.Sleep(200 * time.Millisecond)
+	return s.Storage.ReadAt(b, at)
+}
+
+// TestDirectedTakesTooLong has an I/O unit give up what its owner does not wait for, so that the
+// owner does not give up the link, by which the requests of others go.
+func TestDirectedTakesTooLong(t *testing.T) {
+	r := newFixture(t, inMemory, func(side int, c *Config) {
+		if side == unitSide {
+			c.Storage[tapeDevice] = slowly{c.Storage[tapeDevice]}
+			c.Timeout = 2 * time.Second
+		}
+	})
+	_, m := r.memory(r.toOwner, driveSize, protocol.DirectedRead)
+	read := func(size int) error {
+		list := []protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}
+		return r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list})
+	}
+	r.status(read(driveSize), protocol.DirectedUnreachable)
+	r.status(read(4096), protocol.DirectedOK)
+}
+
 func TestDirectedRequesterIsUnit(t *testing.T)     { testRequesterIsUnit(t, inMemory) }
 func TestRDMADirectedRequesterIsUnit(t *testing.T) { testRequesterIsUnit(t, onSoftRoCE) }
 

@@ -111,6 +111,9 @@ func (m *mover) add(e *protocol.ListElement) error {
 
 // flush moves what is at hand.
 func (m *mover) flush() error {
+	if err := m.ctx.Err(); err != nil {
+		return err
+	}
 	data := m.c.staging.mem[:m.fill]
 	if m.r.Operation == protocol.DirectedRead && m.fill != 0 {
 		if n, err := m.storage.ReadAt(data, m.at); n < len(data) {

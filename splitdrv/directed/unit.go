@@ -1,6 +1,7 @@
 package directed
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -101,7 +102,7 @@ func (u *unit) evict() {
 }
 
 // join connects c to the requester by way of the link; c.mu is held.
-func (u *unit) join(l *Link, c *connection, to protocol.Platform) error {
+func (u *unit) join(ctx context.Context, l *Link, c *connection, to protocol.Platform) error {
 	if c.qp != nil {
 		failed, err := c.qp.Failed()
 		if err == nil && !failed {
@@ -113,7 +114,7 @@ func (u *unit) join(l *Link, c *connection, to protocol.Platform) error {
 	}
 	reads := min(wantedReads, u.cfg.Device.Limits().MaxRdAtomic)
 	for {
-		granted, err := u.connectTo(l, c, to, reads)
+		granted, err := u.connectTo(ctx, l, c, to, reads)
 		if err != nil {
 			return errors.Join(err, c.reset())
 		}
@@ -132,7 +133,9 @@ func (u *unit) join(l *Link, c *connection, to protocol.Platform) error {
 
 // connectTo makes a queue pair for so many reads, and returns how many the
 // requester grants. If these are fewer the queue pair is not connected.
-func (u *unit) connectTo(l *Link, c *connection, to protocol.Platform, reads int) (granted int, err error) {
+func (u *unit) connectTo(
+	ctx context.Context, l *Link, c *connection, to protocol.Platform, reads int,
+) (granted int, err error) {
 	if c.dom, err = u.cfg.Device.NewDomain(); err != nil {
 		return 0, err
 	}
@@ -149,7 +152,7 @@ func (u *unit) connectTo(l *Link, c *connection, to protocol.Platform, reads int
 		return 0, err
 	}
 	c.qp = qp
-	b, err := l.call(l.ctx, l.joining, func(transaction uint64) []byte {
+	b, err := l.call(ctx, l.joining, func(transaction uint64) []byte {
 		return protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{
 			TransactionContext: transaction, From: u.cfg.Platform, To: to, End: endOf(qp.Address(), reads),
 		})
@@ -170,14 +173,17 @@ func (u *unit) connectTo(l *Link, c *connection, to protocol.Platform, reads int
 	return granted, qp.Connect(addressOf(answer.End), u.cfg.Timing)
 }
 
-// execute moves the data of a request that came by link l.
+// execute moves the data of a request that came by link l, within Config.Timeout: an owner that
+// waits for twice as long ends the link, which carries the requests of others too.
 func (u *unit) execute(l *Link, r *protocol.DirectedRequest, s Storage) (protocol.DirectedStatus, uint64) {
+	ctx, cancel := context.WithTimeout(l.ctx, u.cfg.Timeout)
+	defer cancel()
 	c := u.acquire(r.Requester)
 	defer c.mu.Unlock()
-	if err := u.join(l, c, r.Requester); err != nil {
+	if err := u.join(ctx, l, c, r.Requester); err != nil {
 		return protocol.DirectedUnreachable, 0
 	}
-	m := &mover{ctx: l.ctx, c: c, r: r, storage: s, at: int64(r.Offset)}
+	m := &mover{ctx: ctx, c: c, r: r, storage: s, at: int64(r.Offset)}
 	status := m.run()
 	if status == protocol.DirectedAccess || status == protocol.DirectedUnreachable {
 		_ = c.reset() // a queue pair in the error state; another is made at the next request
