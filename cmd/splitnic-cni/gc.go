@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
@@ -49,7 +50,20 @@ func collect(ctx context.Context, args *skel.CmdArgs) error {
 			errs = append(errs, c.ipamError("GC", err))
 		}
 	}
-	return errors.Join(errs...)
+	return allOf(errs)
+}
+
+// allOf joins errors into one, with the code of the first, because a runtime gets only one.
+func allOf(errs []error) error {
+	var first *types.Error
+	if len(errs) < 2 || !errors.As(errs[0], &first) {
+		return errors.Join(errs...)
+	}
+	texts := make([]string, 0, len(errs))
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	return types.NewError(first.Code, strings.Join(texts, "; "), "")
 }
 
 // discard removes the card of an attachment, and what the IPAM plugin has given it: that

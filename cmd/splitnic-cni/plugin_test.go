@@ -393,3 +393,33 @@ func TestStuckIPAM(t *testing.T) {
 		t.Errorf("DEL takes %v", took)
 	}
 }
+
+// TestCollectNamesAll has GC fail for two cards: its error, of which skel takes the first of
+// CNI's, is about both.
+func TestCollectNamesAll(t *testing.T) {
+	sock := filepath.Join(t.TempDir(), "agent.sock")
+	var list cards.List
+	for _, container := range []string{"aaaaaaaaaaaa", "bbbbbbbbbbbb"} {
+		a := attachment{"pods", container, "eth0"}
+		list.Cards = append(list.Cards, cards.Info{Spec: cards.Spec{Name: a.card(), Owner: a.owner()}})
+	}
+	s, err := statussock.ServeAPI(sock, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodGet {
+			_ = json.NewEncoder(w).Encode(list)
+			return
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		_ = json.NewEncoder(w).Encode(cards.Failure{Code: cards.Broken, Error: "stuck"})
+	}), func() any { return 1 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = request{command: collect, fields: map[string]any{validKey: []any{}}}.do(t, sock)
+	var e *types.Error
+	if !errors.As(err, &e) || e.Code != errCard || !strings.Contains(e.Msg, "aaaaaaaaaaaa") ||
+		!strings.Contains(e.Msg, "bbbbbbbbbbbb") {
+		t.Errorf("%v", e)
+	}
+}
