@@ -95,7 +95,10 @@ func (p *Program) SkipTags(etherType asm.Register, stack int16, label string) {
 // Explain adds what to do to an error of bpf(2).
 func Explain(what string, err error) error {
 	switch {
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+	case errors.Is(err, unix.EPERM):
+		err = unix.EPERM // without the advice of the library to the program
+		fallthrough
+	case errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%s: %w (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, and a seccomp filter that allows bpf)",
 			what, err)
 	case errors.Is(err, unix.ENOSYS):

@@ -1,0 +1,20 @@
+package frameasm
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestExplain has the administrator's advice in the error, and not the library's to a
+// program, which would lead away from the missing capability.
+func TestExplain(t *testing.T) {
+	err := Explain("making a map", fmt.Errorf("map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM))
+	const want = "making a map: operation not permitted " +
+		"(needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, and a seccomp filter that allows bpf)"
+	if err.Error() != want || !errors.Is(err, unix.EPERM) {
+		t.Errorf("%q, want %q", err, want)
+	}
+}
