@@ -138,10 +138,13 @@ func checkProcessors(r *report, allowed, online cpus.List) {
 // checkDiscard tells whether the kernel takes the program that drops whole
 // datagrams.
 func checkDiscard(r *report) {
-	f, err := discard.New(discard.Config{Hook: discard.TAP, Queues: 1, Length: tap.DefaultTxQueueLen})
-	if err == nil {
-		err = f.Close()
-	}
+	err := daemon.AsEndpoint(func() error {
+		f, err := discard.New(discard.Config{Hook: discard.TAP, Queues: 1, Length: tap.DefaultTxQueueLen})
+		if err == nil {
+			err = f.Close()
+		}
+		return err
+	})
 	if err != nil {
 		r.warn("early discard", err.Error(),
 			"AmbientCapabilities=CAP_BPF CAP_NET_ADMIN; without, an overload of long datagrams leaves only parts of them")
@@ -176,7 +179,7 @@ func checkTUN(r *report) {
 
 // checkSteering reports whether the kernel can steer frames to the latency queue.
 func checkSteering(r *report) {
-	if err := daemon.CanSteer(steer.DefaultClasses()); err != nil {
+	if err := daemon.AsEndpoint(func() error { return daemon.CanSteer(steer.DefaultClasses()) }); err != nil {
 		r.warn("steering", err.Error(),
 			"leave --latency-queue out, or give the service AmbientCapabilities=CAP_BPF CAP_NET_ADMIN")
 		return

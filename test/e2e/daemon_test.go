@@ -355,6 +355,7 @@ type hostStatus struct {
 		MTU      int    `json:"mtu"`
 		Carrier  bool   `json:"carrier"`
 		Offloads string `json:"offloads"`
+		Discard  state  `json:"early_discard"`
 	} `json:"netdevice"`
 	IOUnit struct {
 		Address     string `json:"address"`
@@ -362,11 +363,11 @@ type hostStatus struct {
 		Fingerprint string `json:"fingerprint"`
 	} `json:"iounit"`
 	Traffic *traffic `json:"traffic"`
-	Latency *latency `json:"latency"`
+	Latency *state   `json:"latency"`
 }
 
-// latency is what has become of the wish for a latency queue.
-type latency struct {
+// state is whether something is on, such as a latency queue, and why not.
+type state struct {
 	On     bool   `json:"on"`
 	Reason string `json:"reason"`
 }
@@ -379,7 +380,8 @@ type unitHost struct {
 	MTU         int      `json:"mtu"`
 	Interface   string   `json:"interface"`
 	Traffic     *traffic `json:"traffic"`
-	Latency     *latency `json:"latency"`
+	Latency     *state   `json:"latency"`
+	Discard     state    `json:"early_discard"`
 }
 
 type unitStatus struct {

@@ -293,9 +293,10 @@ func TestRDMAPrivileges(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	const (
-		common = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_SYS_ADMIN // --netns
-		host   = common | 1<<unix.CAP_NET_BROADCAST
-		unit   = common | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_MKNOD | 1<<unix.CAP_BPF // --latency-queue
+		common = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_BPF |
+			1<<unix.CAP_SYS_ADMIN // --netns
+		host = common | 1<<unix.CAP_NET_BROADCAST
+		unit = common | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_MKNOD
 	)
 	for _, c := range []struct {
 		d    *daemon

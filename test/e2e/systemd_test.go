@@ -200,20 +200,29 @@ func (s *services) start(t *testing.T) {
 
 // sandbox looks at what running services may do, and tries it.
 func (s *services) sandbox(t *testing.T) {
-	const common = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE
+	const common = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_BPF
 	macvtap := "/dev/" + s.tap(t)
 	devices, err := filepath.Glob("/dev/infiniband/uverbs*")
 	if err != nil || len(devices) == 0 {
 		t.Fatalf("no RDMA devices: %v", err)
 	}
 	devices = append(devices, "/dev/net/tun", "/dev/null")
+	h, u := hostStatus{}, unitStatus{}
+	if !s.host.statusInto(&h) || !s.unit.statusInto(&u) || len(u.Hosts) != 1 {
+		t.Fatal("no status of a session")
+	}
+	for name, discard := range map[string]state{"host": h.Netdevice.Discard, "I/O unit": u.Hosts[0].Discard} {
+		if !discard.On {
+			t.Errorf("%s: datagrams are not discarded as a whole: %s", name, discard.Reason)
+		}
+	}
 	for _, c := range []struct {
 		service
 		caps    uint64
 		devices []string // that it can open
 	}{
 		{s.host, common | 1<<unix.CAP_NET_BROADCAST, devices},
-		{s.unit, common | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF, append([]string{macvtap}, devices...)}, // --latency-queue
+		{s.unit, common | 1<<unix.CAP_NET_RAW, append([]string{macvtap}, devices...)},
 	} {
 		for _, task := range tasks(t, c.process()) {
 			for _, set := range []string{"CapPrm", "CapEff"} {

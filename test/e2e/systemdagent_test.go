@@ -117,7 +117,7 @@ func TestRDMASystemdAgent(t *testing.T) {
 	stream.proceeds(t)
 	t.Run("capabilities", func(t *testing.T) {
 		const want = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_BROADCAST | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE |
-			1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
+			1<<unix.CAP_BPF | 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
 		for _, task := range tasks(t, s.agent.process()) {
 			got, err := strconv.ParseUint(task["CapEff"], 16, 64)
 			if err != nil || got != want || task["Seccomp"] != "2" || task["NoNewPrivs"] != "1" {

@@ -63,11 +63,14 @@ func (c *Common) privileges() privileges {
 }
 
 // privileges of a host. Without CAP_NET_BROADCAST it would learn only after
-// seconds of VLAN devices that are moved to containers.
+// seconds of VLAN devices that are moved to containers. CAP_BPF is for the program
+// that discards datagrams at a TAP device.
 func (c *Host) privileges() privileges {
 	p := c.Common.privileges()
 	p.caps |= caps(unix.CAP_NET_BROADCAST)
-	if c.Port != (vhostuser.Address{}) {
+	if c.Port == (vhostuser.Address{}) {
+		p.caps |= caps(unix.CAP_BPF)
+	} else {
 		p.dirs = append(p.dirs, filepath.Dir(c.Port.Path), c.Port.Path)
 	}
 	if c.Movable {
@@ -95,6 +98,9 @@ func (c *IOUnit) privileges() privileges {
 	p.dirs = append(p.dirs, statussock.Dir) // the lock of the card
 	if c.Kind == lan.VhostUser {
 		p.dirs = append(p.dirs, lan.SwitchDir(c.NIC))
+	}
+	if c.Kind == lan.Macvtap || c.Kind == lan.TAP {
+		p.caps |= caps(unix.CAP_BPF) // as at a host, for each session
 	}
 	if lowPort(c.Listen) {
 		p.caps |= caps(unix.CAP_NET_BIND_SERVICE)
@@ -130,6 +136,21 @@ type processKey struct{}
 // OwnProcess marks that in ctx.
 func OwnProcess(ctx context.Context) context.Context {
 	return context.WithValue(ctx, processKey{}, true)
+}
+
+// AsEndpoint calls f with the capabilities that an endpoint has for programs in the kernel,
+// of those that this process has.
+func AsEndpoint(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	have, err := threadPrivileges()
+	if err == nil {
+		err = setCaps(have.permitted, have.permitted&caps(unix.CAP_BPF, unix.CAP_NET_ADMIN))
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(), setCaps(have.permitted, have.permitted))
 }
 
 // limit drops the privileges of a command's process that it does not need.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,7 @@ import (
 
 func TestPrivileges(t *testing.T) {
 	base := caps(unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE)
-	host := base | caps(unix.CAP_NET_BROADCAST)
+	host := base | caps(unix.CAP_NET_BROADCAST, unix.CAP_BPF)
 	unit := base | caps(unix.CAP_NET_RAW)
 	at := func(change func(*Host)) capSet {
 		var c Host
@@ -35,14 +36,17 @@ func TestPrivileges(t *testing.T) {
 		"host":           {at(func(*Host) {}), host},
 		"netns":          {at(func(c *Host) { c.NetNS = "x" }), host | caps(unix.CAP_SYS_ADMIN)},
 		"movable":        {at(func(c *Host) { c.Movable = true }), host | caps(unix.CAP_SYS_ADMIN)},
-		"latency queue":  {at(func(c *Host) { c.Latency = &steer.Classes{} }), host | caps(unix.CAP_BPF)},
+		"latency queue":  {at(func(c *Host) { c.Latency = &steer.Classes{} }), host},
+		"vhost-user":     {at(func(c *Host) { c.Port.Path = "/run/vm1" }), host &^ caps(unix.CAP_BPF)},
 		"high port":      {at(func(c *Host) { c.Metrics = ":9580" }), host},
 		"low port":       {at(func(c *Host) { c.Metrics = ":80" }), host | caps(unix.CAP_NET_BIND_SERVICE)},
 		"unit":           {unitAt(func(*IOUnit) {}), unit},
+		"unit, latency":  {unitAt(func(c *IOUnit) { c.Latency = &steer.Classes{} }), unit | caps(unix.CAP_BPF)},
+		"bridge":         {unitAt(func(c *IOUnit) { c.Kind = lan.TAP }), unit | caps(unix.CAP_BPF)},
 		"unit, low port": {unitAt(func(c *IOUnit) { c.Listen = "10.0.0.1:443" }), unit | caps(unix.CAP_NET_BIND_SERVICE)},
 		"macvtap elsewhere": {
 			unitAt(func(c *IOUnit) { c.Kind, c.NetNS = lan.Macvtap, "x" }),
-			unit | caps(unix.CAP_SYS_ADMIN, unix.CAP_MKNOD),
+			unit | caps(unix.CAP_BPF, unix.CAP_SYS_ADMIN, unix.CAP_MKNOD),
 		},
 	} {
 		if c.got != c.want {
@@ -146,5 +150,33 @@ func TestNetnsDropPrivileges(t *testing.T) {
 		if effective < 2 {
 			t.Errorf("%d threads were looked at", effective)
 		}
+	}
+}
+
+// TestNetnsAsEndpoint shows that a check has the capabilities of an endpoint, and what
+// comes after it those of the process.
+func TestNetnsAsEndpoint(t *testing.T) {
+	testenv.NeedRoot(t)
+	effective := func() capSet {
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var data [2]unix.CapUserData
+		if err := unix.Capget(&hdr, &data[0]); err != nil {
+			t.Fatal(err)
+		}
+		return capSet(data[0].Effective) | capSet(data[1].Effective)<<32
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := effective()
+	if err := AsEndpoint(func() error {
+		if got, want := effective(), caps(unix.CAP_BPF, unix.CAP_NET_ADMIN); got != want {
+			t.Errorf("%#x instead of %#x", got, want)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if got := effective(); got != before {
+		t.Errorf("%#x instead of %#x afterwards", got, before)
 	}
 }
