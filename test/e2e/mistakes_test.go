@@ -63,6 +63,33 @@ func write(t testing.TB, dir, name, text string) string {
 	return path
 }
 
+// TestLogWithoutReader starts daemons whose log nobody reads any more, as behind a pipe whose
+// other program has ended. They go on, here to the missing device: systemd would take an end
+// by SIGPIPE for an orderly one, after which nothing is restarted.
+func TestLogWithoutReader(t *testing.T) {
+	bin := needBinary(t)
+	for _, args := range [][]string{
+		{"host", "--iounit", "192.0.2.1"},
+		{"agent", "--state", t.TempDir()},
+		{"iounit", "--lan", "vhost-user:" + t.TempDir()},
+	} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, bin, append(args, "--insecure", "--device", "none0")...) // a warning
+		cmd.Stderr = w
+		err = cmd.Run()
+		w.Close()
+		if got := cmd.ProcessState.ExitCode(); got != exitMissing {
+			t.Errorf("%s ends with %v", args[0], err)
+		}
+	}
+}
+
 // TestMistakes makes mistakes that need no RDMA device to be noticed.
 func TestMistakes(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()

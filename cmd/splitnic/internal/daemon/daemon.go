@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"syscall"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -23,8 +24,9 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// logger is loud about a mode without keys.
+// logger is loud about a mode without keys. The process outlives the reader of its log.
 func (c *Common) logger() *slog.Logger {
+	signal.Ignore(unix.SIGPIPE)
 	log := slog.New(journal.New(c.LogLevel, c.LogJSON))
 	if c.Keys.Insecure {
 		log.Warn("INSECURE: nobody is authenticated; whoever reaches this machine can take part. " +
