@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,8 +32,8 @@ func waitCommand() *cobra.Command {
 		Use:   "wait [NAME] [--connected] [--carrier]",
 		Short: "Wait until a host on this machine has a session, or carrier",
 		Long: `Wait until a host on this machine has a session with --connected, carrier with --carrier,
-or both. Without these flags, wait until the process answers; it may also be an I/O unit,
-such as iounit-7580. The process need not be running yet; then a line says what is waited
+or both. Without these flags, wait until the process answers; it may also be an I/O unit, by
+its port. The process need not be running yet; then a line says what is waited
 for, and lists the running processes.
 
 ` + whichHost + `
@@ -43,7 +44,7 @@ of a service, and the probes of a container: wait NAME --timeout 0 checks whethe
 alive, wait NAME --connected --timeout 0 whether it is ready.`,
 		Example: `  splitnic wait sn0 --connected --carrier && dhclient sn0
   splitnic wait sn0 --connected --timeout 0
-  splitnic wait iounit-7580 --timeout 5s`,
+  splitnic wait 7580 --timeout 5s`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd.Context(), cmd.ErrOrStderr(), args, statussock.List)
@@ -70,7 +71,7 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 	within, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	for first := true; ; first = false {
-		path, err := daemonSocket("host", args, list)
+		path, err := awaited(args, list)
 		if err == nil {
 			err = f.ask(within, path)
 		}
@@ -92,6 +93,21 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 		// It may have come about in the last moment.
 		return f.look(ctx, args, list)
 	}
+}
+
+// awaited is the socket of the process that is meant, which may not be there yet: what looks like
+// a port is then an I/O unit's.
+func awaited(args []string, list func() ([]string, error)) (string, error) {
+	if len(args) == 0 {
+		return daemonSocket("host", args, list)
+	}
+	if path, err := socketAmong(list, args[0]); err == nil {
+		return path, nil
+	}
+	if _, err := strconv.ParseUint(args[0], 10, 16); err == nil {
+		return socketPath("iounit", args[0]), nil
+	}
+	return socketPath("host", args[0]), nil
 }
 
 // others names who is there, for a user who has mistyped a name. A socket may be left of a
@@ -136,7 +152,7 @@ func (f *waitFlags) ask(ctx context.Context, path string) error {
 
 // look looks once, and says what is missing.
 func (f *waitFlags) look(ctx context.Context, args []string, list func() ([]string, error)) error {
-	path, err := daemonSocket("host", args, list)
+	path, err := awaited(args, list)
 	var raw json.RawMessage
 	if err == nil {
 		raw, err = statussock.Read(ctx, path)

@@ -192,3 +192,17 @@ func TestWaitErrdoc(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWaitForPort waits for an I/O unit by its port, also for one that is not there yet.
+func TestWaitForPort(t *testing.T) {
+	unit, card := statussock.Path("iounit-7580"), statussock.Path("host-7581")
+	list := func() ([]string, error) { return []string{unit, card}, nil }
+	for name, want := range map[string]string{
+		"7580": unit, "7581": card, "7582": statussock.Path("iounit-7582"),
+		"sn0": statussock.Path("host-sn0"), "iounit-7583": statussock.Path("iounit-7583"), "/run/x.sock": "/run/x.sock",
+	} {
+		if got, err := awaited([]string{name}, list); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
+		}
+	}
+}
