@@ -238,10 +238,13 @@ func readHandlers(ctx context.Context, path, name string) (*render.Handlers, err
 	if err := json.Unmarshal(raw, &s); err != nil || s.Role != "iounit" {
 		return nil, exit.Usagef("%s: no I/O unit is there: %w", path, errors.Join(err, errors.New("it is a "+s.Role)))
 	}
+	var names []string
 	for i := range s.Hosts {
+		names = append(names, s.Hosts[i].Name)
 		if h := &s.Hosts[i]; (h.Name == name || h.Fingerprint == name) && h.Traffic != nil {
 			return render.NewHandlers(s.CompVectors, s.Interrupts, messaging.HandlingOf(h.Traffic), h.Traffic), nil
 		}
 	}
-	return nil, exit.With(exit.Missing, fmt.Errorf("%s: host %s is not connected", path, name))
+	return nil, exit.With(exit.Missing, fmt.Errorf("%s: host %s is not connected; there are: %s", path, name,
+		orNone(strings.Join(names, ", "))))
 }
