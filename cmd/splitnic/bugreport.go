@@ -62,9 +62,7 @@ func (b *bugReport) text(ctx context.Context) string {
 		section("/proc/"+f.name, read(filepath.Join(b.proc, f.name), f.part))
 	}
 	section("/etc/os-release", read("/etc/os-release", nil))
-	var doctor bytes.Buffer
-	b.doctor.print(&doctor)
-	section("splitnic doctor", doctor.String())
+	section("splitnic doctor", b.doctor.text())
 	section("netdevices", netdevices())
 	section("processes", b.processes())
 	b.configuration(section)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
@@ -61,16 +62,19 @@ func (r report) tell(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return errors.Join(printJSON(w, r), r.err())
 	}
-	r.print(w)
-	return r.err()
+	_, err := io.WriteString(w, r.text())
+	return errors.Join(err, r.err())
 }
 
-func (r report) print(w io.Writer) {
+// text is the report for people.
+func (r report) text() string {
 	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
+	var b strings.Builder
 	for _, f := range r {
-		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.Status], f.Check, f.Found)
+		fmt.Fprintf(&b, "%s  %-14s %s\n", marks[f.Status], f.Check, f.Found)
 		if f.Fix != "" {
-			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Fix)
+			fmt.Fprintf(&b, "      %-14s → %s\n", "", f.Fix)
 		}
 	}
+	return b.String()
 }

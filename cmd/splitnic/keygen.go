@@ -35,8 +35,8 @@ of the other one. If the key exists already, its fingerprint is printed.`,
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), key.Fingerprint())
-			return nil
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), key.Fingerprint())
+			return err
 		},
 	}
 	c.Flags().StringVar(&out, "out", defaultKey, "file for the key")
