@@ -6,9 +6,11 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/verbs"
 )
 
 // lister finds the sockets on this machine.
@@ -76,6 +78,40 @@ func completeHosts(list lister) cobra.CompletionFunc {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completeValues has the shell complete the values of flags that several commands have,
+// below c.
+func completeValues(c *cobra.Command) {
+	words := map[string][]string{
+		"protection": protections(),
+		"mode":       modeNames(), "modes": modeNames(),
+		"irq-affinity": {"off", "follow", "set"},
+		"log-level":    {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		switch list := words[f.Name]; {
+		case list != nil:
+			fixedWords(c, f.Name, list)
+		case f.Name == "device", f.Name == "peer-device":
+			completeFlag(c, f.Name, completeDevices)
+		}
+	})
+	for _, sub := range c.Commands() {
+		completeValues(sub)
+	}
+}
+
+// completeDevices has the shell complete the RDMA devices of this machine.
+func completeDevices(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+	devices, err := verbs.Devices()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	for _, d := range devices {
+		names = append(names, d.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlag has the shell complete the value of a flag.

@@ -70,8 +70,10 @@ func TestCompleteOfProcesses(t *testing.T) {
 // TestCompletions asks as a shell does.
 func TestCompletions(t *testing.T) {
 	for line, want := range map[string]string{
-		"top --sort ":    "name\nout\nin\npackets\ndrops\n:4\n",
-		"doctor --role ": "host\nagent\niounit\n:4\n",
+		"top --sort ":          "name\nout\nin\npackets\ndrops\n:4\n",
+		"doctor --role ":       "host\nagent\niounit\n:4\n",
+		"host --protection ":   "region\nwindow\none-touch\n:4\n",
+		"iounit --log-format ": "text\njson\n:4\n",
 		"help host ": "failover\tSwitch a host on this machine to another I/O unit\n" +
 			"handlers\tShow and change the completion-queue handlers of a host on this machine\n:4\n",
 	} {

@@ -42,6 +42,11 @@ func rootCommand() *cobra.Command {
 		completing(statsCommand(), "host"), completing(resetCommand(), "host"), completing(reloadCommand(), anyRole),
 		completing(captureCommand(), anyRole),
 		benchCommand(), versionCommand(), manCommand())
+	completeValues(root)
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		group(completion)
+	}
 	root.SetHelpCommand(helpCommand())
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(help)

@@ -153,6 +153,7 @@ func TestMistypedCommands(t *testing.T) {
 		"card status":       "(did you mean splitnic status?)",
 		"ps":                "(did you mean status?)",
 		"xy":                `unknown command "xy"; see`,
+		"completion tcsh":   `unknown command "tcsh" (did you mean bash or`,
 		"help stauts":       `unknown command "stauts" (did you mean stats or status?)`,
 		"help host failovr": "(did you mean failover?); see `splitnic host --help`",
 	} {

@@ -219,12 +219,17 @@ func parseProtection(name string) (messaging.Protection, error) {
 
 // protectionNames lists them for people.
 func protectionNames() string {
-	var names []string
+	names := protections()
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// protections are the values of --protection.
+func protections() (names []string) {
 	for _, p := range messaging.Protections() {
 		names = append(names, string(p))
 	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " or " + names[last]
+	return names
 }
 
 // numbered is a value for something that has a number, such as a handler.
