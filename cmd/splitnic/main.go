@@ -18,8 +18,17 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	err := rootCommand().ExecuteContext(daemon.OwnProcess(ctx))
+	root, stop := rootCommand(), func() {}
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		switch c.CommandPath() {
+		case "splitnic host", "splitnic agent", "splitnic iounit":
+			return // package daemon sees to signals
+		}
+		ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+		c.SetContext(ctx)
+		stop = cancel
+	}
+	err := root.ExecuteContext(daemon.OwnProcess(context.Background()))
 	stop()
 	if err != nil {
 		// One line for each error, however many were joined.

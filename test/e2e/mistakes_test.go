@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
@@ -86,6 +88,38 @@ func TestLogWithoutReader(t *testing.T) {
 		w.Close()
 		if got := cmd.ProcessState.ExitCode(); got != exitMissing {
 			t.Errorf("%s ends with %v", args[0], err)
+		}
+	}
+}
+
+// TestStoppedAtStart stops daemons that still read their configuration, from a pipe. They end:
+// the program that starts again with fewer privileges does not know of a signal before.
+func TestStoppedAtStart(t *testing.T) {
+	bin := needBinary(t)
+	const host = "iounit: [192.0.2.1]\n"
+	for command, config := range map[string]string{"host": host, "agent": host, "iounit": "lan: eth1\n"} {
+		pipe := filepath.Join(t.TempDir(), "pipe.yaml")
+		if err := unix.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, bin, command, "--config", pipe, "--insecure")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // when it reads
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.WriteString(config) // not if it has ended
+		w.Close()
+		_ = cmd.Wait() // by the signal
+		if ctx.Err() != nil {
+			t.Errorf("%s still runs %v after SIGTERM", command, patience)
 		}
 	}
 }

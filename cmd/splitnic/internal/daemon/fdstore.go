@@ -204,6 +204,8 @@ type runner func(context.Context, *fdStore) error
 // only if that does not fail, nor prepare.
 func runWithStore(ctx context.Context, prepare func() (runner, error)) error {
 	run, err := prepare()
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	store, storeErr := openStore()
 	if err = errors.Join(err, storeErr); err == nil {
 		err = run(ctx, store)

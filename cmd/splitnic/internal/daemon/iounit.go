@@ -38,6 +38,8 @@ func RunIOUnit(ctx context.Context, c IOUnit) error {
 	if err := limit(ctx, c.privileges()); err != nil {
 		return err
 	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	return c.run(ctx)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -151,6 +152,16 @@ func AsEndpoint(f func() error) error {
 		return err
 	}
 	return errors.Join(f(), setCaps(have.permitted, have.permitted))
+}
+
+// interruptible ends a context by SIGINT and SIGTERM if the process is the command's alone. It
+// comes after limit: the program that starts again would not know of a signal that the first
+// one has caught. One that comes earlier ends the process, which has made nothing yet.
+func interruptible(ctx context.Context) (_ context.Context, stop func()) {
+	if ctx.Value(processKey{}) == nil {
+		return ctx, func() {}
+	}
+	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 }
 
 // limit drops the privileges of a command's process that it does not need.
