@@ -9,9 +9,9 @@ import (
 
 const max24 = 1<<24 - 1
 
-// ownAddress is what a peer has to know of a port. RoCE addresses by GID. On InfiniBand the
-// LID will do within a subnet; with a GID that was asked for, packets carry both (a global
-// route header) and can cross routers.
+// ownAddress returns the address of a port for the peer, without queue pair number and PSN.
+// RoCE addresses by GID. On InfiniBand the LID suffices within a subnet. If a GID was
+// configured (asked), packets carry it in a global route header as well, and can cross routers.
 func ownAddress(port PortAttr, gid GIDEntry, asked bool) fabric.Address {
 	a := fabric.Address{LID: port.LID, MTU: port.ActiveMTU}
 	if port.LinkLayer != LinkInfiniBand || asked {
@@ -20,15 +20,15 @@ func ownAddress(port PortAttr, gid GIDEntry, asked bool) fabric.Address {
 	return a
 }
 
-// global reports whether the packets between two addresses carry GIDs. Both ends have to
-// decide alike: a queue pair drops packets with a global route header that it does not
-// expect, and those without one that it does.
+// global reports whether the packets between two addresses carry GIDs. Both ends must decide
+// alike: a queue pair drops a packet with an unexpected global route header, and a packet
+// without an expected one.
 func global(own, remote fabric.Address) bool {
 	return own.GID != [16]byte{} && remote.GID != [16]byte{}
 }
 
-// checkAddress says which part of a peer's address cannot be right on a port
-// of that link layer. The address comes from the peer.
+// checkAddress returns an error that names the part of a peer's address that is invalid on a
+// port with link layer l. The address comes from the peer.
 func checkAddress(a fabric.Address, l LinkLayer) error {
 	switch {
 	case a.QPN < 2 || a.QPN > max24:
@@ -45,9 +45,8 @@ func checkAddress(a fabric.Address, l LinkLayer) error {
 	return nil
 }
 
-// checkTiming says which of the timers ibv_modify_qp(3) would refuse. It is
-// asked before the first transition, so that a refusal leaves the queue pair
-// where it was.
+// checkTiming returns an error that names the first timer that ibv_modify_qp(3) would reject.
+// It is called before the first transition, so that the queue pair keeps its state on failure.
 func checkTiming(t fabric.Timing) error {
 	for _, f := range []struct {
 		name       string

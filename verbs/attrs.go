@@ -89,13 +89,13 @@ func (t GIDType) String() string {
 // IPv6 address of the port, or its IPv4 address in IPv4-mapped form.
 type GID [16]byte
 
-// Addr is the address that the GID holds; IPv4-mapped ones come out as IPv4.
+// Addr returns the GID as an IP address. An IPv4-mapped address is returned as IPv4.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// IsZero reports whether g is the all-zero GID, which names nothing.
+// IsZero reports whether g is the all-zero GID, which identifies no port.
 func (g GID) IsZero() bool { return g == GID{} }
 
-// String writes the GID as an address.
+// String returns the GID in the notation of an IPv6 address.
 func (g GID) String() string { return netip.AddrFrom16(g).String() }
 
 // GIDEntry is one entry of a port's GID table.
@@ -105,11 +105,11 @@ type GIDEntry struct {
 	Type         GIDType
 	GID          GID
 	NetdevIndex  int    // interface index, 0 if there is none
-	Netdev       string // its name; empty when it lies in another network namespace
+	Netdev       string // interface name, empty if it is in another network namespace
 	NetdevPrefix netip.Prefix
 }
 
-// String describes the entry as a line of a table would.
+// String returns index, type, GID and netdevice on one line.
 func (e GIDEntry) String() string {
 	s := fmt.Sprintf("index %d: %s %s", e.Index, e.Type, e.GID.Addr())
 	if e.Netdev != "" {
@@ -118,15 +118,15 @@ func (e GIDEntry) String() string {
 	return s
 }
 
-// DeviceInfo is what can be known about an RDMA device without opening it.
+// DeviceInfo has the properties of an RDMA device that are known without opening it.
 type DeviceInfo struct {
 	Name    string
 	CharDev string // character device, such as /dev/infiniband/uverbs0
 	Driver  string // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
 }
 
-// DeviceAttr are attributes of an opened device, those of struct ibv_device_attr_ex that
-// anybody asks for.
+// DeviceAttr has the attributes of an opened device: the fields of struct ibv_device_attr_ex
+// that have a user.
 type DeviceAttr struct {
 	Firmware     string
 	NodeGUID     uint64
@@ -137,24 +137,24 @@ type DeviceAttr struct {
 	CompVectors  int
 	MaxQP        int
 	MaxQPWR      int
-	MaxSGE       int // pieces of one work request
-	MaxQPInitRd  int // reads of a queue pair's own that are outstanding
-	MaxQPRd      int // reads of the peer's that a queue pair answers at a time
+	MaxSGE       int // scatter/gather elements of one work request
+	MaxQPInitRd  int // outstanding RDMA reads of a queue pair as initiator
+	MaxQPRd      int // outstanding RDMA reads of a queue pair as responder
 	MaxCQ        int
 	MaxCQE       int
 	MaxMR        int
 	MaxMRSize    uint64 // bytes
 	MaxPD        int
 	MaxMW        int
-	MemWindow2B  bool // type-2 windows are tied to a queue pair
+	MemWindow2B  bool // a type-2 window is tied to a queue pair
 	MemWindow2A  bool
 
-	// The most that CQ.Moderate takes; 0 without moderation.
+	// Maxima of CQ.Moderate, 0 if the device has no moderation.
 	ModerationCount  int
 	ModerationPeriod time.Duration
 }
 
-// PortAttr are attributes of one port.
+// PortAttr has the attributes of one port.
 type PortAttr struct {
 	Port      int
 	State     PortState
@@ -167,10 +167,10 @@ type PortAttr struct {
 	LID       uint16
 	SMLID     uint16
 	Lanes     int     // 1, 2, 4, 8 or 12; 0 if unknown
-	Speed     float64 // Gbit/s of all lanes together; 0 if unknown
+	Speed     float64 // Gbit/s, sum of all lanes; 0 if unknown
 }
 
-// String describes the port in one line.
+// String returns the main attributes on one line.
 func (p PortAttr) String() string {
 	s := fmt.Sprintf("port %d: %s, %s, MTU %d of %d", p.Port, p.State, p.LinkLayer, p.ActiveMTU, p.MaxMTU)
 	if p.LinkLayer == LinkInfiniBand {
@@ -182,7 +182,7 @@ func (p PortAttr) String() string {
 	return s
 }
 
-// mtuBytes translates enum ibv_mtu: 1 … 5 stand for 256 … 4096 bytes.
+// mtuBytes converts enum ibv_mtu to bytes: 1 … 5 stand for 256 … 4096. Other values give 0.
 func mtuBytes(enum uint32) int {
 	if enum < 1 || enum > 5 {
 		return 0
@@ -190,7 +190,7 @@ func mtuBytes(enum uint32) int {
 	return 128 << enum
 }
 
-// mtuEnum is the inverse of mtuBytes; it rounds down. Below 256 it is 0.
+// mtuEnum is the inverse of mtuBytes and rounds down. It returns 0 below 256 bytes.
 func mtuEnum(bytes int) uint32 {
 	for e := uint32(5); e > 0; e-- {
 		if bytes >= mtuBytes(e) {
@@ -200,8 +200,8 @@ func mtuEnum(bytes int) uint32 {
 	return 0
 }
 
-// linkSpeed translates active_width and active_speed of ibv_port_attr
-// (ibv_query_port(3)) into lanes and Gbit/s of them all.
+// linkSpeed converts active_width and active_speed of ibv_port_attr (ibv_query_port(3)) to
+// the number of lanes and the Gbit/s of all lanes together.
 func linkSpeed(width, speed uint32) (lanes int, gbps float64) {
 	switch width {
 	case 1:

@@ -9,11 +9,10 @@ import (
 	"strings"
 )
 
-// Counters are the counters of one port of an RDMA device by their names in
-// sysfs: those of the port (port_xmit_data, in units of four bytes, …) and
-// those of the driver (rcvd_rnr_err, out_of_buffer, …). Which there are depends
-// on the device; one that cannot be read is left out. The kernel may answer with
-// values that are a few milliseconds old.
+// Counters returns the counters of one port of an RDMA device by their sysfs names: port
+// counters (port_xmit_data, in units of four bytes, …) and driver counters (rcvd_rnr_err,
+// out_of_buffer, …). The set depends on the device. A counter that cannot be read is left
+// out. The values may be a few milliseconds old, because the kernel caches them.
 func Counters(device string, port int) (map[string]uint64, error) {
 	return countersIn(classDir, device, port)
 }
@@ -37,8 +36,8 @@ func countersIn(class, device string, port int) (map[string]uint64, error) {
 	return m, nil
 }
 
-// readCounters adds the files of dir that hold a number to m. Among them is
-// "lifespan", which is not a counter but how long the values are cached.
+// readCounters adds each file of dir that holds a number to m. It skips "lifespan", which is
+// not a counter but the time for which the kernel caches the values.
 func readCounters(dir string, m map[string]uint64) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

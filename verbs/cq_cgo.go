@@ -21,16 +21,16 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// CQ is a completion queue with a completion channel of its own. It implements
-// fabric.CQ. One goroutine polls; all methods are safe for concurrent use.
+// CQ is a completion queue with its own completion channel. It implements fabric.CQ. One
+// goroutine should poll; all methods are safe for concurrent use.
 type CQ struct {
 	pd     *PD
 	handle uint32
 	depth  int
-	family family // the queue pairs that report to it
+	family family // the queue pairs that use this CQ
 	events *pollFD
 
-	invFlags C.uint // of ibv_wc.wc_flags: a key was invalidated
+	invFlags C.uint // bits of ibv_wc.wc_flags that mean that the peer invalidated a key
 
 	closing sync.Mutex
 
@@ -46,7 +46,7 @@ var (
 	_ fabric.Moderator = (*CQ)(nil)
 )
 
-// NewCQ implements fabric.Domain. The queue may turn out deeper than asked for.
+// NewCQ implements fabric.Domain. The device may make the queue deeper than requested.
 //
 // Implements: struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int comp_vector)
 // Implements: struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
@@ -62,9 +62,9 @@ func (d *PD) NewCQ(depth, vector int) (fabric.CQ, error) {
 	}
 	c := &CQ{pd: d, invFlags: C.IBV_WC_WITH_INV}
 	if d.ctx.driver == rxeDriver {
-		// Soft-RoCE passes the kernel's IB_WC_WITH_INVALIDATE through, which
-		// is the bit that user space calls IBV_WC_IP_CSUM_OK. It never means
-		// that one: it sets no checksum flag.
+		// Soft-RoCE passes the kernel's flag IB_WC_WITH_INVALIDATE through unchanged. This is
+		// the bit IBV_WC_IP_CSUM_OK of user space. Soft-RoCE never sets the checksum flag
+		// itself, so the bit is unambiguous.
 		c.invFlags |= C.IBV_WC_IP_CSUM_OK
 	}
 	if no := syscall.Errno(C.snv_create_channel(d.ctx.ctx, &c.channel)); no != 0 {
@@ -83,7 +83,7 @@ func (d *PD) NewCQ(depth, vector int) (fabric.CQ, error) {
 // Handle identifies the queue in events of type EventCQErr.
 func (c *CQ) Handle() uint32 { return c.handle }
 
-// Depth is how many completions the queue holds: at least what was asked for.
+// Depth returns the capacity in completions, which is at least the requested depth.
 func (c *CQ) Depth() int { return c.depth }
 
 func (c *CQ) opErr(op string, err error) error {
@@ -93,7 +93,7 @@ func (c *CQ) opErr(op string, err error) error {
 	return &OpError{Op: op, Device: c.pd.ctx.name, Err: err}
 }
 
-// number is what the shim knows the queue by; mu is held.
+// number returns the queue in the form that the shim takes. mu is held.
 func (c *CQ) number() C.snv_cq { return C.snv_cq(uintptr(unsafe.Pointer(c.cq))) }
 
 // Poll implements fabric.CQ.
@@ -116,9 +116,9 @@ func (c *CQ) Poll(out []fabric.Completion) (int, error) {
 	return int(n), nil
 }
 
-// Arm implements fabric.CQ. Some devices raise no event for a failed
-// completion of a send when armed for solicited ones only: arm the CQ of a
-// send queue for all.
+// Arm implements fabric.CQ. If armed for solicited completions only, some devices raise no
+// event for the failed completion of a send. The CQ of a send queue must be armed for all
+// completions.
 //
 // Implements: int ibv_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 func (c *CQ) Arm(solicitedOnly bool) error {
@@ -192,8 +192,8 @@ func (c *CQ) ReadEvent() (bool, error) {
 	}
 }
 
-// Wait implements fabric.CQ. A second concurrent call takes its turn after the
-// first. Calls with one context allocate only the first time.
+// Wait implements fabric.CQ. Concurrent calls are served one after the other. Repeated calls
+// with the same context allocate only the first time.
 func (c *CQ) Wait(ctx context.Context) error {
 	if err := c.events.wait(ctx); err != nil {
 		return c.opErr("wait for a completion event", err)
@@ -201,8 +201,8 @@ func (c *CQ) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Close closes the queue pairs that report to the queue, and then the queue. It
-// is idempotent. Waiters return net.ErrClosed.
+// Close closes the queue pairs that use the CQ, and then the CQ. It is idempotent. Calls of
+// Wait return net.ErrClosed.
 //
 // Implements: int ibv_destroy_cq(struct ibv_cq *cq)
 // Implements: int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)

@@ -41,9 +41,8 @@ func Devices() ([]DeviceInfo, error) {
 	return devs, nil
 }
 
-// Context is an open RDMA device. It implements fabric.Device, and is safe for
-// concurrent use. It has a method for each verb that is about a device, or makes something
-// there.
+// Context is an open RDMA device. It implements fabric.Device, and is safe for concurrent use.
+// It has a method for each verb that queries a device or creates an object on it.
 type Context struct {
 	name   string
 	driver string
@@ -61,9 +60,8 @@ type Context struct {
 
 var _ fabric.Device = (*Context)(nil)
 
-// Open opens the RDMA device of that name. The GID to use is chosen when the first
-// queue pair of a domain is made, by the rules of ChooseGID, unless an option names
-// it.
+// Open opens the RDMA device with the given name. Unless an option sets the GID, it is chosen
+// by the rules of ChooseGID when the first queue pair of a domain is created.
 //
 // Implements: struct ibv_context *ibv_open_device(struct ibv_device *device)
 func Open(name string, opts ...Option) (*Context, error) {
@@ -142,19 +140,19 @@ func (c *Context) init() error {
 // Name implements fabric.Device.
 func (c *Context) Name() string { return c.name }
 
-// Driver is the kernel driver of the device, such as mlx5_core or rdma_rxe;
-// empty if unknown.
+// Driver returns the kernel driver of the device, such as mlx5_core or rdma_rxe, or "" if it
+// is unknown.
 func (c *Context) Driver() string { return c.driver }
 
 // Limits implements fabric.Device.
 func (c *Context) Limits() fabric.Limits { return c.limits }
 
-// Attr are the attributes of the device, as they were when it was opened.
+// Attr returns the attributes that the device had when it was opened.
 //
 // Implements: int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *device_attr)
 func (c *Context) Attr() DeviceAttr { return c.attr }
 
-// Port queries a port, from 1 on.
+// Port queries a port. Ports are counted from 1.
 //
 // Implements: int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *port_attr)
 func (c *Context) Port(port int) (PortAttr, error) {
@@ -226,7 +224,7 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 		return nil, opErr(c.name, op, no, "")
 	}
 	table := make([]GIDEntry, 0, int(n))
-	netdevs := make(map[int]netdev) // many entries share one
+	netdevs := make(map[int]netdev) // a cache: many entries share a netdevice
 	for _, r := range raw[:n] {
 		e := GIDEntry{
 			Index:       int(r.gid_index),
@@ -246,8 +244,8 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 	return table, nil
 }
 
-// ChooseGID picks the GID that the queue pairs of the next domain will use, and says
-// why.
+// ChooseGID returns the GID that the queue pairs of the next domain will use, and the reason
+// for the choice.
 func (c *Context) ChooseGID() (GIDEntry, string, error) {
 	port, err := c.Port(c.cfg.port)
 	if err != nil {
@@ -278,8 +276,8 @@ func (c *Context) ChooseGID() (GIDEntry, string, error) {
 	return e, why, nil
 }
 
-// PKeys reads the partition key table of a port, from 1 on. Entries whose lower 15 bits
-// are 0 are invalid.
+// PKeys reads the partition key table of a port. Ports are counted from 1. An entry whose
+// lower 15 bits are 0 is invalid.
 //
 // Implements: int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 func (c *Context) PKeys(port int) ([]uint16, error) {
@@ -303,8 +301,8 @@ func (c *Context) PKeys(port int) ([]uint16, error) {
 	return table, nil
 }
 
-// ChoosePKey returns the index in the port's table of the partition key that the queue
-// pairs of the next domain will have.
+// ChoosePKey returns the partition key of the queue pairs of the next domain, as an index
+// into the port's table.
 func (c *Context) ChoosePKey() (int, error) {
 	if c.cfg.pkey == 0 {
 		return 0, nil
@@ -320,12 +318,12 @@ func (c *Context) ChoosePKey() (int, error) {
 	return index, nil
 }
 
-// EventFD becomes readable when an asynchronous event is pending. It belongs
-// to the Context.
+// EventFD returns a descriptor that is readable while an asynchronous event is pending. The
+// Context owns it.
 func (c *Context) EventFD() int { return c.events.poll.fd }
 
-// ReadEvent consumes one asynchronous event, if any is pending, and reports
-// whether there was one. It never blocks. The event is acknowledged already.
+// ReadEvent consumes one asynchronous event, if one is pending, and reports whether there was
+// one. It never blocks. The event has already been acknowledged.
 //
 // Implements: int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 func (c *Context) ReadEvent() (Event, bool, error) {
@@ -341,8 +339,8 @@ func (c *Context) ReadEvent() (Event, bool, error) {
 	return ev, there, nil
 }
 
-// WaitEvent consumes one asynchronous event, sleeping in Go's poller until
-// there is one, ctx is done or the device is closed.
+// WaitEvent consumes one asynchronous event. It sleeps in Go's poller until there is one, ctx
+// is done or the device is closed.
 func (c *Context) WaitEvent(ctx context.Context) (Event, error) {
 	ev, err := c.events.wait(ctx)
 	if err != nil {
@@ -351,8 +349,8 @@ func (c *Context) WaitEvent(ctx context.Context) (Event, error) {
 	return ev, nil
 }
 
-// Close closes everything made on the device, and then the device. It is
-// idempotent; after a failure it can be called again.
+// Close closes all objects created on the device, and then the device. It is idempotent, and
+// can be called again after a failure.
 //
 // Implements: int ibv_close_device(struct ibv_context *context)
 func (c *Context) Close() error {

@@ -15,11 +15,11 @@ import (
 
 // OpError is the error of every operation of this package.
 type OpError struct {
-	Op     string // what was being done, with the attributes that matter
-	Device string // RDMA device; empty when there is none yet
-	QPN    uint32 // queue pair; 0 when the operation is not about one
+	Op     string // operation, with its relevant attributes
+	Device string // RDMA device, empty if there is none yet
+	QPN    uint32 // queue pair number, 0 if the operation concerns no queue pair
 	Err    error  // wraps a syscall.Errno, net.ErrClosed or a sentinel of package fabric
-	Hint   string // what may be the cause, or what to do; may be empty
+	Hint   string // possible cause, or remedy; may be empty
 }
 
 // Error implements error.
@@ -46,9 +46,9 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// MemlockLimit is how many bytes of memory this process may lock, which is
-// what registration counts against unless it has CAP_IPC_LOCK. The second
-// result is false when there is no limit.
+// MemlockLimit returns the number of bytes of memory that this process may lock. Registered
+// memory counts against this limit unless the process has CAP_IPC_LOCK. limited is false if
+// there is no limit.
 func MemlockLimit() (limit uint64, limited bool) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil || r.Cur == unix.RLIM_INFINITY {
@@ -57,7 +57,8 @@ func MemlockLimit() (limit uint64, limited bool) {
 	return r.Cur, true
 }
 
-// wrapped gives an errno the sentinel that callers test for.
+// wrapped wraps an errno with fabric.ErrUnsupported if it means that, and otherwise returns
+// it unchanged.
 func wrapped(no syscall.Errno) error {
 	switch no {
 	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT:
@@ -70,9 +71,9 @@ func opErr(device, op string, no syscall.Errno, hint string) error {
 	return &OpError{Op: op, Device: device, Err: wrapped(no), Hint: hint}
 }
 
-// openErrno is why a device could not be opened. When its character device is
-// there and cannot be opened, libibverbs looks for another one, and says that
-// there is none.
+// openErrno returns the reason why a device could not be opened. If the character device
+// exists but cannot be opened, libibverbs looks for another one and returns ENOENT. In that
+// case openErrno returns the errno of opening charDev.
 func openErrno(no syscall.Errno, charDev string) syscall.Errno {
 	if no != syscall.ENOENT || charDev == "" {
 		return no
@@ -133,7 +134,7 @@ func rtrHint(no syscall.Errno, local, remote GID) string {
 	return ""
 }
 
-// cqHint explains why a completion queue could not be made.
+// cqHint explains why a completion queue could not be created.
 func cqHint(no syscall.Errno, depth, vector int, l fabric.Limits) string {
 	if no != syscall.EINVAL {
 		return ""
@@ -153,8 +154,7 @@ func moderationHint(no syscall.Errno, count int, period time.Duration) string {
 	return ""
 }
 
-// sendHint explains why a queue pair with these limits refused the request that
-// wrs begins with.
+// sendHint explains why a queue pair with configuration c rejected the first request of wrs.
 func sendHint(wrs []fabric.SendWR, c fabric.QPConfig) string {
 	op := wrs[0].Op
 	more := wrs[0].Flags&fabric.More != 0
@@ -186,7 +186,7 @@ func sendHint(wrs []fabric.SendWR, c fabric.QPConfig) string {
 	return ""
 }
 
-// qpHint explains why a queue pair could not be made.
+// qpHint explains why a queue pair could not be created.
 func qpHint(no syscall.Errno, c fabric.QPConfig, l fabric.Limits) string {
 	switch no {
 	case syscall.EINVAL:

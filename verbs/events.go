@@ -56,7 +56,7 @@ var eventNames = [...]string{
 	EventWQFatal:          "work queue failed",
 }
 
-// String describes the event in words.
+// String returns a description of the event type.
 func (t EventType) String() string {
 	if int(t) < len(eventNames) {
 		return eventNames[t]
@@ -67,12 +67,12 @@ func (t EventType) String() string {
 // Event is an asynchronous event of a device.
 type Event struct {
 	Type EventType
-	Port int    // events of a port
-	QPN  uint32 // events of a queue pair
-	CQ   uint32 // events of a completion queue: CQ.Handle
+	Port int    // port number, for events of a port
+	QPN  uint32 // queue pair number, for events of a queue pair
+	CQ   uint32 // CQ.Handle, for events of a completion queue
 }
 
-// String describes the event and what it is about.
+// String returns a description of the event and the object that it concerns.
 func (e Event) String() string {
 	switch {
 	case e.QPN != 0:
@@ -85,7 +85,7 @@ func (e Event) String() string {
 	return e.Type.String()
 }
 
-// makeEvent sorts the element of an event into the field of its kind.
+// makeEvent returns an Event of type t with element in the field for that type.
 func makeEvent(t EventType, element uint32) Event {
 	e := Event{Type: t}
 	switch t {

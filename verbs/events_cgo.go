@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// eventQueue has the asynchronous events of a device.
+// eventQueue reads the asynchronous events of a device.
 type eventQueue struct {
 	poll *pollFD
 
 	mu      sync.Mutex
 	ctx     *C.struct_ibv_context // nil once closed
-	pending []Event               // read, and not handed out yet
+	pending []Event               // events read from the device and not yet returned
 }
 
-// open has reading events of ctx never block.
+// open makes the event descriptor of ctx non-blocking and prepares waiting for it.
 func (q *eventQueue) open(ctx *C.struct_ibv_context) syscall.Errno {
 	if no := syscall.Errno(C.snv_nonblock(ctx.async_fd)); no != 0 {
 		return no
@@ -28,7 +28,7 @@ func (q *eventQueue) open(ctx *C.struct_ibv_context) syscall.Errno {
 	return 0
 }
 
-// take reads one event of the device into pending; it never blocks.
+// take reads one event from the device into pending. It never blocks.
 func (q *eventQueue) take() syscall.Errno {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,7 +68,7 @@ func (q *eventQueue) read() (ev Event, there bool, no syscall.Errno) {
 	return ev, there, 0
 }
 
-// wait consumes one event, sleeping in Go's poller until there is one.
+// wait consumes one event. It sleeps in Go's poller until there is one.
 func (q *eventQueue) wait(ctx context.Context) (Event, error) {
 	for {
 		if ev, there := q.pop(); there {
@@ -80,7 +80,8 @@ func (q *eventQueue) wait(ctx context.Context) (Event, error) {
 	}
 }
 
-// close has the device be used no more: what waits returns net.ErrClosed.
+// close makes waiting calls return net.ErrClosed. After close the queue no longer uses the
+// device.
 func (q *eventQueue) close() error {
 	if err := q.poll.close(); err != nil {
 		return err

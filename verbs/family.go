@@ -17,8 +17,8 @@ const (
 	rankPD
 )
 
-// family is a parent's view of its children: it closes them before the parent
-// goes, and lets no child be made afterwards.
+// family has the children of a parent object. It closes them before the parent is closed,
+// and prevents the creation of children afterwards.
 type family struct {
 	life   sync.RWMutex // read-locked while the parent is in use
 	closed bool
@@ -27,7 +27,7 @@ type family struct {
 	members map[io.Closer]int // child to rank
 }
 
-// enter keeps the parent open until leave; it fails if Close has begun.
+// enter keeps the parent open until leave is called. It returns false if Close has begun.
 func (f *family) enter() bool {
 	f.life.RLock()
 	if f.closed {
@@ -55,8 +55,8 @@ func (f *family) remove(c io.Closer) {
 	delete(f.members, c)
 }
 
-// close closes the children by rank. A child that fails stays a member, so
-// that a later close tries again.
+// close closes the children in the order of their ranks. A child whose Close fails remains a
+// member, so that a later close tries again.
 func (f *family) close() error {
 	f.life.Lock()
 	f.closed = true

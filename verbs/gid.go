@@ -10,30 +10,30 @@ import (
 // GIDHint narrows the choice of a GID. The zero value is no hint.
 type GIDHint struct {
 	Netdev string     // only entries of this netdevice
-	Peer   netip.Addr // prefer the subnet, or else the address family, of this address
+	Peer   netip.Addr // prefer this address's subnet, or else its address family
 }
 
 // maxGIDIndex is the largest index that ibv_global_route.sgid_index can hold.
 const maxGIDIndex = 255
 
-// ErrNoGID is wrapped by the error of ChooseGID when no entry will do.
+// ErrNoGID is wrapped by the error of ChooseGID if no entry is usable.
 var ErrNoGID = errors.New("no usable GID")
 
-// ChooseGID picks the entry of a port's GID table that a connection should
-// use, and says why. It never goes by the index, which differs between devices
-// and between boots; the rules, in order:
+// ChooseGID returns the entry of a port's GID table that a connection should use, and the
+// reason for the choice. The index matters only if all else is equal, because it differs
+// between devices and between boots. The rules, in order:
 //
-//  1. An entry of another port, with the all-zero GID, or with an index that
-//     does not fit the 8 bits of ibv_global_route.sgid_index is no candidate.
-//     With hint.Netdev, nor is an entry of another netdevice.
+//  1. Not a candidate is an entry of another port, with the all-zero GID, or with an index
+//     that exceeds the 8 bits of ibv_global_route.sgid_index. With hint.Netdev, an entry of
+//     another netdevice is not a candidate either.
 //  2. RoCE v2 rather than v1: v1 cannot be routed, and not every device has it.
 //  3. With hint.Peer: an address in the peer's subnet, then one of the peer's
 //     address family.
-//  4. IPv4 rather than global IPv6, and both rather than link-local: a
-//     link-local address says nothing about reachability and needs a scope.
+//  4. IPv4 rather than global IPv6, and both rather than link-local: a link-local address
+//     does not imply reachability, and needs a scope.
 //  5. The lowest index.
 //
-// On an InfiniBand port the first GID will do, because the LID addresses.
+// On an InfiniBand port the first GID is chosen, because packets are addressed by LID.
 func ChooseGID(port PortAttr, table []GIDEntry, hint GIDHint) (GIDEntry, string, error) {
 	var best GIDEntry
 	var bestRank gidRank
@@ -72,7 +72,7 @@ func ChooseGID(port PortAttr, table []GIDEntry, hint GIDHint) (GIDEntry, string,
 	return best, why, nil
 }
 
-// gidRank orders GIDs: the fields in order, larger is better.
+// gidRank orders GIDs. The fields are compared in order; larger is better.
 type gidRank struct {
 	roceV2, subnet, family bool
 	scope                  uint8 // 2 IPv4, 1 global IPv6, 0 link-local

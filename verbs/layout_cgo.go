@@ -9,12 +9,12 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// What C and Go must agree on is checked by the compiler: each line below
-// indexes an array of one element with a difference that has to be zero.
+// The compiler checks that C and Go agree on layouts and constants: each line below indexes
+// an array of one element with a difference, which must be zero.
 
 type one = [1]struct{}
 
-// The records that cross cgo.
+// Records that are passed through cgo.
 var (
 	_ = one{}[unsafe.Sizeof(fabric.SendWR{})-C.sizeof_struct_snv_send_wr]
 	_ = one{}[unsafe.Offsetof(fabric.SendWR{}.ID)-unsafe.Offsetof(C.struct_snv_send_wr{}.id)]
@@ -45,7 +45,7 @@ var (
 	_ = one{}[unsafe.Offsetof(fabric.Completion{}.Flags)-unsafe.Offsetof(C.struct_snv_wc{}.flags)]
 )
 
-// The shim's own constants.
+// Constants of the shim.
 var (
 	_ = one{}[fabric.OpSend-C.SNV_OP_SEND]
 	_ = one{}[fabric.OpSendInv-C.SNV_OP_SEND_INV]

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// defaultHopLimit is what IP_DEFTTL is, so that RoCE v2 crosses as many routers
-// as anything else.
+// defaultHopLimit equals Linux's IP_DEFTTL, so that RoCE v2 packets cross as many routers as
+// other IP packets.
 const defaultHopLimit = 64
 
 func hopLimit(c fabric.QPConfig) uint8 {
@@ -20,8 +20,8 @@ func hopLimit(c fabric.QPConfig) uint8 {
 	return c.HopLimit
 }
 
-// checkConfig says which part of a queue pair's configuration cannot be right
-// on any device with these limits, or would be cut off on its way to C.
+// checkConfig returns an error that names the part of a queue pair's configuration that is
+// invalid on a device with limits l, or does not fit its C type.
 func checkConfig(c fabric.QPConfig, l fabric.Limits) error {
 	switch {
 	case c.MaxSend < 0 || c.MaxRecv < 0 || c.MaxInline < 0 || c.MaxSGE < 0:
@@ -40,8 +40,8 @@ func checkConfig(c fabric.QPConfig, l fabric.Limits) error {
 	return nil
 }
 
-// checkModeration says what of a completion queue's moderation cannot be told
-// to any device.
+// checkModeration returns an error if the parameters of a completion queue's moderation
+// cannot be passed to any device.
 func checkModeration(count int, period time.Duration) error {
 	switch {
 	case count == 0 && period == 0:

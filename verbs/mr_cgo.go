@@ -21,34 +21,33 @@ type MR struct {
 	length     int
 
 	mu    sync.Mutex
-	bound int              // windows bound to it
+	bound int              // number of windows bound to the region
 	mr    *C.struct_ibv_mr // nil once closed
 }
 
 var _ fabric.Region = (*MR)(nil)
 
-// Register implements fabric.Domain. It may take long: 64 MiB of untouched
-// pages are a tenth of a second.
+// Register implements fabric.Domain. It may take long: 0.1 s for 64 MiB of untouched pages.
 //
-// With fabric.Relaxed the adapter may set the attribute of that name in its PCI Express
-// writes to the memory, so that they pass others, which the root complex of some machines
-// needs for full throughput. The flag is one of IBV_ACCESS_OPTIONAL_RANGE, which a kernel
-// or driver ignores that does not know it; Soft-RoCE does. It is sound where data is
-// looked at only after its own completion:
+// With fabric.Relaxed the adapter may set the Relaxed Ordering attribute in its PCI Express
+// writes to the memory. These writes may then pass other writes, which the root complex of
+// some machines needs for full throughput. The flag is in IBV_ACCESS_OPTIONAL_RANGE: a kernel
+// or driver that does not know the flag ignores it, as Soft-RoCE does. The flag is safe if
+// the program reads data only after the completion for that data:
 //
-//   - The entry of the completion queue is written after the data, without the attribute,
-//     and such a write passes no other, relaxed or not (PCI Express Base Specification,
-//     2.4.1, Transaction Ordering Rules: A2a, A2b). So who has found the completion finds
-//     the data. Linux has its own users rely on that (include/rdma/ib_verbs.h at
-//     map_mr_sg).
-//   - So does who hears of the write otherwise, by a message that its sender has sent once
-//     it was acknowledged: the adapter has passed on the data before, and the completion of
-//     the message passes no earlier write either.
-//   - Nothing else may be concluded from memory: neither from a later byte to an earlier
-//     one, nor from one write to another.
-//   - A window has a key of its own, and verbs have no way to relax that: the rights of a
-//     bind (mw_access_flags) do not include it. What is written through a window stays in
-//     order, whatever the region behind it allows.
+//   - The completion queue entry is written after the data, without the attribute. Such a
+//     write does not pass any other write, relaxed or not (PCI Express Base Specification,
+//     2.4.1, Transaction Ordering Rules: A2a, A2b). So a reader that has polled the
+//     completion sees the data. Users inside the Linux kernel rely on that
+//     (include/rdma/ib_verbs.h at map_mr_sg).
+//   - The same holds if the peer announces the write by a message that it sends after the
+//     write was acknowledged: the adapter has passed on the data before the acknowledgement,
+//     and the completion of the message does not pass an earlier write either.
+//   - Memory contents imply nothing else: the arrival of a byte does not imply the arrival of
+//     an earlier byte, nor does one write imply another.
+//   - A window has its own key, and verbs cannot relax the order for that key: the access
+//     rights of a bind (mw_access_flags) do not include relaxed ordering. Writes through a
+//     window stay in order, whatever the region of the window allows.
 //
 // Implements: struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 func (d *PD) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
@@ -98,8 +97,8 @@ func (r *MR) Addr() uint64 { return r.addr }
 // Len implements fabric.Region.
 func (r *MR) Len() int { return r.length }
 
-// Close implements fabric.Region. While a window is bound to the region it
-// fails with EBUSY and changes nothing.
+// Close implements fabric.Region. While a window is bound to the region, Close fails with
+// EBUSY and changes nothing.
 //
 // Implements: int ibv_dereg_mr(struct ibv_mr *mr)
 func (r *MR) Close() error {

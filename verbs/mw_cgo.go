@@ -15,25 +15,24 @@ import (
 // MW is a type-2 memory window. It implements fabric.Window, and is safe for
 // concurrent use.
 //
-// It knows whether it is bound, because invalidating an unbound window is an
-// error that takes a Soft-RoCE machine down. A queue pair that is closed or
-// reset takes the binding with it: the window is then given back to the
-// device and allocated afresh by the next bind, so that no state of the device
-// has to be guessed.
+// MW records whether it is bound, because invalidating an unbound window is an error that
+// crashes a machine with Soft-RoCE. When a queue pair is closed or reset, the bindings of its
+// windows end: each window is deallocated, and the next bind allocates it again. So the state
+// of the window on the device is always known.
 type MW struct {
 	pd *PD
 
 	mu     sync.Mutex // taken after QP.sendMu, before bindings.mu and MR.mu
 	closed bool
 	rkey   uint32
-	in     *bindings // of the queue pair that it is bound to; nil while unbound
+	in     *bindings // bindings of the queue pair that the window is bound to; nil if unbound
 	region *MR
-	mw     *C.struct_ibv_mw // nil when the next bind has to allocate it
+	mw     *C.struct_ibv_mw // nil if the next bind has to allocate it
 }
 
 var _ fabric.Window = (*MW)(nil)
 
-// bindings are the windows that are bound to a queue pair, by key.
+// bindings has the windows that are bound to a queue pair, by key.
 type bindings struct {
 	mu    sync.Mutex
 	byKey map[uint32]*MW
@@ -54,14 +53,14 @@ func (b *bindings) remove(w *MW) {
 	delete(b.byKey, w.rkey)
 }
 
-// find is nil for a key of no window that is bound.
+// find returns the bound window with this key, or nil if there is none.
 func (b *bindings) find(key uint32) *MW {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.byKey[key]
 }
 
-// release gives up all of them.
+// release ends all bindings.
 func (b *bindings) release() error {
 	b.mu.Lock()
 	all := slices.Collect(maps.Values(b.byKey))
@@ -95,7 +94,7 @@ func (d *PD) NewWindow() (fabric.Window, error) {
 	return w, nil
 }
 
-// alloc is called with mu held, or before the window is shared.
+// alloc allocates the window on the device. mu is held, or the window is not yet shared.
 func (w *MW) alloc() syscall.Errno {
 	if no := syscall.Errno(C.snv_alloc_mw(w.pd.pd, &w.mw)); no != 0 {
 		w.mw = nil
@@ -105,7 +104,7 @@ func (w *MW) alloc() syscall.Errno {
 	return 0
 }
 
-// dealloc is called with mu held.
+// dealloc deallocates the window on the device. mu is held.
 func (w *MW) dealloc() error {
 	if w.mw == nil {
 		return nil
@@ -138,7 +137,7 @@ func (w *MW) Invalidated() {
 	w.setFree()
 }
 
-// setBound is called with mu and the region's held.
+// setBound records that the window is bound. mu and r.mu are held.
 func (w *MW) setBound(in *bindings, r *MR) {
 	w.rkey = uint32(w.mw.rkey)
 	w.in, w.region = in, r
@@ -146,7 +145,7 @@ func (w *MW) setBound(in *bindings, r *MR) {
 	in.add(w)
 }
 
-// setFree is called with mu held.
+// setFree records that the window is not bound. mu is held.
 func (w *MW) setFree() {
 	if w.in == nil {
 		return
@@ -158,7 +157,7 @@ func (w *MW) setFree() {
 	w.in, w.region = nil, nil
 }
 
-// release gives up the binding, if it is one of these.
+// release ends the binding and deallocates the window, if its binding is in these bindings.
 func (w *MW) release(in *bindings) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,7 +171,7 @@ func (w *MW) release(in *bindings) error {
 	return nil
 }
 
-// Close implements fabric.Window. A bound window is unbound by it.
+// Close implements fabric.Window. It unbinds a bound window.
 //
 // Implements: int ibv_dealloc_mw(struct ibv_mw *mw)
 func (w *MW) Close() error {

@@ -18,7 +18,7 @@ const (
 	uverbsChars = "/dev/infiniband/uverbs"
 )
 
-// DeviceOf is the RDMA device of a netdevice.
+// DeviceOf returns the name of the RDMA device of a netdevice.
 func DeviceOf(netdev string) (string, error) {
 	dev, err := rdmamap.GetRdmaDeviceForNetdevice(netdev)
 	if err == nil && dev == "" {
@@ -30,10 +30,10 @@ func DeviceOf(netdev string) (string, error) {
 	return dev, nil
 }
 
-// NetdevOf are the names of the netdevices behind the ports of an RDMA device,
-// sorted. Netdevices in other network namespaces are among them: sysfs names
-// them all the same. It reads a file for each entry of the GID tables, of which
-// Soft-RoCE has 1024, most of them empty.
+// NetdevOf returns the sorted names of the netdevices of all ports of an RDMA device. They
+// include netdevices in other network namespaces, because sysfs names these as well. NetdevOf
+// reads one file for each entry of the GID tables. Soft-RoCE has 1024 entries, most of them
+// empty.
 func NetdevOf(device string) ([]string, error) {
 	return netdevsIn(classDir, device)
 }
@@ -48,7 +48,7 @@ func netdevsIn(class, device string) ([]string, error) {
 	}
 	var names []string
 	for _, f := range files {
-		// An empty slot of the GID table answers EINVAL.
+		// Reading an empty entry of the GID table fails with EINVAL.
 		b, err := os.ReadFile(f)
 		if err != nil {
 			continue
@@ -61,9 +61,9 @@ func netdevsIn(class, device string) ([]string, error) {
 	return names, nil
 }
 
-// DevicesAt are the names of the RDMA devices that an IP address of this machine
-// belongs to, sorted: those with a GID for it or, as on InfiniBand no GID is an
-// IP address, that of the netdevice which has it.
+// DevicesAt returns the sorted names of the RDMA devices that have an IP address of this
+// machine: the devices with a GID for the address. If there are none, it returns the devices
+// of the netdevices that have the address, because on InfiniBand no GID is an IP address.
 func DevicesAt(addr netip.Addr) ([]string, error) {
 	return devicesAt(classDir, addr, netdevs, DeviceOf)
 }
@@ -82,7 +82,7 @@ func devicesAt(
 	}
 	for _, n := range all {
 		if n.prefixOf(addr).IsValid() {
-			if device, err := deviceOf(n.name); err == nil { // most have none
+			if device, err := deviceOf(n.name); err == nil { // most netdevices have no RDMA device
 				names = append(names, device)
 			}
 		}
@@ -91,7 +91,7 @@ func devicesAt(
 	return slices.Compact(names), nil
 }
 
-// netdevs are those of this network namespace.
+// netdevs returns the netdevices of this network namespace.
 func netdevs() ([]netdev, error) {
 	ifis, err := net.Interfaces()
 	if err != nil {
@@ -104,7 +104,7 @@ func netdevs() ([]netdev, error) {
 	return all, nil
 }
 
-// devicesAtIn are those with a GID for addr.
+// devicesAtIn returns the sorted names of the RDMA devices with a GID for addr.
 func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(class, "*", "ports", "*", "gids", "*"))
 	if err != nil {
@@ -119,7 +119,7 @@ func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
 		device, _, _ := strings.Cut(rest, string(filepath.Separator))
 		b, err := os.ReadFile(f)
 		if err != nil {
-			continue // a slot that some drivers leave unreadable
+			continue // some drivers have unreadable entries
 		}
 		gid, err := netip.ParseAddr(strings.TrimSpace(string(b)))
 		if err == nil && gid.Unmap() == addr && !slices.Contains(names, device) {
@@ -129,7 +129,7 @@ func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
 	return names, nil // Glob sorts
 }
 
-// charDevOf is the uverbs character device of an RDMA device, or empty.
+// charDevOf returns the uverbs character device of an RDMA device, or "".
 func charDevOf(device string) string {
 	for _, f := range rdmamap.GetRdmaCharDevices(device) {
 		if strings.HasPrefix(f, uverbsChars) {
@@ -139,9 +139,9 @@ func charDevOf(device string) string {
 	return ""
 }
 
-// driverIn is the kernel driver of an RDMA device. Soft-RoCE has no bus device
-// and so no driver link; it alone has the attribute "parent", the name of its
-// netdevice.
+// driverIn returns the kernel driver of an RDMA device, or "" if it is unknown. Soft-RoCE has
+// no bus device and therefore no driver link. It is the only driver with the attribute
+// "parent", the name of its netdevice.
 func driverIn(class, device string) string {
 	dir := filepath.Join(class, device)
 	if link, err := os.Readlink(filepath.Join(dir, "device", "driver")); err == nil {
@@ -153,8 +153,8 @@ func driverIn(class, device string) string {
 	return ""
 }
 
-// windowBounds says whether a driver's devices check the bounds of a memory
-// window. Soft-RoCE checks the region's alone.
+// windowBounds reports whether the devices of a driver check the bounds of a memory window.
+// Soft-RoCE checks only the bounds of the region.
 func windowBounds(driver string) bool { return driver != rxeDriver }
 
 // netdev is a netdevice of this network namespace with its addresses.
@@ -163,15 +163,15 @@ type netdev struct {
 	addrs []netip.Prefix
 }
 
-// netdevByIndex is the netdevice of that index, or the zero netdev if there is
-// none in this network namespace.
+// netdevByIndex returns the netdevice with this index, or the zero netdev if there is none in
+// this network namespace.
 func netdevByIndex(index int) netdev {
 	ifi, err := net.InterfaceByIndex(index)
 	if err != nil {
 		return netdev{}
 	}
 	n := netdev{name: ifi.Name}
-	// Without its addresses the netdevice still has a name.
+	// If the addresses cannot be read, the name is still useful.
 	addrs, _ := ifi.Addrs()
 	for _, a := range addrs {
 		if p, err := netip.ParsePrefix(a.String()); err == nil {
@@ -181,7 +181,8 @@ func netdevByIndex(index int) netdev {
 	return n
 }
 
-// prefixOf is the subnet that addr has on the netdevice, if it is there.
+// prefixOf returns the subnet of addr on the netdevice, or the zero Prefix if the netdevice
+// does not have addr.
 func (n netdev) prefixOf(addr netip.Addr) netip.Prefix {
 	for _, p := range n.addrs {
 		if p.Addr().WithZone("") == addr {

@@ -19,11 +19,11 @@ type PD struct {
 	closing sync.Mutex
 	pd      *C.struct_ibv_pd // nil once closed; used between family.enter and leave
 
-	placing sync.Mutex // guards what follows
-	placed  bool       // they are known: where its queue pairs are
+	placing sync.Mutex // guards the following fields
+	placed  bool       // the following fields are set
 	port    PortAttr
 	gid     GIDEntry
-	pkey    int // index in the port's table of partition keys
+	pkey    int // index into the port's partition key table
 }
 
 var _ fabric.Domain = (*PD)(nil)
@@ -45,8 +45,9 @@ func (c *Context) NewDomain() (fabric.Domain, error) {
 	return d, nil
 }
 
-// place is where the domain's queue pairs are. It is found once, when the first of
-// them is made: reading the GID table takes longer than making a queue pair.
+// place returns the port and the GID of the domain's queue pairs, and sets pkey. They are
+// determined once, when the first queue pair is created: reading the GID table takes longer
+// than creating a queue pair.
 func (d *PD) place() (PortAttr, GIDEntry, error) {
 	d.placing.Lock()
 	defer d.placing.Unlock()
@@ -73,9 +74,8 @@ func (d *PD) closedErr(op string) error {
 	return &OpError{Op: op, Device: d.ctx.name, Err: net.ErrClosed}
 }
 
-// Close closes queue pairs, windows, regions and completion queues of the
-// domain, and then the domain. It is idempotent; after a failure it can be
-// called again.
+// Close closes the queue pairs, windows, regions and completion queues of the domain, and
+// then the domain. It is idempotent, and can be called again after a failure.
 //
 // Implements: int ibv_dealloc_pd(struct ibv_pd *pd)
 func (d *PD) Close() error {

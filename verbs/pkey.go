@@ -6,22 +6,21 @@ import (
 	"strings"
 )
 
-// fullMember is the bit of a partition key that says that the port is a full member of
-// the partition, which may exchange packets with all others of it; a limited member may
-// with full members only (InfiniBand Architecture Specification, volume 1, 10.9.2).
+// fullMember is the bit of a partition key that marks the port as a full member of the
+// partition. A full member may exchange packets with all members, a limited member only with
+// full members (InfiniBand Architecture Specification, volume 1, 10.9.2).
 const fullMember = 0x8000
 
 // maxPKeyIndex is the largest index that ibv_qp_attr.pkey_index can hold.
 const maxPKeyIndex = 1<<16 - 1
 
-// ErrNoPKey is wrapped by the error of ChoosePKey when no entry will do.
+// ErrNoPKey is wrapped by the error of ChoosePKey if no entry is usable.
 var ErrNoPKey = errors.New("no such partition key")
 
-// ChoosePKey returns the index in a port's table of partition keys of the key that is
-// wanted. A key without the bit of full members (0x8000) stands for its partition: the
-// entry of a full member is taken rather than that of a limited one. With the bit, only
-// a full member will do. Invalid entries are 0 in their lower 15 bits, and no key that
-// can be wanted.
+// ChoosePKey returns the index of the wanted key in a port's partition key table. If wanted
+// has the full-member bit (0x8000), only an entry with this bit matches. If wanted does not
+// have the bit, any entry of the partition matches, and one with the bit is preferred. A key
+// whose lower 15 bits are 0 is invalid, as a table entry and as wanted.
 func ChoosePKey(table []uint16, wanted uint16) (int, error) {
 	if wanted&^fullMember == 0 {
 		return 0, fmt.Errorf("%w: %#04x names no partition: its lower 15 bits are 0", ErrNoPKey, wanted)
@@ -46,7 +45,7 @@ func ChoosePKey(table []uint16, wanted uint16) (int, error) {
 	return limited, nil
 }
 
-// pkeyList names the valid entries of a table.
+// pkeyList returns the valid entries of a table as text.
 func pkeyList(table []uint16) string {
 	var s []string
 	for _, key := range table {

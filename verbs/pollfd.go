@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollFD waits in Go's poller for events on a non-blocking file descriptor
-// that libibverbs owns. The poller gets a duplicate of its own, so that each
-// descriptor is closed by whoever opened it.
+// pollFD waits in Go's poller for events on a non-blocking file descriptor that libibverbs
+// owns. The poller uses a duplicate of the descriptor, so that libibverbs and Go each close
+// their own descriptor.
 //
-// Waiting repeatedly with contexts that share one Done channel allocates
-// nothing: the registration with that context is kept until another comes.
+// Waiting repeatedly with contexts that share one Done channel does not allocate: the
+// registration with the context is kept until a wait with another Done channel.
 type pollFD struct {
 	fd   int
-	turn chan struct{} // holds a token while somebody waits
+	turn chan struct{} // holds a token while a goroutine waits
 
-	// Of the waiter, under turn.
+	// Used only by the waiting goroutine, which holds turn.
 	ready func(uintptr) bool
 	errno syscall.Errno
 
@@ -30,13 +30,13 @@ type pollFD struct {
 	closed bool
 	file   *os.File // the duplicate, made by the first wait
 	conn   syscall.RawConn
-	done   <-chan struct{} // of the context that ends waits
+	done   <-chan struct{} // Done channel of the registered context, which ends waits
 	stop   func() bool
 	gen    uint64
 }
 
-// newPollFD prepares waiting on fd. take consumes one event and answers 0, or
-// EAGAIN when there is none; it never blocks.
+// newPollFD returns a pollFD for fd. take consumes one event and returns 0, or EAGAIN if there
+// is none. It must not block.
 func newPollFD(fd int, take func() syscall.Errno) *pollFD {
 	p := &pollFD{fd: fd, turn: make(chan struct{}, 1)}
 	p.ready = func(uintptr) bool {
@@ -46,8 +46,8 @@ func newPollFD(fd int, take func() syscall.Errno) *pollFD {
 	return p
 }
 
-// wait consumes one event, sleeping until there is one, ctx is done or the
-// pollFD is closed. Concurrent calls take turns.
+// wait consumes one event. It sleeps until there is one, ctx is done or the pollFD is closed.
+// Concurrent calls are served one after the other.
 func (p *pollFD) wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (p *pollFD) wait(ctx context.Context) error {
 	return err
 }
 
-// watch sees to it that the end of ctx interrupts the wait that follows.
+// watch registers with ctx, so that its end interrupts the following wait.
 func (p *pollFD) watch(ctx context.Context) (syscall.RawConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,19 +116,19 @@ func (p *pollFD) watch(ctx context.Context) (syscall.RawConn, error) {
 	return p.conn, nil
 }
 
-// interrupt ends the waits of registration gen, if that is still the current one.
+// interrupt ends the waits of registration gen, if it is still the current registration.
 func (p *pollFD) interrupt(gen uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gen == gen && !p.closed {
-		// A deadline in the past; an error would mean that the poller does
-		// not know the descriptor, which wait reports.
+		// The deadline is in the past. An error would mean that the descriptor is not in the
+		// poller, which wait reports.
 		_ = p.file.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// close makes waiters return net.ErrClosed and comes back after they have
-// stopped using the descriptor, which it leaves open.
+// close makes waiting calls return net.ErrClosed. It returns after they have stopped using
+// the descriptor fd, and leaves fd open.
 func (p *pollFD) close() error {
 	p.mu.Lock()
 	if p.closed {

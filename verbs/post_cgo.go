@@ -16,8 +16,8 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// postErr is the error of a post that was refused; sends, if any, begin with
-// the first request that was.
+// postErr returns the error of a rejected post. For a post to the send queue, sends begins
+// with the first rejected request.
 func (q *QP) postErr(op string, no syscall.Errno, sends []fabric.SendWR) error {
 	hint := ""
 	var err error = no
@@ -32,7 +32,7 @@ func (q *QP) postErr(op string, no syscall.Errno, sends []fabric.SendWR) error {
 	return q.opErr(op, err, hint)
 }
 
-// notReady is the error of a post to a queue that is shut.
+// notReady returns the error of a post to a queue that is not open for posting.
 func (q *QP) notReady(op string) error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
@@ -42,8 +42,8 @@ func (q *QP) notReady(op string) error {
 	return q.opErr(op, syscall.EINVAL, "the queue pair is in state "+q.state.String())
 }
 
-// PostSend implements fabric.QP. Inline data that lies in Go memory must be
-// kept alive by the caller until PostSend returns.
+// PostSend implements fabric.QP. The caller must keep inline data in Go memory alive until
+// PostSend returns.
 //
 // Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
@@ -70,8 +70,8 @@ func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
 	return n, nil
 }
 
-// postRest goes on with a batch at record n, a LOCAL_INV, which the shim leaves
-// to Go because Go knows what is bound. sendMu is held.
+// postRest continues a batch at record n, which is a LOCAL_INV. The shim leaves LOCAL_INV to
+// Go, which knows the bound windows. sendMu is held.
 func (q *QP) postRest(wrs []fabric.SendWR, n int) (int, error) {
 	for n < len(wrs) {
 		if wr := &wrs[n]; wr.Op == fabric.OpLocalInv && wr.Flags&fabric.More == 0 {
@@ -92,14 +92,14 @@ func (q *QP) postRest(wrs []fabric.SendWR, n int) (int, error) {
 
 const noLocalInvHint = "Soft-RoCE invalidates windows on reliable connections only: close the window instead"
 
-// noLocalInv reports that the device answers LOCAL_INV on this queue pair with
-// an error that costs the connection.
+// noLocalInv reports whether LOCAL_INV on this queue pair would fail with an error that ends
+// the connection.
 func (q *QP) noLocalInv() bool {
 	return q.cfg.Transport == fabric.UC && q.pd.ctx.driver == rxeDriver
 }
 
-// localInv invalidates the window of that key, if it is bound to this queue
-// pair. sendMu is held.
+// localInv invalidates the window with this key, which must be bound to this queue pair.
+// sendMu is held.
 func (q *QP) localInv(key uint32, id uint64, f fabric.Flags) error {
 	if q.noLocalInv() {
 		return q.opErr(fmt.Sprintf("invalidate key %#x", key), fabric.ErrUnsupported, noLocalInvHint)
@@ -169,8 +169,8 @@ func (q *QP) bind(
 	return key, err
 }
 
-// Unbind implements fabric.QP. Soft-RoCE cannot do it on an unreliable
-// connection; closing the window can.
+// Unbind implements fabric.QP. Soft-RoCE does not support it on an unreliable connection.
+// Close the window there instead.
 //
 // Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_LOCAL_INV
 func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
@@ -192,8 +192,8 @@ func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 	return err
 }
 
-// postBind posts the bind, and behind it, if send is not nil, a SEND of the key with
-// that identifier, to which f belongs then. sendMu is held and sq not 0.
+// postBind posts the bind with identifier id. If send is not nil, a SEND of the key with
+// identifier *send follows, and f applies to the SEND. sendMu is held and sq is not 0.
 func (q *QP) postBind(w *MW, r *MR, addr uint64, length int, id uint64, send *uint64, f fabric.Flags) (uint32, error) {
 	const op = "bind memory window"
 	w.mu.Lock()
@@ -220,7 +220,7 @@ func (q *QP) postBind(w *MW, r *MR, addr uint64, length int, id uint64, send *ui
 		no = syscall.Errno(C.snv_post_bind_send(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id),
 			C.uint64_t(*send), C.int(f)))
 	}
-	if uint32(w.mw.rkey) != w.rkey { // also where the SEND alone was refused
+	if uint32(w.mw.rkey) != w.rkey { // also if only the SEND was rejected
 		w.setBound(&q.bound, r)
 	}
 	if no != 0 {
@@ -229,8 +229,8 @@ func (q *QP) postBind(w *MW, r *MR, addr uint64, length int, id uint64, send *ui
 	return w.rkey, nil
 }
 
-// postUnbind posts the invalidation. key is what the caller believes the window's key
-// to be. sendMu is held and sq not 0.
+// postUnbind posts the invalidation of w. It fails if key is not the current key of w. sendMu
+// is held and sq is not 0.
 func (q *QP) postUnbind(w *MW, key uint32, id uint64, f fabric.Flags) error {
 	const op = "invalidate memory window"
 	w.mu.Lock()

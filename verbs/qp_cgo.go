@@ -15,12 +15,12 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// QP is a queue pair. It implements fabric.QP. One goroutine at a time should
-// post to its send queue and one to its receive queue, which keeps their
-// mutexes uncontended; all methods are safe for concurrent use.
+// QP is a queue pair. It implements fabric.QP. All methods are safe for concurrent use. One
+// goroutine at a time should post to the send queue and one to the receive queue, which keeps
+// the mutexes of the queues uncontended.
 //
-// Besides Connect, the transitions can be made one by one: ToInit, ToRTR,
-// ToRTS, Fail, Reset.
+// Connect makes all transitions of a connection. ToInit, ToRTR, ToRTS, Fail and Reset make
+// one transition each.
 type QP struct {
 	pd             *PD
 	cfg            fabric.QPConfig
@@ -36,21 +36,20 @@ type QP struct {
 
 	bound bindings
 
-	// The two directions have different users: keep them off each other's
-	// cache lines.
+	// Different goroutines use the two queues. The padding puts them on different cache lines.
 	_       [64]byte
 	sendMu  sync.Mutex
-	sq      C.snv_qp // 0 unless sends may be posted
+	sq      C.snv_qp // 0 if sends may not be posted
 	sendLim C.struct_snv_send_limits
 	_       [64]byte
 	recvMu  sync.Mutex
-	rq      C.snv_qp // 0 unless receives may be posted
+	rq      C.snv_qp // 0 if receives may not be posted
 }
 
 var _ fabric.QP = (*QP)(nil)
 
-// NewQP implements fabric.Domain: the queue pair is made and moved to INIT. Its
-// address, GID included, is fixed from then on.
+// NewQP implements fabric.Domain. It creates the queue pair and moves it to INIT. The address,
+// including the GID, does not change afterwards.
 //
 // Implements: struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
@@ -113,7 +112,7 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	return q, nil
 }
 
-// makeAddress fills in everything of the address but the number.
+// makeAddress sets the address, except the queue pair number.
 func (q *QP) makeAddress() error {
 	var err error
 	if q.port, q.gid, err = q.pd.place(); err != nil {
@@ -139,18 +138,18 @@ func (q *QP) Num() uint32 { return q.num }
 // Address implements fabric.QP.
 func (q *QP) Address() fabric.Address { return q.addr }
 
-// GID is the entry of the GID table that the queue pair uses.
+// GID returns the entry of the GID table that the queue pair uses.
 func (q *QP) GID() GIDEntry { return q.gid }
 
-// State is the state that the last transition led to. The device moves a queue
-// pair to ERR by itself when a work request fails; QueryState sees that.
+// State returns the state after the last transition made by this package. The device itself
+// moves a queue pair to ERR when a work request fails, which only QueryState shows.
 func (q *QP) State() QPState {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
 	return q.state
 }
 
-// QueryState asks the device for the state.
+// QueryState queries the state from the device.
 //
 // Implements: int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask, struct ibv_qp_init_attr *init_attr)
 func (q *QP) QueryState() (QPState, error) {
@@ -172,8 +171,8 @@ func (q *QP) Failed() (bool, error) {
 	return s == StateErr, err
 }
 
-// modify makes one transition; ctl is held. What is wrong with it is found out
-// here where that is possible, because the device answers EINVAL to everything.
+// modify makes one transition. It checks the transition first, because the device would
+// return a bare EINVAL for any mistake. ctl is held.
 //
 // Implements: int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 func (q *QP) modify(to QPState, mask QPAttrMask, a *C.struct_snv_qp_attr, hint func(syscall.Errno) string) error {
@@ -198,7 +197,7 @@ func (q *QP) modify(to QPState, mask QPAttrMask, a *C.struct_snv_qp_attr, hint f
 	return nil
 }
 
-// openQueues opens or shuts the queues for posting; ctl is held.
+// openQueues opens or closes the queues for posting. ctl is held.
 func (q *QP) openQueues(send, recv bool) {
 	number := C.snv_qp(uintptr(unsafe.Pointer(q.qp)))
 	q.sendMu.Lock()
@@ -215,15 +214,15 @@ func (q *QP) openQueues(send, recv bool) {
 	q.recvMu.Unlock()
 }
 
-// ToInit moves the queue pair from RESET to INIT: receives can be posted. The
-// peer may write, read if the configuration says so, and do no atomics.
+// ToInit moves the queue pair from RESET to INIT, in which receives can be posted. The peer
+// may use RDMA writes, RDMA reads if MaxDestRdAtomic is not 0, and no atomics.
 func (q *QP) ToInit() error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
 	a := C.struct_snv_qp_attr{
 		port:   C.uint8_t(q.pd.ctx.cfg.port),
 		access: C.IBV_ACCESS_REMOTE_WRITE,
-		// It was found before the queue pair was made.
+		// place has set it before the queue pair was created.
 		pkey_index: C.uint16_t(q.pd.pkey),
 	}
 	if q.cfg.MaxDestRdAtomic > 0 {
@@ -232,9 +231,9 @@ func (q *QP) ToInit() error {
 	return q.modify(StateInit, initAttrs, &a, nil)
 }
 
-// ToRTR moves the queue pair from INIT to RTR: it receives from remote. On
-// RoCE the kernel resolves the peer's link-layer address meanwhile, which
-// blocks until there is an answer or none is expected any more.
+// ToRTR moves the queue pair from INIT to RTR, in which it receives from remote. On RoCE the
+// kernel resolves the peer's link-layer address during the call, which blocks until there is
+// an answer or the resolution times out.
 func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
@@ -271,11 +270,11 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 	})
 }
 
-// rdAtomic is what a device is told: 1 is as small as every device takes, and
-// without reads the access flags forbid them.
+// rdAtomic returns the number of outstanding reads to configure on the device. It is at least
+// 1, the smallest value that every device accepts. With n = 0 the access flags forbid reads.
 func rdAtomic(n uint8) C.uint8_t { return C.uint8_t(max(n, 1)) }
 
-// checkConnect says which attribute of a connection cannot be right.
+// checkConnect returns an error that names an invalid attribute of a connection.
 func (q *QP) checkConnect(r fabric.Address, t fabric.Timing) error {
 	err := checkAddress(r, q.port.LinkLayer)
 	if err == nil {
@@ -287,7 +286,7 @@ func (q *QP) checkConnect(r fabric.Address, t fabric.Timing) error {
 	return nil
 }
 
-// ToRTS moves the queue pair from RTR to RTS: sends can be posted.
+// ToRTS moves the queue pair from RTR to RTS, in which sends can be posted.
 func (q *QP) ToRTS(t fabric.Timing) error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
@@ -325,8 +324,8 @@ func (q *QP) Fail() error {
 	return q.modify(StateErr, 0, &a, nil)
 }
 
-// Reset moves the queue pair to RESET: both queues are emptied without
-// completions, and the windows bound to it become unbound.
+// Reset moves the queue pair to RESET. Both queues are emptied without completions, and the
+// windows that are bound to the queue pair become unbound.
 func (q *QP) Reset() error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
@@ -339,9 +338,9 @@ func (q *QP) Reset() error {
 	return q.modify(StateReset, 0, &a, nil)
 }
 
-// quiesce shuts the queues, stops the retransmission timers by moving to ERR
-// (old Soft-RoCE kernels let them fire on a queue pair that is gone), and gives
-// up the windows; ctl is held.
+// quiesce closes the queues for posting, moves the queue pair to ERR to stop the
+// retransmission timers, and ends the bindings of windows. Old kernels let the timers of
+// Soft-RoCE fire on a destroyed queue pair. ctl is held.
 func (q *QP) quiesce() error {
 	q.openQueues(false, false)
 	if q.state == StateRTR || q.state == StateRTS {

@@ -24,7 +24,7 @@ const (
 
 var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
-// String names the state as the verbs do.
+// String returns the name of the state in the verbs.
 func (s QPState) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -32,8 +32,8 @@ func (s QPState) String() string {
 	return "state " + strconv.Itoa(int(s))
 }
 
-// QPAttrMask names attributes of a modification: the values of enum
-// ibv_qp_attr_mask, as far as connected queue pairs use them.
+// QPAttrMask is a set of attributes of ibv_modify_qp(3): the values of enum ibv_qp_attr_mask
+// that connected queue pairs use.
 type QPAttrMask uint32
 
 // Attributes of ibv_modify_qp(3).
@@ -91,7 +91,7 @@ func (m QPAttrMask) String() string {
 	return strings.Join(s, "|")
 }
 
-// attrs are what a transition must and may set besides the state.
+// attrs has the attributes that a transition must set and may set, besides the state.
 type attrs struct{ required, optional QPAttrMask }
 
 const (
@@ -101,8 +101,8 @@ const (
 	rtsRC     = AttrTimeout | AttrRetryCount | AttrRNRRetry | AttrMaxRdAtomic
 )
 
-// transitionAttrs is the part of the state table of ibv_modify_qp(3) that RC
-// and UC queue pairs need.
+// transitionAttrs returns the attributes of a transition, and whether the transition exists.
+// It has the part of the state table of ibv_modify_qp(3) for RC and UC queue pairs.
 func transitionAttrs(t fabric.Transport, from, to QPState) (attrs, bool) {
 	rc := t == fabric.RC
 	switch {
@@ -135,9 +135,9 @@ func transitionAttrs(t fabric.Transport, from, to QPState) (attrs, bool) {
 	return attrs{}, false
 }
 
-// CheckTransition says whether a queue pair of transport t in state from can
-// be moved to state to with the attributes of mask, and if not, what is wrong.
-// It is what ibv_modify_qp(3) answers with a bare EINVAL.
+// CheckTransition returns nil if a queue pair of transport t can be moved from state from to
+// state to with the attributes in mask. Otherwise the error names the mistake, for which
+// ibv_modify_qp(3) would return a bare EINVAL.
 func CheckTransition(t fabric.Transport, from, to QPState, mask QPAttrMask) error {
 	a, ok := transitionAttrs(t, from, to)
 	if !ok {

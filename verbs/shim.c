@@ -6,9 +6,9 @@
 #include <string.h>
 
 /*
- * Work requests are handed to the provider in chains that live on this stack:
- * 64 of them are 8 KiB, the pieces of their data 16 KiB, and one doorbell for
- * 64 is as good as for more.
+ * Work requests are passed to the provider in chains on the C stack. A chain of
+ * 64 requests takes 8 KiB, its scatter/gather elements 16 KiB. Longer chains gain
+ * nothing: one doorbell for 64 requests is as good as one for more.
  */
 #define CHUNK 64
 #define PIECES 1024
@@ -103,7 +103,6 @@ int snv_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *out, int max, 
 	return 0;
 }
 
-/* The event is acknowledged here, so destroying its object never waits. */
 int snv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, uint16_t *pkey)
 {
 	__be16 key;
@@ -114,6 +113,7 @@ int snv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, uint16_t *p
 	return 0;
 }
 
+/* The event is acknowledged here, so destroying its object never waits. */
 int snv_get_async(struct ibv_context *ctx, struct snv_event *out)
 {
 	struct ibv_async_event ev;
@@ -217,8 +217,8 @@ static uint8_t wc_op(enum ibv_wc_opcode op)
 }
 
 /*
- * Returns the number of completions, or a negative errno. Any of inv_flags in
- * wc_flags means that the peer invalidated a key.
+ * Returns the number of completions, or a negative errno. If wc_flags has any
+ * bit of inv_flags, the peer invalidated a key.
  */
 int snv_poll(snv_cq cq, struct snv_wc *out, int n, unsigned int inv_flags)
 {
@@ -363,7 +363,10 @@ static unsigned int send_flags(int flags)
 	return (unsigned int)(flags & SHIFTED) << 1 | (flags & SNV_FENCE ? IBV_SEND_FENCE : 0);
 }
 
-/* Fills w but for its data, as if another followed; false if the opcode cannot be posted here. */
+/*
+ * Fills w, except the scatter/gather list, and links it to w + 1. Returns false
+ * if the opcode cannot be posted here.
+ */
 static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r, struct snv_send_limits lim)
 {
 	w->wr_id = r->id;
@@ -403,9 +406,10 @@ static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r, struct 
 }
 
 /*
- * Fills sge with the pieces of the request that r[0..n) begins with, and *used
- * with their number. Empty ones are left out: to some devices a length of 0
- * means 2 GiB. Returns the number of records, or 0 if they are no request.
+ * Fills sge with the data of the first request of r[0..n), and sets *used to the
+ * number of elements. Empty pieces are left out, because some devices take a
+ * length of 0 as 2 GiB. Returns the number of records of the request, or 0 if
+ * the request is invalid.
  */
 static int gather(struct ibv_sge *sge, uint32_t *used, const struct snv_send_wr *r, int n, struct snv_send_limits lim)
 {
@@ -431,7 +435,7 @@ static int gather(struct ibv_sge *sge, uint32_t *used, const struct snv_send_wr 
 	return i;
 }
 
-/* The number of records of the first n requests. */
+/* Returns the number of records of the first n requests. */
 static int records(const struct snv_send_wr *r, int n)
 {
 	int i = 0;
@@ -442,8 +446,9 @@ static int records(const struct snv_send_wr *r, int n)
 }
 
 /*
- * How many of the chain w[0..n) were taken, given what ibv_post_send said. A
- * provider that fails without naming the request has taken none.
+ * Returns how many requests of a chain of n were posted, from the results err and
+ * bad of ibv_post_send or ibv_post_recv. A provider that fails without setting
+ * bad has posted none.
  */
 static int taken(const void *first, const void *bad, size_t size, int n, int err)
 {
@@ -465,7 +470,7 @@ struct snv_posted snv_post_send(snv_qp qp, const struct snv_send_wr *wr, int n, 
 		uint32_t pieces = 0;
 		int k = 0, rec = p.n;
 
-		/* As long as the largest request would fit. */
+		/* Continue while the largest request would fit. */
 		while (k < CHUNK && pieces + lim.sge <= PIECES && rec < n) {
 			const struct snv_send_wr *r = &wr[rec];
 			uint32_t used;
@@ -530,7 +535,7 @@ struct snv_posted snv_post_recv(snv_qp qp, const struct snv_recv_wr *wr, int n)
 	return p;
 }
 
-/* A bind under the next key. */
+/* Returns a bind with the next key of the window. */
 static struct ibv_send_wr bind_wr(struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id)
 {
 	return (struct ibv_send_wr){
@@ -549,7 +554,7 @@ static struct ibv_send_wr bind_wr(struct ibv_mw *mw, struct ibv_mr *mr, uint64_t
 	};
 }
 
-/* On success mw->rkey is the fresh key. */
+/* On success mw->rkey is the new key. */
 int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags)
 {
 	struct ibv_send_wr w = bind_wr(mw, mr, addr, len, id), *bad = NULL;
@@ -563,8 +568,8 @@ int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr
 }
 
 /*
- * A bind, and a SEND of its key, in one chain. If the SEND alone was refused the
- * window is bound all the same, and mw->rkey the fresh key.
+ * Posts a bind and a SEND of its key in one chain. If only the SEND is rejected,
+ * the window is bound nevertheless, and mw->rkey is the new key.
  */
 int snv_post_bind_send(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t bind,
 		       uint64_t send, int flags)

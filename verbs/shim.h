@@ -1,7 +1,7 @@
 /*
- * What package verbs calls. Every function returns the errno of its own call
- * (0 on success), because a goroutine may run on another thread before it
- * could ask for it. No function keeps a pointer to Go memory.
+ * The functions that package verbs calls. Every function returns the errno of
+ * its own call (0 on success): a goroutine could move to another thread before
+ * it reads errno. No function keeps a pointer to Go memory.
  */
 #ifndef SPLITNIC_VERBS_SHIM_H
 #define SPLITNIC_VERBS_SHIM_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <infiniband/verbs.h>
 
-/* The records of package fabric; sizes and offsets are asserted in Go. */
+/* The records of package fabric. Sizes and offsets are asserted in Go. */
 
 struct snv_send_wr {
 	uint64_t id;
@@ -67,24 +67,24 @@ enum {
 	SNV_WITH_INV = 2,
 };
 
-/* What a queue pair takes in one send request. */
+/* Limits of a queue pair for one send request. */
 struct snv_send_limits {
 	uint32_t sge; /* records; 1 to SNV_MAX_SGE */
-	uint32_t inl; /* bytes inline */
-	uint32_t rd;  /* whether reads are allowed */
+	uint32_t inl; /* bytes of inline data */
+	uint32_t rd;  /* not 0: reads are allowed */
 };
 
 #define SNV_MAX_SGE 256
 
 /*
- * The queues of the data path go by number. Of a pointer to a struct that holds
- * pointers, cgo finds out on every call that it does not lead to the Go heap,
- * which is a fifth of the cost of the call.
+ * The queues of the data path are passed as numbers. For a pointer to a struct
+ * that contains pointers, cgo would check on every call that it does not lead to
+ * the Go heap. This check is a fifth of the cost of the call.
  */
 typedef uintptr_t snv_qp; /* struct ibv_qp * */
 typedef uintptr_t snv_cq; /* struct ibv_cq * */
 
-/* How many records of a batch were taken, and why not all of them. */
+/* The number of records of a batch that were posted, and why not all of them. */
 struct snv_posted {
 	int32_t n;
 	int32_t err; /* errno, or SNV_LOCAL_INV: record n is a LOCAL_INV */
@@ -102,7 +102,7 @@ struct snv_qp_params {
 	uint32_t type, max_send_wr, max_recv_wr, max_sge, max_inline;
 };
 
-/* Only what attr_mask names is used. */
+/* Only the fields that attr_mask selects are used. */
 struct snv_qp_attr {
 	uint32_t attr_mask, state, path_mtu, dest_qpn, rq_psn, sq_psn, access;
 	uint16_t pkey_index, dlid;
@@ -120,9 +120,9 @@ int snv_list(struct ibv_device ***list, int *n);
 int snv_open(const char *name, struct ibv_context **ctx);
 int snv_nonblock(int fd);
 int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *out);
-int snv_query_moderation(struct ibv_context *ctx, uint16_t *count, uint16_t *period); /* largest; period in µs */
+int snv_query_moderation(struct ibv_context *ctx, uint16_t *count, uint16_t *period); /* maxima; period in µs */
 int snv_query_gids(struct ibv_context *ctx, struct ibv_gid_entry *out, int max, int *n);
-int snv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, uint16_t *pkey); /* in the host's order */
+int snv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, uint16_t *pkey); /* in host byte order */
 int snv_get_async(struct ibv_context *ctx, struct snv_event *out);
 
 int snv_alloc_pd(struct ibv_context *ctx, struct ibv_pd **pd);

@@ -14,17 +14,17 @@ import (
 var errNoCgo = fmt.Errorf("%w: %w", fabric.ErrUnsupported,
 	errors.New("built without cgo, which libibverbs needs: install libibverbs-dev and build with CGO_ENABLED=1"))
 
-// Devices lists the RDMA devices of the machine. In this build it fails.
+// Devices lists the RDMA devices of the machine. In a build without cgo it fails.
 func Devices() ([]DeviceInfo, error) {
 	return nil, &OpError{Op: "list RDMA devices", Err: errNoCgo}
 }
 
-// Context is an open RDMA device. In this build there is none.
+// Context is an open RDMA device. Without cgo no device can be opened.
 type Context struct{}
 
 var _ fabric.Device = (*Context)(nil)
 
-// Open opens the RDMA device of that name. In this build it fails.
+// Open opens the RDMA device with the given name. In a build without cgo it fails.
 func Open(name string, _ ...Option) (*Context, error) {
 	return nil, &OpError{Op: "open device", Device: name, Err: errNoCgo}
 }
@@ -32,13 +32,13 @@ func Open(name string, _ ...Option) (*Context, error) {
 // Name implements fabric.Device.
 func (*Context) Name() string { return "" }
 
-// Driver is the kernel driver of the device.
+// Driver returns the kernel driver of the device.
 func (*Context) Driver() string { return "" }
 
 // Limits implements fabric.Device.
 func (*Context) Limits() fabric.Limits { return fabric.Limits{} }
 
-// Attr are the attributes of the device.
+// Attr returns the attributes of the device.
 func (*Context) Attr() DeviceAttr { return DeviceAttr{} }
 
 // Port queries a port.
@@ -50,17 +50,17 @@ func (*Context) Ports() ([]PortAttr, error) { return nil, errNoCgo }
 // QueryGIDTable reads the valid entries of the GID tables.
 func (*Context) QueryGIDTable() ([]GIDEntry, error) { return nil, errNoCgo }
 
-// ChooseGID picks the GID that the queue pairs of the next domain will use, and says
-// why.
+// ChooseGID returns the GID that the queue pairs of the next domain will use, and the reason
+// for the choice.
 func (*Context) ChooseGID() (GIDEntry, string, error) { return GIDEntry{}, "", errNoCgo }
 
 // PKeys reads the partition key table of a port.
 func (*Context) PKeys(int) ([]uint16, error) { return nil, errNoCgo }
 
-// ChoosePKey returns the index of the partition key that queue pairs will have.
+// ChoosePKey returns the index of the partition key of the queue pairs of the next domain.
 func (*Context) ChoosePKey() (int, error) { return 0, errNoCgo }
 
-// EventFD becomes readable when an asynchronous event is pending.
+// EventFD returns a descriptor that is readable while an asynchronous event is pending.
 func (*Context) EventFD() int { return -1 }
 
 // ReadEvent consumes one asynchronous event.
