@@ -57,7 +57,7 @@ var statusText = [...]string{
 	StatusGeneralErr:     "general error",
 }
 
-// String describes the status in words.
+// String returns a description of the status.
 func (s Status) String() string {
 	if int(s) < len(statusText) {
 		return statusText[s]
@@ -65,8 +65,8 @@ func (s Status) String() string {
 	return fmt.Sprintf("status %d", uint32(s))
 }
 
-// WCError is a work completion that did not succeed. Opcode and length of such
-// a completion are not valid and so not part of it.
+// WCError is the error of a failed work completion. It has no opcode and length, because these
+// are not valid in a failed completion.
 type WCError struct {
 	Status    Status
 	VendorErr uint32
