@@ -1,9 +1,9 @@
-// Package conform has the properties that every implementation of package fabric
-// has: what the contract promises, as functions that try it on a pair of devices.
+// Package conform has the properties that every implementation of package fabric must have:
+// functions that test the promises of the contract on a pair of devices.
 //
-// [Properties] are all of them. fabrictest.Run makes a test of each; [Examine]
-// tries those that may be tried on a user's adapter, and tells what it found. The
-// package is part of the product and does not import package testing.
+// [Properties] returns all of them. fabrictest.Run runs each as a test. [Examine] tests the
+// properties that are safe to test on a user's adapter, and reports its findings. The package
+// is part of the product and does not import package testing.
 package conform
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// T is what a property reports to. A *testing.T is one. Fatal, Fatalf, Skip and
-// Skipf do not return.
+// T receives the reports of a property. *testing.T implements it. Fatal, Fatalf, Skip and Skipf
+// do not return.
 type T interface {
 	Helper()
 	Cleanup(func())
@@ -26,21 +26,21 @@ type T interface {
 	Failed() bool
 }
 
-// Pair is what a property is tried on: two devices that reach each other. They
-// may be the same device, opened twice. Whoever makes the pair closes them,
-// afterwards; the property may have closed them before.
+// Pair has the two devices on which a property is tested. They can reach each other, and may be
+// the same device, opened twice. The creator of the pair closes them afterwards; the property
+// may already have closed them.
 type Pair struct {
 	A, B   fabric.Device
 	Traits Traits
 
-	// Timing is for every connection that a property does not need special timing
-	// for; zero fields have their defaults.
+	// Timing is used for every connection for which a property needs no special timing. Zero
+	// fields have their defaults.
 	Timing fabric.Timing
-	// Scale divides the number of messages of the long ones; 0 means 1.
+	// Scale divides the number of messages of the long properties; 0 means 1.
 	Scale int
-	// Patience is how long one step may take before the property fails; 0 means
-	// 20 seconds. A pass never takes that long.
+	// Patience is the time after which a step that is not done fails the property; 0 means 20
+	// seconds. A step that succeeds never takes that long.
 	Patience time.Duration
-	// RNR, if not nil, returns how often a message found no receive posted.
+	// RNR, if not nil, returns the number of times that a message found no posted receive.
 	RNR func() uint64
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// wait consumes the event that must come.
+// wait consumes an event, and fails the test if there is none.
 func (r *fixture) wait(cq fabric.CQ) {
 	r.Helper()
 	ctx, cancel := r.context()
@@ -21,7 +21,7 @@ func (r *fixture) wait(cq fabric.CQ) {
 	}
 }
 
-// noEvent checks that none is pending.
+// noEvent checks that no event is pending.
 func (r *fixture) noEvent(cq fabric.CQ) {
 	r.Helper()
 	if ok, err := cq.ReadEvent(); ok || err != nil {
@@ -29,16 +29,14 @@ func (r *fixture) noEvent(cq fabric.CQ) {
 	}
 }
 
-// message sends an empty one from a to b and waits until the sender knows that
-// it has arrived.
+// message sends an empty message from a to b and waits until the send has completed.
 func (r *fixture) message(id uint64, f fabric.Flags) {
 	r.Helper()
 	r.send(r.a.qp, fabric.SendWR{ID: id, Op: fabric.OpWriteImm, Flags: f | fabric.Signaled, Imm: uint32(id)})
 	r.ok(r.a.qp, id, r.spin(r.a.sendCQ, 1)...)
 }
 
-// Without arming there is no event, and arming gives one for however many
-// completions.
+// An unarmed CQ raises no event. An armed CQ raises one event for any number of completions.
 func testEventOnce(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 8)...)
@@ -123,7 +121,7 @@ func testEventVectors(r *fixture) {
 	}
 }
 
-// A failed completion wakes a CQ that is armed for solicited ones.
+// A failed completion raises an event on a CQ that is armed for solicited completions.
 func testEventFailure(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 2)...)
@@ -160,7 +158,7 @@ func testEventFlush(r *fixture) {
 	r.all(r.b.qp, fabric.StatusWRFlushErr, 1, r.spin(r.b.sendCQ, 1)...)
 }
 
-// readable asks poll(2) whether cq's descriptor is, within d.
+// readable reports whether poll(2) finds cq's descriptor readable within d.
 func (r *fixture) readable(cq fabric.CQ, d time.Duration) bool {
 	r.Helper()
 	fds := []unix.PollFd{{Fd: int32(cq.FD()), Events: unix.POLLIN}}
@@ -203,7 +201,7 @@ func testEventFD(r *fixture) {
 	}
 }
 
-// Wait ends when its context does, and has lost nothing by that.
+// Wait ends when its context does, and loses no event.
 func testWaitContext(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 3)...)
@@ -234,7 +232,7 @@ func testWaitContext(r *fixture) {
 	r.ok(r.b.qp, 0, r.spin(cq, 1)...)
 }
 
-// Wait sleeps in one goroutine while another one makes the completion.
+// Wait sleeps in one goroutine while another one causes the completion.
 func testWaitWakes(r *fixture) {
 	r.connect(fabric.RC)
 	for i := range uint64(100 / min(r.Scale, 10)) {

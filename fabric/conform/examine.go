@@ -16,16 +16,16 @@ type Outcome string
 
 // The outcomes.
 const (
-	// Holds says that the device has the property.
+	// Holds means that the device has the property.
 	Holds Outcome = "holds"
-	// Lacks says that it does not, as it says itself or as is known of it: splitnic
-	// does without.
+	// Lacks means that the device does not have the property, as it states itself or as is
+	// known of it. splitnic works without the property.
 	Lacks Outcome = "lacks"
-	// Fails says that it does not, against what is expected of it.
+	// Fails means that the device does not have the property, although it should.
 	Fails Outcome = "fails"
 )
 
-// Finding is what was found out about one property of a device.
+// Finding is the result of testing one property of a device.
 type Finding struct {
 	Property string  `json:"property"`
 	Outcome  Outcome `json:"outcome"`
@@ -35,12 +35,12 @@ type Finding struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// trials are the properties that may be tried on any adapter: they use queue
-// pairs and memory of their own, and ask for nothing that is known to stop a
-// device or a kernel. Without the first one none of the others can be tried.
+// trials has the properties that may be tested on any adapter. They use their own queue pairs
+// and memory, and no operation that is known to stop a device or a kernel. If the first one
+// fails, none of the others can be tested.
 var trials = []struct {
 	name, means string
-	without     string // what follows where the device lacks it
+	without     string // the consequence if the device lacks the property
 	try         func(r *fixture) (lacks string)
 }{
 	{"loopback", "two queue pairs of the device reach each other", "", holds(func(r *fixture) {
@@ -77,12 +77,13 @@ var trials = []struct {
 
 const withoutWindows = "--protection is region"
 
-// holds is a trial that is passed or fails.
+// holds returns a trial that runs try and always returns "".
 func holds(try func(*fixture)) func(*fixture) string {
 	return func(r *fixture) string { try(r); return "" }
 }
 
-// bounds is a trial that devices may fail that do not say otherwise.
+// bounds is the trial of window bounds. A device that does not claim WindowBounds, and accepts
+// all writes outside the window, lacks the property and does not fail.
 func bounds(r *fixture) string {
 	taken, enforced := r.pastWindow(), r.b.dev.Limits().WindowBounds
 	switch {
@@ -95,9 +96,9 @@ func bounds(r *fixture) string {
 	return "writes anywhere in the region were taken"
 }
 
-// Examine tries, one after the other, what may be tried on a user's adapter. open
-// makes the pair for each of them, which Examine closes. It ends early with ctx,
-// and after a failure of the first.
+// Examine runs the trials for a user's adapter one after the other. open creates the pair for
+// each trial, and Examine closes it. Examine ends early if ctx is done, or after a failure of
+// the first trial.
 func Examine(ctx context.Context, open func() (Pair, error)) ([]Finding, error) {
 	var found []Finding
 	for i := range trials {
@@ -120,7 +121,7 @@ func Examine(ctx context.Context, open func() (Pair, error)) ([]Finding, error) 
 	return found, nil
 }
 
-// examine makes a trial.
+// examine runs trial i.
 func examine(i int, pair Pair) Finding {
 	var t trial
 	c := &trials[i]
@@ -143,14 +144,14 @@ func examine(i int, pair Pair) Finding {
 	return f
 }
 
-// trial is a T that remembers.
+// trial is a T that records errors and the reason of a skip.
 type trial struct {
 	cleanups []func()
 	wrong    []string
 	skipped  string
 }
 
-// run runs f, which can end at any call of the trial's, and cleans up.
+// run runs f and then the cleanup functions. f may end in any call of a method of the trial.
 func (t *trial) run(f func()) {
 	t.apart(f)
 	for len(t.cleanups) > 0 {
@@ -161,7 +162,7 @@ func (t *trial) run(f func()) {
 	}
 }
 
-// apart runs f in a goroutine of its own, which Fatal and Skip can end.
+// apart runs f in a separate goroutine, which Fatal and Skip can end.
 func (t *trial) apart(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -197,5 +198,5 @@ func (t *trial) Skipf(format string, args ...any) { t.Skip(fmt.Sprintf(format, a
 
 func (t *trial) Logf(string, ...any) {}
 
-// ExaminePatience is how long a step of a trial may take on a user's adapter.
+// ExaminePatience is the maximum duration of a step of a trial on a user's adapter.
 const ExaminePatience = 5 * time.Second

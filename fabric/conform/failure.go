@@ -21,8 +21,8 @@ func testFailFlushes(r *fixture) {
 	r.all(r.a.qp, fabric.StatusWRFlushErr, 50, r.take(r.a.recvCQ, 3)...)
 }
 
-// Sends that wait for a receiver are flushed too, before those posted later,
-// and say so in a way errors.Is understands.
+// Sends that wait for a receiver are flushed too, before sends posted later, and errors.Is
+// recognises their error.
 func testFailFlushesWaiting(r *fixture) {
 	r.connect(fabric.RC)
 	for i := range 5 {
@@ -40,7 +40,7 @@ func testFailFlushesWaiting(r *fixture) {
 	r.none(r.b.recvCQ)
 }
 
-// A queue pair's state can be asked for, whoever has failed it.
+// Failed reports the error state of a queue pair, whichever end caused the failure.
 func testFailed(r *fixture) {
 	state := func(qp fabric.QP, want bool) {
 		r.Helper()
@@ -65,8 +65,8 @@ func testFailed(r *fixture) {
 	state(r.b.qp, true)
 }
 
-// impatient is timing by which a dead peer is found soon, but not one that only
-// has little of a busy machine.
+// impatient returns timing with which a dead peer is detected soon, but not a live peer that
+// gets little processor time on a busy machine.
 func (r *fixture) impatient() fabric.Timing {
 	t := r.Timing.WithDefaults()
 	t.Timeout++
@@ -74,7 +74,7 @@ func (r *fixture) impatient() fabric.Timing {
 	return t
 }
 
-// A peer that is gone is found by the next message, and only by a message.
+// A missing peer is detected by the next message, and only by a message.
 func testPeerDeath(r *fixture) {
 	t := r.impatient()
 	for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
@@ -92,8 +92,8 @@ func testPeerDeath(r *fixture) {
 	}
 }
 
-// A peer in the error state does not answer either, also when it got there
-// while messages were waiting for it.
+// A peer in the error state does not answer either, even if it entered the error state while
+// messages were waiting for it.
 func testPeerFailed(r *fixture) {
 	t := r.impatient()
 	r.connectWith(fabric.RC, t)
@@ -103,8 +103,8 @@ func testPeerFailed(r *fixture) {
 	r.dead(r.a, r.b)
 }
 
-// The sender of what is refused hears so even when the other end fails its queue
-// pair as soon as it can know; some devices lose the answer then.
+// The sender of a rejected request gets the error even if the other end fails its queue pair
+// as soon as it sees the failure. Some devices lose the answer in this case.
 func testRefusedFailed(r *fixture) {
 	lost := 0
 	for range 64 / r.Scale {

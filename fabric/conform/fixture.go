@@ -15,8 +15,8 @@ const (
 	inlineMax = 64
 )
 
-// fixture is a pair of devices with a domain, a region and two completion queues
-// at each end. It has a method for each step that properties are put together from.
+// fixture is a pair of devices with a domain, a region and two completion queues at each end.
+// Its methods are the steps of the properties.
 type fixture struct {
 	T
 	Pair
@@ -53,7 +53,7 @@ func (r *fixture) newEnd(d fabric.Device) *end {
 	return e
 }
 
-// newQP makes a queue pair that reports to e's completion queues.
+// newQP creates a queue pair that uses e's completion queues.
 func (r *fixture) newQP(e *end, tr fabric.Transport) fabric.QP {
 	r.Helper()
 	return must(e.dom.NewQP(r.config(e, tr)))(r)

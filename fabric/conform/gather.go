@@ -36,7 +36,7 @@ func joined(e *end, pieces ...[2]int) []byte {
 	return out
 }
 
-// gatherable skips the test on a device that takes too few pieces.
+// gatherable skips the test on a device that supports too few pieces.
 func (r *fixture) gatherable() {
 	r.Helper()
 	if r.pieces < 4 {
@@ -64,7 +64,7 @@ func testGather(r *fixture) {
 		{{0, 0}, {0, 0}, {0, 0}},                     // nothing at all
 		{{1, 4095}, {10000, 4097}, {30000, 1}},       // around the MTU
 		{{1, 65536}, {70000, 65535}, {140001, 9000}}, // many packets
-		many, // as many as the device takes
+		many, // as many as the device supports
 	} {
 		want := joined(r.a, pieces...)
 		for _, op := range []fabric.Opcode{fabric.OpWriteImm, fabric.OpWrite, fabric.OpSend} {
@@ -103,7 +103,8 @@ func testGather(r *fixture) {
 	r.none(r.b.recvCQ)
 }
 
-// Pieces are inline together: unregistered, and free when the post returns.
+// Inline applies to all pieces of a request: they need no registration, and may be reused when
+// the post returns.
 func testGatherInline(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
@@ -162,8 +163,8 @@ func testGatherFirstRecord(r *fixture) {
 	r.none(r.a.sendCQ)
 }
 
-// What is no request is refused at its first record; what came before in the
-// same call is posted, and the connection goes on.
+// An invalid request is rejected at its first record. The earlier requests of the same call are
+// posted, and the connection remains usable.
 func testGatherRefused(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
@@ -213,7 +214,7 @@ func testGatherRefused(r *fixture) {
 	r.works()
 }
 
-// A queue pair that did not ask for pieces takes none.
+// A queue pair that was created without MaxSGE accepts only one piece.
 func testGatherNotAskedFor(r *fixture) {
 	r.gatherable()
 	r.pieces = 0 // which means 1
@@ -227,8 +228,7 @@ func testGatherNotAskedFor(r *fixture) {
 	r.works()
 }
 
-// One piece without the right to read it, and the request fails as if all were
-// so.
+// If one piece may not be read, the request fails as if no piece could be read.
 func testGatherAccess(r *fixture) {
 	r.gatherable()
 	for _, bad := range []int{0, 1, 3} {
@@ -255,8 +255,7 @@ func testGatherAccess(r *fixture) {
 	}
 }
 
-// An invalidation has no data to go on: with More it is refused, and the window
-// stays bound.
+// An invalidation has no data. With More it is rejected, and the window stays bound.
 func testGatherInvalidation(r *fixture) {
 	r.gatherable()
 	w := r.windows()
@@ -276,7 +275,7 @@ func testGatherInvalidation(r *fixture) {
 	r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
 }
 
-// What counts at the receiver is the length of all pieces together.
+// The length of a message at the receiver is the total length of its pieces.
 func testGatherTooLong(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
@@ -294,8 +293,8 @@ func testGatherTooLong(r *fixture) {
 	r.untouched(r.b.mem[64:])
 }
 
-// A full send queue counts requests, not records, and is refused at the first
-// record of one.
+// The capacity of a send queue counts requests, not records. A post to a full queue is rejected
+// at the first record of a request.
 func testGatherQueueFull(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
@@ -361,7 +360,7 @@ func testGatherLoad(r *fixture) {
 	r.none(r.b.recvCQ)
 }
 
-// load is a batch and what is to come of it.
+// load is a batch and its expected results.
 type load struct {
 	wrs      []fabric.SendWR
 	refused  int // record that must not be taken; -1: none
@@ -373,7 +372,7 @@ type load struct {
 }
 
 // randomBatch makes requests that fill the receiver's memory from the start,
-// without gaps. The last one that is taken is signalled.
+// without gaps. The last request that is not rejected is signaled.
 func (r *fixture) randomBatch(rnd *rand.Rand, round int) load {
 	l := load{refused: -1}
 	for i := range 1 + rnd.IntN(depth/2) {
@@ -444,7 +443,7 @@ func testGatherFrames(r *fixture) {
 	}
 }
 
-// testMaxSGE checks the limit that the device states.
+// testMaxSGE checks the MaxSGE limit of the device.
 func testMaxSGE(r *fixture) {
 	for _, e := range []*end{r.a, r.b} {
 		l := e.dev.Limits()

@@ -2,8 +2,8 @@ package conform
 
 import "github.com/splitnic/splitnic/fabric"
 
-// A message with a key that does not fit is refused, touches nothing, and ends
-// the connection: both ends flush.
+// A message with an invalid key, or with an address outside the region, is rejected, writes no
+// memory, and ends the connection: both ends flush.
 func testRemoteAccess(r *fixture) { r.remoteAccess(fabric.OpWrite, fabric.OpWriteImm) }
 
 func (r *fixture) remoteAccess(ops ...fabric.Opcode) {
@@ -80,7 +80,7 @@ func testZeroLengthNeedsNoKey(r *fixture) {
 	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
 }
 
-// A request that names memory its own end may not use fails there.
+// A request with local memory that its own end must not use fails at that end.
 func testLocalAccess(r *fixture) {
 	r.connect(fabric.RC)
 	foreign := must(must(r.a.dev.NewDomain())(r).Register(Alloc(r, 4096), fabric.LocalWrite))(r)

@@ -39,7 +39,7 @@ func testConnectErrors(r *fixture) {
 			r.Fatalf("connected to %s", c.name)
 		}
 	}
-	// None of that has spoilt the queue pair.
+	// The queue pair is still usable after these errors.
 	r.check(q.Connect(p.Address(), r.Timing))
 	r.check(p.Connect(q.Address(), r.Timing))
 	if q.Connect(p.Address(), r.Timing) == nil {
@@ -113,7 +113,7 @@ func testBadArguments(r *fixture) {
 	}
 }
 
-// Whatever is closed first: nothing fails, and everything can be closed again.
+// Objects can be closed in any order, and more than once, without an error.
 func testCloseOrder(r *fixture) {
 	for _, order := range [][]int{{0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}, {2, 0, 5, 1, 4, 3}, {1, 3, 0, 2, 5, 4}} {
 		r.connect(fabric.RC)
@@ -134,7 +134,7 @@ func testCloseOrder(r *fixture) {
 		r.check(r.b.qp.Close())
 		r.a = r.newEnd(r.A)
 	}
-	// A completion queue takes the queue pairs along that report to it.
+	// Closing a completion queue closes the queue pairs that use it.
 	r.connect(fabric.RC)
 	r.check(r.a.sendCQ.Close())
 	if _, err := r.a.qp.PostRecv(numbered(0, 1)); !errors.Is(err, net.ErrClosed) {

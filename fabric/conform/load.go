@@ -74,9 +74,9 @@ func (r *fixture) together(fs ...func() error) {
 	r.check(errors.Join(errs...))
 }
 
-// testConcurrency has a goroutine for each of the roles that may be separate:
-// post sends, reap sends, reap receives, post receives. Credits travel in
-// channels, so no message ever finds the receiver not ready.
+// testConcurrency runs one goroutine for each role that may be separate: posting sends, polling
+// sends, polling receives, posting receives. Credits are passed in channels, so that no message
+// finds the receiver not ready.
 func testConcurrency(r *fixture) {
 	r.connect(fabric.RC)
 	ctx, cancel := r.context()
@@ -157,8 +157,8 @@ func testConcurrency(r *fixture) {
 	)
 }
 
-// testCloseWhileBusy closes a device under goroutines that use everything on
-// it. Each of them must come back, with net.ErrClosed or a failed completion.
+// testCloseWhileBusy closes a device while goroutines use its objects. Each goroutine must end,
+// with net.ErrClosed or a failed completion.
 func testCloseWhileBusy(r *fixture) {
 	r.connect(fabric.RC)
 	ctx, cancel := r.context()

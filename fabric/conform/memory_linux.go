@@ -2,10 +2,9 @@ package conform
 
 import "golang.org/x/sys/unix"
 
-// Alloc returns size bytes of zeroed memory outside the Go heap, which a
-// device may be told about. At the end of the test the memory goes back to the
-// system, but its addresses stay reserved: a delivery that comes too late does
-// no harm.
+// Alloc returns size bytes of zeroed memory outside the Go heap, which can be registered. At
+// the end of the test the memory is returned to the system, but its addresses stay reserved,
+// so that a late delivery does no harm.
 func Alloc(t T, size int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)

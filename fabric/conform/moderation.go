@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// A moderated queue loses nothing: its event comes later, at the latest when
-// the period is over. Where there is no moderation, that is what is said.
+// A moderated queue loses no completion: its event is delayed, at most until the period is
+// over. A device without moderation returns an error that says so.
 func testModeration(r *fixture) {
 	r.connect(fabric.RC)
 	m, ok := r.b.recvCQ.(fabric.Moderator)
@@ -51,7 +51,7 @@ func testModeration(r *fixture) {
 	}
 }
 
-// Marks of packets change nothing about what they carry.
+// Traffic class, service level and hop limit of packets do not change the transferred data.
 func testMarks(r *fixture) {
 	for _, c := range []fabric.QPConfig{
 		{TrafficClass: 0xb8, ServiceLevel: 5, HopLimit: 1},

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Property is something that every implementation does. A Pair is good for one.
+// Property is a property of every implementation. Each test of a property needs a new Pair.
 type Property struct {
 	Name string
 	try  func(*fixture)
 }
 
-// Check tries the property on p and tells t if p does not have it.
+// Check tests the property on p and reports to t if p does not have it.
 func (p Property) Check(t T, pair Pair) {
 	pair.Traits = pair.Traits.withDefaults()
 	pair.Scale = max(pair.Scale, 1)

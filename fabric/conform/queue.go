@@ -6,8 +6,8 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// Only signalled requests complete, each after all before it, and one
-// completion frees the slots of those.
+// Only signaled requests complete, each after all earlier requests. Its completion frees the
+// slots of these as well.
 func testSelectiveSignalling(r *fixture) {
 	r.connect(fabric.RC)
 	w := write(fabric.OpWrite, 0, r.a, r.b, 8)
@@ -28,8 +28,8 @@ func testSelectiveSignalling(r *fixture) {
 	r.none(r.a.sendCQ)
 }
 
-// A send queue whose requests wait for a receive fills up, says at which
-// request, and works on when they have completed.
+// A send queue whose requests wait for a receive fills up and returns the index of the first
+// rejected request. It works again when requests have completed.
 func testSendQueueFull(r *fixture) {
 	r.connect(fabric.RC)
 	wrs := make([]fabric.SendWR, 8*depth)
@@ -72,7 +72,7 @@ func testReceiveQueueFull(r *fixture) {
 	r.all(r.a.qp, fabric.StatusWRFlushErr, 1, r.take(r.a.recvCQ, n)...)
 }
 
-// What is no request is refused with its index; what came before is posted.
+// An invalid request is rejected with its index. The requests before it are posted.
 func testBadOpcode(r *fixture) {
 	r.connect(fabric.RC)
 	for _, op := range []fabric.Opcode{0, fabric.OpBind, fabric.OpRecv, 77} {
@@ -88,8 +88,8 @@ func testBadOpcode(r *fixture) {
 	r.none(r.a.sendCQ)
 }
 
-// A message that finds no receive waits for one, and everything behind it does,
-// also what needs none. Inline data is what it was when posted.
+// A message that finds no receive waits for one. So do all later requests, even those that need
+// no receive. Inline data is the data at the time of the post.
 func testReceiverNotReady(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:200], 1)

@@ -40,7 +40,7 @@ func (r *fixture) read(id uint64, from fabric.Region, n int) fabric.SendWR {
 	}
 }
 
-// Reads of all sizes bring what is there, and the peer notices nothing.
+// Reads of all sizes return the peer's data, and the peer gets no completion.
 func testRead(r *fixture) {
 	source := r.reading(4)
 	want := make([]byte, readSize)
@@ -65,8 +65,8 @@ func testRead(r *fixture) {
 	r.none(r.b.sendCQ)
 }
 
-// More reads than can be outstanding are waited for by the device; they and what
-// is between them complete in the order in which they were posted.
+// The device delays reads beyond the number that can be outstanding. Reads, and the requests
+// between them, complete in the order in which they were posted.
 func testReadDepth(r *fixture) {
 	const n, size = 24, 2500
 	for _, depth := range []int{1, 2, 8} {
@@ -95,7 +95,7 @@ func testReadDepth(r *fixture) {
 	}
 }
 
-// A request with Fence sends what reads before it have brought.
+// A request with Fence sends the data that earlier reads have fetched.
 func testReadFence(r *fixture) {
 	const n = 20000
 	source := r.reading(4)
@@ -117,9 +117,9 @@ func testReadFence(r *fixture) {
 	}
 }
 
-// A read with a key that does not fit, or does not allow it, is refused, brings
-// nothing, and ends the connection. The region that everybody may write to is
-// such a one.
+// A read with an invalid key, or with a key that does not permit reads, is rejected, returns no
+// data, and ends the connection. The key of a region with RemoteWrite only does not permit
+// reads.
 func testReadAccess(r *fixture) {
 	source := r.reading(4)
 	gone := must(r.b.dom.Register(Alloc(r, 4096), fabric.RemoteRead))(r)
@@ -158,7 +158,7 @@ func testReadAccess(r *fixture) {
 	}
 }
 
-// What was read goes only where the device may write.
+// The data of a read is written only to memory that the device may write to.
 func testReadLocalAccess(r *fixture) {
 	source := r.reading(4)
 	readOnly := must(r.a.dom.Register(Alloc(r, 4096), 0))(r)
@@ -178,8 +178,8 @@ func testReadLocalAccess(r *fixture) {
 	}
 }
 
-// Nobody reads by a queue pair that was not made for it, on either side: that is
-// how those of a session are.
+// Reads fail on a queue pair that was created without them, on either side. The queue pairs of a
+// session are created in this way.
 func testReadNotAllowed(r *fixture) {
 	source := must(r.b.dom.Register(Alloc(r, readSize), fabric.RemoteRead))(r)
 	r.connect(fabric.RC)
@@ -199,8 +199,8 @@ func testReadNotAllowed(r *fixture) {
 	r.works()
 	clear(r.a.mem)
 	r.send(r.a.qp, wr)
-	// The specification has one status for a request that the responder does not
-	// support, and devices also use that for a wrong key.
+	// The specification has one status for a request that the responder does not support.
+	// Some devices report the status for a wrong key instead.
 	if c := r.take(r.a.sendCQ, 1)[0]; c.Status != fabric.StatusRemInvReqErr && c.Status != fabric.StatusRemAccessErr {
 		r.Fatalf("a read without MaxDestRdAtomic at the peer completed with %q", c.Status)
 	}
@@ -208,7 +208,8 @@ func testReadNotAllowed(r *fixture) {
 	r.dead(r.a, r.b)
 }
 
-// What cannot be a read is refused when it is posted, or asked for.
+// An invalid read is rejected when it is posted. An invalid MaxRdAtomic or MaxDestRdAtomic is
+// rejected when the queue pair is created.
 func testReadRefused(r *fixture) {
 	source := r.reading(4)
 	for name, f := range map[string]fabric.Flags{"inline": fabric.Inline, "in two pieces": fabric.More} {

@@ -6,46 +6,43 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// Traits are the documented deviations of an implementation. The zero value
-// is a device that keeps to the specification.
+// Traits has the documented deviations of an implementation. The zero value is a device that
+// conforms to the specification.
 type Traits struct {
-	// NoWindows says that there are no type-2 memory windows.
+	// NoWindows is set if there are no type-2 memory windows.
 	NoWindows bool
-	// BadLKey is the status of a request whose local key is none of its
-	// domain's; 0 means StatusLocProtErr.
+	// BadLKey is the status of a request whose local key is not a key of its domain; 0 means
+	// StatusLocProtErr.
 	BadLKey fabric.Status
 	// BadLocal is the status of a request that exceeds its local region; 0 means
 	// StatusLocProtErr.
 	BadLocal fabric.Status
-	// BadBind is the status of a bind that the device refuses; 0 means
-	// StatusMWBindErr.
+	// BadBind is the status of a bind that the device rejects; 0 means StatusMWBindErr.
 	BadBind fabric.Status
-	// RefusedWriteImm is the status of the receive that is first in the queue
-	// when a write with immediate data is refused; 0 means StatusWRFlushErr,
-	// like those behind it.
+	// RefusedWriteImm is the status of the first receive in the queue when a write with
+	// immediate data is rejected; 0 means StatusWRFlushErr, the status of the later receives.
 	RefusedWriteImm fabric.Status
-	// LostRefusals says that the sender of what is refused may hear nothing, and
-	// retries in vain, if the other end closes its queue pair as soon as it has
-	// seen the failed receive.
+	// LostRefusals is set if the sender of a rejected request may get no answer, and retries
+	// in vain, if the other end closes its queue pair as soon as it has seen the failed
+	// receive.
 	LostRefusals bool
-	// SendTooLong are the statuses at the sender and the receiver of a SEND
-	// longer than the receive; 0 means StatusRemInvReqErr and StatusLocLenErr.
+	// SendTooLong has the statuses at the sender and at the receiver of a SEND that is longer
+	// than the receive; 0 means StatusRemInvReqErr and StatusLocLenErr.
 	SendTooLong [2]fabric.Status
-	// LateReceives says that receives posted in the error state are never
-	// flushed.
+	// LateReceives is set if receives posted in the error state are never flushed.
 	LateReceives bool
-	// QuietFailures says that a failed send completion raises no event on a CQ
-	// armed for solicited ones only.
+	// QuietFailures is set if a failed send completion raises no event on a CQ armed for
+	// solicited completions only.
 	QuietFailures bool
-	// QuietFlushes says the same of receives that are flushed when the queue pair
-	// fails.
+	// QuietFlushes is set if receives that are flushed when the queue pair fails raise no
+	// event on such a CQ.
 	QuietFlushes bool
 }
 
 // Kernel is a version of Linux.
 type Kernel struct{ Major, Minor int }
 
-// KernelOf is the version that a release, as uname(2) tells it, begins with.
+// KernelOf returns the version at the start of a kernel release from uname(2).
 func KernelOf(release string) (k Kernel, err error) {
 	if _, err = fmt.Sscanf(release, "%d.%d", &k.Major, &k.Minor); err != nil {
 		return Kernel{}, fmt.Errorf("kernel release %q: %w", release, err)
@@ -57,8 +54,8 @@ func (k Kernel) before(o Kernel) bool {
 	return k.Major < o.Major || k.Major == o.Major && k.Minor < o.Minor
 }
 
-// softRoCE is what is known of rdma_rxe: each row holds from a kernel on, beside
-// the rows above it. Tests have run on 6.1, 6.12 and 7.2.
+// softRoCE has the known traits of rdma_rxe. Each row applies from a kernel version on, in
+// addition to the rows above it. Tests have run on 6.1, 6.12 and 7.2.
 var softRoCE = []struct {
 	from   Kernel
 	traits func(*Traits)
@@ -67,24 +64,24 @@ var softRoCE = []struct {
 		t.NoWindows = true
 		t.BadLKey = fabric.StatusLocQPOpErr
 		t.RefusedWriteImm = fabric.StatusRemAccessErr
-		// The completion comes before the NAK is sent.
+		// The receive completes before the NAK is sent.
 		t.LostRefusals = true
 		t.SendTooLong = [2]fabric.Status{fabric.StatusRemOpErr, fabric.StatusLocQPOpErr}
 		t.LateReceives = true
 		t.QuietFailures = true
 	}},
-	// Memory windows came to it.
+	// This version added memory windows.
 	{Kernel{5, 14}, func(t *Traits) { t.NoWindows = false }},
-	// Its tasks and its error states were written anew then: what fails in the
-	// requester is flushed with what is behind it, and a flush raises no event on
-	// a CQ armed for solicited ones. Seen on 6.12.
+	// This version rewrote the driver's tasks and error states. A request that fails in the
+	// requester is flushed together with the later ones, and a flush raises no event on a CQ
+	// armed for solicited completions. Seen on 6.12.
 	{Kernel{6, 4}, func(t *Traits) {
 		t.BadLKey, t.BadLocal, t.BadBind = fabric.StatusWRFlushErr, fabric.StatusWRFlushErr, fabric.StatusWRFlushErr
 		t.QuietFlushes = true
 	}},
 }
 
-// SoftRoCE are the traits of rdma_rxe in kernel k.
+// SoftRoCE returns the traits of rdma_rxe in kernel k.
 func SoftRoCE(k Kernel) (t Traits) {
 	for _, row := range softRoCE {
 		if !k.before(row.from) {
@@ -94,8 +91,8 @@ func SoftRoCE(k Kernel) (t Traits) {
 	return t
 }
 
-// TraitsOf are the traits of a device by its driver's name, in a kernel of that
-// release, with these limits.
+// TraitsOf returns the traits of a device with limits l, by the name of its driver and the
+// release of the kernel.
 func TraitsOf(driver, release string, l fabric.Limits) (Traits, error) {
 	if driver != "rdma_rxe" {
 		return Traits{NoWindows: !l.Windows}, nil
@@ -104,8 +101,8 @@ func TraitsOf(driver, release string, l fabric.Limits) (Traits, error) {
 	return SoftRoCE(k), err
 }
 
-// Lost reports whether the sender of a refused request may end with s because
-// nobody has told it.
+// Lost reports whether the sender of a rejected request may end with status s because it got
+// no answer.
 func (t Traits) Lost(s fabric.Status) bool { return t.LostRefusals && s == fabric.StatusRetryExcErr }
 
 func (t Traits) withDefaults() Traits {

@@ -115,8 +115,8 @@ func testSizes(r *fixture) {
 	}
 }
 
-// A write with immediate brings its own address: memory of the receive that it
-// consumes stays as it is.
+// A write with immediate data contains its own address. The memory of the receive that it
+// consumes does not change.
 func testReceiveWithoutMemory(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:100], 1)
@@ -160,7 +160,7 @@ func testSend(r *fixture) {
 	}
 }
 
-// A message with immediate data is one to its receive, and not a write.
+// A SEND with immediate data fills the memory of its receive, and completes as a SEND.
 func testSendImmediate(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem, 9)
@@ -200,8 +200,7 @@ func testSendZeroLength(r *fixture) {
 	r.untouched(r.b.mem[:64])
 }
 
-// A plain write consumes no receive, and its bytes are there when a later
-// message is.
+// A plain write consumes no receive. Its data is visible when a later message has arrived.
 func testPlainWrite(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:5000], 4)
@@ -260,8 +259,8 @@ func testInlineTooLong(r *fixture) {
 	r.writeImmOK(r.b.qp, c[1], 1, 3, 8)
 }
 
-// Several queue pairs report to one queue: each completion names its queue pair, and
-// those of one queue pair are in order.
+// Several queue pairs use one completion queue. Each completion names its queue pair, and the
+// completions of one queue pair are in order.
 func testSharedCQ(r *fixture) {
 	const qps, rounds = 4, 8
 	var as, bs [qps]fabric.QP

@@ -34,9 +34,9 @@ func testUnreliable(r *fixture) {
 	}
 }
 
-// settle waits until b has dealt with all that a has sent, lost or not: an
-// unreliable connection keeps its order too, and a plain write shows in memory.
-// The completion of a send says only that it has left.
+// settle waits until b has processed or lost all messages that a has sent. It sends a plain
+// write and waits until the data is in memory: an unreliable connection keeps the order too.
+// The completion of a send means only that the message was sent.
 func (r *fixture) settle() {
 	r.Helper()
 	const at = memSize - 4
@@ -53,8 +53,8 @@ func (r *fixture) settle() {
 	clear(r.b.mem[at:])
 }
 
-// What cannot be delivered is lost whole and in silence; the next message is
-// not.
+// A message that cannot be delivered is lost as a whole, without an error. The next message is
+// delivered.
 func testUnreliableDrops(r *fixture) {
 	r.connect(fabric.UC)
 	fill(r.a.mem[:64], 1)

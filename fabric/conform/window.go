@@ -45,7 +45,8 @@ func (r *fixture) through(key uint32, off int) fabric.Status {
 	return r.take(r.a.sendCQ, 1)[0].Status
 }
 
-// refused checks that key opens nothing, at the price of the connection.
+// refused checks that a write with key is rejected and writes nothing. The rejection ends the
+// connection.
 func (r *fixture) refused(why string, key uint32, off int) {
 	r.Helper()
 	clear(r.b.mem)
@@ -82,7 +83,7 @@ func testWindow(r *fixture) {
 	if c[0].Op != fabric.OpLocalInv || w.Bound() {
 		r.Fatalf("unbound: completion %+v, window bound %v", c[0], w.Bound())
 	}
-	// The key may travel right behind the bind that makes it.
+	// The key may be sent directly after the bind that creates it.
 	key = must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), windowSize, 1, 0))(r)
 	r.receive(r.a.qp, fabric.RecvWR{ID: 6})
 	r.send(r.b.qp, fabric.SendWR{ID: 2, Op: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: key})
@@ -140,8 +141,8 @@ func testWindowBindSend(r *fixture) {
 	r.none(r.b.sendCQ)
 }
 
-// A bind that the device refuses takes the message behind it with it: the peer
-// never gets a key that is not good.
+// If the device rejects a bind, the following message is flushed: the peer never receives an
+// invalid key.
 func testWindowBindSendFails(r *fixture) {
 	w := r.windows()
 	unbindable := must(r.b.dom.Register(Alloc(r, windowSize), fabric.LocalWrite))(r)
@@ -172,8 +173,7 @@ func testWindowStaleKey(r *fixture) {
 	r.refused("with the key of an earlier bind", old[3], 0)
 }
 
-// Keys follow a rule, by which both sides of a connection know the next one
-// without telling each other.
+// Keys follow a rule, so that both sides of a connection can compute the next key.
 func testWindowNextKey(r *fixture) {
 	w := r.windows()
 	before := w.RKey()
@@ -213,12 +213,12 @@ func testWindowOfOtherQP(r *fixture) {
 	r.refused("through a window of another queue pair", key, 0)
 }
 
-// outsideWindow is where, from a window's start, 64 bytes are written that are
-// not all in the window, though all are in its region.
+// outsideWindow has offsets from the start of a window. 64 bytes at such an offset are not all
+// in the window, but all are in its region.
 var outsideWindow = []int{-64, -1, windowSize - 63, windowSize, 2 * windowSize}
 
-// pastWindow writes over the ends of windows and returns from where the device
-// took it. What it refuses touches nothing.
+// pastWindow writes across the ends of windows and returns the offsets that the device accepted.
+// It checks that a rejected write changes no memory.
 func (r *fixture) pastWindow() (taken []int) {
 	r.Helper()
 	w := r.windows()
@@ -248,9 +248,8 @@ func (r *fixture) pastWindow() (taken []int) {
 	return taken
 }
 
-// A device that says that it enforces the bounds of windows does so at all of
-// them. One that says that it does not must not: who reads the limits would do
-// more than needed.
+// A device that reports WindowBounds enforces the bounds at all offsets. A device that does not
+// report WindowBounds must not enforce them, because users of Limits would do more than needed.
 func testWindowBounds(r *fixture) {
 	taken, want := r.pastWindow(), outsideWindow
 	if r.b.dev.Limits().WindowBounds {
@@ -298,7 +297,7 @@ func testWindowInvalidatedByPeer(r *fixture) {
 	r.bind(w) // it can be used again
 }
 
-// Misuse is refused before it reaches the device, and costs nothing.
+// Misuse is rejected before it reaches the device, and does no harm to the connection.
 func testWindowMisuse(r *fixture) {
 	w := r.windows()
 	addr := r.b.region.Addr()
