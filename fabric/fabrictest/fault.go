@@ -2,9 +2,9 @@ package fabrictest
 
 import "time"
 
-// Cut pulls the device's cable: what it sends, and what is sent to it, is not
-// answered. A reliable sender reports StatusRetryExcErr when its time is up;
-// an unreliable one loses the message. Traffic within the device goes on.
+// Cut disconnects the device: messages from and to it are not answered. A reliable sender
+// reports StatusRetryExcErr after its time-out; an unreliable sender loses the message. Traffic
+// within the device continues.
 func (n *Network) Cut(dev string) {
 	n.known(dev).cut.Store(true)
 	n.kickAll()
@@ -16,8 +16,8 @@ func (n *Network) Heal(dev string) {
 	n.kickAll()
 }
 
-// Delay makes every message from or to the device arrive d after it was
-// posted, in order; 0 ends that for messages posted from then on.
+// Delay makes every message from or to the device arrive a time d after its post, in order. 0
+// ends the delay for messages posted afterwards.
 func (n *Network) Delay(dev string, d time.Duration) {
 	nd := n.known(dev)
 	old := nd.delay.Swap(int64(d))
@@ -29,8 +29,8 @@ func (n *Network) Delay(dev string, d time.Duration) {
 	}
 }
 
-// Stall freezes every message from or to the device until Resume. Posting goes
-// on, and nothing times out.
+// Stall stops every message from or to the device until Resume. Posting still works, and
+// nothing times out.
 func (n *Network) Stall(dev string) {
 	nd := n.known(dev)
 	if !nd.stall.Swap(true) {
@@ -38,7 +38,7 @@ func (n *Network) Stall(dev string) {
 	}
 }
 
-// Resume undoes Stall; what was held back is delivered in order.
+// Resume undoes Stall. The stopped messages are delivered in order.
 func (n *Network) Resume(dev string) {
 	nd := n.known(dev)
 	if nd.stall.Swap(false) {
@@ -47,8 +47,8 @@ func (n *Network) Resume(dev string) {
 	n.kickAll()
 }
 
-// FailNextPost makes the next PostSend on the device take nothing and return
-// an error that wraps err.
+// FailNextPost makes the next PostSend on the device post nothing and return an error that
+// wraps err.
 func (n *Network) FailNextPost(dev string, err error) {
 	n.known(dev).failPost.Store(&err)
 }
@@ -59,8 +59,8 @@ func (n *Network) DropUC(dev string, count int) {
 	n.known(dev).dropUC.Store(int64(count))
 }
 
-// OnSend has h decide about every work request of the device's send queues;
-// nil ends that.
+// OnSend sets the hook that is called for every work request of the device's send queues. nil
+// removes the hook.
 func (n *Network) OnSend(dev string, h Hook) {
 	nd := n.known(dev)
 	if h == nil {
@@ -70,9 +70,8 @@ func (n *Network) OnSend(dev string, h Hook) {
 	nd.hook.Store(&h)
 }
 
-// Kill closes everything on the device at once, as when its process dies: its
-// own users get net.ErrClosed, its peers no answer. The name can be opened
-// again with Device.
+// Kill closes all objects of the device at once, as if its process died: its own users get
+// net.ErrClosed, its peers get no answer. Device can open the name again.
 func (n *Network) Kill(dev string) {
 	nd := n.known(dev)
 	nd.mu.Lock()
@@ -86,7 +85,7 @@ func (n *Network) Kill(dev string) {
 	}
 }
 
-// kickAll makes every waiting queue pair look again.
+// kickAll makes every waiting queue pair try again.
 func (n *Network) kickAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

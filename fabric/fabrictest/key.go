@@ -4,7 +4,7 @@ import "math/rand/v2"
 
 // A key is a table index in its upper 24 bits and a tag in the lower 8, as in
 // the InfiniBand specification; the tag changes with each use of the entry.
-// Local keys have the top bit on top of that.
+// Local keys have the top bit set in addition.
 const (
 	tagBits  = 8
 	localBit = 1 << 31
@@ -12,10 +12,10 @@ const (
 
 func (t *keyTable) init() { t.base = 1 + rand.Uint32N(1<<16) }
 
-// take reserves an entry and returns the key that stands for it.
+// take reserves an entry and returns the entry and its key.
 func (t *keyTable) take() (e *keyEntry, key uint32) {
 	var i uint32
-	if n := len(t.free); n > 64 { // reuse late, so that stale keys stay unknown for long
+	if n := len(t.free); n > 64 { // reuse entries late, so that stale keys stay invalid for long
 		i = t.free[0]
 		t.free = t.free[1:]
 	} else {
@@ -27,7 +27,7 @@ func (t *keyTable) take() (e *keyEntry, key uint32) {
 	return e, (t.base+i)<<tagBits | uint32(e.tag)
 }
 
-// give puts the entry of key back.
+// give returns the entry of key to the table.
 func (t *keyTable) give(key uint32) {
 	i := key>>tagBits - t.base
 	t.entries[i] = keyEntry{tag: uint8(key)}

@@ -2,7 +2,7 @@ package fabrictest
 
 import "testing"
 
-// Live counts the objects of a network that are open.
+// Live has the numbers of open objects of a network.
 type Live struct {
 	Devices, Domains, Regions, Windows, CQs, QPs int
 }
@@ -39,8 +39,8 @@ func (n *Network) Live() Live {
 	return l
 }
 
-// NoLeaks fails the test if anything of n is still open when the test has
-// ended and every clean-up registered after this call has run.
+// NoLeaks fails the test if an object of n is still open when the test has ended and every
+// clean-up registered after this call has run.
 func NoLeaks(t testing.TB, n *Network) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/internal/numa"
 )
 
-// Option changes what New makes.
+// Option is an option of New.
 type Option func(*Network)
 
 // WithTimeScale multiplies every time-out of the network, such as
@@ -24,12 +24,11 @@ func WithLimits(l fabric.Limits) Option { return func(n *Network) { n.limits = l
 // WithMTU sets the path MTU in bytes that the devices offer; the default is 4096.
 func WithMTU(bytes int) Option { return func(n *Network) { n.mtu = bytes } }
 
-// WithQuietFlushes makes flushed requests raise no event on a completion queue
-// that is armed for solicited ones, as on Soft-RoCE of newer
-// kernels (see SoftRoCE).
+// WithQuietFlushes makes flushed requests raise no event on a completion queue that is armed for
+// solicited completions, as with Soft-RoCE of newer kernels (see conform.SoftRoCE).
 func WithQuietFlushes() Option { return func(n *Network) { n.quietFlushes = true } }
 
-// DefaultLimits are the limits of the devices of New.
+// DefaultLimits returns the default limits of the devices of a network.
 func DefaultLimits() fabric.Limits {
 	return fabric.Limits{
 		MaxQPWR:     16384,
@@ -47,7 +46,7 @@ func DefaultLimits() fabric.Limits {
 // maxInline is the largest QPConfig.MaxInline, in bytes.
 const maxInline = 512
 
-// New makes an empty network.
+// New returns an empty network.
 func New(opts ...Option) *Network {
 	n := &Network{
 		scale:   0.1,
@@ -63,8 +62,8 @@ func New(opts ...Option) *Network {
 	return n
 }
 
-// Device opens the device with that name and makes it first if there is none.
-// Opened twice, or again after a Kill, it is reached by the same GID.
+// Device opens the device with the given name, and creates it first if there is none. A device
+// that is opened twice, or again after Kill, has the same GID.
 func (n *Network) Device(name string) fabric.Device {
 	nd := n.node(name)
 	d := &device{net: n, node: nd, domains: make(map[*domain]struct{})}
@@ -82,15 +81,15 @@ func (n *Network) node(name string) *node {
 		return nd
 	}
 	nd := &node{name: name, devs: make(map[*device]struct{})}
-	// An IPv4-mapped address of 10.0.0.0/8, as RoCE v2 would have it.
+	// The GID is an IPv4-mapped address of 10.0.0.0/8, as with RoCE v2.
 	i := len(n.nodes) + 1
 	nd.gid = [16]byte{10: 0xff, 11: 0xff, 12: 10, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}
 	n.nodes[name] = nd
 	return nd
 }
 
-// known returns the node with that name; naming one that was never opened is a
-// mistake in the test.
+// known returns the node with the given name. It panics if the device was never opened, which is
+// a mistake in the test.
 func (n *Network) known(name string) *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,7 +100,7 @@ func (n *Network) known(name string) *node {
 	return nd
 }
 
-// add gives q its number and makes it reachable.
+// add assigns a number to q and makes q reachable.
 func (n *Network) add(q *qp) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

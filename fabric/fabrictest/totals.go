@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// QPInfo is what Network.QueuePairs tells about an open queue pair.
+// QPInfo describes an open queue pair for Network.QueuePairs.
 type QPInfo struct {
 	Num       uint32
 	Transport fabric.Transport
@@ -24,7 +24,7 @@ func (n *Network) QueuePairs(dev string) []QPInfo {
 	return out
 }
 
-// Counters returns the sums over all queue pairs the device has and had.
+// Counters returns the sums over all open and closed queue pairs of the device.
 func (n *Network) Counters(dev string) Counters {
 	nd := n.known(dev)
 	nd.mu.Lock()
