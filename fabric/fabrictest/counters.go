@@ -1,8 +1,7 @@
 package fabrictest
 
-// Counters count what the queue pairs of a device, or one of them, have done.
-// All but Recvs, RecvWriteImms, AccessErrors and CQOverflows are counted at the
-// sender.
+// Counters has the counters of one queue pair, or the sums of all queue pairs of a device. All
+// but Recvs, RecvWriteImms, AccessErrors and CQOverflows are counted at the sender.
 type Counters struct {
 	Sends     uint64 // messages delivered by SEND, with immediate data or without
 	SendInvs  uint64 // … by SEND_WITH_INV
@@ -15,14 +14,14 @@ type Counters struct {
 	Binds     uint64 // windows bound
 	LocalInvs uint64 // windows unbound
 	RNR       uint64 // tries that found no receive posted
-	Retries   uint64 // tries that nobody answered
+	Retries   uint64 // tries that the peer did not answer
 	Drops     uint64 // messages that an unreliable connection lost
 	Flushes   uint64 // work requests flushed, of both queues
 	Errors    uint64 // send requests that failed, without those flushed
 
 	Recvs         uint64 // receives completed by a SEND
 	RecvWriteImms uint64 // receives completed by an RDMA_WRITE_WITH_IMM
-	AccessErrors  uint64 // messages refused because of their key or bounds
+	AccessErrors  uint64 // messages rejected because of their key or bounds
 	CQOverflows   uint64 // completion queues that overflowed; of a device only
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// The objects of a network, which have each other as fields.
+// The objects of a network, which refer to each other.
 
 // Network is a set of devices that can reach each other. Its methods may be
 // called from any goroutine.
@@ -18,30 +18,30 @@ type Network struct {
 	limits       fabric.Limits
 	mtu          int
 
-	// keys guards every key table of the network. A delivery holds it for
-	// reading while it copies, so that a region is out of use when its Close
-	// has returned. Order of locks: qp.sq, keys, qp.resp, qp.rq, cq.mu.
+	// keys guards every key table of the network. A delivery holds it for reading while it
+	// copies, so that a region is no longer in use when its Close has returned. Lock order:
+	// qp.sq, keys, qp.resp, qp.rq, cq.mu.
 	keys sync.RWMutex
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	nodes   map[string]*node
 	qps     map[qpKey]*qp
 	lastQPN uint32
 }
 
-// qpKey is what identifies a queue pair on the network.
+// qpKey identifies a queue pair on the network.
 type qpKey struct {
 	gid [16]byte
 	qpn uint32
 }
 
-// node is what a device name stands for: the port that faults and counters
-// belong to. A device opened twice is two devices on one node.
+// node is the port with a given device name. Faults and counters belong to the node. A device
+// that is opened twice is two devices on one node.
 type node struct {
 	name string
 	gid  [16]byte
 
-	gate  atomic.Int32 // number of reasons to queue instead of delivering at once
+	gate  atomic.Int32 // number of reasons to queue messages instead of delivering them at once
 	cut   atomic.Bool
 	stall atomic.Bool
 	delay atomic.Int64 // nanoseconds
@@ -53,12 +53,12 @@ type node struct {
 
 	mu   sync.Mutex
 	devs map[*device]struct{}
-	past Counters // of queue pairs that are closed
+	past Counters // counters of closed queue pairs
 }
 
-// Hook decides about one work request that is about to be carried out: with a
-// status other than StatusSuccess it fails with that. It is called with locks
-// held and must not call the fabric.
+// Hook is called before a work request is executed. If it returns a status other than
+// StatusSuccess, the request fails with this status. It is called with locks held and must not
+// call the fabric.
 type Hook func(qpn uint32, wr fabric.SendWR) fabric.Status
 
 // device is one opening of a node.
@@ -72,7 +72,7 @@ type device struct {
 	domains map[*domain]struct{}
 }
 
-// domain is a protection domain and what was made in it.
+// domain is a protection domain and the objects created in it.
 type domain struct {
 	dev *device
 
@@ -97,19 +97,19 @@ type region struct {
 
 	// Guarded by Network.keys.
 	closed bool
-	asked  int // windows whose owner has them bound to the region
-	bound  int // windows that the device has bound to it
+	asked  int // number of windows with a bind to the region posted
+	bound  int // number of windows that the device has bound to the region
 }
 
-// window has two states that are not the same at every moment: what its owner
-// asked for, and what the device has carried out so far. Network.keys guards
-// both.
+// window has two states, which may differ for a while: the state after the requests that the
+// owner has posted, and the state after the requests that the device has executed. Network.keys
+// guards both.
 type window struct {
 	dom    *domain
 	closed bool
 
-	rkey        uint32  // of the latest bind that was asked for
-	askedRegion *region // nil while no bind is
+	rkey        uint32  // key of the last posted bind
+	askedRegion *region // region of the posted bind, nil if there is none
 	askedQP     *qp
 
 	region *region // nil while unbound in the device
@@ -119,7 +119,7 @@ type window struct {
 	length uint64
 }
 
-// binding says which part of which region a window is to stand for.
+// binding has the parameters of a bind: window, key, and range in the region.
 type binding struct {
 	window *window
 	region *region
@@ -141,7 +141,7 @@ type keyEntry struct {
 	tag    uint8
 }
 
-// arming is what raises the next event.
+// arming is the kind of completion that raises the next event.
 type arming uint8
 
 const (
@@ -150,30 +150,30 @@ const (
 	armedAny
 )
 
-// cqe is a completion with what polling it sets free.
+// cqe is a completion, with the slots that polling it frees.
 type cqe struct {
 	wc       fabric.Completion
 	qp       *qp
-	released uint64 // send completions: send requests done including this one
+	released uint64 // send completions: number of send requests done, including this one
 }
 
 // cq is a completion queue.
 type cq struct {
 	dom     *domain
 	depth   int
-	failQPs func() // has the queue pairs fail that report to it
+	failQPs func() // fails the queue pairs that use the completion queue
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the following fields
 	ring       []cqe
-	head, tail uint64 // head ≤ tail; modulo len(ring) the places to read and write
+	head, tail uint64 // head ≤ tail; modulo len(ring) the indices to read and write
 	arm        arming
 	closed     bool
 	overflowed bool
-	events     int // raised and not consumed
+	events     int // events raised and not consumed
 	useFD      bool
 	fd         eventFD
 
-	wake chan struct{} // one token: look at events again
+	wake chan struct{} // one token: check events again
 	done chan struct{} // closed by Close
 	bg   sync.WaitGroup
 }
@@ -188,11 +188,10 @@ const (
 	stateClosed
 )
 
-// qp is a queue pair. Its three locks stand for the three engines that a
-// device has for it: requester (sq), responder (resp) and the doorbell of the
-// receive queue (rq). They are taken in that order; a goroutine holds at most
-// one sq and one resp, the latter of either end. It has fields for all three, and a method
-// for each step of theirs.
+// qp is a queue pair. Its three locks correspond to the three engines of a device: requester
+// (sq), responder (resp) and the doorbell of the receive queue (rq). They are taken in that
+// order. A goroutine holds at most one sq and one resp; the resp may be that of either end. qp
+// has fields for all three engines, and a method for each step of them.
 type qp struct {
 	dom    *domain
 	node   *node
@@ -209,9 +208,9 @@ type qp struct {
 	timing fabric.Timing
 
 	sq       sync.Mutex
-	posted   uint64        // send requests taken so far
-	released atomic.Uint64 // send requests whose slots are free again
-	pending  []work        // taken but not carried out: never empty without a pump running
+	posted   uint64        // number of send requests posted so far
+	released atomic.Uint64 // number of send requests whose slots are free again
+	pending  []work        // requests posted and not executed; a pump runs unless it is empty
 	pumping  bool
 	sent     Counters
 
@@ -221,25 +220,25 @@ type qp struct {
 
 	rq         sync.Mutex
 	ring       []fabric.RecvWR
-	tail       atomic.Uint64 // receives posted so far; written with rq held
-	rqReleased atomic.Uint64 // receives whose completions were polled
+	tail       atomic.Uint64 // number of receives posted so far; written with rq held
+	rqReleased atomic.Uint64 // number of receives whose completions were polled
 	rnrWaiter  *qp           // sender to wake at the next receive
 
-	wake  chan struct{} // one token: the pump has something to look at
+	wake  chan struct{} // one token: the pump has work
 	pumps sync.WaitGroup
 }
 
-// work is a send request that was taken.
+// work is a posted send request.
 type work struct {
 	fabric.SendWR
 	more []fabric.SendWR // the pieces of its data after the first
 	size uint32          // bytes of all pieces
-	end  uint64          // send requests taken up to and with this one
+	end  uint64          // number of send requests posted up to and including this one
 	bind *binding        // of OpBind
 
 	// Only for requests that have to wait.
-	data      []byte    // with Inline: the bytes as they were when posted
-	due       time.Time // not before
+	data      []byte    // with Inline: a copy of the bytes at the time of the post
+	due       time.Time // earliest time of execution
 	next      time.Time // when the next try counts
 	rnrTries  int
 	deadTries int

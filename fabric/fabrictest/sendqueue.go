@@ -6,7 +6,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// delay is the larger one of both ends.
+// delay returns the larger delay of the two ends.
 func (q *qp) delay(p *qp) time.Duration {
 	d := q.node.delay.Load()
 	if p != nil {
@@ -15,7 +15,7 @@ func (q *qp) delay(p *qp) time.Duration {
 	return time.Duration(d)
 }
 
-// finish reports a request that was carried out, or failed; q.sq is held.
+// finish completes a request that was executed or has failed. q.sq is held.
 func (q *qp) finish(w *work, status fabric.Status) {
 	if status != fabric.StatusSuccess {
 		q.sent.Errors++
@@ -38,7 +38,7 @@ func (q *qp) pushSend(w *work, status fabric.Status) {
 	e.wc.ID, e.wc.Status, e.wc.QPN = w.ID, status, q.num
 	if status == fabric.StatusSuccess {
 		e.wc.Op = w.Op
-		switch w.Op { // a device's completions do not tell these apart
+		switch w.Op { // the completions of a device do not distinguish these
 		case fabric.OpSendInv, fabric.OpSendImm:
 			e.wc.Op = fabric.OpSend
 		case fabric.OpWriteImm:
@@ -56,7 +56,7 @@ func (q *qp) flushSend(w *work) {
 	q.pushSend(w, fabric.StatusWRFlushErr)
 }
 
-// flushPending completes what waits in the send queue; q.sq is held.
+// flushPending flushes the requests that wait in the send queue. q.sq is held.
 func (q *qp) flushPending() {
 	for i := range q.pending {
 		q.flushSend(&q.pending[i])

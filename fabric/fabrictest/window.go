@@ -38,7 +38,7 @@ func (w *window) Invalidated() {
 	w.forget()
 }
 
-// nextKey is the key of the next bind: the same entry with the next tag.
+// nextKey returns the key of the next bind: the same entry with the next tag.
 func nextKey(key uint32) uint32 {
 	const tags = 1<<tagBits - 1
 	return key&^tags | (key+1)&tags
@@ -76,7 +76,7 @@ func (q *qp) unask(key uint32) error {
 	return nil
 }
 
-// forget ends what ask began; Network.keys is held.
+// forget undoes ask: it records that no bind is posted. Network.keys is held.
 func (w *window) forget() {
 	if w.askedRegion == nil {
 		return
@@ -85,8 +85,7 @@ func (w *window) forget() {
 	w.askedRegion, w.askedQP = nil, nil
 }
 
-// attach carries out a bind; Network.keys is held. It reports whether the
-// device accepts it.
+// attach executes a bind and reports whether the device accepts it. Network.keys is held.
 func (w *window) attach(q *qp, b *binding) bool {
 	r := b.region
 	if w.region != nil || w.closed || r.closed || !r.mayBind || !r.mayWriteLocal {
@@ -97,7 +96,7 @@ func (w *window) attach(q *qp, b *binding) bool {
 	return true
 }
 
-// detach takes the window off its region; Network.keys is held.
+// detach ends the binding of the window in the device. Network.keys is held.
 func (w *window) detach() {
 	if w.region == nil {
 		return
