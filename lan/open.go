@@ -224,7 +224,7 @@ func Prepare(nic, ns string) (restore func() error, err error) {
 			return err
 		}
 		defer h.Close()
-		if err := h.LinkSetGROMaxSize(link, old); err != nil {
+		if err := h.LinkSetGROMaxSize(link, old); err != nil && !errors.Is(err, unix.ENODEV) { // the card is gone
 			return fmt.Errorf("setting gro_max_size of %s back to %d: %w", nic, old, err)
 		}
 		return nil

@@ -189,4 +189,13 @@ func TestNetnsPrepare(t *testing.T) {
 	if _, err := lan.Prepare("eth7", s.unit); err == nil {
 		t.Error("prepared a card that does not exist")
 	}
+	// Of a card that has gone there is nothing to take back.
+	restore, err = lan.Prepare(nic, s.unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.With(t, s.unit, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, s.unit, nic)) })
+	if err := restore(); err != nil {
+		t.Error(err)
+	}
 }
