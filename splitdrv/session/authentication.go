@@ -12,9 +12,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// The application protocols of TLS (RFC 7301). That they differ makes an
-// insecure side and a secure one fail early, and for a reason that both can
-// name.
+// The application protocols of TLS (RFC 7301). They differ so that an insecure and a secure
+// side fail early, and know the reason.
 const (
 	alpnSecure   = "splitnic"
 	alpnInsecure = "splitnic-insecure"
@@ -27,8 +26,8 @@ func (s *Security) alpn() string {
 	return alpnSecure
 }
 
-// tlsConfig is for the connection. There is a verdict on the peer before the handshake
-// returns, and the protocols that a client offered are known.
+// tlsConfig returns the TLS configuration of the connection. When the handshake returns, the
+// peer is verified (verdict), and offered has the protocols of a client.
 func (a *authentication) tlsConfig() *tls.Config {
 	s := a.security
 	made := s.current()
@@ -38,8 +37,8 @@ func (a *authentication) tlsConfig() *tls.Config {
 		Certificates:           []tls.Certificate{made.certificate},
 		NextProtos:             []string{s.alpn()},
 		ClientAuth:             tls.RequireAnyClientCert,
-		SessionTicketsDisabled: true, // every connection is authenticated anew
-		// The verification is VerifyConnection: keys instead of host names.
+		SessionTicketsDisabled: true, // every connection is authenticated
+		// VerifyConnection verifies the peer, by its key instead of a host name.
 		InsecureSkipVerify: true,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			a.offered = slices.Clone(hello.SupportedProtos)
@@ -54,15 +53,15 @@ func (a *authentication) tlsConfig() *tls.Config {
 	}
 }
 
-// TLS alerts (RFC 8446 §6) that say something about the peer's policy.
+// TLS alerts (RFC 8446 §6) that show why the peer has refused.
 const (
 	alertBadCertificate        tls.AlertError = 42
 	alertNoApplicationProtocol tls.AlertError = 120
 )
 
-// remoteAlert is the error in which package tls reports an alert of the peer, or
-// nil if err is none. The alert's type is not exported, but it prints like the
-// tls.AlertError of its number.
+// remoteAlert returns the error of package tls for an alert of the peer, or nil if err is not
+// one. The type of the alert is not exported, but it prints like the tls.AlertError with its
+// number.
 func remoteAlert(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "remote error" {
@@ -71,9 +70,9 @@ func remoteAlert(err error) error {
 	return nil
 }
 
-// explain turns an error of the TLS connection into one that names what to do, where it
-// can tell. A client learns only from its first read that the server did not take its
-// certificate (RFC 8446 §4.4.2).
+// explain returns a more helpful error for an error of the TLS connection, if it knows the
+// cause. A client gets the server's refusal of its certificate only in its first read (RFC
+// 8446 §4.4.2).
 func (a *authentication) explain(err error) error {
 	s := a.security
 	alert := remoteAlert(err)
@@ -102,7 +101,7 @@ func (a *authentication) explain(err error) error {
 	return err
 }
 
-// otherMode reports whether a client offered the other security mode only.
+// otherMode reports whether a client has offered only the other security mode.
 func (s *Security) otherMode(offered []string) bool {
 	other := alpnInsecure
 	if s.insecure {
@@ -111,10 +110,10 @@ func (s *Security) otherMode(offered []string) bool {
 	return slices.Contains(offered, other) && !slices.Contains(offered, s.alpn())
 }
 
-// String is the peer's role and address.
+// String returns the peer's role and address.
 func (a *authentication) String() string { return fmt.Sprintf("%v at %v", a.peerRole, a.remote) }
 
-// Peer is who the peer proved to be. Security.Update may give it another name.
+// Peer returns the authenticated identity of the peer. Security.Update can change its name.
 func (a *authentication) Peer() Identity {
 	if v := a.verdict.Load(); v != nil {
 		return v.id
@@ -122,8 +121,8 @@ func (a *authentication) Peer() Identity {
 	return Identity{}
 }
 
-// LimitKey is by whom the peer's work is limited: its key, or, where there are none,
-// the machine that it connects from.
+// LimitKey returns the key of the peer's limits: its public key, or, in insecure mode, the
+// machine from which it connects.
 func (a *authentication) LimitKey() limit.Key {
 	if id := a.Peer(); !id.Insecure {
 		return limit.PublicKey(id.Fingerprint)
@@ -131,23 +130,24 @@ func (a *authentication) LimitKey() limit.Key {
 	return limit.Machine(a.remote)
 }
 
-// RemoteAddr is the peer's TCP address.
+// RemoteAddr returns the peer's TCP address.
 func (a *authentication) RemoteAddr() net.Addr { return a.remote }
 
-// Platform is the identifier of this side in a session that is established, or
-// 0 if the peer knows of none.
+// Platform returns the identifier of this side in an established session, or 0 if the peer
+// does not support identifiers.
 func (a *authentication) Platform() protocol.Platform { return a.issued.own }
 
-// PeerPlatform is the identifier of the peer, likewise.
+// PeerPlatform returns the identifier of the peer, likewise.
 func (a *authentication) PeerPlatform() protocol.Platform { return a.issued.peer }
 
-// platform is the identifier of this side, as the peer of this connection sees it.
+// platform returns the identifier of this side for the key that it has shown on this
+// connection.
 func (a *authentication) platform() protocol.Platform {
 	return protocol.PlatformOf(a.showed.Load().fingerprint, a.security.run)
 }
 
-// Term is that of the certificates which both sides have shown: of the one that
-// expires first. It reports false if none of them matters.
+// Term returns the term of the certificate, of those that both sides have shown, that expires
+// first. It reports false if none of them expires.
 func (a *authentication) Term() (Term, bool) {
 	t := Term{}
 	if own := a.showed.Load(); own != nil {
@@ -159,23 +159,22 @@ func (a *authentication) Term() (Term, bool) {
 	return t, !t.Expires.IsZero()
 }
 
-// expires reports whether the peer's certificate has come to its end.
+// expires reports whether the peer's certificate has expired.
 func (a *authentication) expires(now time.Time) bool {
 	v := a.verdict.Load()
 	return v != nil && !v.expires.IsZero() && now.After(v.expires)
 }
 
-// bindingLabel is for what is exported from a TLS session (RFC 8446 §7.5): one
-// for private use, as RFC 5705 §4 has it.
+// bindingLabel is the label of keying material exported from a TLS session (RFC 8446 §7.5),
+// one for private use (RFC 5705 §4).
 const bindingLabel = "EXPERIMENTAL-splitnic-bind"
 
-// BindingSize is the size in bytes of what Binding returns.
+// BindingSize is the size of the secret of Binding in bytes.
 const BindingSize = 32
 
-// Binding is a secret that only the two ends of this connection know, and that
-// no other connection has: who knows it took part in the authentication. It is
-// for what is to be bound to the connection. The handshake of TLS must be over,
-// as it is after Dial and Accept.
+// Binding returns a secret that only the two ends of this connection know, and that no other
+// connection has. It can bind something else to the authenticated connection. The TLS
+// handshake must be done, as it is after Dial and Accept.
 func (a *authentication) Binding() (secret [BindingSize]byte, err error) {
 	state := a.tls.ConnectionState()
 	material, err := state.ExportKeyingMaterial(bindingLabel, nil, BindingSize)

@@ -42,7 +42,7 @@ func Channels(addresses []fabric.Address) []Channel {
 	return channels
 }
 
-// Address is what fabric.QP.Connect needs.
+// Address returns the address for fabric.QP.Connect.
 func (c Channel) Address() fabric.Address {
 	return fabric.Address{GID: c.GID, LID: c.LID, QPN: c.QPN, PSN: c.PSN, MTU: c.MTU}
 }
@@ -57,7 +57,7 @@ func Addresses(channels []Channel) []fabric.Address {
 }
 
 const (
-	maxNumber24 = 1<<24 - 1 // of queue-pair numbers and packet sequence numbers
+	maxNumber24 = 1<<24 - 1 // largest queue-pair number or packet sequence number
 	minQPN      = 2         // 0 and 1 are for subnet and general management
 	maxQPN      = maxNumber24 - 1
 )

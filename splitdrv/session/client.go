@@ -17,44 +17,43 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// ClientConfig is how a host connects.
+// ClientConfig is the configuration of a host's connection.
 type ClientConfig struct {
 	Security *Security // required
-	// HandshakeTimeout bounds everything from the connection to the end of
-	// Ready, the making of queue pairs in between included; 5 s if zero.
+	// HandshakeTimeout is the time-out from the dial to the end of Ready, including the
+	// creation of queue pairs in between; default 5 s.
 	HandshakeTimeout time.Duration
-	// PeerTimeout is how long the I/O unit's machine may send nothing before it
-	// is declared dead; 900 ms if zero. It is bounded by the kernel's timers
-	// and not kept exactly.
+	// PeerTimeout is the time without an answer after which the I/O unit's machine is
+	// declared dead; default 900 ms. It is approximate, because kernel timers are involved.
 	PeerTimeout time.Duration
-	// DialContext makes the TCP connection; that of a net.Dialer if nil.
+	// DialContext makes the TCP connection; default that of a net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Client is the host's end of a session's connection.
 type Client struct {
 	*Conn
-	cfg     ClientConfig // by which it was dialled
+	cfg     ClientConfig // of Dial
 	next    step
 	hello   Hello
 	welcome Welcome
 }
 
-// step is the method to be called next.
+// step is the method that has to be called next.
 type step int
 
 const (
-	stepHello   step = iota // of a Client
-	stepWelcome             // of a Server
-	stepAccept              // of a Client
+	stepHello   step = iota // Client.Hello
+	stepWelcome             // Server.Welcome
+	stepAccept              // Client.Accept
 	stepReady
 	stepNone
 )
 
-// Dial connects to the I/O unit at addr, on DefaultPort unless addr says
-// otherwise, and authenticates both sides. A *UntrustedError means that one
-// side's key is missing in the other's list; the I/O unit's verdict on ours
-// may also come from Hello, because TLS reports it late.
+// Dial connects to the I/O unit at addr, on DefaultPort unless addr has a port, and
+// authenticates both sides. A *UntrustedError means that one side does not trust the other's
+// key. If the I/O unit does not trust this side's key, Hello may return that error instead,
+// because TLS reports it late.
 func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 	if cfg.Security == nil {
 		return nil, errors.New("dial: no Security in the ClientConfig")
@@ -79,8 +78,8 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 	return &Client{Conn: conn, cfg: cfg}, nil
 }
 
-// Hello sends the host's wishes and returns what the I/O unit grants. A
-// refusal is a *RefusedError or a *VersionError.
+// Hello sends the host's requests and returns what the I/O unit grants. A refusal is a
+// *RefusedError or a *VersionError.
 func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
 	if c.next != stepHello {
 		return Welcome{}, fmt.Errorf("hello: %w", ErrOrder)
@@ -91,8 +90,8 @@ func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
 		if err := hello.validate(); err != nil {
 			return fmt.Errorf("%w hello: %w", errOwn, err)
 		}
-		// An I/O unit that does not take our certificate closes while this is
-		// written. Why it did so is still there to be read.
+		// An I/O unit that does not accept this side's certificate closes the connection
+		// while the hello is written. The reason can still be read.
 		sendErr := c.send(helloMessage{typeHello, magic, spoken, hello})
 		b, err := c.receive(typeWelcome)
 		if err != nil {
@@ -111,8 +110,8 @@ func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
 	return c.welcome, nil
 }
 
-// checkIssued checks the identifier that the I/O unit has issued, and notes the I/O
-// unit's own.
+// checkIssued checks the platform identifier in the welcome, and records that of the I/O
+// unit.
 func (c *Client) checkIssued(w *Welcome) error {
 	if w.Platform == 0 {
 		return nil
@@ -125,9 +124,9 @@ func (c *Client) checkIssued(w *Welcome) error {
 	return nil
 }
 
-// Accept sends the addresses of the host's queue pairs and waits until the I/O
-// unit's are ready to receive. The host's own need not be connected yet, but
-// their receives are to be posted.
+// Accept sends the addresses of the host's queue pairs and waits until those of the I/O unit
+// are ready to receive. The host's own need not be connected yet, but their receives must be
+// posted.
 func (c *Client) Accept(ctx context.Context, accept Accept) error {
 	if c.next != stepAccept {
 		return fmt.Errorf("accept: %w", ErrOrder)
@@ -150,8 +149,8 @@ func (c *Client) Accept(ctx context.Context, accept Accept) error {
 	return nil
 }
 
-// Ready tells the I/O unit that the host's queue pairs are connected and their
-// receives posted. The session is then established.
+// Ready tells the I/O unit that the host's queue pairs are connected and their receives are
+// posted. Then the session is established.
 func (c *Client) Ready(ctx context.Context) error {
 	if c.next != stepReady {
 		return fmt.Errorf("ready: %w", ErrOrder)
@@ -166,8 +165,7 @@ func (c *Client) Ready(ctx context.Context) error {
 	return c.establish()
 }
 
-// unreachable is what to look at when an I/O unit could not be reached because
-// of err.
+// unreachable returns advice for an I/O unit that could not be reached because of err.
 func unreachable(err error) string {
 	var dns *net.DNSError
 	var timeout net.Error
@@ -203,15 +201,15 @@ func orDefault(d, fallback time.Duration) time.Duration {
 	return d
 }
 
-// HandleDrain has fn called each time that the I/O unit says that it drains, or does so
-// no longer, on a goroutine of the connection's, which fn must not hold up. It is called
-// before Ready. Without it such a message ends the session.
+// HandleDrain registers fn, which is called each time the I/O unit reports that it is being
+// drained, or no longer is. fn runs on a goroutine of the connection and must not wait.
+// HandleDrain must be called before Ready. Without it, such a message ends the session.
 func (c *Client) HandleDrain(fn func(on bool)) {
 	c.draining = draining{drain: fn, rate: rate.NewLimiter(drainRate, drainBurst)}
 }
 
-// Stays is the host's answer to Drain if it has nowhere to go, which it may give several
-// times, and why.
+// Stays reports to the I/O unit why the host does not move, in answer to a drain. It may be
+// called several times.
 func (c *Client) Stays(reason string, timeout time.Duration) error {
 	return c.sendWithin(staysMessage{typeStays, text(reason)}, timeout)
 }

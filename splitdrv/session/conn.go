@@ -19,31 +19,31 @@ import (
 const (
 	defaultHandshakeTimeout = 5 * time.Second
 	defaultPeerTimeout      = 900 * time.Millisecond
-	// byeTimeout bounds the write of a last message to a peer that may be dead.
+	// byeTimeout is the time-out for the last message to a peer that may be dead.
 	byeTimeout = time.Second
 )
 
-// Conn is the part of a connection that both ends have, with a method for each message that
-// either may send, or have handled, once there is a session. Its files, from its beginning to
-// its end: authentication.go, conn.go for the handshake and the end, established.go and
-// heartbeat.go for what is between.
+// Conn is the part of a connection that both ends have. It has a method for each message
+// that either side may send or handle in an established session. authentication.go has the
+// authentication, conn.go the handshake and the end, established.go and heartbeat.go the
+// time in between.
 //
-// A goroutine belongs to an established connection: runReader, which waits for a
-// bye or the end. Besides, all connections of the process share a ticker (look), so
-// that a little data is on its way while nobody else hears the peer, and the kernel
-// notices a dead machine. Both end with the connection, and Close waits for them.
+// An established connection has a goroutine, runReader, which waits for messages and the
+// end. All connections of the process share a ticker (look), which sends heartbeats while
+// the peer is not heard by other means, so that the kernel notices a dead machine. Close
+// waits until both have ended.
 type Conn struct {
 	authentication
-	raw         net.Conn                    // TCP, for deadlines
-	stream      net.Conn                    // tls, for everything after the authentication
-	handshake   func(context.Context) error // that of tls
-	deadline    time.Time                   // of the handshake
+	raw         net.Conn                    // TCP connection, for deadlines
+	stream      net.Conn                    // tls, for all data after the authentication
+	handshake   func(context.Context) error // TLS handshake
+	deadline    time.Time                   // end of the handshake time-out
 	peerTimeout time.Duration
 
-	authenticated atomic.Bool   // or that has failed
-	throttled     atomic.Uint64 // heartbeats of the peer's
+	authenticated atomic.Bool   // the TLS handshake is over, also if it has failed
+	throttled     atomic.Uint64 // heartbeats of the peer that had to wait
 	direct        directing     // written before the session is established
-	draining      draining      // the same
+	draining      draining      // likewise
 	writing       sync.Mutex    // held while a frame is written
 	broken        chan struct{} // closed when a heartbeat could not be sent
 	workers       sync.WaitGroup
@@ -55,21 +55,21 @@ type Conn struct {
 		done   chan struct{} // closed when there is a reason
 	}
 	closing struct {
-		sync.Mutex             // held while a last message may not be cut short
+		sync.Mutex             // held while a last message is sent
 		said       atomic.Bool // a last message was sent
 		once       sync.Once
 	}
 }
 
-// heartbeats are those of a connection.
+// heartbeats has the state of a connection's heartbeats.
 type heartbeats struct {
 	task    atomic.Pointer[ticker.Task] // written before there is a reason for the end, or never
 	vouched atomic.Bool
-	going   atomic.Bool // one is being sent
+	going   atomic.Bool // a heartbeat is being sent
 	broken  sync.Once
 }
 
-// newConn takes nc over. useTLS has to follow.
+// newConn returns a connection that takes over nc. useTLS must be called next.
 func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeout time.Duration) *Conn {
 	c := &Conn{
 		authentication: authentication{security: s, peerRole: peer, remote: nc.RemoteAddr()},
@@ -83,26 +83,26 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 	return c
 }
 
-// useTLS makes t what the connection is secured by.
+// useTLS sets the TLS connection.
 func (c *Conn) useTLS(t *tls.Conn) { c.tls, c.stream, c.handshake = t, t, t.HandshakeContext }
 
-// LocalAddr is this side's TCP address.
+// LocalAddr returns this side's TCP address.
 func (c *Conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.end.done }
 
-// Err is nil while the connection lives, and then says why it ended: a
-// *ByeError, an error that wraps ErrPeerGone, the error of a failed step, a
-// *RevokedError, or net.ErrClosed after this side's Bye or Close.
+// Err returns nil while the connection lasts, and then the reason for its end: a *ByeError,
+// an error that wraps ErrPeerGone, the error of a failed step, a *RevokedError, or
+// net.ErrClosed after this side's Bye or Close.
 func (c *Conn) Err() error {
 	c.end.Lock()
 	defer c.end.Unlock()
 	return c.end.reason
 }
 
-// Bye tells the peer that this side ends the session, and closes. It waits a
-// second at most for a peer that does not read.
+// Bye tells the peer that this side ends the session, and closes the connection. It waits at
+// most a second for a peer that does not read.
 func (c *Conn) Bye(code Code, message string) error {
 	if !c.finish(net.ErrClosed) {
 		return c.Close()
@@ -114,18 +114,18 @@ func (c *Conn) Bye(code Code, message string) error {
 	return errors.Join(err, c.Close())
 }
 
-// farewell sends a last message, of which there is one.
+// farewell sends a last message, unless one was sent before.
 func (c *Conn) farewell(message any) error {
 	if c.closing.said.Swap(true) {
 		return nil
 	}
-	// Before the lock: a write in progress to a dead peer must end too.
+	// Set before the lock is taken, so that it also ends a write in progress.
 	c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
 	return c.send(message)
 }
 
-// Close ends the connection without a bye: the peer declares this side dead.
-// It returns when the connection's goroutines have ended.
+// Close ends the connection without a bye, so the peer declares this side dead. It returns
+// when the connection's goroutines have ended.
 func (c *Conn) Close() error {
 	c.finish(net.ErrClosed)
 	c.shut()
@@ -134,8 +134,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// finish records the first reason why the connection ended and reports whether
-// this was it.
+// finish records the reason for the end of the connection, unless there is one already, and
+// reports whether it has.
 func (c *Conn) finish(err error) bool {
 	c.end.Lock()
 	defer c.end.Unlock()
@@ -148,8 +148,7 @@ func (c *Conn) finish(err error) bool {
 	return true
 }
 
-// shut closes the sockets. Their errors are about a connection that is given
-// up and change nothing.
+// shut closes the sockets. Their errors have no consequence.
 func (c *Conn) shut() {
 	c.closing.Lock()
 	defer c.closing.Unlock()
@@ -159,8 +158,8 @@ func (c *Conn) shut() {
 	})
 }
 
-// fail ends the connection for err and returns it, or the reason for which it
-// had ended already.
+// fail ends the connection because of err, and returns err, or the reason for which it had
+// already ended.
 func (c *Conn) fail(err error) error {
 	if !c.finish(err) {
 		err = c.Err()
@@ -169,13 +168,13 @@ func (c *Conn) fail(err error) error {
 	return err
 }
 
-// expel ends the connection, with a last message unless the TLS handshake is still
-// going on, and reports whether it had not ended before.
+// expel ends the connection, with a last message unless the TLS handshake is not over. It
+// reports false if the connection had already ended.
 func (c *Conn) expel(err *RevokedError) bool {
 	c.closing.Lock()
 	first := c.finish(fmt.Errorf("%v: %w", c, err))
-	// In the middle of the TLS handshake there is no way to tell it: that would
-	// wait until the peer has done its part, which it need not do.
+	// During the TLS handshake there is no message, because sending one would wait until
+	// the peer has done its part of the handshake.
 	if first && c.authenticated.Load() {
 		_ = c.farewell(byeMessage{typeBye, CodeRevoked, text("this key is no longer trusted: " + err.Reason.Error())})
 	}
@@ -186,16 +185,16 @@ func (c *Conn) expel(err *RevokedError) bool {
 	return first
 }
 
-// step runs f, one step of the handshake, bounded by ctx and the handshake's
-// deadline. An error of it ends the connection.
+// step runs f, a step of the handshake, until ctx or the handshake's deadline ends it. An
+// error ends the connection.
 func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("%s %v: %w", doing, c, err)
 	}
 	c.raw.SetDeadline(c.deadline)
 	stop := context.AfterFunc(ctx, func() {
-		// What is being written may end: a record that TLS has counted and not
-		// sent would make the peer take the bye that follows for forged.
+		// A write in progress gets some time: if TLS has counted a record and not sent it,
+		// the peer takes the following bye for forged.
 		c.raw.SetWriteDeadline(time.Now().Add(byeTimeout))
 		c.raw.SetReadDeadline(time.Unix(1, 0))
 	})
@@ -219,10 +218,9 @@ func (c *Conn) step(ctx context.Context, doing string, f func() error) error {
 	return c.fail(fmt.Errorf("%s %v: %w", doing, c, err))
 }
 
-// authenticate has both sides prove who they are. From here on a peer whose
-// machine dies is found gone when it does not acknowledge what it is sent, so that
-// what is held for it does not have to wait for the handshake's deadline, nor
-// whoever has somewhere else to go.
+// authenticate authenticates both sides. From now on a dead machine of the peer is detected
+// because it acknowledges no data, so that neither this side's resources nor its attempt
+// with another peer have to wait for the handshake's deadline.
 func (c *Conn) authenticate(ctx context.Context) error {
 	return c.step(ctx, "authenticate", func() error {
 		if err := setUserTimeout(c.raw, c.peerTimeout); err != nil {
@@ -234,8 +232,8 @@ func (c *Conn) authenticate(ctx context.Context) error {
 	})
 }
 
-// blame tells the peer when the connection is to end for its content. That the
-// peer does not get to know is no loss.
+// blame tells the peer why the connection ends, if the reason is the content of a message.
+// Errors of this message are ignored.
 func (c *Conn) blame(err error) {
 	switch {
 	case errors.Is(err, errOwn):
@@ -245,8 +243,8 @@ func (c *Conn) blame(err error) {
 	}
 }
 
-// disconnected reports whether err is of the network, as opposed to one of TLS
-// or of content.
+// disconnected reports whether err is an error of the network, and not of TLS or of the
+// content of a message.
 func disconnected(err error) bool {
 	if remoteAlert(err) != nil {
 		return false
@@ -267,8 +265,8 @@ func (c *Conn) send(message any) error {
 	return err
 }
 
-// receive reads the next message of the handshake, which must be of a given type.
-// What else may come instead is returned as the error that it is.
+// receive reads the next message of the handshake, which must be of one of the given types.
+// A bye or a refusal is returned as an error.
 func (c *Conn) receive(want string, or ...string) ([]byte, error) {
 	b, err := readFrame(c.stream)
 	if err != nil {

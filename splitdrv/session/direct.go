@@ -11,28 +11,28 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// DirectStep says what a message about a direct connection is for. From the offer to
-// the start they follow each other as they do here.
+// DirectStep is the kind of a message about a direct connection. The steps from offer to
+// start follow each other in this order.
 type DirectStep string
 
 // The steps.
 const (
-	DirectOffer   DirectStep = "offer"   // I/O unit → both hosts: make queue pairs for the other one
-	DirectAccept  DirectStep = "accept"  // host → I/O unit: here are their addresses
-	DirectConnect DirectStep = "connect" // I/O unit → both hosts: here are the other's
-	DirectReady   DirectStep = "ready"   // host → I/O unit: mine are connected
-	DirectStart   DirectStep = "start"   // I/O unit → both hosts: both are
-	DirectEnd     DirectStep = "end"     // either way, at any time: it is over
-	DirectEnded   DirectStep = "ended"   // host → I/O unit → other host: nothing of it comes any more
-	DirectHeld    DirectStep = "held"    // host → another I/O unit: this one goes on from before the session
-	DirectKeep    DirectStep = "keep"    // I/O unit → both hosts: so it may
+	DirectOffer   DirectStep = "offer"   // I/O unit → both hosts: create queue pairs for the other host
+	DirectAccept  DirectStep = "accept"  // host → I/O unit: addresses of its queue pairs
+	DirectConnect DirectStep = "connect" // I/O unit → both hosts: addresses of the other host's queue pairs
+	DirectReady   DirectStep = "ready"   // host → I/O unit: its queue pairs are connected
+	DirectStart   DirectStep = "start"   // I/O unit → both hosts: the queue pairs of both are connected
+	DirectEnd     DirectStep = "end"     // either way, at any time: end the connection
+	DirectEnded   DirectStep = "ended"   // host → I/O unit → other host: all its frames are delivered
+	DirectHeld    DirectStep = "held"    // host → another I/O unit: the connection exists from before the session
+	DirectKeep    DirectStep = "keep"    // I/O unit → both hosts: the held connection may continue
 )
 
-// DirectID names a direct connection. The I/O unit makes it up at random; it is not 0.
+// DirectID identifies a direct connection. The I/O unit chooses it at random; it is not 0.
 // In JSON it has 16 hexadecimal digits.
 type DirectID uint64
 
-// String is 16 hexadecimal digits.
+// String returns 16 hexadecimal digits.
 func (d DirectID) String() string { return fmt.Sprintf("%016x", uint64(d)) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -51,15 +51,15 @@ func (d *DirectID) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// DirectSecret is known to the I/O unit and the two hosts of a direct connection. It
-// takes the place that the secret of the bootstrap connection has in a session: each
-// host proves with its first message that it has it.
+// DirectSecret is a secret of the I/O unit and the two hosts of a direct connection. It is
+// used like the secret of the bootstrap connection in a session: each host proves with its
+// first message that it has the secret.
 type DirectSecret [BindingSize]byte
 
-// String prints nothing of it.
+// String does not show the secret.
 func (DirectSecret) String() string { return "secret of a direct connection" }
 
-// GoString is for %#v.
+// GoString implements fmt.GoStringer, and does not show the secret.
 func (DirectSecret) GoString() string { return "session.DirectSecret" }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -72,25 +72,25 @@ func (s *DirectSecret) UnmarshalText(b []byte) error {
 	}
 	_, err := hex.Decode(s[:], b)
 	if err != nil {
-		return fmt.Errorf("secret: %w", err) // says which character, not which others
+		return fmt.Errorf("secret: %w", err) // the error shows only the invalid character
 	}
 	return nil
 }
 
-// DirectPeer is the other host of a direct connection, as the I/O unit vouches for it.
+// DirectPeer describes the other host of a direct connection, according to the I/O unit.
 type DirectPeer struct {
 	Platform protocol.Platform `json:"platform"`
-	Name     string            `json:"name"` // of the host, for people
-	MACs     []protocol.MAC    `json:"macs"` // the addresses that it may send from; frames to them go to it
-	// Own are this host's addresses, as the other one is told.
+	Name     string            `json:"name"` // name of the host, for display
+	MACs     []protocol.MAC    `json:"macs"` // addresses of the host, from which it may send
+	// Own are the addresses of this host that the other host knows.
 	Own   []protocol.MAC   `json:"own"`
-	VLANs protocol.VLANSet `json:"vlans"` // of tagged frames that may pass, either way
+	VLANs protocol.VLANSet `json:"vlans"` // VLANs of tagged frames that may pass, either way
 }
 
-// MaxDirectAddresses is how many addresses a host of a direct connection may have.
+// MaxDirectAddresses is the largest number of addresses of a host with direct connections.
 const MaxDirectAddresses = 64
 
-// Equal reports whether the I/O unit says the same of both.
+// Equal reports whether both descriptions are equal.
 func (p *DirectPeer) Equal(o *DirectPeer) bool {
 	return p.Platform == o.Platform && p.Name == o.Name && slices.Equal(p.MACs, o.MACs) && slices.Equal(p.Own, o.Own) &&
 		p.VLANs == o.VLANs
@@ -122,40 +122,40 @@ func validAddresses(macs []protocol.MAC) bool {
 	return len(macs) > 0 && len(macs) <= MaxDirectAddresses && !slices.ContainsFunc(macs, invalid)
 }
 
-// Direct is a message about a direct connection between two hosts, which goes over
-// the bootstrap connection of an established session with the feature direct. Which
-// fields it has follows from its step.
+// Direct is a message about a direct connection between two hosts. It is sent over the
+// bootstrap connection of an established session with the feature direct. Its step
+// determines which fields it has.
 type Direct struct {
 	Step DirectStep `json:"step"`
 	ID   DirectID   `json:"id"`
 
-	Peer *DirectPeer `json:"peer,omitempty"` // of an offer, and of keep
+	Peer *DirectPeer `json:"peer,omitempty"` // offer and keep
 
-	// of an offer:
+	// offer:
 
 	Mode     protocol.Mode `json:"mode,omitempty"`     // transfer mode
-	MTU      int           `json:"mtu,omitempty"`      // of both netdevices
-	Pools    int           `json:"pools,omitempty"`    // that each side lends at most
-	Features []string      `json:"features,omitempty"` // that both hosts have, of those about channels
+	MTU      int           `json:"mtu,omitempty"`      // MTU of both netdevices
+	Pools    int           `json:"pools,omitempty"`    // most pools that each side lends
+	Features []string      `json:"features,omitempty"` // features about channels that both hosts have
 	Secret   *DirectSecret `json:"secret,omitempty"`
-	// First is the one of both hosts that has the place of the host in the proofs.
+	// First is true for one of both hosts, which is the host in the proofs.
 	First bool `json:"first,omitempty"`
 
-	// of accept and connect: the control channel and the data channel
+	// accept and connect: the control channel and the data channel
 
 	ControlReceives int       `json:"control_receives,omitempty"`
 	Channels        []Channel `json:"channels,omitempty"`
 
-	// Platform is the other host's, of held.
+	// Platform is that of the other host; held.
 	Platform protocol.Platform `json:"platform,omitzero"`
-	// Reason is why, of end, for people.
+	// Reason is for display; end.
 	Reason string `json:"reason,omitempty"`
 }
 
 // directQueues is the number of data channels of a direct connection.
 const directQueues = 1
 
-// validate checks a message, and that this side may get it.
+// validate checks a message, and that its sender may send it.
 func (d *Direct) validate(fromUnit bool) error {
 	if d.ID == 0 {
 		return invalid("id", d.ID, "must not be zero")
@@ -231,14 +231,14 @@ func decodeDirect(b []byte, fromUnit bool) (*Direct, error) {
 	return &d, d.validate(fromUnit)
 }
 
-// Messages about direct connections that are read at a time, and in a second in the
-// long run; those that come faster wait at the sender's.
+// The limit for messages about direct connections that are read: at once, and per second in
+// the long run. Further messages wait at the sender.
 const (
 	directBurst = 4096
 	directRate  = 500
 )
 
-// directing is what a connection has for messages about direct connections.
+// directing has the handler of messages about direct connections, and their limit.
 type directing struct {
 	handle func(*Direct)
 	rate   *rate.Limiter

@@ -1,13 +1,12 @@
-// Package session is the bootstrap between a host and an I/O unit: who are
-// you, which protocol, which channels, and at which queue pairs. It runs over
-// TCP with mutual TLS 1.3; the host is the TLS client. docs/protocol.md has the
-// messages one by one.
+// Package session is the bootstrap between a host and an I/O unit: authentication, protocol
+// version, features, channels and the addresses of queue pairs. It runs over TCP with mutual
+// TLS 1.3; the host is the TLS client. docs/protocol.md describes each message.
 //
 // The host:
 //
 //	c, err := session.Dial(ctx, addr, session.ClientConfig{Security: sec})
 //	welcome, err := c.Hello(ctx, session.Hello{…})
-//	// make queue pairs, connect them to welcome.Channels, post receives
+//	// create queue pairs, connect them to welcome.Channels, post receives
 //	err = c.Accept(ctx, session.Accept{…})
 //	err = c.Ready(ctx)
 //
@@ -15,34 +14,34 @@
 //
 //	ln, err := session.Listen(addr, session.ServerConfig{Security: sec})
 //	s, err := ln.Accept(ctx)          // authenticated, s.Hello() is valid
-//	// make queue pairs
+//	// create queue pairs
 //	accept, err := s.Welcome(ctx, session.Welcome{…})   // or s.Refuse
 //	// connect them to accept.Channels, post receives
 //	err = s.Ready(ctx)
 //
-// Then the connection stays open for the life of the session. Done is closed
-// when it ends and Err says why: a [*ByeError] when the peer ended it in good
-// order, [ErrPeerGone] when the peer died. No queue-pair number, packet
-// sequence number or key leaves a side before the peer is authenticated.
+// Then the connection stays open until the end of the session. Done is closed when it ends,
+// and Err returns the reason: a [*ByeError] if the peer has ended it in good order,
+// [ErrPeerGone] if the peer has died. No queue-pair number, packet sequence number or key is
+// sent before the peer is authenticated.
 //
 // # Files
 //
-// References between them run down this list:
+// References between files run down this list:
 //
 //	listener, incoming, pending, handshakes   connections before their hello
-//	server, sessionrate                       the I/O unit's steps
-//	renew                                     other certificates for a session
-//	client                                    the host's steps
-//	established, heartbeat                    a session while it lasts
-//	conn                                      what both ends have, and the end
-//	direct, drain, messages                   what is said
-//	authentication, verdict, security         who both ends are
+//	server, sessionrate                       steps of the I/O unit
+//	renew                                     new certificates for a session
+//	client                                    steps of the host
+//	established, heartbeat                    an established session
+//	conn                                      common part of both ends, and the end
+//	direct, drain, messages                   messages
+//	authentication, verdict, security         identities of both ends
 //	channel, frame, trust, key
 //	reason, errors, purpose, role, fingerprint, validity, usertimeout, name
 //
 // # Concurrency
 //
-// The steps of the handshake belong to one goroutine. Done, Err, Bye, Close,
-// Peer and RemoteAddr may be called from any. A failed step ends the
-// connection; Close is still required and idempotent.
+// One goroutine calls the steps of the handshake. Any goroutine may call Done, Err, Bye,
+// Close, Peer and RemoteAddr. A failed step ends the connection. Close must still be called,
+// and may be called repeatedly.
 package session

@@ -4,17 +4,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// drainMessage is the I/O unit's: the host is asked to go to another I/O unit, or is so
-// no longer.
+// drainMessage is sent by the I/O unit: it asks the host to move to another I/O unit, or
+// revokes that.
 type drainMessage struct {
 	Type string `json:"type"`
 	On   bool   `json:"on"`
 }
 
-// staysMessage is the host's: it has been asked, and has nowhere to go for now.
+// staysMessage is sent by the host: it was asked to move, and cannot for now.
 type staysMessage struct {
 	Type   string `json:"type"`
-	Reason string `json:"reason"` // for people
+	Reason string `json:"reason"` // for display
 }
 
 func decodeDrain(b []byte) (on bool, err error) {
@@ -31,15 +31,15 @@ func decodeStays(b []byte) (reason string, err error) {
 	return text(m.Reason), nil
 }
 
-// Messages drain and stays that are read at a time, and in a second in the long run;
-// those that come faster wait at the sender's.
+// The limit for messages drain and stays that are read: at once, and per second in the long
+// run. Further messages wait at the sender.
 const (
 	drainBurst = 16
 	drainRate  = 1
 )
 
-// draining is what a connection has for the messages drain, at a host, and stays, at an
-// I/O unit.
+// draining has the handler of the messages drain, at a host, or stays, at an I/O unit, and
+// their limit.
 type draining struct {
 	drain func(on bool)
 	stays func(reason string)

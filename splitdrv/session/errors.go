@@ -10,56 +10,51 @@ import (
 )
 
 var (
-	// ErrPeerGone is wrapped by Err when the connection ended without a bye:
-	// the peer was killed, its machine died, or the network between broke.
+	// ErrPeerGone is wrapped by Err if the connection ended without a bye: the peer was
+	// killed, its machine died, or the network failed.
 	ErrPeerGone = errors.New("the peer is gone")
-	// ErrNotSplitnic is wrapped by the error about a peer that speaks
-	// something else.
+	// ErrNotSplitnic is wrapped by the error about a peer with another protocol.
 	ErrNotSplitnic = errors.New("not a splitnic peer; check the address and the port")
-	// ErrSecurityMode is wrapped when one side is insecure and one is not.
+	// ErrSecurityMode is wrapped if only one side is insecure.
 	ErrSecurityMode = errors.New("start both with --insecure or neither")
-	// ErrFrame is wrapped by the error about a frame that is too long or cut.
+	// ErrFrame is wrapped by the error about a frame that is too long.
 	ErrFrame = errors.New("broken frame")
-	// ErrMessage is wrapped by the error about a message with a value that is
-	// not allowed.
+	// ErrMessage is wrapped by the error about a message with an invalid value.
 	ErrMessage = errors.New("invalid message")
 	// ErrUnexpected is wrapped by the error about a message out of order.
 	ErrUnexpected = errors.New("unexpected message")
-	// ErrTooManyHandshakes is wrapped by the error about a connection that was dropped
-	// before it was authenticated, because newer ones needed its place.
+	// ErrTooManyHandshakes is wrapped by the error about a connection that was dropped before
+	// it was authenticated, because newer ones needed its place.
 	ErrTooManyHandshakes = errors.New("too many connections in their handshake")
-	// ErrTooManyHandshakesAddress is the same, where the newer ones came from the
-	// same address.
+	// ErrTooManyHandshakesAddress is the same if the newer ones came from the same address.
 	ErrTooManyHandshakesAddress = errors.New("too many connections in their handshake from one address")
-	// ErrTooOften is wrapped by the error about a host that was refused because
-	// its key, or without keys its address, opens sessions too fast.
+	// ErrTooOften is wrapped by the error about a host that was refused because its key, or
+	// in insecure mode its address, opens sessions too fast.
 	ErrTooOften = errors.New("sessions are opened too often")
-	// ErrRevoked is wrapped by the reason why a key is not trusted that is
-	// listed as revoked.
+	// ErrRevoked is wrapped by the reason for not trusting a revoked key.
 	ErrRevoked = errors.New("it is in the list of revoked keys")
 	// ErrOrder is returned by a handshake step that was called out of turn.
 	ErrOrder = errors.New("handshake step called out of order")
 )
 
-// errOwn is wrapped by the error about a message that this side was about to
-// send.
+// errOwn is wrapped by the error about an invalid message of this side.
 var errOwn = errors.New("own")
 
 var errNotPinned = errors.New("its fingerprint is not in the list")
 
-// UntrustedError says that one side did not accept the other's key.
+// UntrustedError means that one side does not trust the other's key.
 type UntrustedError struct {
 	Peer        string      // "the I/O unit" or "the host"
-	Addr        string      // of the peer
-	Fingerprint Fingerprint // the key that was not accepted
-	Ours        bool        // the peer did not accept ours
-	Issued      bool        // when Ours: an authority issued our certificate
-	// Reason is why we did not accept the peer's; when Ours, what this side
+	Addr        string      // address of the peer
+	Fingerprint Fingerprint // of the key that is not trusted
+	Ours        bool        // the peer does not trust this side's key
+	Issued      bool        // Ours, and an authority has issued this side's certificate
+	// Reason is the reason for not trusting the peer's key. If Ours, it is what this side
 	// itself finds wrong with its certificate, or nil.
 	Reason error
 }
 
-// Error says whose key is to be trusted where.
+// Error describes which key has to be trusted where.
 func (e *UntrustedError) Error() string {
 	if e.Ours {
 		s := fmt.Sprintf("%s at %s does not trust this side's key %v; ", e.Peer, e.Addr, e.Fingerprint)
@@ -92,14 +87,14 @@ func (e *UntrustedError) Error() string {
 	return s
 }
 
-// Unwrap is the reason, if there is one.
+// Unwrap returns the reason, if there is one.
 func (e *UntrustedError) Unwrap() error { return e.Reason }
 
-// RevokedError says that this side ended a connection because the peer, which
-// was trusted when it began, is trusted no longer.
+// RevokedError means that this side has ended a connection because it no longer trusts the
+// peer.
 type RevokedError struct {
 	Peer        string // "the I/O unit" or "the host"
-	Addr        string // of the peer
+	Addr        string // address of the peer
 	Fingerprint Fingerprint
 	Reason      error
 }
@@ -109,37 +104,36 @@ func (e *RevokedError) Error() string {
 	return fmt.Sprintf("key %v is no longer trusted: %v", e.Fingerprint, e.Reason)
 }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e *RevokedError) Unwrap() error { return e.Reason }
 
-// Code says in one word why a session was refused or ended. A peer may use
-// others.
+// Code is the reason for which a session was refused or has ended. A peer may use others.
 type Code string
 
-// The codes.
+// Codes of this version.
 const (
-	CodeVersion      Code = "version"       // no common protocol version
-	CodeBadHello     Code = "bad-hello"     // the hello has a value that is not allowed
+	CodeVersion      Code = "version"       // there is no common protocol version
+	CodeBadHello     Code = "bad-hello"     // the hello has an invalid value
 	CodeMode         Code = "mode"          // the transfer mode is not available
-	CodeBusy         Code = "busy"          // not now
-	CodeFull         Code = "full"          // as many sessions as there can be
-	CodePolicy       Code = "policy"        // this peer may not have what it asked for, or any more what it has
-	CodeRevoked      Code = "revoked"       // this peer's key is trusted no longer
+	CodeBusy         Code = "busy"          // the peer may try again later
+	CodeFull         Code = "full"          // the largest number of sessions is reached
+	CodePolicy       Code = "policy"        // the policy does not permit what the peer requests or has
+	CodeRevoked      Code = "revoked"       // the peer's key is no longer trusted
 	CodeDraining     Code = "draining"      // the I/O unit refuses hosts during maintenance
-	CodeDisconnected Code = "disconnected"  // somebody has ended the session by hand
-	CodeShuttingDown Code = "shutting-down" // the process was told to end
-	CodeProtocol     Code = "protocol"      // the peer broke the protocol
-	CodeFailed       Code = "failed"        // something broke on this side
-	CodeElsewhere    Code = "elsewhere"     // the host uses another I/O unit, and has no need for this one
+	CodeDisconnected Code = "disconnected"  // an administrator has ended the session
+	CodeShuttingDown Code = "shutting-down" // the process ends
+	CodeProtocol     Code = "protocol"      // the peer has violated the protocol
+	CodeFailed       Code = "failed"        // this side has failed
+	CodeElsewhere    Code = "elsewhere"     // the host uses another I/O unit
 )
 
-// Codes are all codes of this version.
+// Codes returns all codes of this version.
 func Codes() []Code {
 	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeDraining,
 		CodeDisconnected, CodeShuttingDown, CodeProtocol, CodeFailed, CodeElsewhere}
 }
 
-// retry reports whether another attempt may find it otherwise.
+// retry reports whether another attempt may succeed.
 func (c Code) retry() bool {
 	return c == CodeBusy || c == CodeFull || c == CodeDraining || c == CodeShuttingDown
 }
@@ -147,24 +141,24 @@ func (c Code) retry() bool {
 // RefusedError is the I/O unit's refusal of a session.
 type RefusedError struct {
 	Code    Code
-	Message string // for people
-	Retry   bool   // it may work later, with the same I/O unit
-	// After is how long it will not work; 0 if the I/O unit does not say.
+	Message string // for display
+	Retry   bool   // another attempt with the same I/O unit may succeed later
+	// After is the time for which attempts will fail; 0: unknown.
 	After time.Duration
 }
 
-// Error gives the I/O unit's reason.
+// Error returns a text with the I/O unit's reason.
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the I/O unit refused the session: %s (%s)", e.Message, e.Code)
 }
 
-// Versions is a range of protocol versions, both included.
+// Versions is a range of protocol versions, including Min and Max.
 type Versions struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
 }
 
-// String is the range in words.
+// String describes the range in words.
 func (v Versions) String() string {
 	if v.Min == v.Max {
 		return fmt.Sprintf("version %d", v.Min)
@@ -172,7 +166,7 @@ func (v Versions) String() string {
 	return fmt.Sprintf("versions %d to %d", v.Min, v.Max)
 }
 
-// VersionError says that there is no protocol version that both sides speak.
+// VersionError means that there is no protocol version that both sides support.
 type VersionError struct {
 	Local, Remote Versions
 }
@@ -186,26 +180,26 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("no common protocol version: this side speaks %v, the peer %v; update %s", e.Local, e.Remote, older)
 }
 
-// ByeError is the peer's orderly end of the session.
+// ByeError means that the peer has ended the session in good order.
 type ByeError struct {
 	Code    Code
-	Message string // for people
+	Message string // for display
 }
 
-// Error gives the peer's reason.
+// Error returns a text with the peer's reason.
 func (e *ByeError) Error() string {
 	return fmt.Sprintf("the peer ended the session: %s (%s)", e.Message, e.Code)
 }
 
-// FieldError says that a message of the peer's has a field with a value that is
-// not allowed. It is an ErrMessage.
+// FieldError means that a message of the peer has a field with an invalid value. It wraps
+// ErrMessage.
 type FieldError struct {
 	Field string
-	Value string // as it came, fit for a log
-	Must  string // what it must be
+	Value string // the value, in printable characters
+	Must  string // description of valid values
 }
 
-// Error names the field, the value and what it must be.
+// Error names the field, the value and the valid values.
 func (e *FieldError) Error() string {
 	return fmt.Sprintf("%v: %s is %s, %s", ErrMessage, e.Field, e.Value, e.Must)
 }
@@ -213,7 +207,7 @@ func (e *FieldError) Error() string {
 // Unwrap returns ErrMessage.
 func (e *FieldError) Unwrap() error { return ErrMessage }
 
-// invalid is the error about a field's value.
+// invalid returns the error about the value of a field.
 func invalid(field string, value any, format string, args ...any) error {
 	shown := text(fmt.Sprint(value))
 	if _, ok := value.(fmt.Stringer); !ok && strings.ContainsFunc(shown, func(r rune) bool { return r < '0' || r > '9' }) {
@@ -222,9 +216,10 @@ func invalid(field string, value any, format string, args ...any) error {
 	return &FieldError{Field: field, Value: shown, Must: fmt.Sprintf(format, args...)}
 }
 
-const maxText = 512 // bytes of a text for people
+const maxText = 512 // bytes of a text for display
 
-// text makes a peer's words fit for a log: one line of printable characters.
+// text returns a text of the peer in a form that is safe for a log: one line of printable
+// characters.
 func text(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]

@@ -10,12 +10,12 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// establish starts the goroutines of a connection whose handshake is done.
+// establish starts the goroutines of a connection after its handshake.
 func (c *Conn) establish() error {
-	// The parts of peerTimeout: a fifth until the next heartbeat leaves, about
-	// 200 ms until the kernel sends it once more (TCP_RTO_MIN), from when the
-	// half of the user timeout counts. The peer's process may stall meanwhile;
-	// its kernel acknowledges.
+	// peerTimeout consists of a fifth until the next heartbeat is sent, about 200 ms until
+	// the kernel sends it again (TCP_RTO_MIN), and the user timeout, a half, which counts
+	// from then. The peer's process may stall in the meantime, because its kernel
+	// acknowledges.
 	if err := setUserTimeout(c.raw, c.peerTimeout/2); err != nil {
 		return c.fail(fmt.Errorf("%v: %w", c, err))
 	}
@@ -30,8 +30,8 @@ func (c *Conn) establish() error {
 	return nil
 }
 
-// Heartbeats that are read at a time, and in a second in the long run. Peers
-// send a few in a second; what comes faster waits in the sender's own queue.
+// The limit for heartbeats that are read: at once, and per second in the long run. Peers
+// send a few per second. Further heartbeats wait in the sender's queue.
 const (
 	heartbeatBurst = 2000
 	heartbeatRate  = 100
@@ -75,7 +75,7 @@ func (c *Conn) runReader() {
 				continue
 			}
 			if err == nil {
-				return // it has ended meanwhile
+				return // the connection has ended in the meantime
 			}
 		default:
 			err = fmt.Errorf("%q in an established session: %w", text(t), ErrUnexpected)
@@ -86,15 +86,15 @@ func (c *Conn) runReader() {
 	}
 }
 
-// afford waits until a limit lets another message of the peer's pass, and reports whether
-// the connection still lives.
+// afford waits until a limit permits another message of the peer. It reports false if the
+// connection has ended.
 func (c *Conn) afford(limit *rate.Limiter) bool {
 	wait := limit.Reserve().Delay()
 	return wait <= 0 || c.throttle(wait)
 }
 
-// throttle waits for d and reports whether the connection still lives. When the peer
-// is gone there is no more need to wait for the end of what it has sent.
+// throttle waits for d. It reports false if the connection has ended. It stops waiting when
+// the peer is gone, to read the rest of what the peer has sent.
 func (c *Conn) throttle(d time.Duration) bool {
 	c.throttled.Add(1)
 	t := time.NewTimer(d)
@@ -109,19 +109,19 @@ func (c *Conn) throttle(d time.Duration) bool {
 	}
 }
 
-// HeartbeatsThrottled is how often the peer's heartbeats came too fast and were left
-// waiting.
+// HeartbeatsThrottled returns how often the peer's heartbeats had to wait because of the
+// limit.
 func (c *Conn) HeartbeatsThrottled() uint64 { return c.throttled.Load() }
 
-// HandleDirect has the messages about direct connections given to fn, one after the
-// other, on a goroutine of the connection's, which fn must not hold up. It is called
-// before Ready. Without it such a message ends the session.
+// HandleDirect registers fn, which is called with each message about direct connections, one
+// after the other. fn runs on a goroutine of the connection and must not wait. HandleDirect
+// must be called before Ready. Without it, such a message ends the session.
 func (c *Conn) HandleDirect(fn func(*Direct)) {
 	c.direct = directing{handle: fn, rate: rate.NewLimiter(directRate, directBurst)}
 }
 
-// heardDirect handles a message about a direct connection, and reports whether the
-// connection goes on.
+// heardDirect handles a message about a direct connection, and reports whether the bootstrap
+// connection lasts.
 func (c *Conn) heardDirect(b []byte) (lives bool, err error) {
 	if c.direct.handle == nil {
 		return false, fmt.Errorf("%q in a session without the feature %q: %w", typeDirect, protocol.FeatureDirect,
@@ -138,9 +138,9 @@ func (c *Conn) heardDirect(b []byte) (lives bool, err error) {
 	return true, nil
 }
 
-// SendDirect sends a message about a direct connection in an established session. It
-// may be called by any goroutine. It waits for a peer that does not read, for as long
-// as the connection lives: at most for timeout, after which it ends the connection.
+// SendDirect sends a message about a direct connection in an established session. Any
+// goroutine may call it. If the peer does not read the message within timeout, SendDirect
+// ends the connection.
 func (c *Conn) SendDirect(d *Direct, timeout time.Duration) error {
 	m := directMessage{typeDirect, *d}
 	m.Reason = text(m.Reason)
@@ -150,8 +150,7 @@ func (c *Conn) SendDirect(d *Direct, timeout time.Duration) error {
 	return c.sendWithin(m, timeout)
 }
 
-// heardDrain handles a message of one of the two types, and reports whether the
-// connection goes on.
+// heardDrain handles a message drain or stays, and reports whether the connection lasts.
 func (c *Conn) heardDrain(t string, b []byte) (lives bool, err error) {
 	d := &c.draining
 	switch {
@@ -174,8 +173,8 @@ func (c *Conn) heardDrain(t string, b []byte) (lives bool, err error) {
 	return false, err
 }
 
-// sendWithin sends a message in an established session. It waits for a peer that does
-// not read for timeout at most, and then ends the connection.
+// sendWithin sends a message in an established session. If the peer does not read it within
+// timeout, sendWithin ends the connection.
 func (c *Conn) sendWithin(message any, timeout time.Duration) error {
 	end := time.AfterFunc(timeout, func() {
 		c.fail(fmt.Errorf("%v: %w: it does not read what it is sent", c, ErrPeerGone))

@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// Fingerprint identifies a public key: the SHA-256 of its SubjectPublicKeyInfo
-// in DER, so that it outlives certificates.
+// Fingerprint identifies a public key, independently of certificates: it is the SHA-256 of
+// its SubjectPublicKeyInfo in DER.
 type Fingerprint [sha256.Size]byte
 
 const fingerprintPrefix = "sha256:"
 
 var errFingerprint = errors.New(`a fingerprint is "sha256:" and 43 characters of base64url, as printed by "splitnic keygen"`)
 
-// String is "sha256:" and the hash in unpadded base64url.
+// String returns "sha256:" and the hash in unpadded base64url.
 func (f Fingerprint) String() string {
 	return fingerprintPrefix + base64.RawURLEncoding.EncodeToString(f[:])
 }
 
-// ParseFingerprint parses what String returns. The error does not repeat s,
-// which could be a secret in the wrong place.
+// ParseFingerprint parses the result of String. The error does not contain s, which could be
+// a secret in the wrong place.
 func ParseFingerprint(s string) (Fingerprint, error) {
 	encoded, ok := strings.CutPrefix(s, fingerprintPrefix)
-	// The decoder skips line ends wherever they are.
+	// The length is checked because the decoder skips line ends.
 	if !ok || len(encoded) != base64.RawURLEncoding.EncodedLen(sha256.Size) {
 		return Fingerprint{}, errFingerprint
 	}
@@ -42,12 +42,12 @@ func certificateFingerprint(cert *x509.Certificate) Fingerprint {
 
 // Identity is an authenticated peer.
 type Identity struct {
-	Name        string // from the trust entry or the CA's certificate; may be empty
+	Name        string // from the trust entry or the certificate; may be empty
 	Fingerprint Fingerprint
-	Insecure    bool // nothing was verified: Fingerprint changes with every start
+	Insecure    bool // not verified; Fingerprint changes with every start
 }
 
-// String is the name if there is one, and the fingerprint.
+// String returns the name, if there is one, and the fingerprint.
 func (i Identity) String() string {
 	switch {
 	case i.Insecure:

@@ -10,12 +10,13 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// maxFrame bounds a frame's payload in bytes. The largest message, a welcome
-// with 256 channels, takes half of it.
+// maxFrame is the largest payload of a frame in bytes. The largest message, a welcome with
+// 256 channels, takes half of it.
 const maxFrame = 64 << 10
 
-// A frame is the length of its payload in 32 bits, big-endian, and the payload:
-// one message in JSON. An empty frame is a heartbeat, after the handshake only.
+// A frame consists of the length of its payload in 32 bits, big-endian, and the payload, one
+// message in JSON. An empty frame is a heartbeat, which is only permitted after the
+// handshake.
 
 func readFrame(r io.Reader) ([]byte, error) {
 	var length [4]byte
@@ -36,7 +37,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 	return b, nil
 }
 
-// encodeFrame is the frame of a message, in one piece for one write.
+// encodeFrame returns the frame of a message, for a single write.
 func encodeFrame(message any) ([]byte, error) {
 	b, err := json.Marshal(message)
 	if err != nil {
@@ -65,7 +66,7 @@ const (
 
 func decode(b []byte, into any) error {
 	if err := json.Unmarshal(b, into); err != nil {
-		// It may quote what the peer has sent, however long that is.
+		// The error can contain text of the peer of any length.
 		return fmt.Errorf("%w: %s", ErrMessage, text(err.Error()))
 	}
 	return nil
@@ -97,8 +98,7 @@ type refuseMessage struct {
 	Message  string   `json:"message"`
 	Versions Versions `json:"versions"`
 	Retry    bool     `json:"retry"`
-	// RetryAfter is how long there will be no session, in milliseconds; 0 if that is
-	// not known.
+	// RetryAfter is the time in milliseconds for which attempts will fail; 0: unknown.
 	RetryAfter uint32 `json:"retry_after_ms,omitempty"`
 }
 
@@ -110,7 +110,7 @@ func decodeBye(b []byte) (*ByeError, error) {
 	return &ByeError{Code: Code(text(string(m.Code))), Message: text(m.Message)}, nil
 }
 
-// decodeRefuse returns the refusal as the error that it is.
+// decodeRefuse returns a refusal as an error.
 func decodeRefuse(b []byte) error {
 	var m refuseMessage
 	if err := decode(b, &m); err != nil {

@@ -14,38 +14,37 @@ import (
 	"github.com/splitnic/splitnic/internal/limit"
 )
 
-// What unauthenticated peers may cost. A handshake's share of a processor is
-// measured, so that the bounds mean the same on a fast machine and on a slow one.
+// The limits for the processor time of unauthenticated peers. The time of each handshake is
+// measured, so that the limits mean the same on fast and slow machines.
 const (
-	// workShare is the part of this machine's processors that goes to
-	// handshakes in the long run.
+	// workShare is the part of this machine's processors for handshakes in the long run.
 	workShare = 0.1
-	// workBurst is how much of a processor's time they can take at once: enough
-	// for some hundred hosts that come back together.
+	// workBurst is the processor time that handshakes can take at once. It is enough for
+	// some hundred hosts that reconnect at the same time.
 	workBurst = 100 * time.Millisecond
-	// wholeHandshake is how much of that a handshake takes for each second of its
-	// turn: the check of the client's certificate and signature, which comes after
-	// the turn, takes as long again.
+	// wholeHandshake is the factor between the time of a turn and the time of the whole
+	// handshake: the check of the client's certificate and signature, after the turn, takes
+	// as long as the turn.
 	wholeHandshake = 2
-	// leastHandshakes is how many there are in a second at least, however slow the
-	// machine is.
+	// leastHandshakes is the least number of handshakes per second, however slow the machine
+	// is.
 	leastHandshakes = 25
 )
 
-// handshakes have turns at their expensive part, the public-key operations between
-// a client's first message and the answer to it: one at a time, for workShare of the
-// machine all together. Known machines and the others have turns alternately, among
-// each of these the widest networks, and so on.
+// handshakes gives connections turns at the expensive part of their handshakes: the
+// public-key operations between a client's first message and the answer. One connection at a
+// time has a turn, and all together get workShare of the machine. Known machines and others
+// get turns alternately, then within each of these the widest networks, and so on.
 //
-// A connection that says nothing takes no turn, because the turn begins when the
-// ClientHello is there, and one that says half of it neither.
+// A turn begins when the whole ClientHello has arrived, so a connection that sends nothing,
+// or half of it, does not take a turn.
 type handshakes struct {
 	*limit.Queue[origin]
-	most time.Duration // that one counts for
+	most time.Duration // largest charge for a handshake
 }
 
-// origin is where connections come from: known machines or others, in one network
-// or, with the zero one, in all.
+// origin is a group of connections: from known machines or others, in one network, or, with
+// the zero prefix, in all networks.
 type origin struct {
 	known   bool
 	network netip.Prefix
@@ -56,7 +55,8 @@ func newHandshakes() *handshakes {
 	return handshakesWithin(rate.NewLimiter(rate.Limit(share*float64(time.Second)), int(workBurst)))
 }
 
-// handshakesWithin may take so many nanoseconds of a processor.
+// handshakesWithin returns handshakes limited by work, which counts nanoseconds of processor
+// time.
 func handshakesWithin(work *rate.Limiter) *handshakes {
 	return &handshakes{
 		Queue: limit.NewQueue[origin](limit.QueueConfig{AtOnce: 1, Each: 1, Work: work}),
@@ -64,9 +64,9 @@ func handshakesWithin(work *rate.Limiter) *handshakes {
 	}
 }
 
-// begin waits for the turn of c's handshake, until its deadline at most, or until
-// ctx or the connection is done. The same goroutine must call end: it has its thread
-// to itself until then.
+// begin waits for the turn of c's handshake, at most until its deadline, or until ctx or the
+// connection is done. The same goroutine must call end, and is locked to its thread until
+// then.
 func (h *handshakes) begin(ctx context.Context, c *Conn, known bool) (end func(), err error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, c.deadline, fmt.Errorf("wait for a turn: %w", os.ErrDeadlineExceeded))
 	defer cancel()
@@ -85,14 +85,14 @@ func (h *handshakes) begin(ctx context.Context, c *Conn, known bool) (end func()
 	return func() { turn.End(h.cost(worked())) }, nil
 }
 
-// cost is what a handshake counts for whose turn took so much of a processor's time.
+// cost returns the charge for a handshake whose turn took the given processor time.
 func (h *handshakes) cost(worked time.Duration) time.Duration {
 	return min(wholeHandshake*worked, h.most)
 }
 
-// beginWork returns what ends the work that the calling goroutine begins, and says
-// how much of a processor's time that took. A clock on the wall would count what
-// others use of the processor meanwhile: on a busy machine, several times as much.
+// beginWork starts to measure the processor time of the calling goroutine. end returns the
+// time since then. Wall-clock time would include that of other threads, on a busy machine
+// several times as much.
 func beginWork() (end func() time.Duration) {
 	runtime.LockOSThread()
 	before := threadTime()
@@ -102,7 +102,7 @@ func beginWork() (end func() time.Duration) {
 	}
 }
 
-// threadTime is how much of a processor's time the calling thread has used.
+// threadTime returns the processor time that the calling thread has used.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) // fails for an unknown clock only

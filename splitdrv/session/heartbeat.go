@@ -7,22 +7,22 @@ import (
 )
 
 const (
-	// heartbeatParts are those of the peer time-out. In each of them a heartbeat is sent,
-	// unless somebody vouches for the peer.
+	// heartbeatParts is the number of parts of the peer time-out. A heartbeat is sent in each
+	// part, unless the peer is heard by other means.
 	heartbeatParts = 5
-	// unneeded is how many parts have one of a host's otherwise, the same ones for all
-	// connections: a connection that is broken on its own is found within two peer time-outs.
-	// Then the host ends the session, and its I/O unit, which has many hosts and so sends none
-	// meanwhile, does not hear it by those other means any more.
+	// unneeded is the number of parts of which a host sends a heartbeat in one while the peer
+	// is heard by other means, at the same time for all connections. So a connection that has
+	// failed alone is detected within two peer time-outs. Then the host ends the session, and
+	// its I/O unit, which sends no heartbeats because it has many hosts, does not hear it any
+	// more.
 	unneeded = heartbeatParts
 )
 
-// beats is what the connections of this process have in common.
+// beats is the ticker of all connections of this process.
 var beats ticker.Ticker
 
-// Vouch says that the peer's machine is heard by other means than this connection, and
-// that it is not any more. Meanwhile a host sends only a few heartbeats, and an I/O unit none. It
-// does not wait.
+// Vouch reports whether the peer's machine is heard by other means than this connection.
+// While it is, a host sends only a few heartbeats, and an I/O unit none. Vouch does not wait.
 func (c *Conn) Vouch(heard bool) {
 	if was := c.heartbeats.vouched.Swap(heard); was && !heard {
 		c.beat()
@@ -30,9 +30,10 @@ func (c *Conn) Vouch(heard bool) {
 	}
 }
 
-// look sends a heartbeat if it is time. It does not wait, because the other connections do. It
-// returns how many parts can be left out: while somebody vouches for the peer all but those in
-// which a host sends one. Those before a certificate comes to its end are not.
+// look is called in each part, and sends a heartbeat if one is due. It must not wait, because
+// all connections share the ticker. It returns how many of the next parts can be left out:
+// while the peer is heard by other means, all except those in which a host sends a heartbeat,
+// and except those just before a certificate expires.
 func (c *Conn) look(t ticker.Tick) (rest int) {
 	vouched, turn, now := c.heartbeats.vouched.Load(), t.N%unneeded, c.security.clock()
 	if !vouched || c.peerRole == roleUnit && turn == 0 || c.expires(now) {
@@ -44,9 +45,9 @@ func (c *Conn) look(t ticker.Tick) (rest int) {
 	return int(unneeded - 1 - turn)
 }
 
-// beat has a heartbeat sent, unless one is on its way.
+// beat sends a heartbeat in the background, unless one is being sent.
 func (c *Conn) beat() {
-	c.end.Lock() // Close waits for the goroutines only after there is a reason.
+	c.end.Lock() // Close waits for the goroutines only after there is a reason
 	defer c.end.Unlock()
 	if c.end.reason != nil || c.heartbeats.going.Swap(true) {
 		return
@@ -57,7 +58,8 @@ func (c *Conn) beat() {
 	})
 }
 
-// heartbeat sends one to a peer whose certificate has not come to its end.
+// heartbeat sends a heartbeat, after it has checked whether the peer's certificate has
+// expired.
 func (c *Conn) heartbeat() {
 	c.expire(c.security.clock())
 	var empty [4]byte
@@ -65,14 +67,14 @@ func (c *Conn) heartbeat() {
 	_, err := c.stream.Write(empty[:])
 	c.writing.Unlock()
 	if err != nil {
-		// A bye of the peer may still be waiting for the reader, which ends
-		// by the same cause.
+		// Do not end the connection here: the reader fails for the same reason, and may
+		// find a bye of the peer before.
 		c.heartbeats.broken.Do(func() { close(c.broken) })
 	}
 }
 
-// expire ends the connection when the peer's certificate has come to its end.
-// It goes by the clock on the wall, which may have been set since.
+// expire ends the connection if the peer's certificate has expired. It uses the wall clock,
+// which may have been set.
 func (c *Conn) expire(now time.Time) {
 	if c.expires(now) {
 		c.security.judge(&c.authentication, now)

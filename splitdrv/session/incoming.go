@@ -11,37 +11,36 @@ import (
 	"time"
 )
 
-// incoming is the TCP connection of a server during the handshake, which waits for
-// its turn before it does anything that takes time. The first answer ends the turn,
-// and nobody gets more work out of it than turns are for.
+// incoming is the TCP connection of a server during the handshake. The handshake waits for
+// its turn before expensive work. The first answer ends the turn, and a client cannot cause
+// expensive work outside of a turn.
 type incoming struct {
 	net.Conn
 	c          *Conn
 	handshakes *handshakes
-	known      bool                   // it is from a known machine
-	turn       atomic.Pointer[func()] // ends the turn that the handshake has
+	known      bool                   // from a known machine
+	turn       atomic.Pointer[func()] // ends the turn; nil: it has none
 	answered   bool
-	read       int // bytes, before the client is authenticated
+	read       int // bytes read before the client is authenticated
 }
 
-// handshake is that of TLS.
+// handshake does the TLS handshake.
 func (in *incoming) handshake(ctx context.Context) error {
 	err := in.c.tls.HandshakeContext(ctx)
-	in.endTurn() // of one that failed before it could answer
+	in.endTurn() // if the handshake has failed before it could answer
 	if err != nil {
 		in.linger()
 	}
 	return err
 }
 
-// lingerTimeout is how long a connection whose peer was not authenticated is
-// kept to discard what it sends.
+// lingerTimeout is for how long data from a peer that was not authenticated is discarded
+// before the connection is closed.
 const lingerTimeout = time.Second
 
-// linger lets the alert that TLS has sent arrive. Closing a socket with unread
-// data resets the connection, which can overtake the alert; and the host, for
-// which the handshake is over before its certificate is looked at, has sent its
-// hello by then.
+// linger makes sure that the alert of TLS arrives. Closing a socket with unread data resets
+// the connection, which can overtake the alert. There usually is unread data: for the host
+// the handshake is over before its certificate is checked, and it has sent its hello.
 func (in *incoming) linger() {
 	half, ok := in.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -51,7 +50,7 @@ func (in *incoming) linger() {
 	_, _ = io.CopyN(io.Discard, in.Conn, 2*maxFrame)
 }
 
-// takeTurn is what TLS calls when a ClientHello has come.
+// takeTurn returns the function that TLS calls when a ClientHello has arrived.
 func (in *incoming) takeTurn(
 	next func(*tls.ClientHelloInfo) (*tls.Config, error),
 ) func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -72,14 +71,14 @@ func (in *incoming) endTurn() {
 	}
 }
 
-// maxHandshake is how much a client may say until it is authenticated: its
-// ClientHello and its certificates. The I/O unit parses all certificates before it
-// looks at one.
+// maxHandshake is how many bytes a client may send until it is authenticated: its
+// ClientHello and its certificates. The I/O unit parses all certificates before it verifies
+// one.
 const maxHandshake = 24 << 10
 
-// Write implements net.Conn. A first answer that only asks for another
-// ClientHello, which no host makes necessary, is none: the public-key operations
-// after that would be in nobody's turn.
+// Write implements net.Conn. It fails if the first answer only requests another ClientHello,
+// which is never necessary for a host: the public-key operations after that would be outside
+// of a turn.
 func (in *incoming) Write(b []byte) (int, error) {
 	in.endTurn()
 	if !in.answered && asksAgain(b) {

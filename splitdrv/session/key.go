@@ -17,16 +17,16 @@ import (
 
 const (
 	keyPEMType = "PRIVATE KEY" // PKCS #8, RFC 5958
-	maxPEMFile = 1 << 20       // bytes: no key, certificate or list of them is larger
+	maxPEMFile = 1 << 20       // largest file in bytes with a key, a certificate or a list of them
 )
 
-// Key is a private Ed25519 key. It prints as its fingerprint, so that it cannot
-// get into a log.
+// Key is a private Ed25519 key. It prints as its fingerprint, so that it cannot appear in a
+// log.
 type Key struct {
 	private ed25519.PrivateKey
 }
 
-// GenerateKey makes a new key.
+// GenerateKey generates a new key.
 func GenerateKey() (*Key, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -35,7 +35,7 @@ func GenerateKey() (*Key, error) {
 	return &Key{private}, nil
 }
 
-// Fingerprint is what the peers have to trust.
+// Fingerprint returns the fingerprint of the public key, which the peers have to trust.
 func (k *Key) Fingerprint() Fingerprint {
 	spki, err := x509.MarshalPKIXPublicKey(k.private.Public())
 	if err != nil {
@@ -44,15 +44,15 @@ func (k *Key) Fingerprint() Fingerprint {
 	return sha256.Sum256(spki)
 }
 
-// String is the key's fingerprint.
+// String returns the key's fingerprint.
 func (k *Key) String() string { return k.Fingerprint().String() }
 
-// GoString is the key's fingerprint too, for %#v.
+// GoString implements fmt.GoStringer, and does not show the key.
 func (k *Key) GoString() string { return "session.Key(" + k.String() + ")" }
 
-// SaveKey writes k to a new file that only its owner can read. It does not
-// overwrite: an existing file is an error that wraps fs.ErrExist. The file is whole
-// or not there, whenever the process is killed or the machine stops.
+// SaveKey writes k to a new file that only its owner can read. If the file exists, the error
+// wraps fs.ErrExist. If the process is killed or the machine stops, the file is complete or
+// does not exist. The file system must have hard links.
 func SaveKey(path string, k *Key) error {
 	der, err := x509.MarshalPKCS8PrivateKey(k.private)
 	if err != nil {
@@ -109,10 +109,9 @@ func writeNew(path string, content []byte) (err error) {
 	return nil
 }
 
-// checkAccess refuses a key that others than this process's user, and root, can
-// read or put another one in the place of, as ssh does with its keys. What root
-// lets a group read is root's decision: systemd does so with the credentials of
-// a service (systemd.exec(5)), where the group's bits stand for an ACL.
+// checkAccess returns an error if users other than this process's user and root can read or
+// replace a key, like ssh does. A group may read a key of root: systemd provides credentials
+// of a service like that (systemd.exec(5)), where the group's bits represent an ACL.
 func checkAccess(path string, mode fs.FileMode, owner, user uint32) error {
 	excess := mode & 0o077
 	if owner == 0 && user != 0 {
@@ -127,7 +126,7 @@ func checkAccess(path string, mode fs.FileMode, owner, user uint32) error {
 	return nil
 }
 
-// ownerOf is the user that a file belongs to.
+// ownerOf returns the owner of a file.
 func ownerOf(info fs.FileInfo) uint32 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Uid
@@ -135,9 +134,9 @@ func ownerOf(info fs.FileInfo) uint32 {
 	return 0
 }
 
-// LoadKey reads a key that SaveKey, or openssl genpkey -algorithm ed25519,
-// wrote. It refuses a file that others than its owner may read, or that belongs
-// to somebody else than root and this process's user.
+// LoadKey reads a key written by SaveKey or openssl genpkey -algorithm ed25519. It returns
+// an error if users other than the owner may read the file, or if the owner is neither root
+// nor this process's user.
 func LoadKey(path string) (*Key, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would block
 	if errors.Is(err, fs.ErrNotExist) {
@@ -165,7 +164,7 @@ func LoadKey(path string) (*Key, error) {
 	if block == nil || block.Type != keyPEMType {
 		return nil, fmt.Errorf("load key %s: no PEM block %q in it; make a key with: splitnic keygen", path, keyPEMType)
 	}
-	// The parser's error may describe the content and is left out.
+	// The parser's error is left out, because it may describe the content.
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("load key %s: the PEM block is damaged or not PKCS #8; make a key with: splitnic keygen", path)
@@ -177,12 +176,11 @@ func LoadKey(path string) (*Key, error) {
 	return &Key{private}, nil
 }
 
-// SeedSize is the size in bytes of what a key can be made from.
+// SeedSize is the size of a seed in bytes.
 const SeedSize = ed25519.SeedSize
 
-// KeyFromSeed is the key that belongs to a seed, the same one each time: for
-// two sides that share a secret and derive both keys from it. Whoever can guess
-// the seed has the key.
+// KeyFromSeed returns the key of a seed, the same one each time. It is meant for two sides
+// that derive both keys from a shared secret. The key is as secret as the seed.
 func KeyFromSeed(seed [SeedSize]byte) *Key {
 	return &Key{ed25519.NewKeyFromSeed(seed[:])}
 }

@@ -12,41 +12,40 @@ import (
 )
 
 const (
-	// DefaultMaxHandshakes is ServerConfig.MaxHandshakes if that is zero.
+	// DefaultMaxHandshakes is the default of ServerConfig.MaxHandshakes.
 	DefaultMaxHandshakes = 64
 	maxAcceptDelay       = time.Second
 )
 
-// ServerConfig is how an I/O unit listens.
+// ServerConfig is the configuration of an I/O unit's listener.
 type ServerConfig struct {
 	Security *Security // required
-	// HandshakeTimeout bounds everything from a connection's arrival to the
-	// end of Ready, the wait for Accept included; 5 s if zero.
+	// HandshakeTimeout is the time-out from the arrival of a connection to the end of Ready,
+	// including the wait for Accept; default 5 s.
 	HandshakeTimeout time.Duration
 	// PeerTimeout is as in ClientConfig, for the host's machine.
 	PeerTimeout time.Duration
-	// MaxHandshakes is how many connections may be on their way to a valid
-	// hello; 64 if zero. A quarter of them may be from one IPv4 address or one
-	// /64 of IPv6 addresses. One more takes the place of the oldest from there,
-	// or of the oldest from where most come from: the /48, the /56 in it, the /64
-	// in that; of IPv4 the /16, the /24, the address. Three quarters are for
-	// addresses from where somebody was authenticated before, if these need them.
-	// As many again may wait for Accept; one more is refused as busy.
+	// MaxHandshakes is the largest number of connections without a valid hello; default 64. A
+	// quarter of them may be from one IPv4 address or one /64 of IPv6 addresses. One more
+	// replaces the oldest one from there, or the oldest one from the network with the most
+	// connections: from the /48, in that the /56, in that the /64; for IPv4 the /16, the /24,
+	// the address. Three quarters are reserved for addresses from which peers were
+	// authenticated before, if these need them. As many again may wait for Accept; further
+	// ones are refused as busy.
 	MaxHandshakes int
-	// Burst, if set, says how many sessions a peer may open at once: a key, or,
-	// where nobody has one, all who come from one IPv4 address or one /64 of IPv6
-	// addresses. In the long run it is 4 in a second; a host that comes sooner is
-	// refused as busy. It is called from several goroutines.
+	// Burst, if set, returns how many sessions a peer may open at once. A peer is a key, or,
+	// in insecure mode, one IPv4 address or one /64 of IPv6 addresses. In the long run it may
+	// open 4 per second; further attempts are refused as busy. Several goroutines call it.
 	Burst func(Identity) int
-	// Rejected, if set, is told about each connection that Accept will not
-	// return, and why. It is called from several goroutines.
+	// Rejected, if set, is called for each connection that Accept does not return, with the
+	// reason. Several goroutines call it.
 	Rejected func(remote net.Addr, err error)
 
-	now func() time.Time // the clock of Burst; time.Now if nil
+	now func() time.Time // clock of Burst; default time.Now
 }
 
-// Listener waits for hosts. Each handshake has a goroutine of its own, so that
-// no host waits for another.
+// Listener waits for hosts. Each handshake has its own goroutine, so that hosts do not wait
+// for each other.
 type Listener struct {
 	ln       net.Listener
 	cfg      ServerConfig
@@ -54,25 +53,25 @@ type Listener struct {
 	cancel   context.CancelFunc
 	accepted chan *Server
 	workers  sync.WaitGroup
-	came     atomic.Uint64 // connections
+	came     atomic.Uint64 // connections so far
 
-	pending    *pendingConns // before their hello
+	pending    *pendingConns // connections before their hello
 	handshakes *handshakes
-	sessions   *sessionRate // nil if there is no bound
+	sessions   *sessionRate // nil: no limit
 
 	mu      sync.Mutex
-	waiting int // for Accept
+	waiting int // hosts that wait for Accept
 }
 
-// ListenerStats count what a listener has to do with those who connect.
+// ListenerStats has the counters of a listener.
 type ListenerStats struct {
-	Connections uint64 `json:"connections"` // that came
-	Handshaking int    `json:"handshaking"` // on their way to a hello now
-	Handshakes  uint64 `json:"handshakes"`  // of TLS that were begun
+	Connections uint64 `json:"connections"` // connections that arrived
+	Handshaking int    `json:"handshaking"` // connections without a hello at present
+	Handshakes  uint64 `json:"handshakes"`  // TLS handshakes that began
 	Delayed     uint64 `json:"delayed"`     // handshakes that had to wait for their turn
 }
 
-// Listen listens on addr, on DefaultPort unless addr says otherwise.
+// Listen listens on addr, on DefaultPort unless addr has a port.
 func Listen(addr string, cfg ServerConfig) (*Listener, error) {
 	addr = WithPort(addr)
 	ln, err := net.Listen("tcp", addr)
@@ -86,8 +85,8 @@ func Listen(addr string, cfg ServerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// NewListener waits for hosts on ln, which is the Listener's if there is no
-// error.
+// NewListener returns a listener that waits for hosts on ln. It takes over ln unless it
+// returns an error.
 func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 	if cfg.Security == nil {
 		return nil, errors.New("listen for hosts: no Security in the ServerConfig")
@@ -112,18 +111,18 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 	return l, nil
 }
 
-// Addr is where the listener listens.
+// Addr returns the address of the listener.
 func (l *Listener) Addr() net.Addr { return l.ln.Addr() }
 
-// Stats are the counters so far.
+// Stats returns the counters.
 func (l *Listener) Stats() ListenerStats {
 	s := ListenerStats{Connections: l.came.Load(), Handshaking: l.pending.count()}
 	s.Handshakes, s.Delayed = l.handshakes.Counts()
 	return s
 }
 
-// Accept returns the next host that is authenticated and has sent a valid
-// hello. After Close the error wraps net.ErrClosed.
+// Accept returns the next authenticated host with a valid hello. After Close the error wraps
+// net.ErrClosed.
 func (l *Listener) Accept(ctx context.Context) (*Server, error) {
 	select {
 	case s := <-l.accepted:
@@ -135,8 +134,8 @@ func (l *Listener) Accept(ctx context.Context) (*Server, error) {
 	}
 }
 
-// Close ends the listening and the connections that Accept has not returned.
-// The others live on. It returns when the listener's goroutines have ended.
+// Close stops listening and ends the connections that Accept has not returned. The others
+// continue. It returns when the listener's goroutines have ended.
 func (l *Listener) Close() error {
 	l.cancel()
 	err := l.ln.Close()
@@ -161,7 +160,7 @@ func (l *Listener) runAccept() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		// Out of file descriptors, most likely: others' ends give them back.
+		// Most likely there are no descriptors left. Connections that end free some.
 		l.rejected(l.ln.Addr(), fmt.Errorf("accept a host: %w", err))
 		delay = min(max(2*delay, 5*time.Millisecond), maxAcceptDelay)
 		select {
@@ -172,7 +171,7 @@ func (l *Listener) runAccept() {
 	}
 }
 
-// serve authenticates the host, hears its hello and hands it to Accept.
+// serve authenticates the host, reads its hello and passes it to Accept.
 func (l *Listener) serve(c *Conn) {
 	var s *Server
 	err := c.authenticate(l.ctx)
@@ -196,7 +195,7 @@ func (l *Listener) serve(c *Conn) {
 	}
 }
 
-// deliver hands s to Accept, or refuses it.
+// deliver passes s to Accept, or refuses it.
 func (l *Listener) deliver(s *Server) error {
 	l.mu.Lock()
 	full := l.waiting >= l.cfg.MaxHandshakes
@@ -219,7 +218,7 @@ func (l *Listener) deliver(s *Server) error {
 	case l.accepted <- s:
 		return nil
 	case <-s.Done():
-		return s.Err() // trusted no longer
+		return s.Err() // the host is no longer trusted
 	case <-late.C:
 		return errors.Join(fmt.Errorf("%v: not accepted in time", s.Conn),
 			s.Refuse(CodeBusy, "the I/O unit did not get to it in time"))
@@ -235,8 +234,7 @@ func (l *Listener) rejected(remote net.Addr, err error) {
 	}
 }
 
-// accept takes over a connection that a host has opened, for which another one may
-// have to go.
+// accept takes over a connection that a host has opened. Another one may be dropped for it.
 func (l *Listener) accept(nc net.Conn) *Conn {
 	c := newConn(nc, l.cfg.Security, roleHost, time.Now().Add(l.cfg.HandshakeTimeout), l.cfg.PeerTimeout)
 	in := &incoming{Conn: nc, c: c, handshakes: l.handshakes}

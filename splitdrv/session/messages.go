@@ -12,11 +12,11 @@ const (
 	DefaultPort = 7580
 	// MaxQueues is the largest number of data channels of a session.
 	MaxQueues = 255
-	// MaxPools is the largest number of pools that one side lends on a data
-	// channel at a time.
+	// MaxPools is the largest number of pools that one side lends on a data channel at a
+	// time.
 	MaxPools = protocol.MaxChannelPools
-	// MaxControlReceives is the largest number of control receives that a side
-	// may claim to post. It is more than any session needs.
+	// MaxControlReceives is the largest number of control receives in a message. No session
+	// needs as many.
 	MaxControlReceives = 1 << 17
 
 	magic       = "splitnic"
@@ -24,29 +24,29 @@ const (
 	maxModes    = 8
 )
 
-// Hello is what the host asks for.
+// Hello has the requests of the host.
 type Hello struct {
-	Features []string `json:"features"` // optional parts of the protocol that the host can use
-	Name     string   `json:"name"`     // of the host; not authenticated
-	Software string   `json:"software"` // version, for people
+	Features []string `json:"features"` // optional features that the host supports
+	Name     string   `json:"name"`     // name of the host; not authenticated
+	Software string   `json:"software"` // version, for display
 	// transfer modes in order of preference; the I/O unit may not know them all
 	Modes  []protocol.Mode `json:"modes"`
-	Queues int             `json:"queues"` // data channels wanted, 1 … MaxQueues
+	Queues int             `json:"queues"` // requested data channels, 1 … MaxQueues
 	// most pools that the host lends on a data channel at a time, 1 … MaxPools; see PoolsIn
 	Pools    int           `json:"pools"`
-	MaxMTU   int           `json:"max_mtu"`      // largest MTU that the host can use
-	Offloads vnet.Offloads `json:"offloads"`     // that the host can use
-	MAC      protocol.MAC  `json:"mac,omitzero"` // wanted; zero leaves it to the I/O unit
-	// Run is of the host's process: set by Client.Hello; zero if the host has no
-	// platform identifier.
+	MaxMTU   int           `json:"max_mtu"`      // largest MTU that the host supports
+	Offloads vnet.Offloads `json:"offloads"`     // offloads that the host supports
+	MAC      protocol.MAC  `json:"mac,omitzero"` // requested address; zero: the I/O unit chooses
+	// Run identifies the run of the host's process; Client.Hello sets it. It is zero if the
+	// host has no platform identifier.
 	Run protocol.Run `json:"run,omitzero"`
 }
 
-// PoolsIn is the largest number of pools that the host lends on a data channel
-// at a time if mode is used: Pools, or one in a mode that sends.
+// PoolsIn returns the largest number of pools that the host lends on a data channel at a time
+// in a transfer mode: Pools, or one in the send modes.
 func (h *Hello) PoolsIn(mode protocol.Mode) int { return min(h.Pools, mode.MaxPools()) }
 
-// Offers reports whether the host can use an optional part of the protocol.
+// Offers reports whether the host supports an optional feature.
 func (h *Hello) Offers(feature string) bool { return slices.Contains(h.Features, feature) }
 
 func (h *Hello) validate() error {
@@ -79,36 +79,36 @@ func (h *Hello) validate() error {
 // Link is the state of the I/O unit's LAN link.
 type Link struct {
 	Up        bool   `json:"up"`
-	SpeedMbps uint32 `json:"speed_mbps"` // 0 when unknown
+	SpeedMbps uint32 `json:"speed_mbps"` // 0: unknown
 }
 
-// Welcome is what the I/O unit grants.
+// Welcome has what the I/O unit grants.
 type Welcome struct {
-	Version  int           `json:"version"`  // of the protocol; set by Server.Welcome
-	Features []string      `json:"features"` // sent: those that the host has as well
-	Session  string        `json:"session"`  // identifier for logs; Server.Welcome makes one up if it is empty
-	Name     string        `json:"name"`     // of the I/O unit; not authenticated
+	Version  int           `json:"version"`  // protocol version; set by Server.Welcome
+	Features []string      `json:"features"` // only those that the host supports are sent
+	Session  string        `json:"session"`  // identifier for logs; Server.Welcome sets it if it is empty
+	Name     string        `json:"name"`     // name of the I/O unit; not authenticated
 	Software string        `json:"software"`
-	Mode     protocol.Mode `json:"mode"`   // one of the hello's
-	Queues   int           `json:"queues"` // data channels, 1 … as many as wanted
+	Mode     protocol.Mode `json:"mode"`   // one of those in the hello
+	Queues   int           `json:"queues"` // data channels, 1 … number in the hello
 	// most pools that the I/O unit lends on a data channel at a time
 	Pools           int           `json:"pools"`
 	MAC             protocol.MAC  `json:"mac"`              // of the host's netdevice
-	MTU             int           `json:"mtu"`              // of the host's netdevice, at most as in the hello
+	MTU             int           `json:"mtu"`              // of the host's netdevice, at most that in the hello
 	Link            Link          `json:"link"`             // of the LAN
-	Offloads        vnet.Offloads `json:"offloads"`         // sent: those that the host has as well
-	ControlReceives int           `json:"control_receives"` // that the I/O unit posts, see protocol.ControlReceives
+	Offloads        vnet.Offloads `json:"offloads"`         // only those that the host supports are sent
+	ControlReceives int           `json:"control_receives"` // posted by the I/O unit: see protocol.ControlReceives
 	Channels        []Channel     `json:"channels"`         // 0: control channel, 1 … Queues: data channels
-	// Platform is the host's identifier, and Run is of the I/O unit's process:
-	// set by Server.Welcome, both or neither; zero unless the hello has a Run.
+	// Platform is the identifier of the host, and Run identifies the run of the I/O unit's
+	// process. Server.Welcome sets both if the hello has a Run, and otherwise neither.
 	Platform protocol.Platform `json:"platform,omitzero"`
 	Run      protocol.Run      `json:"run,omitzero"`
 }
 
-// Grants reports whether an optional part of the protocol is used.
+// Grants reports whether an optional feature is used.
 func (w *Welcome) Grants(feature string) bool { return slices.Contains(w.Features, feature) }
 
-// validate checks the answer to hello.
+// validate checks a welcome as the answer to hello.
 func (w *Welcome) validate(hello *Hello) error {
 	switch {
 	case !validWord(w.Session):
@@ -154,13 +154,13 @@ func (w *Welcome) validate(hello *Hello) error {
 	return validateChannels(w.Channels, w.Queues)
 }
 
-// Accept has the host's queue-pair addresses.
+// Accept has the addresses of the host's queue pairs.
 type Accept struct {
-	ControlReceives int       `json:"control_receives"` // that the host posts, see protocol.ControlReceives
+	ControlReceives int       `json:"control_receives"` // posted by the host: see protocol.ControlReceives
 	Channels        []Channel `json:"channels"`         // 0: control channel, 1 … Welcome.Queues: data channels
 }
 
-// validate checks the answer to welcome.
+// validate checks an accept as the answer to welcome.
 func (a *Accept) validate(welcome *Welcome) error {
 	if err := validateControlReceives(a.ControlReceives, welcome.Mode, welcome.Queues, welcome.Pools); err != nil {
 		return err
@@ -185,8 +185,8 @@ type acceptMessage struct {
 	Accept
 }
 
-// decodeHello decodes and checks a hello. The version comes first: another one
-// may have other fields.
+// decodeHello decodes and checks a hello. It checks the version first, because a hello of
+// another version may have other fields.
 func decodeHello(b []byte) (Hello, error) {
 	var first struct {
 		Magic    string   `json:"magic"`
@@ -236,8 +236,8 @@ func decodeAccept(b []byte, welcome *Welcome) (Accept, error) {
 	return a, a.validate(welcome)
 }
 
-// validateControlReceives checks the receives of a side whose peer lends pools
-// on each data channel.
+// validateControlReceives checks the number of control receives of a side whose peer lends
+// pools pools on each data channel.
 func validateControlReceives(n int, mode protocol.Mode, queues, pools int) error {
 	if least := protocol.ControlReceives(mode, queues, pools); n < least || n > MaxControlReceives {
 		return invalid("control_receives", n, "must be %d to %d for %d data channels with %d pools in mode %s", least,

@@ -5,8 +5,8 @@ const (
 	maxWord       = 64  // bytes of a feature, a session identifier, a mode
 )
 
-// ValidName reports whether s can name a host or an I/O unit, also in a trust
-// entry, a log and a metric's label: 1 to 253 letters, digits, '.', '_' or '-'.
+// ValidName reports whether s can be the name of a host or an I/O unit, also in a trust
+// entry, a log or a label of a metric: 1 to 253 letters, digits, '.', '_' or '-'.
 func ValidName(s string) bool { return validToken(s, maxNameLength) }
 
 func validWord(s string) bool { return validToken(s, maxWord) }

@@ -9,58 +9,56 @@ import (
 	"github.com/splitnic/splitnic/internal/limit"
 )
 
-// pendingConns are the connections on their way to a valid hello. There is room for
-// so many, and for fewer of one machine. A new one takes the place of another when
-// there is none:
+// pendingConns has the connections without a valid hello. Their number is limited, and also
+// the number from one machine. If there is no room, a new connection replaces another one:
 //
-//   - if its own machine has as many as it may, that machine's oldest one's;
-//   - otherwise the oldest one's of those of whom there are most: in the widest
-//     network that has most, the narrower one that has most there, and so on.
+//   - if its machine has its maximum, the oldest connection of that machine;
+//   - otherwise the oldest one from where most connections come: from the widest network
+//     with most of them, in that the narrower network with most, and so on.
 //
-// Whoever does not hurry has the least to lose, and a network pushes out nobody
-// else's connections unless these are as many as its own: a flood from a /48
-// keeps out only who shares it, and there only who shares the /56 of most, and so
-// on.
+// A network replaces connections of other networks only if these have at least as many. So a
+// flood from a /48 affects only clients in the same /48, and there only those in the /56
+// with most connections, and so on.
 //
-// Known machines are those from which a peer has been authenticated before. They
-// have three quarters of the places to themselves, if they need them: a flood from
-// all over the world keeps out none of them. The other quarter is for the others.
+// Known machines are those from which a peer was authenticated before. Three quarters of the
+// places are reserved for them, if they need them, so that a flood from anywhere does not
+// affect them. The other quarter is for the others.
 //
-// This is no limit.Queue, because nobody waits here: a peer has its place while it
-// does its part of the handshake, and what is bounded is how long it can keep others
-// from that.
+// It is not a limit.Queue, because connections do not wait here: a peer has its place while
+// it does its part of the handshake, and the limit bounds for how long it can keep the place
+// from others.
 type pendingConns struct {
 	most, perMachine int
 
 	mu       sync.Mutex
 	conns    []*pendingConn // oldest first
-	unknown  int            // of these: not from known machines
+	unknown  int            // number of conns from machines that are not known
 	networks map[networkID]*network
-	known    map[netip.Prefix]uint64 // machines, by when they were last there
-	seen     uint64                  // the last such time
+	known    map[netip.Prefix]uint64 // known machines, with the value of seen when they were last seen
+	seen     uint64                  // counter of authenticated connections
 }
 
 const (
-	// perMachine is the part of the places that one machine can have.
+	// perMachine is the number of machines that can occupy all places.
 	perMachine = 4
-	// maxKnown bounds the machines that are remembered.
+	// maxKnown is the largest number of known machines that are remembered.
 	maxKnown = 4096
 )
 
 type pendingConn struct {
 	conn  *Conn
-	from  [len(limit.Networks{})]*network // the widest first
+	from  [len(limit.Networks{})]*network // widest first
 	known bool
 }
 
-// network is one from which there are connections.
+// network is a network from which there are connections.
 type network struct {
 	id    networkID
 	conns int
 }
 
-// networkID says which of an address's networks it is: those of no address are all
-// the same prefix.
+// networkID identifies a network. It has the width, because all networks of an invalid
+// address have the same prefix.
 type networkID struct {
 	width  int
 	prefix netip.Prefix
@@ -73,8 +71,8 @@ func newPendingConns(most int) *pendingConns {
 	}
 }
 
-// enter adds c. It returns whether that is from a known machine, and the connection
-// whose place it takes, with the reason for its end, or nil.
+// enter adds c. It returns whether c is from a known machine, and the connection that c
+// replaces, with the reason for its end, or nil.
 func (p *pendingConns) enter(c *Conn) (known bool, out *Conn, reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +85,8 @@ func (p *pendingConns) enter(c *Conn) (known bool, out *Conn, reason error) {
 	return n.known, out, reason
 }
 
-// loser is the index of the connection that has to go for n, the newest one, and
-// why, or -1. The caller holds p.mu.
+// loser returns the index of the connection that n, the newest one, replaces, and the reason,
+// or -1. The caller holds p.mu.
 func (p *pendingConns) loser(n *pendingConn) (int, error) {
 	others := p.conns[:len(p.conns)-1]
 	if n.machine().conns > p.perMachine {
@@ -98,7 +96,7 @@ func (p *pendingConns) loser(n *pendingConn) (int, error) {
 	if len(others) < p.most {
 		return -1, nil
 	}
-	// Nobody else is there to go if all are of the other kind.
+	// If there are none of that kind, one of the other kind is replaced.
 	fromUnknown := p.unknown > p.most/4
 	if !slices.ContainsFunc(others, func(o *pendingConn) bool { return o.known != fromUnknown }) {
 		fromUnknown = !fromUnknown
@@ -112,8 +110,8 @@ func (p *pendingConns) loser(n *pendingConn) (int, error) {
 	return loser, ErrTooManyHandshakes
 }
 
-// outnumbers reports whether more come from where n comes from than from where o
-// does: from the widest network in which they differ in number.
+// outnumbers reports whether there are more connections from the networks of n than from
+// those of o. The widest networks whose numbers differ decide.
 func (n *pendingConn) outnumbers(o *pendingConn) bool {
 	for i := range n.from {
 		if a, b := n.from[i].conns, o.from[i].conns; a != b {
@@ -123,7 +121,7 @@ func (n *pendingConn) outnumbers(o *pendingConn) bool {
 	return false
 }
 
-// machine is the narrowest network of n.
+// machine returns the narrowest network of n.
 func (n *pendingConn) machine() *network { return n.from[len(n.from)-1] }
 
 func (p *pendingConns) add(c *Conn) *pendingConn {
@@ -160,7 +158,7 @@ func (p *pendingConns) remove(i int) {
 	}
 }
 
-// leave takes c out, if it is in.
+// leave removes c, if it has not been replaced.
 func (p *pendingConns) leave(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,8 +167,8 @@ func (p *pendingConns) leave(c *Conn) {
 	}
 }
 
-// authenticated makes the machine of c a known one: its peer is authenticated. The
-// one that has not been there for longest is forgotten when there are too many.
+// authenticated makes the machine of c known, because its peer is authenticated. If there
+// are too many known machines, the one that was not seen for longest is removed.
 func (p *pendingConns) authenticated(c *Conn) {
 	from := limit.NetworksOf(c.RemoteAddr())
 	if c.Peer().Insecure || !from.Valid() {

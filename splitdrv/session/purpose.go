@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// purposeError says that a certificate is not for its owner's part, or not for
-// that alone.
+// purposeError means that a certificate is not for the role of its owner, or not only for
+// that.
 type purposeError struct{ usage x509.ExtKeyUsage }
 
-// Error says what the certificate must be for, in the words of openssl.
+// Error describes the required purpose, in the words of openssl.
 func (e purposeError) Error() string {
 	purpose, other := "client", "server"
 	if e.usage == x509.ExtKeyUsageServerAuth {
@@ -20,7 +20,7 @@ func (e purposeError) Error() string {
 	return fmt.Sprintf("its certificate must be for %s authentication and not for %s authentication: have it issued with extendedKeyUsage=%sAuth", purpose, other, purpose)
 }
 
-// otherPart is the purpose of certificates of the peers of those with this one.
+// otherPart returns the purpose of the certificates of the other role.
 func otherPart(usage x509.ExtKeyUsage) x509.ExtKeyUsage {
 	if usage == x509.ExtKeyUsageServerAuth {
 		return x509.ExtKeyUsageClientAuth
@@ -28,10 +28,10 @@ func otherPart(usage x509.ExtKeyUsage) x509.ExtKeyUsage {
 	return x509.ExtKeyUsageServerAuth
 }
 
-// checkPurpose demands of a certificate that it names this purpose, and not that of
-// the other part. A certificate that names none is good for any (RFC 5280
-// §4.2.1.12): a host with one of these, or with one for both, could play the I/O
-// unit towards all other hosts.
+// checkPurpose returns an error unless a certificate has the given purpose, and not that of
+// the other role. A certificate without purposes is valid for any (RFC 5280 §4.2.1.12): with
+// such a certificate, or one for both roles, a host could impersonate the I/O unit towards
+// all other hosts.
 func checkPurpose(cert *x509.Certificate, usage x509.ExtKeyUsage) error {
 	if slices.Contains(cert.ExtKeyUsage, usage) && !slices.Contains(cert.ExtKeyUsage, otherPart(usage)) &&
 		!slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageAny) {
@@ -40,11 +40,10 @@ func checkPurpose(cert *x509.Certificate, usage x509.ExtKeyUsage) error {
 	return purposeError{usage}
 }
 
-// nameError says that a certificate is that of another I/O unit than those
-// expected.
+// nameError means that a certificate has none of the expected names of I/O units.
 type nameError struct{ has, want []string }
 
-// Error has both lists.
+// Error names both lists.
 func (e nameError) Error() string {
 	has := "nobody that has a name"
 	if len(e.has) > 0 {
@@ -53,8 +52,7 @@ func (e nameError) Error() string {
 	return fmt.Sprintf("its certificate is for %s, but --iounit-name expects %s", has, strings.Join(e.want, " or "))
 }
 
-// certificateNames are those in the certificate that can be names here, the common
-// name first.
+// certificateNames returns the valid names in a certificate, the common name first.
 func certificateNames(cert *x509.Certificate) []string {
 	var names []string
 	for _, name := range append([]string{cert.Subject.CommonName}, cert.DNSNames...) {
@@ -65,7 +63,7 @@ func certificateNames(cert *x509.Certificate) []string {
 	return names
 }
 
-// certificateName is the first of them, "" if there is none.
+// certificateName returns the first valid name in a certificate, or "".
 func certificateName(cert *x509.Certificate) string {
 	if names := certificateNames(cert); len(names) > 0 {
 		return names[0]

@@ -12,8 +12,8 @@ var fields = []string{
 	"platform", "id", "step", "macs", "own", "reason",
 }
 
-// reasons are what else a connection can end for, by stable names, the more
-// special ones first.
+// reasons are the other reasons for the end of a connection, with stable names, the more
+// specific ones first.
 var reasons = []struct {
 	name string
 	is   func(error) bool
@@ -42,12 +42,12 @@ func isElsewhere(err error) bool {
 	return errors.As(err, &bye) && bye.Code == CodeElsewhere
 }
 
-// reasonOther is the name of every other reason.
+// reasonOther is the name of all other reasons.
 const reasonOther = "other"
 
-// Reason is a stable name for why a connection ended, or did not become a
-// session, for counters: "field-" and the name of the field whose value is not
-// allowed, or one of a few words.
+// Reason returns a stable name of the reason for which a connection has ended or did not
+// become a session, for counters: "field-" and the name of the field with an invalid value,
+// or one of a few words.
 func Reason(err error) string {
 	var field *FieldError
 	if errors.As(err, &field) {
@@ -61,7 +61,7 @@ func Reason(err error) string {
 	return reasonOther
 }
 
-// Reasons are all that Reason can return.
+// Reasons returns all values that Reason can return.
 func Reasons() []string {
 	var names []string
 	for _, f := range fields {

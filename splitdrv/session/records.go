@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// records is the connection to which TLS writes its records. TLS counts a record before
-// it writes it. When the write of one has failed, at a deadline for example, nothing may
-// follow, not even the record by which TLS closes: the peer would take that for forged
-// ("bad record MAC"), where the connection has only come to its end.
+// records is the connection to which TLS writes its records. TLS counts a record before it
+// writes it. After a failed write, for example at a deadline, no further record may follow,
+// not even the one with which TLS closes: the peer would take it for forged ("bad record
+// MAC").
 type records struct {
 	net.Conn
-	failed atomic.Pointer[error] // the error of a write
+	failed atomic.Pointer[error] // error of the failed write
 }
 
 // Write implements net.Conn.

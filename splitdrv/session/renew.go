@@ -11,19 +11,17 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// A session is renewed over a second connection: both sides authenticate each other
-// anew, with the certificates that they have by then, and prove that they are those
-// who have the session. From then on what was shown there counts. The session itself
-// notices nothing.
+// A session is renewed over a second connection. Both sides authenticate each other again,
+// with their present certificates, and prove that they are the sides of the session. From
+// then on the new certificates count for the session, which is not interrupted.
 
-// ErrNoRenewal is returned by Renew where the I/O unit cannot do it.
+// ErrNoRenewal is returned by Renew if the I/O unit does not support it.
 var ErrNoRenewal = errors.New("the I/O unit does not renew sessions")
 
 // proofSize is the size of a proof in bytes.
 const proofSize = sha256.Size
 
-// proof shows that its sender has taken part in two connections. In JSON it is in
-// hexadecimal.
+// proof shows that its sender is a side of two connections. In JSON it is in hexadecimal.
 type proof [proofSize]byte
 
 // MarshalText implements encoding.TextMarshaler.
@@ -63,15 +61,16 @@ func decodeRenew(b []byte) (m renewMessage, err error) {
 
 func decodeRenewed(b []byte) (m renewedMessage, err error) { return m, decode(b, &m) }
 
-// The labels of what is exported from TLS for the proofs, and of who gives one.
+// The labels of the keying material exported from TLS for proofs, and of the side that gives
+// one.
 const (
 	renewLabel = "EXPERIMENTAL-splitnic-renew"
 	hostProof  = "host"
 	unitProof  = "I/O unit"
 )
 
-// proofs are those of both sides: that whoever is at one end of a session's
-// connection is also at that end of a fresh one.
+// proofs returns the proofs of both sides that the ends of a session's connection are also
+// the ends of a fresh one.
 func proofs(session, fresh *authentication) (host, unit proof, err error) {
 	var secrets [2][]byte
 	for i, c := range []*authentication{session, fresh} {
@@ -92,10 +91,9 @@ func proofs(session, fresh *authentication) (host, unit proof, err error) {
 
 func (p proof) is(other proof) bool { return hmac.Equal(p[:], other[:]) }
 
-// Renew has both sides authenticate each other anew, over a connection of its own:
-// the session goes on by the certificates that they have now. It may be called while
-// the session is established, by one goroutine at a time; an error does not end the
-// session.
+// Renew authenticates both sides again, over a separate connection, so that the session
+// continues with their present certificates. It may be called while the session is
+// established, by one goroutine at a time. An error does not end the session.
 func (c *Client) Renew(ctx context.Context) error {
 	if !c.welcome.Grants(protocol.FeatureRenew) {
 		return ErrNoRenewal
@@ -126,8 +124,7 @@ func (c *Client) Renew(ctx context.Context) error {
 	})
 }
 
-// renewed answers a host that wants to go on with a session by what it has shown on
-// c, a fresh connection.
+// renewed answers the request of a host to renew a session over c, a fresh connection.
 func (c *Conn) renewed(b []byte) error {
 	m, err := decodeRenew(b)
 	if err != nil {

@@ -2,7 +2,7 @@ package session
 
 import "crypto/x509"
 
-// role is the part of one side.
+// role is the role of one side.
 type role int
 
 const (
@@ -17,7 +17,7 @@ func (r role) String() string {
 	return "the I/O unit"
 }
 
-// usage is what a peer's certificate must be for.
+// usage returns the required purpose of a peer's certificate.
 func (r role) usage() x509.ExtKeyUsage {
 	if r == roleHost {
 		return x509.ExtKeyUsageClientAuth

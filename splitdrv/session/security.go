@@ -17,60 +17,60 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Security is who this side is and whom it trusts. Make it with NewSecurity or
-// Insecure; it may be shared by any number of connections. Update changes it
-// while they last. Its methods may be called from any goroutine.
+// Security has the identity of this side and the peers that it trusts. It is returned by
+// NewSecurity or Insecure, and may be shared by any number of connections. Update changes it
+// also for existing connections. Any goroutine may call its methods.
 type Security struct {
 	insecure bool
-	run      protocol.Run                     // of this process, for its platform identifier
-	now      atomic.Pointer[func() time.Time] // the clock on the wall; nil: time.Now
+	run      protocol.Run                     // run of this process, for its platform identifier
+	now      atomic.Pointer[func() time.Time] // wall clock; nil: time.Now
 
-	mu      sync.Mutex // guards what follows; held for moments
+	mu      sync.Mutex // guards the fields below; held only for short times
 	made    credentials
-	changes uint64                       // of made
+	changes uint64                       // number of changes of made
 	changed chan struct{}                // closed at the next change
-	conns   map[*authentication]struct{} // that live and whose peer was found to be trusted
+	conns   map[*authentication]struct{} // existing connections with a trusted peer
 }
 
-// platforms are the identifiers of both sides of a session, or 0.
+// platforms has the identifiers of both sides of a session, or 0.
 type platforms struct{ own, peer protocol.Platform }
 
-// authentication is what a connection's ends have shown each other, and what follows
-// from it. It is the part of a Conn that a Security knows of.
+// authentication has the certificates that the ends of a connection have shown, and the
+// results of their verification. It is the part of a Conn that Security uses.
 type authentication struct {
 	security *Security
 	peerRole role
 	remote   net.Addr
-	tls      *tls.Conn // by which the connection is secured; set before it is authenticated
-	offered  []string  // protocols, by a client; written during the handshake of TLS
-	// conn is the connection. Err is nil while it lives; expel ends it, and reports whether
-	// it had not ended before.
+	tls      *tls.Conn // set before the connection is authenticated
+	offered  []string  // application protocols of a client; written during the TLS handshake
+	// conn is the connection. Err returns nil while it lasts. expel ends it, and reports
+	// false if it had already ended.
 	conn interface {
 		Err() error
 		expel(*RevokedError) bool
 	}
 
-	verdict atomic.Pointer[verdict]     // on the peer
-	showed  atomic.Pointer[credentials] // what this side showed
+	verdict atomic.Pointer[verdict]     // result for the peer
+	showed  atomic.Pointer[credentials] // credentials that this side has shown
 	issued  platforms                   // written during the handshake of the session
-	session atomic.Pointer[string]      // its identifier, of one that can be renewed; nil before it is established
+	session atomic.Pointer[string]      // identifier of an established session that can be renewed, or nil
 }
 
-// credentials are what a Security is made of. They do not change.
+// credentials is the content of a Security. It does not change.
 type credentials struct {
 	certificate tls.Certificate
-	leaf        *x509.Certificate // of certificate
+	leaf        *x509.Certificate // first of certificate
 	fingerprint Fingerprint
 	trust       *Trust // nil: insecure
-	issued      bool   // certificate is an authority's
-	term        Term   // of certificate and those behind it; zero unless issued
+	issued      bool   // an authority has issued certificate
+	term        Term   // of certificate and its intermediates; zero unless issued
 }
 
-// NewSecurity is for mutual authentication: this side proves that it has key,
-// and talks only to whom trust trusts. certFile is the PEM file of a
-// certificate (with intermediates behind it) that an authority issued for key;
-// if it is empty a self-signed one is made, which is all that peers need who
-// trust the key's fingerprint.
+// NewSecurity returns a Security with mutual authentication: this side proves that it has
+// key, and accepts only peers that trust trusts. certFile is a PEM file with a certificate
+// that an authority has issued for key, followed by intermediates. If it is empty, a
+// self-signed certificate is created, which suffices for peers that trust the key's
+// fingerprint.
 func NewSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
 	if trust == nil || trust.empty() {
 		return nil, errors.New("no peer is trusted; name the peers' keys with --trust sha256:…, or in the file of --trust-file, " +
@@ -102,7 +102,7 @@ func newSecurity(made credentials) (*Security, error) {
 	if made.issued {
 		made.term = Term{made.leaf.NotBefore, made.leaf.NotAfter}
 		for _, der := range made.certificate.Certificate[1:] {
-			// Whatever is behind it that is no certificate is the peer's to refuse.
+			// Anything else behind the certificate is left to the peer to reject.
 			if cert, err := x509.ParseCertificate(der); err == nil {
 				made.term = made.term.sooner(Term{made.term.Begins, cert.NotAfter})
 			}
@@ -114,8 +114,8 @@ func newSecurity(made credentials) (*Security, error) {
 	}, nil
 }
 
-// Insecure encrypts with a key made on the spot and talks to anybody else who
-// is insecure. For trials, and for networks where whoever can connect may.
+// Insecure returns a Security with a new key that accepts any other insecure peer. It is
+// meant for trials, and for networks in which every station may connect.
 func Insecure() (*Security, error) {
 	key, err := GenerateKey()
 	if err != nil {
@@ -128,23 +128,23 @@ func Insecure() (*Security, error) {
 	return newSecurity(credentials{certificate: certificate, fingerprint: key.Fingerprint()})
 }
 
-// Fingerprint is what the peers see of this side, from the next connection on.
+// Fingerprint returns the fingerprint of this side's key, for new connections.
 func (s *Security) Fingerprint() Fingerprint { return s.current().fingerprint }
 
-// Platform is the identifier of this side, which peers are told from the next
-// connection on: it follows from the key and from the run of the process.
+// Platform returns the identifier of this side, for new connections. It depends on the key
+// and on the run of the process.
 func (s *Security) Platform() protocol.Platform {
 	return protocol.PlatformOf(s.Fingerprint(), s.run)
 }
 
-// current is what connections are made with that begin now.
+// current returns the credentials for new connections.
 func (s *Security) current() credentials {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
 }
 
-// clock is the time by which certificates are judged.
+// clock returns the time at which certificates must be valid.
 func (s *Security) clock() time.Time {
 	if now := s.now.Load(); now != nil {
 		return (*now)()
@@ -153,8 +153,8 @@ func (s *Security) clock() time.Time {
 }
 
 func selfSigned(key *Key) (tls.Certificate, error) {
-	// Peers look at the key alone, so the dates are as wide as they go: a node
-	// without a clock must be able to connect.
+	// Peers check only the key. The dates do not matter, so that a machine with a wrong
+	// clock can connect.
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		Subject:      pkix.Name{CommonName: "splitnic"},

@@ -23,9 +23,9 @@ type Server struct {
 	welcome Welcome
 }
 
-// greet reads the hello of a host that is authenticated. One that is not valid
-// is refused, as is a host that opens sessions faster than rate, if there is one.
-// There is no Server, and no error, when the host has renewed a session instead.
+// greet reads the hello of an authenticated host. It refuses an invalid hello, and a host
+// that opens sessions faster than rate, which may be nil. It returns neither a Server nor an
+// error if the host has renewed a session instead.
 func greet(ctx context.Context, c *Conn, rate *sessionRate) (*Server, error) {
 	s := &Server{Conn: c, next: stepWelcome}
 	renewed := false
@@ -64,15 +64,15 @@ func greet(ctx context.Context, c *Conn, rate *sessionRate) (*Server, error) {
 	return s, nil
 }
 
-// Hello is what the host asks for. Its values are within their ranges; of its
-// modes, which are words, the caller takes the first that it allows.
+// Hello returns the host's requests. The values are within their ranges; the modes can be
+// unknown words.
 func (s *Server) Hello() Hello { return s.hello }
 
-// Deadline is when the handshake has to be over.
+// Deadline returns when the handshake has to be over.
 func (s *Server) Deadline() time.Time { return s.deadline }
 
-// issue returns what a host is told that has said the run of its process: its
-// identifier, and the I/O unit's run.
+// issue returns the platform identifier of a host with a run, and the run of the I/O unit's
+// process.
 func (s *Server) issue(run protocol.Run) (protocol.Platform, protocol.Run) {
 	if run == (protocol.Run{}) {
 		return 0, protocol.Run{}
@@ -81,9 +81,8 @@ func (s *Server) issue(run protocol.Run) (protocol.Platform, protocol.Run) {
 	return s.issued.peer, s.security.run
 }
 
-// Refuse tells the host that it gets no session, and closes. It takes the place
-// of Welcome. Busy, full and shutting down are refusals for now, which the host
-// tries again.
+// Refuse tells the host that it gets no session, and closes the connection. It is called
+// instead of Welcome. After some codes, such as CodeBusy, the host tries again.
 func (s *Server) Refuse(code Code, message string) error {
 	if s.next != stepWelcome {
 		return fmt.Errorf("refuse: %w", ErrOrder)
@@ -105,10 +104,9 @@ func (s *Server) refuse(code Code, message string, after time.Duration) error {
 	})
 }
 
-// Welcome sends what the I/O unit grants and returns the addresses of the
-// host's queue pairs. Of the features and offloads in welcome those are sent
-// that the host has too; Version is set, Session too if it is empty, and
-// Platform and Run for a host that has said its run.
+// Welcome sends what the I/O unit grants and returns the addresses of the host's queue pairs.
+// Of the features and offloads in welcome, those that the host supports are sent. Welcome
+// sets Version, Session if it is empty, and Platform and Run if the hello has a run.
 func (s *Server) Welcome(ctx context.Context, welcome Welcome) (Accept, error) {
 	if s.next != stepWelcome {
 		return Accept{}, fmt.Errorf("welcome: %w", ErrOrder)
@@ -146,9 +144,8 @@ func (s *Server) Welcome(ctx context.Context, welcome Welcome) (Accept, error) {
 	return accept, nil
 }
 
-// Ready tells the host that the I/O unit's queue pairs are connected and their
-// receives posted, and waits until the host says the same. The session is then
-// established.
+// Ready tells the host that the I/O unit's queue pairs are connected and their receives are
+// posted, and waits until the host reports the same. Then the session is established.
 func (s *Server) Ready(ctx context.Context) error {
 	if s.next != stepReady {
 		return fmt.Errorf("ready: %w", ErrOrder)
@@ -170,7 +167,7 @@ func (s *Server) Ready(ctx context.Context) error {
 	return s.establish()
 }
 
-// SessionID is the identifier that Welcome sent, for logs on both sides.
+// SessionID returns the identifier in the welcome, for logs on both sides.
 func (s *Server) SessionID() string { return s.welcome.Session }
 
 func newSessionID() string {
@@ -179,14 +176,15 @@ func newSessionID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// HandleStays is HandleDrain of an I/O unit, for why the host stays.
+// HandleStays registers fn, which is called with the reason when the host reports that it
+// does not move. The rules of Client.HandleDrain apply.
 func (s *Server) HandleStays(fn func(reason string)) {
 	s.draining = draining{stays: fn, rate: rate.NewLimiter(drainRate, drainBurst)}
 }
 
-// Drain asks the host of an established session with the feature drain to go to another
-// I/O unit, or, unless on, to stay. As with SendDirect, a host that does not read it in
-// time loses its session.
+// Drain asks the host of an established session with the feature drain to move to another
+// I/O unit, or, if on is false, to stay. If the host does not read the message within
+// timeout, Drain ends the connection.
 func (s *Server) Drain(on bool, timeout time.Duration) error {
 	return s.sendWithin(drainMessage{typeDrain, on}, timeout)
 }

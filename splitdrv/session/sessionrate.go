@@ -7,17 +7,15 @@ import (
 	"github.com/splitnic/splitnic/internal/limit"
 )
 
-// sessionsPerSecond is how many sessions a key may open in a second in the long
-// run. A session is registered memory, queue pairs and a network interface, all of
-// which the kernel makes and takes apart again at the expense of the sessions that
-// there are. max-sessions of the policy says how many a key has; this is how fast it
-// may change them.
+// sessionsPerSecond is how many sessions a key may open per second in the long run. For each
+// session the kernel creates and removes registered memory, queue pairs and a netdevice,
+// which slows down other sessions. max-sessions of the policy limits how many sessions a key
+// has; this limits how fast it may open them.
 const sessionsPerSecond = 4
 
-// sessionRate bounds how fast each key opens sessions. A refusal costs nothing, so
-// that one who tries on and on gets what is due and no less.
+// sessionRate limits how fast each key opens sessions. A refused attempt is not charged.
 type sessionRate struct {
-	burst func(Identity) int // how many a peer may open at once
+	burst func(Identity) int // returns how many sessions a peer may open at once
 	now   func() time.Time
 	keys  *limit.Keyed
 }
@@ -26,8 +24,8 @@ func newSessionRate(burst func(Identity) int, now func() time.Time) *sessionRate
 	return &sessionRate{burst: burst, now: now, keys: limit.NewKeyed(sessionsPerSecond)}
 }
 
-// open takes one for the peer of c, which is authenticated, or returns an error
-// that wraps ErrTooOften, and how long it takes until there is one.
+// open charges a session to the authenticated peer of c. If the limit is exceeded, it returns
+// an error that wraps ErrTooOften, and the time until another session is permitted.
 func (r *sessionRate) open(c *Conn) (wait time.Duration, err error) {
 	key, burst := c.LimitKey(), max(r.burst(c.Peer()), 1)
 	if wait = r.keys.Take(r.now(), key, 1, burst); wait == 0 {

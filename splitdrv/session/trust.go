@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// Trust says which peers to talk to: keys named by their fingerprints, and
-// whoever has a certificate from certain authorities, but for revoked keys. The
-// zero value trusts nobody. Fill it before it is used; then it may be shared.
+// Trust determines which peers are trusted: those with listed keys, and those with a
+// certificate of a listed authority, except revoked keys. The zero value trusts no peer. It
+// must be filled before it is used; then it may be shared.
 type Trust struct {
 	pins    map[Fingerprint]string
 	ca      *x509.CertPool
-	roots   []*x509.Certificate // of ca
+	roots   []*x509.Certificate // certificates in ca
 	revoked map[Fingerprint]struct{}
-	names   []string // of I/O units, when they have certificates; nil: any
+	names   []string // permitted names in certificates of I/O units; nil: any
 }
 
-// Add trusts a key: "sha256:…", or "name=sha256:…" to give its owner a name.
-// Several keys may have one name: those of an owner who is about to change keys.
+// Add trusts a key: "sha256:…", or "name=sha256:…" to name its owner. Several keys may have
+// the same name, for an owner who changes keys.
 func (t *Trust) Add(entry string) error {
 	name, f, err := parseEntry(entry)
 	if err != nil {
@@ -57,13 +57,13 @@ func parseEntry(entry string) (name string, f Fingerprint, err error) {
 	return name, f, nil
 }
 
-// AddFile trusts the keys listed in a file, one Add entry per line. Empty
-// lines and what follows a '#' are ignored.
+// AddFile trusts the keys in a file, one entry of Add per line. Empty lines, and text after a
+// '#', are ignored.
 func (t *Trust) AddFile(path string) error { return eachEntry("trust file", path, t.Add) }
 
-// AddRevoked takes a file with lines as AddFile's. Keys in it are trusted no
-// longer, whoever lists them and whichever authority issued a certificate for
-// them; nor is a certificate that a key in it has issued.
+// AddRevoked revokes the keys in a file in the format of AddFile. Revoked keys are not
+// trusted even if they are listed or an authority has issued a certificate for them.
+// Certificates issued by a revoked key are not trusted either.
 func (t *Trust) AddRevoked(path string) error {
 	return eachEntry("revoked keys", path, func(entry string) error {
 		_, f, err := parseEntry(entry)
@@ -78,7 +78,7 @@ func (t *Trust) AddRevoked(path string) error {
 	})
 }
 
-// eachEntry calls add for each line of a file that has something on it.
+// eachEntry calls add for each line of a file with an entry.
 func eachEntry(what, path string, add func(entry string) error) error {
 	b, err := readFile(path)
 	if err != nil {
@@ -91,7 +91,7 @@ func eachEntry(what, path string, add func(entry string) error) error {
 		if entry = strings.TrimSpace(entry); entry == "" {
 			continue
 		}
-		// The line is not quoted: it could be from a key file given by mistake.
+		// The error does not quote the line, which could be from a key file given by mistake.
 		if err := add(entry); err != nil {
 			errs = append(errs, fmt.Errorf("%s:%d: %w", path, n, err))
 		}
@@ -102,9 +102,9 @@ func eachEntry(what, path string, add func(entry string) error) error {
 	return errors.Join(errs...)
 }
 
-// AddCA trusts peers with a certificate issued by an authority in a PEM file:
-// for client authentication alone if they are hosts, for server authentication
-// alone if they are I/O units.
+// AddCA trusts peers with a certificate issued by an authority in a PEM file. Certificates of
+// hosts must be for client authentication only, those of I/O units for server authentication
+// only.
 func (t *Trust) AddCA(path string) error {
 	b, err := readFile(path)
 	if err != nil {
@@ -126,8 +126,8 @@ func (t *Trust) AddCA(path string) error {
 	return nil
 }
 
-// Expect has I/O units be trusted by their certificates only under one of these
-// names. It is for a host's Trust. Keys that are listed are not concerned.
+// Expect restricts the trust in certificates of I/O units to those with one of the names. It
+// is meant for hosts. It does not affect listed keys.
 func (t *Trust) Expect(names ...string) error {
 	for _, name := range names {
 		if !ValidName(name) {
@@ -139,8 +139,8 @@ func (t *Trust) Expect(names ...string) error {
 	return nil
 }
 
-// Knows reports whether a peer can be trusted under that name or fingerprint: a key that is
-// listed and not revoked has it, or there are authorities, whose certificates name anybody.
+// Knows reports whether a peer with a name or fingerprint can be trusted: a listed key that
+// is not revoked has it, or there are authorities, whose certificates can have any name.
 func (t *Trust) Knows(who string) bool {
 	if t.ca != nil {
 		return true
@@ -156,20 +156,19 @@ func (t *Trust) Knows(who string) bool {
 
 func (t *Trust) empty() bool { return len(t.pins) == 0 && t.ca == nil }
 
-// maxChain is how many certificates a peer may present: its own, and those of
-// authorities between that and one that is trusted.
+// maxChain is the largest number of certificates of a peer: its own, and those of
+// intermediate authorities.
 const maxChain = 5
 
 var errLongChain = fmt.Errorf("more than %d certificates", maxChain)
 
-// issued are those of the certificates that an authority which is trusted has
-// issued, by itself or through others of them, and whether the first one is among
-// them. The search for a way from the first one to the authorities checks up to a
-// hundred signatures, of whatever keys the peer has chosen, which takes a hundred
-// times as long as a handshake. It is spared here whoever has none: each signature
-// is checked by a key that an authority has vouched for, and by no other. That one
-// of the certificates is in order says nothing: anybody has the authority's own, and
-// that of this side.
+// issued returns the certificates in chain that a trusted authority has issued, directly or
+// through others of them, and whether the first one is among them. x509.Certificate.Verify
+// would check up to a hundred signatures, with any keys that the peer chooses, which takes a
+// hundred times as long as a handshake. Here a signature is only checked with the key of a
+// trusted authority, or of a certificate that was already found to be issued. A chain in
+// which only other certificates are issued proves nothing: those of the authority and of
+// this side are public.
 func (t *Trust) issued(chain []*x509.Certificate) (some []*x509.Certificate, first bool) {
 	is := make([]bool, len(chain))
 	issuers := slices.Clone(t.roots)
@@ -185,9 +184,9 @@ func (t *Trust) issued(chain []*x509.Certificate) (some []*x509.Certificate, fir
 	return issuers[len(t.roots):], is[0]
 }
 
-// verify finds out who presented chain and until when that is to be believed, if
-// the first certificate's key is the peer's, which TLS looks at after this. The
-// reason of a refusal is for people only.
+// verify verifies the chain of a peer, and returns its identity and term. TLS checks
+// afterwards that the peer has the key of the first certificate. reason is the reason for
+// not trusting the peer.
 func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (v *verdict, reason error) {
 	leaf := chain[0]
 	v = &verdict{id: Identity{Fingerprint: certificateFingerprint(leaf)}, chain: chain}
@@ -241,15 +240,15 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	return v, err
 }
 
-// checkName finds the expected name in an I/O unit's certificate, or returns the
-// certificate's own name if any will do.
+// checkName returns the expected name in an I/O unit's certificate, or the certificate's
+// first name if any is permitted.
 func (t *Trust) checkName(cert *x509.Certificate, usage x509.ExtKeyUsage) (string, error) {
 	if usage != x509.ExtKeyUsageServerAuth || len(t.names) == 0 {
 		return certificateName(cert), nil
 	}
 	has := certificateNames(cert)
 	for _, name := range has {
-		// Names of machines are the same in capitals (RFC 4343).
+		// Host names do not depend on case (RFC 4343).
 		if slices.ContainsFunc(t.names, func(want string) bool { return strings.EqualFold(want, name) }) {
 			return name, nil
 		}
@@ -266,7 +265,7 @@ func (t *Trust) anyRevoked(certs []*x509.Certificate) bool {
 	return false
 }
 
-// expiry is when the first of the certificates of a chain comes to its end.
+// expiry returns when the first of the certificates expires.
 func expiry(certs []*x509.Certificate) time.Time {
 	first := certs[0].NotAfter
 	for _, cert := range certs {
@@ -300,10 +299,10 @@ func readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// verdict is what was found out about a peer. It does not change.
+// verdict is the result of verifying a peer. It does not change.
 type verdict struct {
 	id      Identity
-	chain   []*x509.Certificate // that the peer showed
-	begins  time.Time           // since when it holds
-	expires time.Time           // from when on it does not hold; zero: for ever
+	chain   []*x509.Certificate // certificates of the peer
+	begins  time.Time           // begin of its validity
+	expires time.Time           // end of its validity; zero: never
 }

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout bounds how long data may stay unacknowledged before the kernel
-// gives the connection up (TCP_USER_TIMEOUT of tcp(7)). Connections other than
-// TCP have no such bound.
+// setUserTimeout sets for how long data may be unacknowledged before the kernel ends the
+// connection (TCP_USER_TIMEOUT of tcp(7)). It does nothing for connections other than TCP.
 func setUserTimeout(nc net.Conn, d time.Duration) error {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {

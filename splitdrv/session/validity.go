@@ -7,15 +7,13 @@ import (
 	"time"
 )
 
-// expired reports whether err says that a certificate has come to its end, or
-// is not valid yet.
+// expired reports whether err means that a certificate has expired or is not valid yet.
 func expired(err error) bool {
 	var invalid x509.CertificateInvalidError
 	return errors.As(err, &invalid) && invalid.Reason == x509.Expired
 }
 
-// untimely is such an error if cert is not valid at a time, in the words of
-// package x509.
+// untimely returns such an error, like that of package x509, if cert is not valid at a time.
 func untimely(cert *x509.Certificate, now time.Time) error {
 	if now.Before(cert.NotBefore) || now.After(cert.NotAfter) {
 		return x509.CertificateInvalidError{Cert: cert, Reason: x509.Expired, Detail: validity(cert, now)}
@@ -23,8 +21,8 @@ func untimely(cert *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// untimelyFix says what is to be done about a certificate that is not valid
-// now, which may be an authority's: the clock is as likely to be wrong.
+// untimelyFix returns advice for a certificate that is not valid now, which may be that of an
+// authority. The clock may also be wrong.
 func untimelyFix(err error) string {
 	var invalid x509.CertificateInvalidError
 	errors.As(err, &invalid)
@@ -44,10 +42,10 @@ func validity(cert *x509.Certificate, now time.Time) string {
 	return fmt.Sprintf("valid from %s to %s, and it is %s here", stamp(cert.NotBefore), stamp(cert.NotAfter), stamp(now))
 }
 
-// Term is from when until when something is valid.
+// Term is the time for which something is valid.
 type Term struct{ Begins, Expires time.Time }
 
-// sooner is that of two terms which ends first. The zero term has no end.
+// sooner returns the one of two terms that ends first. The zero term has no end.
 func (t Term) sooner(o Term) Term {
 	if t.Expires.IsZero() || !o.Expires.IsZero() && o.Expires.Before(t.Expires) {
 		return o

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// admit judges a peer, which presented chain and has the key of its first
+// admit verifies a peer with a chain. TLS checks that the peer has the key of the first
 // certificate.
 func (s *Security) admit(a *authentication, chain []*x509.Certificate) error {
 	if s.insecure {
@@ -30,8 +30,8 @@ func (s *Security) admit(a *authentication, chain []*x509.Certificate) error {
 	}
 }
 
-// enlist stores the verdict on a peer, and makes the connection one of those whose
-// peers Update judges again, unless there was a change since.
+// enlist stores the verdict on a peer, and adds the connection to those whose peers Update
+// verifies again. It reports false if there was another change of the trust since.
 func (s *Security) enlist(a *authentication, v *verdict, change uint64) bool {
 	s.mu.Lock()
 	current := s.changes == change
@@ -41,24 +41,24 @@ func (s *Security) enlist(a *authentication, v *verdict, change uint64) bool {
 	}
 	s.mu.Unlock()
 	if a.conn.Err() != nil {
-		s.forget(a) // it may have ended before
+		s.forget(a) // the connection may have ended before it was added
 	}
 	return current
 }
 
-// forget is told of every connection that has ended.
+// forget removes a connection that has ended.
 func (s *Security) forget(a *authentication) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, a)
 }
 
-// Update makes s what next is, which is given up. Connections that begin from
-// now on use its key and certificate and go by its trust. Of those that there
-// are, each peer is judged again: one that is trusted no longer is told so, the
-// connection ends with a *RevokedError, and Update returns how many there were
-// when all have been told, which takes a second at most. The others go on with
-// the key that they began with. It is an error if one of s and next is insecure.
+// Update replaces the content of s by that of next, which must not be used any more. New
+// connections use its key, certificate and trust. The peer of each existing connection is
+// verified again. If it is no longer trusted, it is told so, and the connection ends with a
+// *RevokedError. Update returns the number of these connections when all their peers were
+// told, which takes at most a second. The others continue with the key with which they
+// began. It is an error if only one of s and next is insecure.
 func (s *Security) Update(next *Security) (ended int, err error) {
 	if s.insecure != next.insecure {
 		return 0, fmt.Errorf("%w; that cannot change while this runs", ErrSecurityMode)
@@ -87,8 +87,7 @@ func (s *Security) Update(next *Security) (ended int, err error) {
 	return int(n.Load()), nil
 }
 
-// judge judges a peer again, and reports whether that ended the
-// connection.
+// judge verifies a peer again, and reports whether that has ended the connection.
 func (s *Security) judge(a *authentication, now time.Time) bool {
 	var v *verdict
 	var reason error
@@ -112,8 +111,7 @@ func (s *Security) judge(a *authentication, now time.Time) bool {
 		Reason: reason})
 }
 
-// session is the authentication of an established session that can be renewed, nil if
-// there is none.
+// session returns the authentication of an established session that can be renewed, or nil.
 func (s *Security) session(id string) *authentication {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +123,8 @@ func (s *Security) session(id string) *authentication {
 	return nil
 }
 
-// renew has what was shown on a fresh connection count for a session's. The peer must
-// be the same: by its key, or by its name when it has changed keys.
+// renew makes the certificates that were shown on a fresh connection count for a session. The
+// peer must be the same: by its key, or by its name if it has changed keys.
 func (s *Security) renew(session, fresh *authentication) error {
 	for {
 		before, shown := session.verdict.Load(), fresh.verdict.Load()
@@ -154,35 +152,35 @@ func (s *Security) renew(session, fresh *authentication) error {
 	}
 }
 
-// Changed is closed at the next Update.
+// Changed returns a channel that is closed at the next Update.
 func (s *Security) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changed
 }
 
-// Standing describes a Security for people. Counts are of entries.
+// Standing describes a Security for the status.
 type Standing struct {
 	Insecure    bool        `json:"insecure,omitempty"`
 	Fingerprint Fingerprint `json:"-"` // of this side's key
-	// Begins and Expires are from and until when this side's certificate is
-	// valid; zero if no authority has issued it.
+	// Begins and Expires are the term of this side's certificate; zero if no authority has
+	// issued it.
 	Begins      time.Time `json:"certificate_begins,omitzero"`
 	Expires     time.Time `json:"certificate_expires,omitzero"`
-	Keys        int       `json:"trusted_keys"`
-	Authorities bool      `json:"authorities"` // peers are trusted by their certificates too
-	Revoked     int       `json:"revoked_keys"`
-	// OwnRevoked is true if this side's own key is among the revoked ones.
+	Keys        int       `json:"trusted_keys"` // number of listed keys
+	Authorities bool      `json:"authorities"`  // certificates of authorities are trusted, too
+	Revoked     int       `json:"revoked_keys"` // number of revoked keys
+	// OwnRevoked is true if this side's own key is revoked.
 	OwnRevoked bool `json:"own_key_revoked,omitempty"`
 }
 
-// Knows is Trust.Knows of those that are trusted now: nobody with Insecure.
+// Knows calls Trust.Knows of the present trust. It reports false in insecure mode.
 func (s *Security) Knows(who string) bool {
 	made := s.current()
 	return made.trust != nil && made.trust.Knows(who)
 }
 
-// Standing is a snapshot.
+// Standing returns a snapshot.
 func (s *Security) Standing() Standing {
 	made := s.current()
 	st := Standing{Insecure: s.insecure, Fingerprint: made.fingerprint}
