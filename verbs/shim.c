@@ -363,10 +363,7 @@ static unsigned int send_flags(int flags)
 	return (unsigned int)(flags & SHIFTED) << 1 | (flags & SNV_FENCE ? IBV_SEND_FENCE : 0);
 }
 
-/*
- * Fills w, except the scatter/gather list, and links it to w + 1. Returns false
- * if the opcode cannot be posted here.
- */
+/* Fills w, except its list, and links it to w + 1. Returns false if the opcode cannot be posted here. */
 static int fill_send(struct ibv_send_wr *w, const struct snv_send_wr *r, struct snv_send_limits lim)
 {
 	w->wr_id = r->id;
