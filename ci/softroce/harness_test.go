@@ -101,7 +101,7 @@ func TestGuestStatus(t *testing.T) {
 	}{
 		{"failure", nil, []string{"exit", "5"}, 5, ""},
 		{"panic", nil, []string{"panic"}, 125, "before\n"},
-		{"hang", []string{"--timeout", "15"}, []string{"hang"}, 124, "before\n"},
+		{"hang", []string{"--timeout", "40"}, []string{"hang"}, 124, "before\n"},
 		// What it wrote may be stopped on its way, together with all else.
 		{"guest deaf", []string{"--timeout", "8"}, []string{"deaf"}, 124, ""},
 		{"complaint", nil, []string{"complain"}, 126, ""},

@@ -81,8 +81,9 @@ def tls(o, server):
 class Bootstrap:
     """The TLS connection: frames of JSON, heartbeats and bye (1.2, 1.3)."""
 
-    def __init__(self, sock, peer_timeout):
+    def __init__(self, sock, peer_timeout, handshake_timeout):
         self.sock, self.buffer, self.interval = sock, b"", peer_timeout / 5
+        self.handshake_timeout = handshake_timeout
         self.next_heartbeat = None
         ms = int(peer_timeout * 1000)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, ms)
@@ -92,7 +93,7 @@ class Bootstrap:
 
     def send(self, **message):
         payload = json.dumps(message).encode() if message else b""
-        self.sock.settimeout(10)
+        self.sock.settimeout(self.handshake_timeout)
         self.sock.sendall(struct.pack("!I", len(payload)) + payload)
 
     def frame(self):
@@ -115,7 +116,7 @@ class Bootstrap:
 
     def expect(self, kind):
         """Waits for a message of the handshake."""
-        self.sock.settimeout(10)
+        self.sock.settimeout(self.handshake_timeout)
         while (m := self.frame()) is None:
             if not (data := self.sock.recv(65536)):
                 raise Ended("the bootstrap connection ended in the handshake")

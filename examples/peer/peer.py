@@ -61,8 +61,8 @@ def channels(o, device, mode, n, own, peer, mtu):
 def open_session(o):
     """Opens a session as a host."""
     mtu = o.mtu
-    raw = socket.create_connection((o.address, PORT), 10)
-    boot = Bootstrap(tls(o, False).wrap_socket(raw), o.peer_timeout)
+    raw = socket.create_connection((o.address, PORT), o.handshake_timeout)
+    boot = Bootstrap(tls(o, False).wrap_socket(raw), o.peer_timeout, o.handshake_timeout)
     if not o.insecure and fingerprint(boot.sock.getpeercert(True)) != o.trust:
         sys.exit("the I/O unit's key is not the one that is trusted")
     run = secrets.token_hex(16)
@@ -91,8 +91,8 @@ def serve_session(o):
     print(f"listening on {o.address}", flush=True)
     raw, _ = listener.accept()
     listener.close()
-    raw.settimeout(10)
-    boot = Bootstrap(tls(o, True).wrap_socket(raw, server_side=True), o.peer_timeout)
+    raw.settimeout(o.handshake_timeout)
+    boot = Bootstrap(tls(o, True).wrap_socket(raw, server_side=True), o.peer_timeout, o.handshake_timeout)
     hello = boot.expect("hello")
     check(hello["magic"] == "splitnic", "hello without magic")
     refusal = None
@@ -225,6 +225,7 @@ def main():
     a.add_argument("--count", type=int, default=400, help="echoes in a row")
     a.add_argument("--wait-flush", action="store_true", help="stay until the I/O unit has asked a pool back")
     a.add_argument("--peer-timeout", type=float, default=1.0, help="seconds of silence")
+    a.add_argument("--handshake-timeout", type=float, default=10.0, help="seconds for each message of the handshake")
     o = a.parse_args()
     return play_iounit(o) if o.serve else play_host(o)
 

@@ -304,7 +304,7 @@ func TestHandlerPriorityUnderLoad(t *testing.T)     { inMemory(t, handlerPriorit
 func TestRDMAHandlerPriorityUnderLoad(t *testing.T) { onSoftRoCE(t, handlerPriorityUnderLoad) }
 
 // Two channels are flooded, whose receivers poll without end on one processor: that
-// of the handler with priority waits less for its time, and carries more.
+// of the handler with priority waits less for its time.
 func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	// A thread that polls keeps its P.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
@@ -370,11 +370,7 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 		t.Errorf("the receiver with priority has waited %.3g times as long as it ran, %v, the other one %.3g times, %v",
 			waits, first.ran, second.waits(), second.ran)
 	}
-	got := [2]int64{frames[0].Load(), frames[1].Load()}
-	t.Logf("with priority %+v and %d frames, without %+v and %d", first, got[0], second, got[1])
-	if got[0] <= got[1] {
-		t.Errorf("the receiver with priority has got %d frames, the other one %d", got[0], got[1])
-	}
+	t.Logf("with priority %+v and %d frames, without %+v and %d", first, frames[0].Load(), second, frames[1].Load())
 }
 
 // Two channels are flooded, whose handlers do not poll, with all workers of both sides

@@ -58,6 +58,11 @@ func TestRDMACNIUnitKilled(t *testing.T) {
 
 	stop := make(chan struct{})
 	var workers sync.WaitGroup
+	end := sync.OnceFunc(func() {
+		close(stop)
+		workers.Wait()
+	})
+	defer end()
 	var made, failed atomic.Int32
 	for i := range 2 { // the agent has room for three cards
 		pod := p.container(t, fmt.Sprint("pod", i))
@@ -68,7 +73,7 @@ func TestRDMACNIUnitKilled(t *testing.T) {
 					return
 				default:
 				}
-				if _, err := p.plugins.AddNetworkList(t.Context(), p.patient(0, 3*time.Second), pod); err != nil {
+				if _, err := p.plugins.AddNetworkList(t.Context(), p.patient(0, within(3*time.Second)), pod); err != nil {
 					failed.Add(1)
 					p.missed(err)
 				} else {
@@ -89,8 +94,7 @@ func TestRDMACNIUnitKilled(t *testing.T) {
 		eventually(t, func() bool { return carrier(t, p.ns, "eth0") }, "a container with carrier")
 		ping(t, p.ns, addr(0), 2, 56)
 	}
-	close(stop)
-	workers.Wait()
+	end()
 	t.Logf("%d containers made, %d not", made.Load(), failed.Load())
 	if got := testenv.Link(t, p.ns, "eth0").Attrs().Index; got != index {
 		t.Errorf("eth0 is another: %d and not %d", got, index)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -39,7 +40,8 @@ func startPeer(t testing.TB, args ...string) *otherPeer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	p := &otherPeer{t: t, done: make(chan struct{})}
-	p.cmd = exec.CommandContext(ctx, python, append([]string{"-B", peerProgram, "--peer-timeout", "10"}, args...)...)
+	p.cmd = exec.CommandContext(ctx, python, append([]string{"-B", peerProgram,
+		"--peer-timeout", "10", "--handshake-timeout", fmt.Sprint(patience.Seconds())}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	if err := p.cmd.Start(); err != nil {
 		cancel()
@@ -120,7 +122,7 @@ func TestRDMAPeerServes(t *testing.T) {
 			run(t, "openssl", "req", "-x509", "-new", "-key", r.keys.host, "-subj", "/CN=host", "-days", "30", "-out", cert)
 			unit := startPeer(t, "--device", unitDevice, "--key", r.keys.unit, "--peer-cert", cert, "--mode", mode,
 				"--serve", unitAddress, addr(0))
-			h := r.host(t, "--cert", cert)
+			h := r.host(t, "--cert", cert, "--handshake-timeout", patience.String())
 			ping(t, h.ns, addr(0), 3, 0)
 			ping(t, h.ns, addr(0), 3, 56)
 			ping(t, h.ns, addr(0), 30, 1400)
