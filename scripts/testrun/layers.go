@@ -124,17 +124,22 @@ func (r *runner) inHarness(ctx context.Context, prefixes ...string) error {
 	}
 	const require = "rdma,root,tun,tools,splitnic,softroce"
 	packages := mostFirst(r.pick(prefixes...))
-	var two errgroup.Group // at a time
-	two.SetLimit(2)
+	var some errgroup.Group // at a time
+	some.SetLimit(parallelGuests)
 	for _, g := range guestRuns(packages) {
-		two.Go(func() error {
+		some.Go(func() error {
+			release, err := lockGuest(ctx, guestLock)
+			if err != nil {
+				return err
+			}
+			defer release()
 			command := fmt.Sprintf("'%s' --name %s", program, g.name)
 			return r.inGuest(g.name, func() (*collector, error) {
 				return r.tryTest(ctx, require, guestTimeout, "-exec", command, "-run", exactly(g.tests), g.path)
 			})
 		})
 	}
-	err = two.Wait()
+	err = some.Wait()
 	for _, p := range packages {
 		r.unseen(p)
 	}
@@ -178,6 +183,11 @@ func withMachines(prefix string) func(context.Context, *runner) error {
 		if len(packages) > 0 && runtime.GOARCH != "amd64" {
 			return errors.New("the harness has guests on amd64 only; name the other layers to do without")
 		}
+		release, err := lockGuest(ctx, guestLock)
+		if err != nil {
+			return err
+		}
+		defer release()
 		return r.goTestOf(ctx, packages, "machines")
 	}
 }
