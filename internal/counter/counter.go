@@ -1,13 +1,13 @@
-// Package counter reads lists of counters off structs, so that each counter is typed
-// once. Everything that shows counters is made from these lists: the status, the
-// metrics, the manual page and docs/counters.md.
+// Package counter lists the counters of a struct by reflection, so that each counter is
+// declared once. The status, the metrics, the manual page and docs/counters.md are made from
+// these lists.
 //
 // A counter is a field, a uint64 or an atomic.Uint64, with the tags
 //
 //	json    its name in the status
-//	metric  the metric that it is a part of, and what of that it is; without one it is
-//	        an event among others
-//	help    what is counted
+//	metric  its metric, and which part of the metric it is; without this tag it is one
+//	        of the events
+//	help    description of what is counted
 package counter
 
 import (
@@ -20,13 +20,13 @@ import (
 type Counter struct {
 	Name      string // in the status
 	Direction string // tx or rx
-	Metric    string // without its prefix and suffix; "" if it has none of its own
-	Part      string // what of that metric it is, if the metric has parts
+	Metric    string // without prefix and suffix; "" if it is one of the events
+	Part      string // which part of the metric, if that has parts
 	Help      string
 }
 
-// Of lists the counters of the struct T. A name that begins with tx_ or rx_ says the
-// direction; otherwise it is the one given.
+// Of lists the counters of the struct T. A name that begins with tx_ or rx_ gives the
+// direction; the others have the given one.
 func Of[T any](direction string) []Counter {
 	t := reflect.TypeFor[T]()
 	all := make([]Counter, t.NumField())
@@ -51,8 +51,8 @@ func Values(to []uint64, counters any) []uint64 {
 	return to
 }
 
-// Snapshot reads a struct of atomic counters into one of uint64 with the same fields.
-// Both are pointers.
+// Snapshot copies a struct of atomic counters to a struct of uint64 with the same fields.
+// Both arguments are pointers.
 func Snapshot(to, from any) {
 	v, counters := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for i := range v.NumField() {

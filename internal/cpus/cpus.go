@@ -1,5 +1,5 @@
-// Package cpus names processors, as cpuset(7) writes them, and tells which of
-// them this process may use.
+// Package cpus has lists of processors in the format of cpuset(7), and finds the processors
+// that this process may use.
 package cpus
 
 import (
@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Max is how many processors a mask of the kernel's can name here.
+// Max is the number of processors in a unix.CPUSet.
 const Max = 1024
 
-// List is a set of processors by number, in ascending order, each once.
+// List has numbers of processors in ascending order, without duplicates.
 type List []int
 
 // Parse reads a list such as 0-3,8. The empty text is the empty list.
@@ -47,7 +47,7 @@ func Parse(text string) (List, error) {
 	return slices.Compact(l), nil
 }
 
-// number reads digits, and nothing else that strconv takes.
+// number parses digits, and nothing else that strconv accepts, such as a sign.
 func number(text string) (int, error) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
 		return 0, errors.New("must be digits")
@@ -59,7 +59,7 @@ func number(text string) (int, error) {
 	return n, nil
 }
 
-// String is the list as Parse reads it, and as the kernel writes it.
+// String returns the list in the format of Parse and of the kernel.
 func (l List) String() string {
 	var b strings.Builder
 	for i := 0; i < len(l); {
@@ -88,7 +88,7 @@ func (l *List) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Set is the list as a mask for sched_setaffinity(2).
+// Set returns the mask of the list for sched_setaffinity(2).
 func (l List) Set() unix.CPUSet {
 	var s unix.CPUSet
 	for _, n := range l {
@@ -97,7 +97,7 @@ func (l List) Set() unix.CPUSet {
 	return s
 }
 
-// Of lists the processors in a mask.
+// Of returns the list of the processors in a mask.
 func Of(s *unix.CPUSet) List {
 	var l List
 	for n := range Max {
@@ -108,13 +108,13 @@ func Of(s *unix.CPUSet) List {
 	return l
 }
 
-// Without are those of l that are not in other.
+// Without returns the processors of l that are not in other.
 func (l List) Without(other List) List {
 	return slices.DeleteFunc(slices.Clone(l), func(n int) bool { return slices.Contains(other, n) })
 }
 
-// Spread deals the processors out to n, neighbours together: as many to each as
-// can be, or, if there are fewer than n, each to several.
+// Spread divides the processors into n lists of neighbours of about the same length. If there
+// are fewer than n processors, each is in several lists.
 func (l List) Spread(n int) []List {
 	shares := make([]List, n)
 	for i := range shares {
@@ -127,19 +127,17 @@ func (l List) Spread(n int) []List {
 	return shares
 }
 
-// Allowed are the processors that this process might use when it was first
-// asked for. Later the main thread's mask may be that of work that is bound to
-// processors.
+// Allowed returns the processors that this process was allowed to use at the time of the
+// first call. The main thread's mask can change later, if its work is bound to processors.
 var Allowed = sync.OnceValue(func() List {
 	var s unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &s); err != nil {
-		return nil // more processors than a mask has: then nothing is known
+		return nil // the machine has more processors than a mask
 	}
 	return Of(&s)
 })
 
-// Online are the processors that the machine has at work, nil if that cannot be
-// told.
+// Online returns the processors that are online, or nil if they are unknown.
 func Online() List {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package errdoc reads the documentation of errors: docs/troubleshooting.md,
-// which has the messages that users meet, and tests.txt, which has the tests
-// that produce them.
+// Package errdoc parses the documentation of errors: docs/troubleshooting.md with the
+// messages that users see, and tests.txt with the tests that produce them.
 package errdoc
 
 import (
@@ -13,23 +12,23 @@ import (
 // Page is the documentation, relative to the top of the checkout.
 const Page = "docs/troubleshooting.md"
 
-// Attribute is the key of the attribute that a test has (testing.T.Attr) for
-// each message of the page that it has produced. The entry's Key is its value.
+// Attribute is the key of the attribute (testing.T.Attr) that a test sets for each message of
+// the page that it has produced. The value is the entry's Key.
 const Attribute = "errdoc"
 
-// NoStatus is the Entry.Status of messages after which no process ends.
+// NoStatus is the Entry.Status of messages of processes that go on.
 const NoStatus = -1
 
-// Entry is a message on the page, or the row of a table that has none: a
-// symptom, an exit status.
+// Entry is a message on the page, or a row of a table without a message: a symptom, or an
+// exit status.
 type Entry struct {
-	// Key is its name in tests.txt: the message behind its exit status, or
-	// behind "-" if it has none; otherwise the heading of the row's first
-	// column and what is in it.
+	// Key is the name in tests.txt: the exit status, or "-" if there is none, and the
+	// message. For a row without a message it is the heading and the text of the first
+	// column.
 	Key     string
 	Line    int    // in the page, from 1
-	Message string // <like this> where it varies
-	Status  int    // that a process ends with, or NoStatus
+	Message string // with <placeholders> for variable text
+	Status  int    // exit status of the process, or NoStatus
 }
 
 var (
@@ -39,14 +38,13 @@ var (
 	begins      = regexp.MustCompile("\\bbegins? with (`.*`).*:$")
 )
 
-// listOpens begins a block of code with a message in each line.
+// listOpens and listCloses delimit a block of code with one message per line.
 const listOpens, listCloses = "```messages", "```"
 
-// Parse returns what page documents. Messages are the lines of blocks of code
-// marked "messages", and the code in the first column of tables. The exit status
-// is in the column with the heading "status", or at the end of the line of text
-// before a block. That line can also say how all messages begin. Code in the
-// column "symptom" is no message.
+// Parse returns the entries of a page. Messages are the lines of code blocks marked
+// "messages", and the code in the first column of tables, except a column "symptom". The exit
+// status is in the column "status", or at the end of the line of text before a block. That
+// line can also have the common prefix of the messages.
 func Parse(page string) []Entry {
 	var entries []Entry
 	var heading []string
@@ -78,7 +76,7 @@ func Parse(page string) []Entry {
 	return entries
 }
 
-// row returns the entries of a table's row.
+// row returns the entries of a row of a table.
 func row(heading, columns []string, prefix string, line int) []Entry {
 	first := ""
 	if len(heading) > 0 {
@@ -108,7 +106,7 @@ func message(text string, status, line int) Entry {
 	return Entry{Key: key, Line: line, Message: text, Status: status}
 }
 
-// statusOf is the number in the second of match, NoStatus if there is none.
+// statusOf returns the number in match[1], or NoStatus if there is none.
 func statusOf(match []string) int {
 	if len(match) < 2 {
 		return NoStatus
@@ -120,8 +118,8 @@ func statusOf(match []string) int {
 	return n
 }
 
-// cells are the cells of a table's row. A bar with a backslash before it is
-// part of a cell, also in code.
+// cells returns the cells of a row of a table. An escaped bar (\|) is part of a cell, also in
+// code.
 func cells(line string) []string {
 	const bar = "\x00"
 	line = strings.ReplaceAll(line, `\|`, bar)
@@ -133,8 +131,8 @@ func cells(line string) []string {
 	return all
 }
 
-// code is all code in text: what is between as many backquotes and as many
-// again, without one space at either end where both are there.
+// code returns all code spans of text: between two runs of the same number of backquotes,
+// without one space at either end if both ends have one.
 func code(text string) []string {
 	var all []string
 	for {
@@ -172,8 +170,7 @@ func cutFence(text string, n int) (before, after string, ok bool) {
 	return "", "", false
 }
 
-// matches reports whether text is what the message says, with something in
-// place of each placeholder.
+// matches reports whether text is the message, with any text for each placeholder.
 func matches(message, text string) bool {
 	literals := placeholder.Split(message, -1)
 	first, last := literals[0], literals[len(literals)-1]
@@ -188,7 +185,7 @@ func matches(message, text string) bool {
 		if text == "" {
 			return false
 		}
-		at := strings.Index(text[1:], literal) // the earliest leaves most for the rest
+		at := strings.Index(text[1:], literal) // the earliest match leaves most for the rest
 		if at < 0 {
 			return false
 		}
@@ -197,9 +194,9 @@ func matches(message, text string) bool {
 	return text != ""
 }
 
-// Explain returns the keys of the entries that text is a message of. status is
-// that with which the process ended that wrote it, NoStatus if none did; an
-// entry without a status is about any.
+// Explain returns the keys of the entries whose message is text. status is the exit status of
+// the process that wrote text, or NoStatus if the process goes on. An entry without a status
+// matches any status.
 func Explain(entries []Entry, status int, text string) []string {
 	var keys []string
 	for _, e := range entries {

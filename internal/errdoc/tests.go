@@ -10,14 +10,13 @@ import (
 // TestsFile is the file of Tests, relative to the top of the checkout.
 const TestsFile = "internal/errdoc/tests.txt"
 
-// Tests has the tests of the entries of Page, in groups: the keys of entries,
-// one in a line, and below them, indented, the tests. What begins with # is a
-// remark.
+// Tests lists the tests of the entries of Page, in groups. A group has keys of entries, one per
+// line, and after them its tests, indented. Lines that begin with # are comments.
 //
 //go:embed tests.txt
 var Tests string
 
-// Group are tests that together produce all messages of some entries.
+// Group is a group of tests that together produce all messages of some entries.
 type Group struct {
 	Line  int // in TestsFile, from 1
 	Keys  []string
@@ -26,10 +25,10 @@ type Group struct {
 
 var testName = regexp.MustCompile(`^Test\w+(/\S+)?$`)
 
-// ParseTests returns the groups of text, which is like Tests.
+// ParseTests returns the groups of a text in the format of Tests.
 func ParseTests(text string) []Group {
 	var groups []Group
-	more := false // keys of the last group
+	more := false // the line before was a key of the last group
 	for i, line := range strings.Split(text, "\n") {
 		name, indented := strings.CutPrefix(line, "\t")
 		last := len(groups) - 1
@@ -47,8 +46,7 @@ func ParseTests(text string) []Group {
 	return groups
 }
 
-// Check returns where entries and groups do not fit together: an entry without
-// tests, tests of something that is not on the page.
+// Check reports entries without tests, and tests of entries that are not on the page.
 func Check(entries []Entry, groups []Group) []string {
 	var wrong []string
 	documented, tested := make(map[string]bool), make(map[string]bool)

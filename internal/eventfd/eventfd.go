@@ -1,8 +1,8 @@
-// Package eventfd raises and lowers eventfd(2) descriptors that never block.
+// Package eventfd reads and writes eventfd(2) descriptors that do not block.
 //
-// Go's runtime is not told of these system calls. After a longer time without work its
-// monitor sleeps, and the next system call that it is told of wakes it: a thread more that
-// wants a processor, between the one that raises an event and the one that waits for it.
+// It does not announce these system calls to Go's runtime. The runtime's monitor thread
+// sleeps if there was no work for some time, and an announced system call wakes it. The
+// monitor would compete for a processor with the thread that waits for the event.
 package eventfd
 
 import (
@@ -14,21 +14,22 @@ import (
 
 var one = uint64(1)
 
-// Raise adds one to the counter. The descriptor has EFD_NONBLOCK, and nobody else can take that
-// away from it: it would stop more than its goroutine.
+// Raise adds one to the counter. The descriptor must have EFD_NONBLOCK, and no other process
+// may be able to clear it: a blocking call would stop other goroutines too.
 func Raise(fd int) error {
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&one)), unsafe.Sizeof(one))
 	return failed(errno)
 }
 
-// Lower takes the counter, or one of it if the descriptor has EFD_SEMAPHORE, to buf. It is
-// unix.EAGAIN if there is nothing to take. The descriptor is one as Raise wants it.
+// Lower reads the counter into buf and resets it, or subtracts one if the descriptor has
+// EFD_SEMAPHORE. It returns unix.EAGAIN if the counter is 0. The descriptor has to be as for
+// Raise.
 func Lower(fd int, buf *uint64) error {
 	_, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(buf)), unsafe.Sizeof(*buf))
 	return failed(errno)
 }
 
-// errAgain is made once: a conversion for each call would allocate.
+// errAgain is converted once, because a conversion allocates.
 var errAgain error = unix.EAGAIN
 
 func failed(errno syscall.Errno) error {

@@ -1,6 +1,5 @@
-// Package irq tells which interrupts raise the events of an RDMA device's
-// completion vectors, and on which processors, and changes the latter. It reads
-// what the kernel shows below /sys and /proc.
+// Package irq finds the interrupts of an RDMA device's completion vectors, and reads and
+// sets their affinity to processors. It uses the files below /sys and /proc.
 package irq
 
 import (
@@ -21,14 +20,14 @@ import (
 type Vector struct {
 	Number int    `json:"comp_vector"`
 	IRQ    int    `json:"irq"`
-	Name   string `json:"name"` // that the adapter's driver has given the interrupt
-	// CPUs are the processors that the interrupt may go to, Effective those that
-	// the kernel has chosen of them, where it says so.
+	Name   string `json:"name"` // of the interrupt, given by the adapter's driver
+	// CPUs is the affinity of the interrupt. Effective has the processors that the kernel
+	// has chosen of it, if the kernel reports them.
 	CPUs      cpus.List `json:"processors"`
 	Effective cpus.List `json:"effective_processors,omitempty"`
 }
 
-// Target are the processors that the interrupt goes to, as exactly as is known.
+// Target returns Effective if the kernel reports it, and CPUs otherwise.
 func (v *Vector) Target() cpus.List {
 	if len(v.Effective) > 0 {
 		return v.Effective
@@ -36,10 +35,10 @@ func (v *Vector) Target() cpus.List {
 	return v.CPUs
 }
 
-// Tree is where the kernel shows itself: the directory that sys and proc are in.
+// Tree is the directory that contains sys and proc.
 type Tree string
 
-// Kernel is the running one.
+// Kernel is the tree of the running kernel.
 const Kernel Tree = "/"
 
 func (t Tree) path(elements ...string) string {
@@ -51,12 +50,12 @@ func (t Tree) read(elements ...string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// completion is how drivers name the interrupts of completion vectors: mlx5_comp3@pci:…,
+// completion matches the names that drivers give interrupts of completion vectors: mlx5_comp3@pci:…,
 // mlx4-3@…, efa-comp3@…, irdma-…-CEQ-3, bnxt_re-nq-3.
 var completion = regexp.MustCompile(`(?i)(?:comp|ceq-?|-nq-|^mlx4-)(\d+)(?:@|$)`)
 
-// Vectors are the completion vectors of an RDMA device whose interrupts can be
-// told, by number. Soft-RoCE has none: its events come from the kernel's threads.
+// Vectors returns the completion vectors of an RDMA device whose interrupts are known, by
+// number. Soft-RoCE has no interrupts: its events come from kernel threads.
 func (t Tree) Vectors(device string) ([]Vector, error) {
 	irqs, err := os.ReadDir(t.path("sys/class/infiniband", device, "device/msi_irqs"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -80,8 +79,8 @@ func (t Tree) Vectors(device string) ([]Vector, error) {
 	return all, nil
 }
 
-// vector is that of an interrupt, nil if it is another kind of interrupt, or
-// nobody's.
+// vector returns the completion vector of an interrupt, or nil if the interrupt is of another
+// kind or has no handler.
 func (t Tree) vector(irq int) (*Vector, error) {
 	dir := strconv.Itoa(irq)
 	names, err := t.read("sys/kernel/irq", dir, "actions")
@@ -104,7 +103,7 @@ func (t Tree) vector(irq int) (*Vector, error) {
 		if v.CPUs, err = cpus.Parse(text); err != nil {
 			return nil, err
 		}
-		// Kernels without a chosen processor do not have this one.
+		// Kernels that do not report the chosen processors lack this file.
 		if text, err = t.read("proc/irq", dir, "effective_affinity_list"); err == nil {
 			v.Effective, err = cpus.Parse(text)
 		}
@@ -113,7 +112,7 @@ func (t Tree) vector(irq int) (*Vector, error) {
 	return nil, nil
 }
 
-// ignoreMissing is err, but for an interrupt that has gone meanwhile.
+// ignoreMissing returns err, or nil if the interrupt has been removed meanwhile.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -121,7 +120,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Set has an interrupt go to these processors.
+// Set sets the affinity of an interrupt.
 func (t Tree) Set(irq int, list cpus.List) error {
 	f, err := os.OpenFile(t.path("proc/irq", strconv.Itoa(irq), "smp_affinity_list"), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
@@ -131,8 +130,8 @@ func (t Tree) Set(irq int, list cpus.List) error {
 	return errors.Join(err, f.Close())
 }
 
-// Balancer is the process that moves interrupts by its own lights, irqbalance, 0
-// if there is none.
+// Balancer returns the process number of irqbalance, which changes the affinity of
+// interrupts, or 0 if it does not run.
 func (t Tree) Balancer() int {
 	processes, err := os.ReadDir(t.path("proc"))
 	if err != nil {

@@ -1,12 +1,11 @@
 // Package netns runs code in, and opens netlink handles to, other network
 // namespaces.
 //
-// A namespace is named by a path (/proc/1234/ns/net), by a name as ip-netns(8)
-// uses it (under /run/netns), or by the empty string for the current one.
+// A namespace is given by a path (/proc/1234/ns/net), by a name of ip-netns(8) (a file in
+// /run/netns), or by the empty string, which is the current one.
 //
-// A thread that has changed its namespace is never given back to the Go
-// scheduler: it dies with the call. So no other goroutine can ever find itself
-// in the wrong namespace, whatever fails.
+// A thread that has changed its namespace ends with the call, and does not return to the Go
+// scheduler. So no goroutine can run in a wrong namespace, whatever fails.
 package netns
 
 import (
@@ -25,11 +24,10 @@ import (
 // Dir is where ip-netns(8) keeps named namespaces.
 const Dir = "/run/netns"
 
-// errNoReturn is what Do returns when its function ended the goroutine.
+// errNoReturn is returned by Do if the function has ended its goroutine.
 var errNoReturn = errors.New("the function ended its goroutine instead of returning")
 
-// Path returns the file that stands for the namespace ns, "" for the current
-// one.
+// Path returns the file of the namespace ns, where "" is the current one.
 func Path(ns string) string {
 	if ns == "" || strings.ContainsRune(ns, '/') {
 		return ns
@@ -37,9 +35,9 @@ func Path(ns string) string {
 	return filepath.Join(Dir, ns)
 }
 
-// Do calls fn in network namespace ns and returns its error. Descriptors that
-// fn opens keep the namespace for as long as they live. fn must not start
-// goroutines that rely on the namespace. With an empty ns it just calls fn.
+// Do calls fn in network namespace ns and returns its error. Descriptors that fn opens stay
+// in the namespace. fn must not start goroutines that need the namespace. With an empty ns,
+// Do only calls fn.
 func Do(ns string, fn func() error) error {
 	if ns == "" {
 		return fn()
@@ -47,8 +45,8 @@ func Do(ns string, fn func() error) error {
 	return OnThread(func() error { return DoHere(ns, fn) })
 }
 
-// DoHere is Do for a function that is already called by OnThread: it changes
-// the network namespace of the calling thread for good.
+// DoHere is Do for callers within OnThread. It changes the network namespace of the calling
+// thread permanently.
 func DoHere(ns string, fn func() error) error {
 	if ns != "" {
 		if err := enter(ns); err != nil {
@@ -58,20 +56,20 @@ func DoHere(ns string, fn func() error) error {
 	return fn()
 }
 
-// OnThread calls fn on an operating-system thread that ends with the call, so
-// that fn may change what belongs to the thread: namespaces, root, umask.
+// OnThread calls fn on an operating-system thread that ends with the call. So fn may change
+// attributes of the thread: namespaces, root directory, umask.
 func OnThread(fn func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			// The main thread cannot end, and /proc/self would show the
-			// changes. While it is held here, another one does the work.
+			// The main thread cannot end, and /proc/self would show the changes. While this
+			// goroutine occupies it, another thread calls fn.
 			done <- OnThread(fn)
 			runtime.UnlockOSThread()
 			return
 		}
-		// Locked to the end: the runtime then ends the thread.
+		// The goroutine stays locked, so the runtime ends the thread.
 		err := errNoReturn
 		defer func() { done <- err }()
 		err = fn()
@@ -79,7 +77,7 @@ func OnThread(fn func() error) error {
 	return <-done
 }
 
-// enter moves the calling thread to ns for good, unless it is there.
+// enter moves the calling thread to ns permanently, unless it is there already.
 func enter(ns string) error {
 	f, err := os.OpenFile(Path(ns), os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a pipe would block
 	if err != nil {
@@ -90,7 +88,7 @@ func enter(ns string) error {
 	}
 	defer f.Close()
 	if isHere(f) {
-		return nil // without the capability that entering takes
+		return nil // works without the capability for setns(2)
 	}
 	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
 		if errors.Is(err, unix.EPERM) {
@@ -110,8 +108,8 @@ func isHere(f *os.File) bool {
 	return there.Dev == here.Dev && there.Ino == here.Ino
 }
 
-// Links lists the devices that h sees. A listing during which a device changed
-// can be wrong; it is done again.
+// Links lists the network devices in the namespace of h. It repeats a listing during which a
+// device has changed, because that can be inconsistent.
 func Links(h *netlink.Handle) ([]netlink.Link, error) {
 	for {
 		links, err := h.LinkList()
@@ -121,8 +119,7 @@ func Links(h *netlink.Handle) ([]netlink.Link, error) {
 	}
 }
 
-// Handle opens a route netlink handle that works in ns from any thread. The
-// caller closes it.
+// Handle opens a route netlink handle for ns that any thread can use. The caller closes it.
 func Handle(ns string) (*netlink.Handle, error) {
 	var h *netlink.Handle
 	err := Do(ns, func() error {
@@ -136,8 +133,7 @@ func Handle(ns string) (*netlink.Handle, error) {
 	return h, nil
 }
 
-// New makes an empty network namespace and gives it a name that ip-netns(8)
-// sees too.
+// New creates an empty network namespace with a name of ip-netns(8).
 func New(name string) error {
 	if name == "" || strings.ContainsRune(name, '/') || name == "." || name == ".." {
 		return fmt.Errorf("network namespace %q: not a valid name", name)
@@ -158,9 +154,9 @@ func New(name string) error {
 	return nil
 }
 
-// shareDir makes Dir a mount of its own that is shared with other mount namespaces, as
-// ip-netns(8) and the libraries of CNI do. It has to come before the names: those that
-// are there when somebody else does it are mounted twice, and cannot be deleted.
+// shareDir makes Dir a mount point with shared propagation, like ip-netns(8) and the CNI
+// libraries do. This must precede the creation of names: names that exist when another
+// program does it are mounted twice and cannot be deleted.
 func shareDir() error {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err
@@ -170,8 +166,8 @@ func shareDir() error {
 		return err
 	}
 	defer dir.Close()
-	// Of two at the same time, which ip-netns(8) takes the same lock for, only one
-	// mounts. It goes with the descriptor.
+	// If two processes do this at the same time, only one mounts. ip-netns(8) takes the
+	// same lock. Closing the descriptor releases it.
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", Dir, err)
 	}
@@ -185,8 +181,8 @@ func shareDir() error {
 	return share()
 }
 
-// Delete takes the name away from a namespace made by New. The namespace goes
-// when nothing uses it any more.
+// Delete removes the name of a namespace made by New. The kernel removes the namespace when
+// nothing uses it.
 func Delete(name string) error {
 	err := netns.DeleteNamed(name)
 	if errors.Is(err, unix.EINVAL) { // not mounted any more

@@ -1,5 +1,4 @@
-// Package numa tells which NUMA node a device is on, and has memory come from there
-// (numa(7)).
+// Package numa finds the NUMA node of a device, and binds memory to a node (numa(7)).
 package numa
 
 import (
@@ -13,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// None is no node, or one that is not known.
+// None means that there is no node, or that it is unknown.
 const None = -1
 
-// preferred is MPOL_PREFERRED of set_mempolicy(2): where the node has no memory free
-// another one gives it.
+// preferred is MPOL_PREFERRED of set_mempolicy(2): if the node has no free memory, the kernel
+// uses another one.
 const preferred = 1
 
-// Prefer has the pages of mem that have not been touched yet come from node, as long as
-// that has any free (mbind(2)). mem begins at a page. With None it does nothing.
+// Prefer has the kernel allocate the untouched pages of mem on node, as long as that has free
+// memory (mbind(2)). mem must begin at a page. Prefer does nothing if node is None.
 func Prefer(mem []byte, node int) error {
 	if node < 0 || len(mem) == 0 {
 		return nil
@@ -29,7 +28,7 @@ func Prefer(mem []byte, node int) error {
 	const bits = 64
 	mask := make([]uint64, node/bits+1)
 	mask[node/bits] = 1 << (node % bits)
-	// The kernel takes one bit less than it is told of.
+	// The kernel reads one bit less of the mask than the argument says.
 	_, _, no := unix.Syscall6(unix.SYS_MBIND, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), preferred,
 		uintptr(unsafe.Pointer(unsafe.SliceData(mask))), uintptr(len(mask)*bits+1), 0)
 	if no != 0 {
@@ -38,7 +37,7 @@ func Prefer(mem []byte, node int) error {
 	return nil
 }
 
-// OfDevice is the node of the device whose directory below /sys that is, or None.
+// OfDevice returns the node of the device with the directory dir below /sys, or None.
 func OfDevice(dir string) int {
 	b, err := os.ReadFile(filepath.Join(dir, "device", "numa_node"))
 	if err != nil {

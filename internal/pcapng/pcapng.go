@@ -1,6 +1,6 @@
-// Package pcapng encodes captures of Ethernet frames for Wireshark, tshark and tcpdump, as
-// draft-ietf-opsawg-pcapng has it: a section with interfaces, packets and statistics, in
-// that order for each interface. Each function appends one block.
+// Package pcapng encodes captures of Ethernet frames for Wireshark, tshark and tcpdump
+// (draft-ietf-opsawg-pcapng). A capture is a section with interfaces, packets and statistics,
+// in that order for each interface. Each function appends one block.
 package pcapng
 
 import (
@@ -16,7 +16,7 @@ const (
 	enhancedPacket       = 6
 )
 
-// Options, of those that are used: of all blocks, and of the blocks that their names say.
+// Options that are used. The prefix of a name is the block; opt is for all blocks.
 const (
 	optEnd     = 0
 	optComment = 1
@@ -44,41 +44,41 @@ const (
 	longestText  = 0xffff
 )
 
-// Flags say more about a packet.
+// Flags are the flags of a packet.
 type Flags uint32
 
-// The flags. A packet is Inbound or Outbound, and perhaps others.
+// Each packet has Inbound or Outbound. The other flags are optional.
 const (
 	Inbound          Flags = 1
 	Outbound         Flags = 2
 	ChecksumNotReady Flags = 1 << 9
-	Segments         Flags = 1 << 11 // several on the wire
+	Segments         Flags = 1 << 11 // the packet is several ones on the wire
 )
 
 // Section describes where a capture was made.
 type Section struct{ Hardware, OS, Program, Comment string }
 
-// Interface is one by which packets pass. Interfaces are numbered in order, from 0.
+// Interface is an interface that was captured. Interfaces are numbered in order, from 0.
 type Interface struct {
 	Name, Description, Filter string
 	SnapLength                int
 }
 
-// Packet is an Ethernet frame, or its beginning.
+// Packet is an Ethernet frame, or the first bytes of one.
 type Packet struct {
 	Interface int
 	Time      time.Time
-	Length    int // of the frame
+	Length    int // of the frame in bytes, at least len(Data)
 	Data      []byte
 	Flags     Flags
 	Comment   string
 }
 
-// Statistics are those of an interface.
+// Statistics has the counters of an interface.
 type Statistics struct {
 	Interface         int
 	Start, End        time.Time
-	Received, Dropped uint64 // packets; those that were dropped for want of room are among the received
+	Received, Dropped uint64 // packets; Received includes those that were dropped because buffers were full
 }
 
 // AppendSection begins a section.
@@ -87,7 +87,7 @@ func AppendSection(b []byte, s *Section) []byte {
 	b = binary.LittleEndian.AppendUint32(b, 0x1a2b3c4d)
 	b = binary.LittleEndian.AppendUint16(b, 1) // version 1.0
 	b = binary.LittleEndian.AppendUint16(b, 0)
-	b = binary.LittleEndian.AppendUint64(b, ^uint64(0)) // of any length
+	b = binary.LittleEndian.AppendUint64(b, ^uint64(0)) // the length is not known
 	b = text(b, optComment, s.Comment)
 	b = text(b, shbHardware, s.Hardware)
 	b = text(b, shbOS, s.OS)
@@ -104,7 +104,7 @@ func AppendInterface(b []byte, i *Interface) []byte {
 	b = text(b, ifName, i.Name)
 	b = text(b, ifDescription, i.Description)
 	if i.Filter != "" {
-		b = text(b, ifFilter, "\x00"+i.Filter) // 0: as people write it
+		b = text(b, ifFilter, "\x00"+i.Filter) // 0: a filter expression in text
 	}
 	b = option(b, ifTSResol, []byte{nanoseconds})
 	return end(b, from)
@@ -123,7 +123,7 @@ func AppendPacket(b []byte, p *Packet) []byte {
 	return end(b, from)
 }
 
-// AppendStatistics appends what has been counted of an interface.
+// AppendStatistics appends the counters of an interface.
 func AppendStatistics(b []byte, s *Statistics) []byte {
 	b, from := begin(b, interfaceStatistics)
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.Interface))
@@ -135,7 +135,7 @@ func AppendStatistics(b []byte, s *Statistics) []byte {
 	return end(b, from)
 }
 
-// begin begins a block, whose length end fills in.
+// begin appends the head of a block. end fills in the length.
 func begin(b []byte, kind uint32) (block []byte, from int) {
 	from = len(b)
 	b = binary.LittleEndian.AppendUint32(b, kind)
@@ -155,7 +155,7 @@ func option(b []byte, code uint16, value []byte) []byte {
 	return pad(append(b, value...), len(value))
 }
 
-// text is an option that is left out if it is empty.
+// text appends an option, unless it is empty.
 func text(b []byte, code uint16, value string) []byte {
 	if value == "" {
 		return b
@@ -163,10 +163,10 @@ func text(b []byte, code uint16, value string) []byte {
 	return option(b, code, []byte(value[:min(len(value), longestText)]))
 }
 
-// pad fills up what n bytes were appended of to 32 bits.
+// pad appends zeros after n bytes up to a multiple of 4.
 func pad(b []byte, n int) []byte { return append(b, make([]byte, -n&3)...) }
 
-// stamp is a time: the upper and the lower half.
+// stamp appends a time: the upper and the lower half.
 func stamp(b []byte, t time.Time) []byte {
 	n := uint64(t.UnixNano())
 	b = binary.LittleEndian.AppendUint32(b, uint32(n>>32))

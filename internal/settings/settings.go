@@ -1,5 +1,5 @@
-// Package settings reads the YAML files in which people configure splitnic: one
-// document, a map of words and lists of words. Errors name file and line.
+// Package settings parses YAML configuration files: one document, a map of scalars and lists
+// of scalars. Errors name file and line.
 package settings
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// Node is a value in a file; nil is an empty one.
+// Node is a value in a file, or nil if the value is empty.
 type Node = ast.Node
 
 // Entry is one entry of a map.
@@ -21,9 +21,9 @@ type Entry struct {
 	At, Value Node
 }
 
-// Parse returns the one document of a file, nil if nothing is in it.
+// Parse returns the only document of a file, or nil if the file is empty.
 func Parse(file string, text []byte) (Node, error) {
-	// Of a program: to parse that takes seconds.
+	// A binary file takes seconds to parse.
 	if i := bytes.IndexByte(text, 0); i >= 0 {
 		return nil, fmt.Errorf("%s:%d: not YAML: a zero byte is no text", file, 1+bytes.Count(text[:i], []byte("\n")))
 	}
@@ -42,12 +42,12 @@ func Parse(file string, text []byte) (Node, error) {
 	return parsed.Docs[0].Body, nil
 }
 
-// Errorf is an error about what is at n in a file.
+// Errorf returns an error about the value n in a file.
 func Errorf(file string, n Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %w", file, Line(n), fmt.Errorf(format, args...))
 }
 
-// Line is the line of the file that n is in, from 1.
+// Line returns the number of the line of n, from 1.
 func Line(n Node) int { return n.GetToken().Position.Line }
 
 // Map returns the entries of a map, or none for an empty value.
@@ -66,7 +66,7 @@ func Map(n Node) (entries []Entry, ok bool) {
 	return entries, true
 }
 
-// Scalar is the text of a scalar as it is in the file, "" for anything else.
+// Scalar returns the text of a scalar as written in the file, or "" for any other value.
 func Scalar(n Node) string {
 	switch n := n.(type) {
 	case *ast.NullNode:
@@ -79,7 +79,7 @@ func Scalar(n Node) string {
 	return ""
 }
 
-// Scalars are the texts of the scalars in a list, or of one scalar.
+// Scalars returns the texts of the scalars in a list, or of a single scalar.
 func Scalars(n Node) ([]string, error) {
 	nodes := []Node{n}
 	if s, ok := n.(*ast.SequenceNode); ok {
@@ -97,7 +97,7 @@ func Scalars(n Node) ([]string, error) {
 	return words, nil
 }
 
-// Bool reads yes or no, in files and in flags.
+// Bool parses a boolean of a file or a flag.
 func Bool(word string) (bool, error) {
 	switch word {
 	case "yes", "true", "on":

@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// Authority issues certificates. Its methods end the test that they fail in.
+// Authority issues certificates. If a method fails, it ends the test.
 type Authority struct {
 	Key  ed25519.PrivateKey
 	Cert *x509.Certificate
-	File string // has Cert, as PEM; it is removed with the test
+	File string // with Cert in PEM; it is removed at the end of the test
 }
 
-// New makes an authority whose certificate is valid for an hour before and behind now.
+// New creates an authority whose certificate is valid from an hour ago for two hours.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	return NewFor(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
 
-// NewFor makes one whose certificate is valid from and until then.
+// NewFor creates an authority whose certificate is valid for the given period.
 func NewFor(t testing.TB, from, until time.Time) *Authority {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -46,8 +46,8 @@ func NewFor(t testing.TB, from, until time.Time) *Authority {
 	return a
 }
 
-// Issue writes a certificate for a public key to a file, as PEM. Its serial number and key
-// usage are set here, the rest is the template's.
+// Issue writes a certificate for a public key to a file, in PEM. Issue sets the serial number
+// and the key usage. The template has the other fields.
 func (a *Authority) Issue(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) {
 	t.Helper()
 	template.SerialNumber, template.KeyUsage = big.NewInt(2), x509.KeyUsageDigitalSignature
@@ -66,8 +66,8 @@ func (a *Authority) issue(t testing.TB, template *x509.Certificate, public crypt
 	return der
 }
 
-// Member is the template of a certificate of that name and purpose, of one hour, that is
-// over after lasts.
+// Member returns the template of a certificate with that name and extended key usage. It
+// lasts an hour and expires after lasts.
 func Member(name string, usage x509.ExtKeyUsage, lasts time.Duration) *x509.Certificate {
 	end := time.Now().Add(lasts)
 	return &x509.Certificate{

@@ -1,6 +1,5 @@
-// Package units reads amounts. The same suffixes mean the same in all flags and
-// files: memory is in powers of two, and 2G, 2Gi and 2GiB are the same; rates are
-// in powers of ten.
+// Package units parses amounts with suffixes, the same for all flags and files. Amounts of
+// memory use powers of two: 2G, 2Gi and 2GiB are the same. Rates use powers of ten.
 package units
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/docker/go-units"
 )
 
-// Memory reads a number of bytes, with k, M, G or T for powers of 1024.
+// Memory parses a number of bytes. k, M, G and T are powers of 1024.
 func Memory(s string) (int64, error) {
 	text := s
 	if strings.HasSuffix(s, "i") {
@@ -25,8 +24,7 @@ func Memory(s string) (int64, error) {
 	return n, nil
 }
 
-// Decimal reads a number, with k, M, G or T for powers of 1000, behind which
-// unit may be.
+// Decimal parses a number. k, M, G and T are powers of 1000. The text may end in unit.
 func Decimal(s, unit string) (n int64, ok bool) {
 	text := strings.TrimSuffix(strings.ToLower(s), unit)
 	if strings.ContainsAny(text, "ib") {
@@ -35,8 +33,8 @@ func Decimal(s, unit string) (n int64, ok bool) {
 	return amount(text, units.FromHumanSize)
 }
 
-// amount is what read makes of digits and a suffix, without what else numbers
-// in programs may have.
+// amount parses digits and a suffix with read. It rejects other forms of numbers that read
+// accepts.
 func amount(s string, read func(string) (int64, error)) (n int64, ok bool) {
 	suffix := strings.TrimLeft(s, "0123456789.")
 	if strings.ContainsAny(suffix, "0123456789. ") {

@@ -1,6 +1,6 @@
-// Package vm boots virtual machines with Linux, whose processors are emulated: for tests and
-// measurements of what has a virtual machine at its end. The kernel is that of ci/softroce,
-// and process 1 the program guest.
+// Package vm boots virtual machines with Linux and emulated processors, for tests and
+// measurements with a virtual machine at one end. The kernel is that of ci/softroce. Process 1
+// is the program guest.
 package vm
 
 import (
@@ -17,24 +17,24 @@ import (
 	"time"
 )
 
-// patience is how long a machine may take to come up, emulated and beside other work, or to
-// do what it is told.
+// patience bounds how long an emulated machine takes to boot, or to carry out a command, on
+// a busy computer.
 const patience = 2 * time.Minute
 
-// CommandLine is that of the kernel.
+// CommandLine is the command line of the kernel.
 const CommandLine = "console=ttyS0 panic=-1 no_timer_check quiet"
 
-// Files are what a machine is made of.
+// Files has the files and the socket of a machine.
 type Files struct {
-	Kernel, Disk string // the initial RAM disk
-	Console      string // the file that its first serial port leads to
-	Control      string // the socket that its second one connects to
+	Kernel, Disk string // Disk is the initial RAM disk
+	Console      string // file for the output of the first serial port
+	Control      string // socket to which the second serial port connects
 
 	listener *net.UnixListener
 }
 
-// Prepare makes the files of a machine in a directory, which is the caller's to remove. root
-// is the directory of the module.
+// Prepare creates the files of a machine in dir. The caller removes dir. root is the
+// directory of the module.
 func Prepare(root, dir string) (*Files, error) {
 	cmd := exec.Command(filepath.Join(root, "ci/softroce/kernel"))
 	said := &bytes.Buffer{}
@@ -65,11 +65,11 @@ func Prepare(root, dir string) (*Files, error) {
 	return f, err
 }
 
-// Close ends the wait for a machine.
+// Close ends a call of Up, and closes the socket.
 func (f *Files) Close() error { return f.listener.Close() }
 
-// ramDisk makes an initial RAM disk with the program as process 1 and the modules that it
-// needs of a kernel.
+// ramDisk returns an initial RAM disk with the program as process 1, and the kernel modules
+// that it needs.
 func ramDisk(program, release, modules string) ([]byte, error) {
 	d := &archive{}
 	if err := d.addFile("init", program, 0o100755); err != nil {
@@ -100,8 +100,8 @@ func ramDisk(program, release, modules string) ([]byte, error) {
 	return d.Bytes(), nil
 }
 
-// archive is one of cpio's, in the format newc: 13 numbers, the name and the content, each
-// up to 4 bytes.
+// archive is a cpio archive in the format newc. A file is 13 numbers, the name and the
+// content, each padded to 4 bytes.
 type archive struct{ bytes.Buffer }
 
 func (a *archive) add(name string, content []byte, mode int) {
@@ -124,8 +124,8 @@ type Emulator struct {
 	kill func()
 }
 
-// Start starts a machine with these devices, which share its memory, "mem". The emulator has
-// the network of a namespace, and descriptor 3 is that file.
+// Start starts a machine with these devices. They can share its memory, which has the
+// identifier "mem". The emulator runs in network namespace ns, with file as descriptor 3.
 func (f *Files) Start(ns, file string, devices ...string) (*Emulator, error) {
 	const memory = "256M"
 	cmd := exec.Command("ip", append([]string{
@@ -144,19 +144,19 @@ func (f *Files) Start(ns, file string, devices ...string) (*Emulator, error) {
 	return e, cmd.Start()
 }
 
-// Kill ends it at once, and returns what it has said.
+// Kill kills the emulator and returns its output.
 func (e *Emulator) Kill() string {
 	e.kill()
 	return e.said.String()
 }
 
-// Machine is one that has come up, and obeys: see the program guest.
+// Machine is a machine that has booted and takes commands. See the program guest.
 type Machine struct {
 	control net.Conn
 	answers *bufio.Reader
 }
 
-// Up waits until a machine that was started has come up.
+// Up waits until the started machine has booted.
 func (f *Files) Up() (*Machine, error) {
 	if err := f.listener.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
@@ -172,10 +172,10 @@ func (f *Files) Up() (*Machine, error) {
 	return m, nil
 }
 
-// Close leaves it alone; without a command it ends.
+// Close closes the connection. The machine then ends.
 func (m *Machine) Close() error { return m.control.Close() }
 
-// Tell has the machine do something.
+// Tell has the machine carry out a command.
 func (m *Machine) Tell(command string) error {
 	if _, err := fmt.Fprintln(m.control, command); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (m *Machine) Tell(command string) error {
 	return m.expect(command)
 }
 
-// expect waits for an answer.
+// expect waits for the answer to a command.
 func (m *Machine) expect(to string) error {
 	if err := m.control.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
