@@ -112,10 +112,10 @@ bench-attacks: ## measure an honest host while another one attacks its I/O unit 
 	@scripts/bench bench-attacks
 
 .PHONY: bench-attacks-native
-bench-attacks-native: ## measure the same at full speed, without RDMA devices (ROUNDS=5, ATTACKS)
+bench-attacks-native: ## measure the same at full speed, without RDMA devices (ROUNDS=5, ATTACKS, PINGS=1 for round trips only)
 	@scripts/setup.sh build bench
 	@$(MAKE) --no-print-directory build/measure
-	build/measure bench-attacks-native $(BENCH_FLAGS) $(ATTACKS)
+	build/measure bench-attacks-native $(BENCH_FLAGS) $(if $(PINGS),-pings) $(ATTACKS)
 
 .PHONY: bench-hosts
 bench-hosts: ## have many hosts connect to one I/O unit at once (HOSTS=400, PORTS=macvtap or none, BUSY=0 processes beside, FLOOD=0s of frames once they are in, ROUNDS=3)

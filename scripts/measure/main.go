@@ -51,7 +51,7 @@ var suites = []*results.Suite{
 // measured are the suites that this program measures, by name.
 var measured = map[string]results.Measure{
 	"bench-native":         &native.Options{},
-	"bench-attacks-native": attacks.Native{},
+	"bench-attacks-native": &attacks.Native{},
 	"bench-hosts":          &hosts.Options{},
 }
 

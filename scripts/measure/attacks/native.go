@@ -35,13 +35,17 @@ import (
 // process, with a fabric in memory between them; iperf3 and ping use the host's
 // netdevice from outside. It needs root, and makes network namespaces of its own.
 // The arguments are classes; without any it measures all.
-type Native struct{}
+type Native struct {
+	pings bool // only these
+}
 
 // Flags implements results.Measure.
-func (Native) Flags(*flag.FlagSet) {}
+func (m *Native) Flags(flags *flag.FlagSet) {
+	flags.BoolVar(&m.pings, "pings", false, "measure round trips only: more rounds in the same time")
+}
 
 // Measure implements results.Measure.
-func (Native) Measure(ctx context.Context, rec *results.Recorder, rounds int, classes []string) (err error) {
+func (m *Native) Measure(ctx context.Context, rec *results.Recorder, rounds int, classes []string) (err error) {
 	for _, name := range classes {
 		if _, ok := attacks.ClassOf(name); !ok {
 			return fmt.Errorf("there is no class %q", name)
@@ -50,7 +54,7 @@ func (Native) Measure(ctx context.Context, rec *results.Recorder, rounds int, cl
 	if err := testbed.Sweep(prefix); err != nil {
 		return err
 	}
-	n := &environment{prefix: fmt.Sprintf("%s%d-", prefix, os.Getpid()), network: fabrictest.New()}
+	n := &environment{prefix: fmt.Sprintf("%s%d-", prefix, os.Getpid()), network: fabrictest.New(), pings: m.pings}
 	defer func() { err = errors.Join(err, n.close()) }()
 	if err := n.open(ctx); err != nil {
 		return err
@@ -89,6 +93,7 @@ type environment struct {
 	targets map[string]attacks.Target
 	server  *exec.Cmd // iperf3
 	dev     *tap.Device
+	pings   bool // no throughput
 }
 
 func (n *environment) ns(name string) string { return n.prefix + name }
@@ -260,15 +265,17 @@ func (n *environment) measure(ctx context.Context, c attacks.Class, state string
 		done.Store(0)
 	}
 	from := time.Now()
-	mbps, err := tools.TCP(ctx, n.ns("host"), lanAddr)
+	if !n.pings {
+		mbps, err := tools.TCP(ctx, n.ns("host"), lanAddr)
+		if err != nil {
+			return err
+		}
+		sink.Add(throughput, "Mbit/s", mbps)
+	}
+	times, err := tools.Ping(ctx, n.ns("host"), lanAddr, 1000, time.Millisecond)
 	if err != nil {
 		return err
 	}
-	times, err := tools.Ping(ctx, n.ns("host"), lanAddr, 500, 3*time.Millisecond)
-	if err != nil {
-		return err
-	}
-	sink.Add(throughput, "Mbit/s", mbps)
 	sink.Add(latency, "us", results.Median(times))
 	sink.Add(tail, "us", tools.Percentile(times, 0.99))
 	if hostile {
