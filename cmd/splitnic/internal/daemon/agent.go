@@ -19,8 +19,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// AgentStatus is the status of an agent's process. Each card has a status of its own, at
-// its own socket: a HostStatus.
+// AgentStatus is the status of an agent's process. Each card has its own status, a
+// HostStatus, at its own socket.
 type AgentStatus struct {
 	Role     string       `json:"role"` // "agent"
 	Name     string       `json:"name"`
@@ -42,18 +42,18 @@ type agent struct {
 	since     time.Time
 	keyDir    string
 	set       *cards.Set
-	// openDevice opens an RDMA device and says what its queue-pair timeout is.
+	// openDevice opens an RDMA device and returns it with its queue-pair timeout.
 	openDevice func(name string) (fabric.Device, uint8, error)
 
-	mu      sync.Mutex // guards what follows; held while a device is opened
+	mu      sync.Mutex // guards the fields up to reloads; held while a device is opened
 	devices map[string]device
-	usual   string // the device of cards that name none; empty before it is known
+	usual   string // device of the cards that specify none; empty until it is known
 	there   map[string]*agentCard
-	keys    Keys   // of the cards that have none of their own
-	reads   uint64 // how often reload has read the keys
+	keys    Keys   // of the cards without their own keys
+	reads   uint64 // number of times that reload has read the keys
 	reloads ReloadStatus
 
-	reloadingNow sync.Mutex // one at a time
+	reloadingNow sync.Mutex // held during a reload: one at a time
 }
 
 // device is an RDMA device that cards share.
@@ -62,8 +62,8 @@ type device struct {
 	timeout uint8 // --qp-timeout
 }
 
-// RunAgent runs an agent until ctx is done. What the last process has left keeps its
-// carrier only if this process does not fail.
+// RunAgent runs an agent until ctx is done. If it fails, the netdevices that the last process
+// has left lose their carrier.
 func RunAgent(ctx context.Context, read func() (Agent, error)) error {
 	return runWithStore(ctx, func() (runner, error) {
 		c, err := read()
@@ -84,7 +84,7 @@ func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
 	}
 	c.Messaging.SpinLimit = spin.NewLimit()
 	a := newAgent(c, store, log, c.openVerbs)
-	defer onHangup(ctx, func() { _, _ = a.reload() })() // it is logged, and in the status
+	defer onHangup(ctx, func() { _, _ = a.reload() })() // an error is logged, and in the status
 	state, err := cards.OpenStore(filepath.Join(c.State, "cards"))
 	if err != nil {
 		return err
@@ -121,11 +121,11 @@ func newAgent(
 	}
 }
 
-// run has the cards come back, and serves requests until ctx is done.
+// run restores the cards, and serves requests until ctx is done.
 func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	a.set = cards.NewSet(a, state, a.cfg.MaxCards, a.log)
 	defer func() { err = errors.Join(err, a.set.Close()) }()
-	names := a.set.Restore() // cards that were left out: the next process may be able to use them
+	names := a.set.Restore() // unusable records: the next process may be able to use these cards
 	list := a.set.List()
 	for _, i := range list {
 		names = append(names, i.Spec.Name)
@@ -156,7 +156,7 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	return nil
 }
 
-// close closes the devices, when all cards are closed.
+// close closes the devices. All cards must be closed before.
 func (a *agent) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -168,8 +168,8 @@ func (a *agent) close() error {
 	return errors.Join(errs...)
 }
 
-// device opens an RDMA device, that of the agent's flags for the empty name, unless it is
-// open.
+// device returns the RDMA device with a name, and opens it if it is not open yet. The empty
+// name means the device of the agent's flags.
 func (a *agent) device(name string) (device, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -183,7 +183,7 @@ func (a *agent) device(name string) (device, error) {
 	if err != nil {
 		return device{}, err
 	}
-	if name == "" { // the only one
+	if name == "" { // the only device of this machine
 		name = opened.Name()
 		a.usual = name
 	}
@@ -191,7 +191,7 @@ func (a *agent) device(name string) (device, error) {
 	return a.devices[name], nil
 }
 
-// status is what `splitnic status` shows of the process.
+// status returns what `splitnic status` shows about the process.
 func (a *agent) status() AgentStatus {
 	s := AgentStatus{
 		Role: "agent", Name: a.cfg.Name, Software: a.cfg.Version, Since: a.since, MaxCards: a.cfg.MaxCards,
@@ -207,7 +207,7 @@ func (a *agent) status() AgentStatus {
 	return s
 }
 
-// states are how many cards are in each state.
+// states returns the number of cards in each state.
 func (a *agent) states() map[cards.State]int {
 	n := map[cards.State]int{cards.Connecting: 0, cards.Connected: 0, cards.Failed: 0}
 	for _, i := range a.set.List() {
@@ -216,7 +216,7 @@ func (a *agent) states() map[cards.State]int {
 	return n
 }
 
-// present are the cards that are open, by name.
+// present returns the open cards, sorted by name.
 func (a *agent) present() []*agentCard {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -225,7 +225,7 @@ func (a *agent) present() []*agentCard {
 	return all
 }
 
-// reload reads again the keys of all cards, and of those that are to come.
+// reload reads the keys again, for all open cards and for later ones.
 func (a *agent) reload() (Reloaded, error) {
 	a.reloadingNow.Lock()
 	defer a.reloadingNow.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// agentCard is a card of an agent, with a socket as a host's process has it.
+// agentCard is a card of an agent. It has a status socket like the process of a host.
 type agentCard struct {
 	*card
 	name   string
 	socket *statussock.Server
 	path   string // of the socket
-	closed func() // called when it is to be closed
+	closed func() // called at the beginning of Close
 }
 
 // Run implements cards.Card.

@@ -33,7 +33,7 @@ func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
 		return s, late, err
 	}
 	reloads := newReloader(reread, c.ConfigFile, security, nil, in.log)
-	reloads.tell = func(string) {} // which is about the process
+	reloads.tell = func(string) {} // systemd is told of the agent's reloads, not of a card's
 	d, err := c.openCard(spec.Name, in, reloads)
 	if err != nil {
 		return nil, blame(spec, err)
@@ -47,12 +47,13 @@ func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
 	in.log.Info("card", "netdevice", d.netdev.Name(), "netns", spec.NetNS, "adopted", d.netdev.history.Adopted,
 		"device", c.Device, "key", security.Fingerprint(), "iounits", c.IOUnits)
 	if a.enter(x) != reads {
-		_, _ = reloads.reload() // one has missed this card; an error is logged, and is in the card's status
+		_, _ = reloads.reload() // a reload has missed this card; an error is logged, and in the card's status
 	}
 	return x, nil
 }
 
-// enter adds a card to those that reloads reach, and returns the number of reloads so far.
+// enter adds a card to the open ones, which reloads include. It returns the number of reloads
+// so far.
 func (a *agent) enter(x *agentCard) (reads uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,14 +61,14 @@ func (a *agent) enter(x *agentCard) (reads uint64) {
 	return a.reads
 }
 
-// leave has a card be there no longer.
+// leave removes a card from the open ones.
 func (a *agent) leave(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.there, name)
 }
 
-// plan is the configuration of a card, and what it has from the agent.
+// plan returns the configuration of a card, and what the agent provides for it.
 func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 	fail := func(field, format string, args ...any) (*Host, surroundings, error) {
 		return nil, surroundings{}, &cards.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
@@ -81,7 +82,7 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 		return fail("host_name", "%q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", c.Name)
 	}
 	if spec.MAC != "" {
-		c.MAC, _ = protocol.ParseMAC(spec.MAC) // Complete has seen to that
+		c.MAC, _ = protocol.ParseMAC(spec.MAC) // valid: Spec.Complete has checked it
 	}
 	if spec.MTU != 0 {
 		c.MaxMTU = spec.MTU
@@ -113,7 +114,7 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 	}, nil
 }
 
-// sockets is the directory of the cards' sockets: that of the agent's.
+// sockets returns the directory of the cards' sockets, which is that of the agent's socket.
 func (a *agent) sockets() string {
 	if a.cfg.StatusSocket != "" {
 		return filepath.Dir(a.cfg.StatusSocket)
@@ -121,13 +122,13 @@ func (a *agent) sockets() string {
 	return statussock.Dir
 }
 
-// socketOf is the path of a card's status socket.
+// socketOf returns the path of a card's status socket.
 func (a *agent) socketOf(spec *cards.Spec) string {
 	return filepath.Join(a.sockets(), "host-"+spec.Name+".sock")
 }
 
-// identify loads the card's keys, and returns the number of reloads before that. Each card has a
-// session.Security, also where several have one key: peers tell them apart by it.
+// identify loads the card's keys. reads is the number of reloads before that. Each card has its
+// own session.Security, even if several cards have the same key: peers distinguish cards by it.
 func (a *agent) identify(c *Host, spec *cards.Spec) (security *session.Security, reads uint64, err error) {
 	for field, is := range map[string]bool{"key": spec.Key != "", "new_key": spec.NewKey} {
 		if is && c.Keys.Insecure {
@@ -150,7 +151,7 @@ func (a *agent) identify(c *Host, spec *cards.Spec) (security *session.Security,
 	return security, reads, err
 }
 
-// own puts the card's key and certificate in place of the agent's.
+// own replaces the agent's key and certificate by the card's, if the card has its own.
 func (a *agent) own(k *Keys, spec *cards.Spec) {
 	switch {
 	case spec.NewKey:
@@ -160,10 +161,10 @@ func (a *agent) own(k *Keys, spec *cards.Spec) {
 	}
 }
 
-// keyPath is the key that was made for a card.
+// keyPath returns the path of the key that newKey makes for a card.
 func (a *agent) keyPath(name string) string { return filepath.Join(a.keyDir, name+".pem") }
 
-// newKey makes a key for a card unless it has one.
+// newKey makes a key for a card, unless there is one from an earlier call.
 func (a *agent) newKey(name string) error {
 	if err := os.MkdirAll(a.keyDir, 0o700); err != nil {
 		return err
@@ -178,7 +179,8 @@ func (a *agent) newKey(name string) error {
 	return err
 }
 
-// blame names the field that an error is about, if it is one's.
+// blame turns an error about the netdevice or the network namespace into a FieldError. It
+// returns other errors unchanged.
 func blame(spec *cards.Spec, err error) error {
 	if errors.Is(err, tap.ErrExists) {
 		return &cards.FieldError{Field: "netdevice", Problem: err.Error()}

@@ -17,18 +17,19 @@ import (
 
 // CaptureRequest is the argument of CommandCapture.
 type CaptureRequest struct {
-	Name       string               `json:"name"` // that CommandEndCapture is about
+	Name       string               `json:"name"` // identifies the capture for CommandEndCapture
 	Paths      string               `json:"paths,omitempty"`
 	Filter     []bpf.RawInstruction `json:"filter,omitempty"`
 	FilterText string               `json:"filter_text,omitempty"`
 	SnapLength int                  `json:"snap_length,omitempty"`
 	Frames     uint64               `json:"frames,omitempty"`
 	Buffer     int                  `json:"buffer,omitempty"`
-	Duration   time.Duration        `json:"duration,omitempty"` // in nanoseconds; 0: no end
+	Duration   time.Duration        `json:"duration,omitempty"` // in nanoseconds; 0: no limit
 }
 
-// captureCommands begin and end captures of the frames of what is called name. The frames
-// go to who asks, until that goes away.
+// captureCommands returns the commands that begin and end captures of frames. name describes
+// the endpoint in the captures. The frames are sent to the client of the command, until it
+// disconnects.
 func captureCommands(point *capture.Point, name, version string, log *slog.Logger) []statussock.Command {
 	section := pcapng.Section{
 		Program: "splitnic " + version,

@@ -13,23 +13,22 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// captureFile is a capture that is being written. Each path is an interface, which appears
-// with its first frame.
+// captureFile writes a capture in the pcapng format. Each path is an interface, whose block is
+// written with the first frame of the path.
 type captureFile struct {
 	w       io.Writer
 	capture *capture.Capture
 	section pcapng.Section
-	paths   []capture.PathStatus // those that are known; their counts are of some time ago
-	ids     map[int]int          // of their interfaces, by path
-	buf     []byte               // blocks that w does not have yet
+	paths   []capture.PathStatus // the known paths; their counts are out of date
+	ids     map[int]int          // interface numbers, by path
+	buf     []byte               // blocks not yet written to w
 }
 
-// writtenAtOnce is how much of a capture is handed to its reader at once, at least while
-// there is more, in bytes.
+// writtenAtOnce is the minimum size of a write in bytes, as long as more frames are waiting.
 const writtenAtOnce = 256 << 10
 
-// writeCapture writes what is captured to w until that ends, ctx is done or w fails. At
-// the end it says for each path how many frames were dropped.
+// writeCapture writes captured frames to w until the capture ends, ctx is done or w fails. When
+// the capture ends, it writes for each path how many frames were dropped.
 func writeCapture(ctx context.Context, w io.Writer, c *capture.Capture, section pcapng.Section) error {
 	section.Hardware, section.OS = runtime.GOARCH, runtime.GOOS
 	f := captureFile{w: w, capture: c, section: section, ids: map[int]int{}}
@@ -87,7 +86,7 @@ func (f *captureFile) add(frame *capture.Frame) {
 	f.buf = pcapng.AppendPacket(f.buf, &p)
 }
 
-// id is the interface of a path, which is appended if there is none yet.
+// id returns the interface number of a path. If the path has no interface yet, id appends one.
 func (f *captureFile) id(path int) int {
 	if id, ok := f.ids[path]; ok {
 		return id
@@ -108,8 +107,8 @@ func (f *captureFile) addInterface(name, description string) {
 	})
 }
 
-// finish writes the statistics. tcpdump does not read a file without an interface: if no
-// path has had a frame there is one all the same.
+// finish writes the statistics. If no path has had a frame, it writes an interface nevertheless,
+// because tcpdump does not read a file without one.
 func (f *captureFile) finish() error {
 	f.paths = f.capture.Paths()
 	if len(f.paths) == 0 {

@@ -19,40 +19,40 @@ import (
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
-// HostStatus is the status of a card: that of a host's process, which has one.
+// HostStatus is the status of a card. The process of a host has one card.
 type HostStatus struct {
 	host.Status
-	// Port is of a vhost-user port, nil where the netdevice is a TAP device.
+	// Port is the status of a vhost-user port; nil if the netdevice is a TAP device.
 	Port     *vhostuser.Status `json:"port,omitempty"`
 	Security SecurityStatus    `json:"security"`
-	// Interrupts are those of the RDMA device.
+	// Interrupts has the interrupts of the RDMA device.
 	Interrupts Interrupts `json:"interrupts"`
 }
 
-// surroundings are what a card has from its process, and shares with other cards.
+// surroundings has what a card uses of its process, and shares with the process's other cards.
 type surroundings struct {
 	device    fabric.Device
 	store     *fdStore
-	budget    *messaging.Budget // of all direct connections; nil for no bound
-	noLatency error             // why there is no latency queue although one is wanted
+	budget    *messaging.Budget // for all direct connections; nil: no limit
+	noLatency error             // why there is no latency queue although one is configured
 	log       *slog.Logger
-	onState   func(host.State) // told of changes of the connection
-	persevere bool             // what one card cannot have is no reason to end the process
+	onState   func(host.State) // called with each change of the connection's state
+	persevere bool             // continue after permanent errors, which concern one card only
 }
 
-// card is a netdevice, and the host that has sessions for it: all that a network card
-// is, without the process around it.
+// card is a netdevice and the host that has sessions for it. Together they are a network card,
+// without the process around them.
 type card struct {
 	cfg     *Host
 	in      surroundings
-	reloads *reloader // of its keys
+	reloads *reloader // reloads the card's keys
 	netdev  *netdevice
 	host    *host.Host
 }
 
-// openCard makes the netdevice, or takes over what the last process has left of it,
-// and puts the host together. Nothing happens before run. The queues go to the service
-// manager's store under that name.
+// openCard makes the netdevice, or adopts the one that the last process has left, and creates
+// the host. The host does nothing before its Run is called. The queues are put into the service
+// manager's store under name.
 func (c *Host) openCard(name string, in surroundings, reloads *reloader) (*card, error) {
 	queues := c.Queues + extra(c.Latency)
 	vectors := in.device.Limits().CompVectors + extra(c.Latency)
@@ -71,14 +71,14 @@ func (c *Host) openCard(name string, in surroundings, reloads *reloader) (*card,
 	case err == nil:
 		return d, nil
 	case netdev.tap != nil && !netdev.tap.Taken():
-		return nil, errors.Join(err, d.remove(name)) // it would stay with --persist
+		return nil, errors.Join(err, d.remove(name)) // with --persist, a closed netdevice would stay
 	default:
 		return nil, errors.Join(err, d.close(true))
 	}
 }
 
-// assemble puts the host together. It keeps the carrier when it ends where a service
-// manager keeps the netdevice.
+// assemble creates the host. If a service manager keeps the netdevice, the carrier stays on
+// when the host ends.
 func (d *card) assemble() (*host.Host, error) {
 	c, netdev := d.cfg, d.netdev
 	name := c.Name
@@ -89,13 +89,13 @@ func (d *card) assemble() (*host.Host, error) {
 		return nil, err
 	}
 	if c.ZeroCopy > 0 {
-		c.Messaging.ZeroCopy = messaging.NewBudget(c.ZeroCopy) // of all sessions
+		c.Messaging.ZeroCopy = messaging.NewBudget(c.ZeroCopy) // shared by all sessions
 	}
 	h, err := host.New(host.Config{
 		Name: name, Software: c.Version, IOUnits: c.IOUnits, Discovery: discovery.Settings{Keep: c.keepDNS()},
 		Security: d.reloads.security,
 		Device:   d.in.device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,
-		Offloads: c.Offloads.Intersect(netdev.offloads), // what the kernel does not have cannot be asked for
+		Offloads: c.Offloads.Intersect(netdev.offloads), // offloads that the kernel lacks cannot be requested
 		Latency:  c.Latency, NoLatency: d.in.noLatency, FailBack: c.FailBack, Standby: c.Standby,
 		Persevere: d.in.persevere,
 		Direct: host.Direct{
@@ -111,7 +111,7 @@ func (d *card) assemble() (*host.Host, error) {
 	return h, nil
 }
 
-// keepDNS is where what DNS has said is kept.
+// keepDNS returns the directory in which answers of DNS are kept, or "" if they are not kept.
 func (c *Host) keepDNS() string {
 	if c.State == "" {
 		return ""
@@ -119,16 +119,16 @@ func (c *Host) keepDNS() string {
 	return filepath.Join(c.State, "dns")
 }
 
-// close closes the netdevice, which goes unless the next process gets it. After a
-// failure it has no carrier.
+// close closes the netdevice, which thereby ends unless the next process gets it. If the card
+// has failed, close first takes away the carrier.
 func (d *card) close(failed bool) error {
 	if failed {
-		_ = d.netdev.SetCarrier(false) // a netdevice that was deleted has none
+		_ = d.netdev.SetCarrier(false) // this fails if the netdevice was deleted
 	}
 	return d.netdev.Close()
 }
 
-// remove removes the netdevice, also from the store.
+// remove removes the netdevice, and its queues from the store.
 func (d *card) remove(name string) error {
 	var errs []error
 	if d.in.store.there() {
@@ -142,13 +142,13 @@ func (d *card) remove(name string) error {
 	return errors.Join(append(errs, d.netdev.Close())...)
 }
 
-// status is what `splitnic status` shows.
+// status returns what `splitnic status` shows.
 func (d *card) status() HostStatus {
 	s := d.host.Status()
 	return HostStatus{s, d.netdev.portStatus(), d.reloads.status(), interruptsOf(irq.Kernel, s.Device)}
 }
 
-// commands are what the card does on request.
+// commands returns the commands of the card's status socket.
 func (d *card) commands() []statussock.Command {
 	all := append(hostCommands(d.host, len(d.netdev.Ports())), d.reloads.command())
 	return append(all, captureCommands(d.host.Captures(), "host "+d.host.Status().Name, d.cfg.Version, d.in.log)...)
@@ -174,7 +174,7 @@ func hostCommands(h *host.Host, queues int) []statussock.Command {
 	}
 }
 
-// busy is how many threads move the frames of the card when there is much to do.
+// busy returns the number of threads that move the card's frames under high load.
 func (d *card) busy() int {
 	n := 2*len(d.netdev.Ports()) + 1
 	if d.cfg.Direct.On {
@@ -183,5 +183,5 @@ func (d *card) busy() int {
 	return n
 }
 
-// directBusy is how many direct connections are reckoned with that are busy at once.
+// directBusy is the assumed number of direct connections that are busy at the same time.
 const directBusy = 2

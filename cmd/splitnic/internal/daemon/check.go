@@ -6,9 +6,9 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/scrape"
 )
 
-// Check reads the files that the sources name as a start does, and returns what is wrong
-// with them. Without keys it leaves out the private key and the certificate, which are
-// where they are used.
+// Check reads the files that the sources name, as at a start, and returns the errors in them. If
+// keys is false, it omits the private key and the certificate, which are on the machine that
+// uses them.
 func (s *Sources) Check(keys bool) error {
 	k := s.Keys
 	var errs []error

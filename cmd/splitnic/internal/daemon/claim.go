@@ -14,16 +14,15 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// claimCard makes network card nic, in network namespace ns, this process's
-// until the result is closed or the process ends, however it ends. Two I/O
-// units on one card would remove each other's devices.
+// claimCard reserves network card nic, in network namespace ns, for this process until the
+// result is closed or the process ends in any way. Two I/O units on one card would remove each
+// other's devices.
 //
-// The claim is a lock (flock(2)) on a file in dir, which only the users of I/O
-// units can write. A socket in the abstract namespace (unix(7)) would be for
-// everybody: a local user could bind it first, and no I/O unit would start. The
-// file has the number of the network namespace in its name, because different
-// cards have the same name in different namespaces. The kernel releases the lock
-// of a process that was killed; its file does not matter.
+// The claim is a lock (flock(2)) on a file in dir, which only users that run I/O units can write
+// to. A socket in the abstract namespace (unix(7)) would be open to every local user: another one
+// could bind it first, and no I/O unit would start. The file has the number of the network
+// namespace in its name, because cards in different namespaces can have the same name. When a
+// process is killed, the kernel releases its lock; the file that is left does not matter.
 func claimCard(dir, nic, ns string) (io.Closer, error) {
 	fail := func(err error) (io.Closer, error) {
 		return nil, fmt.Errorf("lock network card %s: %w; only I/O units may write to %s: install -d -m 755 %s",
@@ -54,12 +53,11 @@ func claimCard(dir, nic, ns string) (io.Closer, error) {
 		case current:
 			return &cardClaim{f}, nil
 		}
-		f.Close() // its owner has removed it meanwhile: there is another one, or none
+		f.Close() // its owner has removed it meanwhile: at path is another file, or none
 	}
 }
 
-// lockFile locks f, which was opened at path, and reports whether it is still the
-// file there.
+// lockFile locks f, which was opened at path, and reports whether f is still the file at path.
 func lockFile(f *os.File, path string) (current bool, err error) {
 	mine, err := f.Stat()
 	if err != nil {
@@ -83,8 +81,8 @@ func lockFile(f *os.File, path string) (current bool, err error) {
 // cardClaim is the claim on a network card.
 type cardClaim struct{ file *os.File }
 
-// Close ends the claim. The file is removed while it is still locked, so that no
-// other process can hold a lock on it that nobody else would see.
+// Close ends the claim. It removes the file while the file is still locked. Otherwise another
+// process could lock the file before the removal, and later processes would not find this lock.
 func (c *cardClaim) Close() error {
 	if err := errors.Join(os.Remove(c.file.Name()), c.file.Close()); err != nil {
 		return fmt.Errorf("unlock the network card: %w", err)
@@ -92,8 +90,8 @@ func (c *cardClaim) Close() error {
 	return nil
 }
 
-// namespaceNumber is the inode of a network namespace, which no other one has for
-// as long as this one is used.
+// namespaceNumber returns the inode number of a network namespace. No other namespace has the
+// same number while this one is in use.
 func namespaceNumber(ns string) (uint64, error) {
 	var st unix.Stat_t
 	err := netns.Do(ns, func() error {

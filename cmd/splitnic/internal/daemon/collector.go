@@ -9,21 +9,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// desc is what a metric is.
+// desc returns the description of a metric.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// collector turns a status into metrics when they are asked for.
+// collector makes metrics of a status when metrics are requested.
 type collector struct {
 	collect func(emit)
 }
 
-// emit is how a collector hands over one sample.
+// emit is the function to which a collector passes each sample.
 type emit func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string)
 
-// Describe implements prometheus.Collector: an unchecked one, because which
-// metrics there are depends on the sessions.
+// Describe implements prometheus.Collector. The collector is an unchecked one, because the
+// metrics depend on the sessions.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -33,9 +33,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	})
 }
 
-// handler answers with what collect emits, and with what Prometheus' collectors tell of
-// the process and of Go. One request at a time has it collected; what is collected is
-// sent without waiting for other scrapers.
+// handler returns a handler that serves the samples of collect, and those of Prometheus'
+// collectors for the process and for Go. Only one request at a time calls collect. Responses
+// are sent without waiting for other scrapers.
 func handler(collect func(emit)) http.Handler {
 	r := prometheus.NewRegistry()
 	var one sync.Mutex
@@ -47,7 +47,7 @@ func handler(collect func(emit)) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 
-// flag is the value of what is either so or not.
+// flag returns the value of a boolean metric.
 func flag(is bool) float64 {
 	if is {
 		return 1

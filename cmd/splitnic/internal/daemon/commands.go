@@ -1,6 +1,6 @@
 package daemon
 
-// What a daemon does on request through its status socket.
+// The commands of a daemon's status socket.
 const (
 	CommandStats      = "stats"
 	CommandClearStats = "clear-stats"

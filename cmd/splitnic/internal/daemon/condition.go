@@ -9,13 +9,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// Condition is what somebody waits for of a host. Both have to be so that are true.
+// Condition is a state of a host to wait for. Each field that is true is required.
 type Condition struct {
 	Connected bool `json:"connected"`
 	Carrier   bool `json:"carrier"`
 }
 
-// Missing is what is missing, "" if it is as wanted.
+// Missing describes a requirement that s does not meet. It returns "" if s meets all of them.
 func (c Condition) Missing(s *host.Status) string {
 	switch {
 	case c.Connected && s.State != host.Connected:
@@ -31,7 +31,8 @@ func (c Condition) Missing(s *host.Status) string {
 	return ""
 }
 
-// waitCommand answers when the host is as somebody wants it. It is told of changes.
+// waitCommand returns the command that answers when the host meets a Condition. changed returns
+// a channel that is closed at the next change of the status.
 func waitCommand(status func() host.Status, changed func() <-chan struct{}) statussock.Command {
 	run := func(ctx context.Context, argument json.RawMessage) (any, error) {
 		var c Condition
@@ -39,7 +40,7 @@ func waitCommand(status func() host.Status, changed func() <-chan struct{}) stat
 			return nil, fmt.Errorf("for what: %w", err)
 		}
 		for {
-			next := changed() // before it is looked at: nothing is missed
+			next := changed() // before the status, so that no change is missed
 			s := status()
 			if c.Missing(&s) == "" {
 				return struct{}{}, nil

@@ -1,6 +1,6 @@
-// Package daemon runs an endpoint of splitnic, by a configuration that says
-// everything: it opens what the endpoint works with, puts it together, serves its
-// status and metrics, and reloads.
+// Package daemon runs an endpoint of splitnic from a complete configuration. It opens the
+// devices that the endpoint uses, assembles the endpoint, serves its status and metrics, and
+// reloads.
 package daemon
 
 import (
@@ -18,15 +18,15 @@ import (
 // Common is the configuration that both endpoints have.
 type Common struct {
 	Version string // of this program
-	Name    string // that the peer knows this one by; empty for the default
+	Name    string // of this endpoint, for its peers; empty for the default
 
 	LogLevel slog.Level
 	LogJSON  bool
 
 	Keys       Keys
 	ConfigFile string
-	// Reread reads again what a reload may change. late are the other settings
-	// that have changed meanwhile.
+	// Reread reads the settings again that a reload may change. late has the other settings
+	// that have changed in the meantime.
 	Reread func() (s Sources, late []string, err error)
 
 	Adapter
@@ -40,12 +40,12 @@ type Common struct {
 
 	StatusSocket string // empty for the default
 	Metrics      string // address to serve metrics on, empty for none
-	// MetricsConfig is a file in the web-config format of Prometheus' exporter toolkit,
-	// empty for neither TLS nor authentication.
+	// MetricsConfig is a file in the web-config format of Prometheus' exporter toolkit. If it
+	// is empty, there is neither TLS nor authentication.
 	MetricsConfig string
 }
 
-// Sources is what a reload reads again.
+// Sources has the settings that a reload reads again.
 type Sources struct {
 	Keys          Keys
 	Policy        string // file, empty for none
@@ -56,11 +56,11 @@ type Sources struct {
 type Host struct {
 	Common
 	IOUnits    []string
-	State      string // directory for what the next process is to know; empty for none
+	State      string // directory with data for the next process; empty for none
 	Netdevice  string
 	Port       vhostuser.Address // zero for a TAP device
-	ZeroCopy   int64             // bytes of memory of a front end of Port's to register at most
-	MAC        protocol.MAC      // zero for the I/O unit's choice
+	ZeroCopy   int64             // most bytes of the memory of Port's front end to register
+	MAC        protocol.MAC      // zero: the I/O unit chooses
 	MaxMTU     int
 	Offloads   vnet.Offloads
 	Modes      []protocol.Mode
@@ -73,14 +73,14 @@ type Host struct {
 	Direct     Direct
 }
 
-// Agent is the configuration of an agent: that of its cards, as far as a request for one
-// does not say otherwise.
+// Agent is the configuration of an agent. Host has the settings of its cards, which the request
+// for a card may override.
 type Agent struct {
 	Host
 	MaxCards int
 }
 
-// Direct is what a host does about direct connections to other hosts.
+// Direct is the configuration of a host's direct connections to other hosts.
 type Direct struct {
 	On          bool
 	Peers       int
@@ -92,7 +92,7 @@ type Direct struct {
 type IOUnit struct {
 	Common
 	Listen    string
-	LAN       string // as lan.ParseSpec has it
+	LAN       string // in the syntax of lan.ParseSpec
 	Kind      lan.Kind
 	NIC       string
 	Policy    string // file, empty for none
@@ -101,6 +101,6 @@ type IOUnit struct {
 	MaxMemory int64 // 0 for no limit
 
 	Direct      bool // hosts may have direct connections
-	DirectAfter int  // packets a second
-	DirectPeers int  // of a host
+	DirectAfter int  // packets per second
+	DirectPeers int  // most connections of a host
 }

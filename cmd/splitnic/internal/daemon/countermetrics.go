@@ -7,14 +7,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// otherCounters is the family of the counters that have none of their own.
+// otherCounters is the family of the counters without their own family.
 const otherCounters = "channel_events"
 
-// families are the metrics that counters are parts of, by the name that the tables of
-// counters have for them. The label of what has parts is part.
+// families has the metrics that counters are parts of, by their names in the tables of counters.
+// If a metric has several parts, part is the name of the label that distinguishes them.
 var families = map[string]struct {
 	part, help string
-	direction  bool // labelled with it
+	direction  bool // has a label "direction"
 }{
 	// Of data channels: messaging.Counters.
 	"frames":         {help: "Frames moved in the present session; tx is towards the peer.", direction: true},
@@ -48,7 +48,7 @@ var families = map[string]struct {
 // counterMetric is the metric that a counter is a part of.
 type counterMetric struct {
 	desc            *prometheus.Desc
-	part, direction string // values of these labels; "" where there is none
+	part, direction string // values of these labels; "" if the metric does not have the label
 }
 
 var (
@@ -56,7 +56,8 @@ var (
 	directMetrics      = counterMetrics(iounit.DirectCounts())
 )
 
-// counterMetrics are the metrics of counters that all have certain labels.
+// counterMetrics returns the metrics of counters. labels are the names of the labels that all
+// of these metrics have.
 func counterMetrics(counters []counter.Counter, labels ...string) []counterMetric {
 	descs := make(map[string]*prometheus.Desc)
 	all := make([]counterMetric, len(counters))
@@ -81,7 +82,8 @@ func counterMetrics(counters []counter.Counter, labels ...string) []counterMetri
 	return all
 }
 
-// emitCounters emits the values of counters, with the values of the labels that all have.
+// emitCounters emits the values of counters. labels are the values of the labels that all
+// metrics have.
 func emitCounters(emit emit, metrics []counterMetric, values []uint64, labels ...string) {
 	for i, v := range values {
 		labels := labels[:len(labels):len(labels)]
@@ -94,8 +96,8 @@ func emitCounters(emit emit, metrics []counterMetric, values []uint64, labels ..
 	}
 }
 
-// FamilyOf returns the metric that shows a counter, without its prefix and suffix,
-// and what of that metric it is.
+// FamilyOf returns the name of the metric that shows a counter, without prefix and suffix, and
+// which part of the metric the counter is.
 func FamilyOf(c counter.Counter) (family, part string) {
 	if c.Metric == "" {
 		return otherCounters, c.Name
@@ -103,5 +105,5 @@ func FamilyOf(c counter.Counter) (family, part string) {
 	return c.Metric, c.Part
 }
 
-// MetricName is the full name of a family.
+// MetricName returns the full name of a family.
 func MetricName(family string) string { return "splitnic_" + family + "_total" }

@@ -24,7 +24,8 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// logger is loud about a mode without keys. The process outlives the reader of its log.
+// logger returns the logger of the process, and warns of a mode without keys. It makes the
+// process ignore SIGPIPE, so that the process survives the reader of its log.
 func (c *Common) logger() *slog.Logger {
 	signal.Ignore(unix.SIGPIPE)
 	log := slog.New(journal.New(c.LogLevel, c.LogJSON))
@@ -35,7 +36,8 @@ func (c *Common) logger() *slog.Logger {
 	return log
 }
 
-// security loads the keys, which are this process's alone.
+// security prepares the process for keys, and loads them. Other processes cannot read them from
+// its memory.
 func (c *Common) security() (*session.Security, error) {
 	if err := c.secure(); err != nil {
 		return nil, err
@@ -43,8 +45,8 @@ func (c *Common) security() (*session.Security, error) {
 	return c.Keys.load()
 }
 
-// secure prepares the process for keys. What this machine has against the handlers, and
-// what is wrong with the metrics' file, is found before.
+// secure prepares the process for keys. Before that, it checks that this machine allows the
+// handlers, and checks the file MetricsConfig.
 func (c *Common) secure() error {
 	if _, err := c.Handlers.Make(messaging.MaxHandlers, messaging.MaxHandlers); err != nil {
 		return err
@@ -55,9 +57,9 @@ func (c *Common) secure() error {
 	return notDumpable()
 }
 
-// notDumpable keeps the kernel from writing this process's memory, which has its
-// key, to a file when it crashes, and other processes of its user from looking
-// into it (PR_SET_DUMPABLE(2const)).
+// notDumpable protects the memory of this process, which has the key. The kernel does not write
+// the memory to a file when the process crashes, and other processes of the same user cannot
+// read it (PR_SET_DUMPABLE(2const)).
 func notDumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("keep the key out of core dumps: %w", err)
@@ -65,8 +67,8 @@ func notDumpable() error {
 	return nil
 }
 
-// open opens the RDMA device, and completes the configuration by its name and by
-// the queue-pair timeout that it needs by default.
+// open opens the RDMA device. It sets the name of the device, and its default queue-pair
+// timeout, in the configuration.
 func (c *Common) open() (*verbs.Context, error) {
 	device, err := c.Adapter.Open()
 	if err == nil {
@@ -76,8 +78,8 @@ func (c *Common) open() (*verbs.Context, error) {
 	return device, err
 }
 
-// handlers makes the handlers of this process, as Make does, and joins them with the
-// interrupts of its device.
+// handlers makes the handlers of this process with Handlers.Make, and applies --irq-affinity to
+// them and to the interrupts of the device.
 func (c *Common) handlers(device fabric.Device, queues, vectors int, log *slog.Logger) (err error) {
 	if c.Messaging.Handlers, err = c.Handlers.Make(queues, vectors); err != nil {
 		return err
@@ -85,7 +87,7 @@ func (c *Common) handlers(device fabric.Device, queues, vectors int, log *slog.L
 	return c.Handlers.IRQ.join(irq.Kernel, device.Name(), device.Limits().CompVectors, c.Messaging.Handlers, log)
 }
 
-// CheckName refuses a name that the peer would refuse.
+// CheckName returns an error for a name that the peer would refuse.
 func CheckName(flag, name string) error {
 	if !session.ValidName(name) {
 		return exit.Usagef("%s: %q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", flag, name)
@@ -93,7 +95,7 @@ func CheckName(flag, name string) error {
 	return nil
 }
 
-// Hostname is this machine's name.
+// Hostname returns the name of this machine.
 func Hostname() string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -102,15 +104,14 @@ func Hostname() string {
 	return name
 }
 
-// serve serves the status, and commands, on the unix socket, and metrics where
-// wanted.
+// serve serves the status and commands on the Unix socket, and metrics if they are configured.
 func (c *Common) serve(
 	name string, status func() any, metrics http.Handler, log *slog.Logger, commands ...statussock.Command,
 ) (stop func(), err error) {
 	return c.serveAPI(name, nil, status, metrics, log, commands...)
 }
 
-// serveAPI is serve for an endpoint that has an API besides.
+// serveAPI is serve for an endpoint that also has an API.
 func (c *Common) serveAPI(
 	name string, api http.Handler, status func() any, metrics http.Handler, log *slog.Logger,
 	commands ...statussock.Command,
@@ -143,8 +144,8 @@ func (c *Common) serveAPI(
 	}, nil
 }
 
-// ExplainListen adds the flag, and what to do, to an error of listening on the
-// address that the flag names.
+// ExplainListen adds a flag, and what to do, to an error in listening on the address that the
+// flag specifies.
 func ExplainListen(flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -158,11 +159,11 @@ func ExplainListen(flag string, err error) error {
 	return fmt.Errorf("%s: %w", flag, err)
 }
 
-// notify tells systemd, if it started us, what goes on.
+// notify sends a state to systemd, if systemd has started this process.
 func notify(state string) {
-	_, _ = sd.SdNotify(false, state) // without systemd there is nobody to tell
+	_, _ = sd.SdNotify(false, state) // an error has no consequences
 }
 
-// stopping is the last notification. systemd goes on showing the last status of
-// a service that has ended.
+// stopping is the last notification. Its status is empty, because systemd continues to show the
+// last status of a service that has ended.
 const stopping = "STOPPING=1\nSTATUS="

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// Adapter is what the queue pairs are made on.
+// Adapter specifies the RDMA device, port, GID and P_Key of the queue pairs.
 type Adapter struct {
 	Device   string // may be empty if there is only one
 	Port     int    // of the device, from 1 on; 0 for the first
@@ -47,7 +47,7 @@ func (a *Adapter) Open() (*verbs.Context, error) {
 		}
 		return nil, err
 	}
-	// No session would ever come about.
+	// Without a GID or a P_Key, every session would fail.
 	if a.GIDIndex >= 0 {
 		if _, _, err := dev.ChooseGID(); err != nil {
 			return nil, exit.With(exit.Missing, errors.Join(fmt.Errorf("--gid-index %d: %w", a.GIDIndex, err), dev.Close()))
@@ -59,8 +59,8 @@ func (a *Adapter) Open() (*verbs.Context, error) {
 	return dev, nil
 }
 
-// ChooseDevice returns which of the RDMA devices that there are is wanted: the
-// one of that name, or the only one if that is empty.
+// ChooseDevice chooses one of the RDMA devices in names: the one called wanted, or the only one
+// if wanted is empty.
 func ChooseDevice(wanted string, names []string) (string, error) {
 	missing := func(format string, args ...any) (string, error) {
 		return "", exit.With(exit.Missing, fmt.Errorf(format, args...))
@@ -79,14 +79,14 @@ func ChooseDevice(wanted string, names []string) (string, error) {
 	return wanted, nil
 }
 
-// softRoCETimeout is the default --qp-timeout on Soft-RoCE, 1.07 s. Its timer
-// is not stopped when all is acknowledged, but goes off during a later message
-// and sends that again; the longer it is, the rarer. What is really lost is
-// found when the next packet arrives, without the timer.
+// softRoCETimeout is the default --qp-timeout on Soft-RoCE, 1.07 s. Soft-RoCE does not stop its
+// retransmission timer when everything is acknowledged. The timer expires during a later
+// message, which is then sent again; a longer timeout makes this rarer. Lost packets are
+// detected without the timer, when the next packet arrives.
 const softRoCETimeout = 18
 
-// QPTimeout is the queue-pair timeout to use on the device when that is wanted;
-// 0 is the default, which is package fabric's on most devices.
+// QPTimeout returns the queue-pair timeout to use on the device. If wanted is 0, this is the
+// default of the device; a result of 0 means the default of package fabric.
 func QPTimeout(dev *verbs.Context, wanted uint8) uint8 {
 	if wanted == 0 && dev.Driver() == "rdma_rxe" {
 		return softRoCETimeout
@@ -94,15 +94,15 @@ func QPTimeout(dev *verbs.Context, wanted uint8) uint8 {
 	return wanted
 }
 
-// DefaultQueues is how many data channels an endpoint uses by default: one
-// for each completion vector, as long as its two threads find a processor.
+// DefaultQueues returns the default number of data channels of an endpoint: one for each
+// completion vector, as far as there are processors for the two threads of each channel.
 func DefaultQueues(vectors int) int {
 	return max(1, min(vectors, runtime.NumCPU()/4, messaging.MaxQueues))
 }
 
-// MoreProcs gives the Go scheduler a P for each of n threads that move frames
-// on top of those for the rest: a thread that wakes while every P is taken
-// waits for milliseconds. There are never fewer than before.
+// MoreProcs gives the Go scheduler a P for each of n threads that move frames, in addition to
+// one P for each processor. A thread that wakes up while all Ps are in use waits for
+// milliseconds. MoreProcs never reduces the number of Ps.
 func MoreProcs(n int) {
 	if n += runtime.NumCPU(); n > runtime.GOMAXPROCS(0) {
 		runtime.GOMAXPROCS(n)

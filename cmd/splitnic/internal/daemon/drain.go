@@ -11,10 +11,11 @@ import (
 
 // DrainRequest is the argument of CommandDrain.
 type DrainRequest struct {
-	Wait bool `json:"wait"` // answer when no host is left
+	Wait bool `json:"wait"` // answer only when no host is left
 }
 
-// drainCommands are those by which an I/O unit is emptied.
+// drainCommands returns the commands that drain an I/O unit of hosts, end draining, and
+// disconnect a single host.
 func drainCommands(unit *iounit.Unit) []statussock.Command {
 	return []statussock.Command{
 		{Name: CommandDrain, RunWith: func(ctx context.Context, argument json.RawMessage) (any, error) {

@@ -20,7 +20,7 @@ var (
 )
 
 func failoverMetrics(emit emit, s *uplink.FailoverStatus) {
-	for _, r := range uplink.Reasons() { // those that did not happen too
+	for _, r := range uplink.Reasons() { // also those that did not occur
 		emit(descFailovers, prometheus.CounterValue, float64(s.Count[r]), string(r))
 	}
 	emit(descReconnects, prometheus.CounterValue, float64(s.Reconnects))

@@ -17,24 +17,24 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// fdStore is the service manager's store of file descriptors (sd_notify(3),
-// FDSTORE=1): it keeps copies of what a service puts there, and hands them to
-// the service's next process.
+// fdStore is the service manager's store of file descriptors (sd_notify(3), FDSTORE=1). The
+// store keeps duplicates of the descriptors that a service puts there, and passes them to the
+// service's next process.
 type fdStore struct {
-	socket string // the manager's, for notifications; empty for none
+	socket string // of the service manager, for notifications; empty for none
 
-	mu     sync.Mutex          // guards what follows
-	held   map[string]int      // what the last process has left, by name
+	mu     sync.Mutex          // guards the fields below
+	held   map[string]int      // descriptors of the last process that were not taken yet, by name
 	stored map[string]struct{} // the names of the descriptors in the store
 }
 
-// firstFD is SD_LISTEN_FDS_START: where the descriptors begin that a process is
-// started with.
+// firstFD is SD_LISTEN_FDS_START, the first descriptor that the service manager passes to a
+// process.
 const firstFD = 3
 
-// openStore takes what the service manager has handed to this process. The
-// store is empty, and takes nothing, where there is no service manager. It may
-// be called once: the environment of child processes does not tell of it.
+// openStore receives the descriptors that the service manager has passed to this process.
+// Without a service manager, the store is empty and stores nothing. openStore may be called only
+// once: it removes the variables from the environment, so that child processes do not get them.
 func openStore() (*fdStore, error) {
 	s := &fdStore{socket: os.Getenv("NOTIFY_SOCKET"), held: map[string]int{}}
 	pid, number, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES")
@@ -44,13 +44,13 @@ func openStore() (*fdStore, error) {
 		}
 	}
 	if pid != strconv.Itoa(os.Getpid()) || number == "" {
-		return s, nil // for another process, or for none
+		return s, nil // the descriptors are for another process, or there are none
 	}
 	return s, s.receive(number, names)
 }
 
-// receive takes the descriptors that the variables LISTEN_FDS and
-// LISTEN_FDNAMES tell of.
+// receive takes the descriptors that LISTEN_FDS and LISTEN_FDNAMES describe. number and names
+// are the values of these variables.
 func (s *fdStore) receive(number, names string) error {
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 {
@@ -72,8 +72,8 @@ func (s *fdStore) receive(number, names string) error {
 	return nil
 }
 
-// enter notes that the store has a descriptor of that name. The caller holds mu, or is the only
-// user of s.
+// enter records that the store has a descriptor of that name. The caller holds mu, or is the
+// only user of s.
 func (s *fdStore) enter(name string) {
 	if s.stored == nil {
 		s.stored = map[string]struct{}{}
@@ -84,8 +84,7 @@ func (s *fdStore) enter(name string) {
 // there reports whether there is a service manager that may have a store.
 func (s *fdStore) there() bool { return s.socket != "" }
 
-// takeQueues returns the descriptors of a netdevice's queues, which are the
-// caller's from then on.
+// takeQueues returns the descriptors of a netdevice's queues, in order. The caller owns them.
 func (s *fdStore) takeQueues(netdevice string) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,19 +100,19 @@ func (s *fdStore) takeQueues(netdevice string) []int {
 	}
 }
 
-// queueName is the name of a queue's descriptor in the store. No netdevice has
-// a slash in its name.
+// queueName returns the name of a queue's descriptor in the store. No netdevice has a slash in
+// its name.
 func queueName(netdevice string, queue int) string { return fmt.Sprintf("%s/%d", netdevice, queue) }
 
-// putQueue gives a copy of the descriptor of a queue to the store.
+// putQueue puts a duplicate of the descriptor of a queue into the store.
 func (s *fdStore) putQueue(netdevice string, queue, fd int) error {
 	name := queueName(netdevice, queue)
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == ':' }) {
 		return fmt.Errorf("a netdevice with the name %q cannot be kept over a restart: names in the service manager's store "+
 			"have letters of ASCII only", netdevice)
 	}
-	// Without FDPOLL=0 the manager would drop queues that are not in use: poll(2)
-	// reports an error of them.
+	// Without FDPOLL=0 the service manager would remove queues that are not in use, because
+	// poll(2) reports an error for them.
 	if err := s.send("FDSTORE=1\nFDNAME="+name+"\nFDPOLL=0", fd); err != nil {
 		return err
 	}
@@ -123,7 +122,7 @@ func (s *fdStore) putQueue(netdevice string, queue, fd int) error {
 	return nil
 }
 
-// removeQueue takes the descriptor of a queue out of the store.
+// removeQueue removes the descriptor of a queue from the store.
 func (s *fdStore) removeQueue(netdevice string, queue int) error {
 	return s.remove(queueName(netdevice, queue))
 }
@@ -138,8 +137,8 @@ func (s *fdStore) remove(name string) error {
 	return nil
 }
 
-// short reports whether the store has no room for so many descriptors more, and how much
-// it has in all. Service managers of before version 254 do not tell.
+// short reports whether the store lacks room for that many additional descriptors. room is its
+// total capacity. short is false if the capacity is unknown: systemd provides it since version 254.
 func (s *fdStore) short(more int) (room int, short bool) {
 	room, err := strconv.Atoi(os.Getenv("FDSTORE"))
 	s.mu.Lock()
@@ -147,8 +146,8 @@ func (s *fdStore) short(more int) (room int, short bool) {
 	return room, err == nil && room < len(s.stored)+more
 }
 
-// removeRest closes what nobody has taken, and takes it out of the store, but for the
-// queues of the netdevices that are needed.
+// removeRest closes the descriptors that were not taken, removes them from the store, and
+// returns their names. It keeps the queues of the netdevices in needed.
 func (s *fdStore) removeRest(needed ...string) (names []string, err error) {
 	s.mu.Lock()
 	rest := map[string]int{}
@@ -168,8 +167,8 @@ func (s *fdStore) removeRest(needed ...string) (names []string, err error) {
 	return names, errors.Join(errs...)
 }
 
-// tidy is removeRest for when all have taken what is of use to them, but for those that
-// need it later: these have no carrier until then.
+// tidy calls removeRest and logs what was removed. The caller has adopted all netdevices that it
+// can use now. The netdevices in needed may be adopted later; they have no carrier until then.
 func (s *fdStore) tidy(log *slog.Logger, needed ...string) error {
 	rest, err := s.removeRest(needed...)
 	if err == nil && len(rest) > 0 {
@@ -179,8 +178,8 @@ func (s *fdStore) tidy(log *slog.Logger, needed ...string) error {
 	return err
 }
 
-// forget closes the descriptors that the last process has left of a netdevice, and removes all of
-// the netdevice's queues from the store.
+// forget closes the descriptors that the last process has left of a netdevice's queues, and
+// removes all queues of the netdevice from the store.
 func (s *fdStore) forget(netdevice string) error {
 	var errs []error
 	for _, fd := range s.takeQueues(netdevice) {
@@ -197,11 +196,11 @@ func (s *fdStore) forget(netdevice string) error {
 	return errors.Join(errs...)
 }
 
-// runner is a process that takes netdevices from the store, and leaves them there.
+// runner runs an endpoint, which adopts netdevices from the store and leaves its own there.
 type runner func(context.Context, *fdStore) error
 
-// runWithStore runs what prepare returns. What the last process has left keeps its carrier
-// only if that does not fail, nor prepare.
+// runWithStore runs what prepare returns. If the runner or prepare fails, the netdevices that
+// the last process has left lose their carrier.
 func runWithStore(ctx context.Context, prepare func() (runner, error)) error {
 	run, err := prepare()
 	ctx, stop := interruptible(ctx)
@@ -216,13 +215,13 @@ func runWithStore(ctx context.Context, prepare func() (runner, error)) error {
 	return err
 }
 
-// forsake takes the carrier of what nobody has taken, and leaves it in the store
-// for a process that may do better.
+// forsake takes the carrier away from the netdevices whose descriptors were not taken. The
+// descriptors stay in the store, for a later process that may be able to use them.
 func (s *fdStore) forsake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, fd := range s.held {
-		_ = tap.SetCarrier(fd, false) // of a queue that is of use, this works
+		_ = tap.SetCarrier(fd, false) // this succeeds for every usable queue
 	}
 }
 

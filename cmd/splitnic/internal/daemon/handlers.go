@@ -13,16 +13,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// Handlers are the completion-queue handlers that are wanted.
+// Handlers is the configuration of the completion-queue handlers.
 type Handlers struct {
-	Number     int               // of data; 0 for the default
+	Number     int               // of data handlers; 0 for the default
 	Budget     int               // completions in a row
-	Spin       time.Duration     // before sleeping
-	Adaptive   bool              // Spin is the longest time
-	Spread     cpus.List         // processors for those of data, spread over them
-	CPUs       map[int]cpus.List // processors of one
-	Priority   int               // of those of data
-	Priorities map[int]int       // of one
+	Spin       time.Duration     // polling before sleeping
+	Adaptive   bool              // Spin is the maximum
+	Spread     cpus.List         // processors to distribute among the data handlers
+	CPUs       map[int]cpus.List // processors, by handler number
+	Priority   int               // of the data handlers
+	Priorities map[int]int       // by handler number
 	IRQ        IRQAffinity       // empty means off
 }
 
@@ -31,8 +31,8 @@ func (h *Handlers) bound() bool {
 	return h.Spread != nil || h.CPUs != nil || h.Priority != 0 || h.Priorities != nil || h.IRQ == IRQFollow
 }
 
-// Make makes the handlers for as many queues and completion vectors; nil are
-// the default ones. This machine has to allow what is wanted.
+// Make makes the handlers for that many queues and completion vectors. It returns nil for the
+// default handlers, and an error if this machine does not allow the handlers.
 func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
 	if h.Number == 0 && h.Budget == messaging.DefaultBudget && !h.bound() {
 		return nil, nil
@@ -73,7 +73,7 @@ func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
 	return all, nil
 }
 
-// allowed reports what this machine has against a handler.
+// allowed returns an error if this machine does not allow a handler.
 func allowed(h messaging.Handler) error {
 	err := messaging.Config{Handlers: []messaging.Handler{h}}.Check()
 	switch {
@@ -87,15 +87,15 @@ func allowed(h messaging.Handler) error {
 	return nil
 }
 
-// UnknownHandler is the error about a handler beyond the last one.
+// UnknownHandler returns the error for a handler number that is larger than the last one.
 func UnknownHandler(flag string, number, last int) error {
 	return exit.Usagef("%s: there is no handler %d, only 0, of the control channel, and 1 to %d; --handlers makes more",
 		flag, number, last)
 }
 
-// boundProcs is how many Ps to add for queues of up to so many sessions whose
-// workers may be bound to threads: one of them keeps its P while another thread
-// has its processor.
+// boundProcs returns the number of Ps to add for that many queues of at most that many sessions,
+// if their workers may be bound to threads. A bound worker keeps its P while another thread runs
+// on its processor.
 func boundProcs(queues, sessions int) int { return min(2*queues*sessions, 256) }
 
 // HandlersRequest is the argument of CommandHandlers.
@@ -104,7 +104,8 @@ type HandlersRequest struct {
 	Change messaging.HandlerChange `json:"change"`
 }
 
-// handlersCommand is the command in a daemon, whose workers may need more Ps then.
+// handlersCommand returns the command of a daemon that changes its handlers. Afterwards the
+// workers may need procs additional Ps.
 func handlersCommand(change func(HandlersRequest) error, procs int) statussock.Command {
 	run := func(_ context.Context, argument json.RawMessage) (any, error) {
 		var request HandlersRequest

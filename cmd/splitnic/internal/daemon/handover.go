@@ -10,9 +10,9 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// openTAP makes the TAP device, or takes over the one that the last
-// process of this service has left with the service manager under that name, and
-// sees to it that the next process finds it there.
+// openTAP makes the TAP device, or adopts the one that the last process of this service has left
+// in the service manager's store under name. It puts the queues into the store for the next
+// process.
 func (c *Host) openTAP(name string, queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
 	cfg := tap.Config{
 		Name: c.Netdevice, NetNS: c.NetNS, Queues: queues, Offloads: c.Offloads, TxQueueLen: c.TxQueueLen, Persist: c.Persist,
@@ -48,7 +48,7 @@ func (c *Host) openTAP(name string, queues int, store *fdStore, log *slog.Logger
 	return d, nil
 }
 
-// closed closes d, if there is one, because of err.
+// closed closes d, which may be nil, and returns err.
 func closed(d *tap.Device, err error) error {
 	if d != nil {
 		d.Close()
@@ -56,8 +56,8 @@ func closed(d *tap.Device, err error) error {
 	return err
 }
 
-// keep gives the queues from the first one on to the service manager. When it
-// does not take them, there is a netdevice all the same.
+// keep puts the queues from index first on into the service manager's store. If that fails, the
+// netdevice still works, but ends with this process.
 func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logger) {
 	if !store.there() {
 		return
@@ -74,7 +74,7 @@ func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logge
 	}
 }
 
-// history is what the netdevice brings with it.
+// history returns what earlier processes have done with the netdevice.
 func history(d *tap.Device) (host.History, error) {
 	label := d.Label()
 	p := host.History{Since: label.Since, Adopted: label.Adopted}
@@ -93,7 +93,7 @@ func history(d *tap.Device) (host.History, error) {
 	return p, nil
 }
 
-// memory is what the next process has to know.
+// memory returns an agreement in the form in which it is stored for the next process.
 func memory(a mirror.Agreement) tap.Memory {
 	m := tap.Memory{MTU: a.MTU, Granted: a.Granted, WantMTU: a.WantMTU}
 	if a.MAC.Valid() {
@@ -105,7 +105,7 @@ func memory(a mirror.Agreement) tap.Memory {
 	return m
 }
 
-// macOf is the zero address for none.
+// macOf converts a MAC address. It returns the zero address if there is none.
 func macOf(a net.HardwareAddr) protocol.MAC {
 	if len(a) != len(protocol.MAC{}) {
 		return protocol.MAC{}

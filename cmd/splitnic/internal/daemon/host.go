@@ -9,9 +9,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// RunHost runs a host, a process with one card, until ctx is done. A netdevice that the
-// last process has left keeps its carrier only if this process does not fail, also not in
-// reading its configuration.
+// RunHost runs a host, a process with one card, until ctx is done. If it fails, or cannot read
+// its configuration, a netdevice that the last process has left loses its carrier.
 func RunHost(ctx context.Context, read func() (Host, error)) error {
 	return runWithStore(ctx, func() (runner, error) {
 		c, err := read()

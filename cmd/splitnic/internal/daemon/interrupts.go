@@ -13,21 +13,21 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// IRQAffinity says how handlers and the interrupts of their completion vectors
-// come onto the same processors.
+// IRQAffinity selects how handlers and the interrupts of their completion vectors get onto the
+// same processors.
 type IRQAffinity string
 
-// The ways.
+// The values of IRQAffinity.
 const (
-	IRQOff    IRQAffinity = "off"    // they do not
-	IRQFollow IRQAffinity = "follow" // handlers without processors are given those of their interrupt
-	IRQSet    IRQAffinity = "set"    // interrupts are given those of their handlers
+	IRQOff    IRQAffinity = "off"    // nothing is changed
+	IRQFollow IRQAffinity = "follow" // handlers without processors get those of their interrupt
+	IRQSet    IRQAffinity = "set"    // interrupts get the processors of their handlers
 )
 
-// Interrupts is what the status says of the interrupts of a device.
+// Interrupts is the part of a status about the interrupts of a device.
 type Interrupts struct {
 	Vectors []irq.Vector `json:"vectors,omitempty"`
-	// Balancer is the process that may move them, irqbalance.
+	// Balancer is the process ID of irqbalance, which may move the interrupts.
 	Balancer int    `json:"irqbalance,omitempty"`
 	Error    string `json:"error,omitempty"`
 }
@@ -44,8 +44,8 @@ func interruptsOf(t irq.Tree, device string) Interrupts {
 	return s
 }
 
-// join brings handlers and the interrupts of a device with so many completion
-// vectors together, as wanted, when a process starts.
+// join applies a, when a process starts, to its handlers and to the interrupts of a device with
+// that many completion vectors.
 func (a IRQAffinity) join(t irq.Tree, device string, vectors int, all []messaging.Handler, log *slog.Logger) error {
 	if a == IRQOff || a == "" {
 		return nil
@@ -73,8 +73,8 @@ func (a IRQAffinity) join(t irq.Tree, device string, vectors int, all []messagin
 	return nil
 }
 
-// followInterrupt gives the handlers of data that have a vector, and no processors,
-// those of its interrupt, as far as this process may use them.
+// followInterrupt sets the processors of the data handlers that use vector v and have none. They
+// get the processors of its interrupt that this process may use.
 func followInterrupt(v *irq.Vector, vectors int, all []messaging.Handler) {
 	list := v.Target()
 	list = list.Without(list.Without(cpus.Allowed()))
@@ -85,8 +85,8 @@ func followInterrupt(v *irq.Vector, vectors int, all []messaging.Handler) {
 	}
 }
 
-// setInterrupt gives a vector's interrupt the processors of the handlers that have
-// it. Handlers that may run anywhere have no say in it.
+// setInterrupt moves the interrupt of vector v to the processors of the handlers that use v. It
+// ignores handlers that may run on any processor.
 func setInterrupt(t irq.Tree, v *irq.Vector, vectors int, all []messaging.Handler) error {
 	var list cpus.List
 	for i := range all {
@@ -105,7 +105,7 @@ func setInterrupt(t irq.Tree, v *irq.Vector, vectors int, all []messaging.Handle
 	return nil
 }
 
-// notSet is the error about an interrupt that stays where it is.
+// notSet returns the error for an interrupt that could not be moved.
 func notSet(v *irq.Vector, list cpus.List, err error) error {
 	err = fmt.Errorf("--irq-affinity: interrupt %d (%s) to processors %v: %w; it takes root, a /proc/irq that may be "+
 		"written (ProtectKernelTunables=no), and a driver that lets go of it", v.IRQ, v.Name, list, err)

@@ -29,7 +29,7 @@ import (
 type UnitStatus struct {
 	iounit.Status
 	Security SecurityStatus `json:"security"`
-	// Interrupts are those of the RDMA device.
+	// Interrupts has the interrupts of the RDMA device.
 	Interrupts Interrupts `json:"interrupts"`
 }
 
@@ -52,7 +52,8 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if err := c.secure(); err != nil {
 		return err
 	}
-	card, claim, err := c.openCard() // before the key, which nobody typed
+	// An error about --lan is reported before one about the key, whose path may be a default.
+	card, claim, err := c.openCard()
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (c *IOUnit) serveHosts(
 	ln, err := session.Listen(c.Listen, session.ServerConfig{
 		Security: security, PeerTimeout: c.Messaging.PeerTimeout, HandshakeTimeout: c.HandshakeTimeout,
 		Burst: unit.Burst, Rejected: unit.Rejected,
-		// All hosts may come at once, as after a restart of this process.
+		// All hosts may connect at once, for example after a restart of this process.
 		MaxHandshakes: max(session.DefaultMaxHandshakes, c.MaxHosts),
 	})
 	if err != nil {
@@ -129,8 +130,7 @@ func (c *IOUnit) serveHosts(
 	return unit.Run(ctx, ln)
 }
 
-// openCard finds the network card and makes it this process's, until claim is
-// closed.
+// openCard finds the network card and reserves it for this process until claim is closed.
 func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
 	if card, _, err = FindCard(c.LAN, c.NetNS); err != nil {
 		return nil, nil, err
@@ -145,7 +145,7 @@ func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
 	return card, claim, err
 }
 
-// FindCard looks up the network card of --lan, and finds what is against sharing it.
+// FindCard looks up the network card of --lan, and returns an error if it cannot be shared.
 func FindCard(spec, netns string) (card *lan.Card, info lan.Info, err error) {
 	if card, err = lan.NewCard(spec, netns); err != nil {
 		return nil, info, err
@@ -167,14 +167,14 @@ func FindCard(spec, netns string) (card *lan.Card, info lan.Info, err error) {
 	return card, info, nil
 }
 
-// noClaim is the claim on what needs none.
+// noClaim is the claim on a card that needs no lock.
 type noClaim struct{}
 
 // Close implements io.Closer.
 func (noClaim) Close() error { return nil }
 
-// checkCapability reports at once a missing capability that is needed only when
-// the first host comes.
+// checkCapability reports a missing capability at the start, although it is needed only when
+// the first host connects.
 func (c *IOUnit) checkCapability() error {
 	name, bit := "CAP_NET_ADMIN", uint(unix.CAP_NET_ADMIN)
 	if c.Kind == lan.Packet {
@@ -182,14 +182,14 @@ func (c *IOUnit) checkCapability() error {
 	}
 	has, err := Capabilities()
 	if err != nil || has(bit) {
-		return nil // what cannot be told now, the kernel will tell
+		return nil // if the capabilities are unknown, the kernel will report it
 	}
 	return exit.With(exit.Permission,
 		fmt.Errorf("--lan %s: %s is missing; run as root, or give the service AmbientCapabilities=%s", c.LAN, name, name))
 }
 
-// prepareCard prepares the claimed card, and removes what a killed I/O unit has
-// left, perhaps with another kind of interface.
+// prepareCard prepares the claimed card. It removes the devices that a killed I/O unit has left,
+// which may have used another kind of interface.
 func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error) {
 	if c.Kind == lan.VhostUser {
 		return func() error { return nil }, nil
@@ -204,7 +204,7 @@ func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error)
 	return lan.Prepare(c.NIC, c.NetNS)
 }
 
-// assemble puts the I/O unit together.
+// assemble creates the I/O unit.
 func (c *IOUnit) assemble(
 	device *verbs.Context, card *lan.Card, rules *policy.Policy, log *slog.Logger,
 ) (*iounit.Unit, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Keys say who this side is and whom it trusts.
+// Keys is the configuration of this side's identity, and of the peers that it trusts.
 type Keys struct {
 	Key, Cert, CA, TrustFile, Revoked string   // files
 	Trust                             []string // entries
@@ -15,7 +15,7 @@ type Keys struct {
 	Insecure                          bool
 }
 
-// Check refuses what cannot be, whatever is in the files.
+// Check returns an error for settings that are invalid whatever the files contain.
 func (k *Keys) Check() error {
 	if !k.Insecure {
 		_, err := k.entries()
@@ -28,7 +28,7 @@ func (k *Keys) Check() error {
 	return nil
 }
 
-// entries is the trust that takes no file.
+// entries returns the part of the trust that does not come from files.
 func (k *Keys) entries() (*session.Trust, error) {
 	trust := &session.Trust{}
 	var errs []error
@@ -54,7 +54,7 @@ func (k *Keys) entries() (*session.Trust, error) {
 	return trust, nil
 }
 
-// load reads the files, or does without them with Insecure.
+// load reads the files. If Insecure is set, it needs none.
 func (k *Keys) load() (*session.Security, error) {
 	if err := k.Check(); err != nil {
 		return nil, err
@@ -79,7 +79,8 @@ func (k *Keys) read() (*session.Security, error) {
 	return session.NewSecurity(key, k.Cert, trust)
 }
 
-// trust reads whom this side trusts.
+// trust returns the trust of this side. It reads the files with trusted keys, authorities and
+// revoked keys.
 func (k *Keys) trust() (*session.Trust, error) {
 	trust, err := k.entries()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// probe reports why the kernel cannot steer frames, before anything depends on
-// it: in the program that it is asked to take, only the numbers will differ.
+// probe logs and returns the reason why the kernel cannot steer frames, before anything depends
+// on that. The BPF programs that are loaded later differ from that of the probe only in numbers.
 func probe(c *steer.Classes, log *slog.Logger) error {
 	if c == nil {
 		return nil
@@ -20,7 +20,7 @@ func probe(c *steer.Classes, log *slog.Logger) error {
 	return err
 }
 
-// CanSteer reports why the kernel cannot steer frames.
+// CanSteer returns the reason why the kernel cannot steer frames, or nil if it can.
 func CanSteer(c steer.Classes) error {
 	p, err := steer.Rule{Classes: c, Queues: 2, Limit: messaging.LatencyLimit(1500)}.Load(steer.TAP)
 	if err != nil {
@@ -29,7 +29,7 @@ func CanSteer(c steer.Classes) error {
 	return p.Close()
 }
 
-// extra is how many queues there are besides the ordinary ones.
+// extra returns the number of queues in addition to the ordinary ones.
 func extra(c *steer.Classes) int {
 	if c == nil {
 		return 0

@@ -33,7 +33,7 @@ var (
 	descHosts     = desc("splitnic_hosts", "Hosts connected.")
 )
 
-// buildMetrics say which program this is.
+// buildMetrics emits the version of this program.
 func buildMetrics(emit emit, version string) {
 	revision := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -55,7 +55,7 @@ func hostMetrics(h *host.Host, r *reloader, version string) http.Handler {
 	})
 }
 
-// hostSamples are the metrics of a card.
+// hostSamples returns the function that emits the metrics of a card.
 func hostSamples(h *host.Host, r *reloader) func(emit) {
 	return func(emit emit) {
 		s := h.Status()
@@ -81,8 +81,8 @@ func hostSamples(h *host.Host, r *reloader) func(emit) {
 	}
 }
 
-// agentMetrics are those of an agent, and of its cards that are present, each with the label
-// of its card.
+// agentMetrics returns the handler for the metrics of an agent and of its open cards. A card's
+// metrics have a label with its name.
 func agentMetrics(version string, states func() map[cards.State]int, present func() []*agentCard) http.Handler {
 	var one sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

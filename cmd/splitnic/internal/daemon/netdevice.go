@@ -10,17 +10,18 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// netdevice is a host's: a TAP device, or a virtio-net device for somebody else.
+// netdevice is the netdevice of a host: a TAP device, or a virtio-net device for another program
+// (a vhost-user port).
 type netdevice struct {
 	host.Netdevice
-	tap      *tap.Device       // nil: it is a vhost-user port
-	port     *vhostuser.Device // nil: it is a TAP device
-	offloads vnet.Offloads     // that it can leave to others
+	tap      *tap.Device       // nil for a vhost-user port
+	port     *vhostuser.Device // nil for a TAP device
+	offloads vnet.Offloads     // which the netdevice supports
 	history  host.History
 }
 
-// openNetdevice makes the netdevice, or takes over a TAP device that the last process has
-// left in the store under that name.
+// openNetdevice makes the netdevice, or adopts a TAP device that the last process has left in
+// the store under name.
 func (c *Host) openNetdevice(name string, queues int, store *fdStore, log *slog.Logger) (*netdevice, error) {
 	if c.Port != (vhostuser.Address{}) {
 		d, err := vhostuser.Open(vhostuser.Config{Address: c.Port, Pairs: queues, Offloads: c.Offloads, Log: log})
@@ -48,7 +49,8 @@ func (n *netdevice) Close() error {
 	return n.tap.Close()
 }
 
-// remember tells the next process what is agreed, if there can be one.
+// remember stores an agreement for the next process. Only a TAP device can be handed over to
+// a next process.
 func (n *netdevice) remember(a mirror.Agreement, log *slog.Logger) {
 	if n.tap == nil {
 		return
@@ -58,7 +60,7 @@ func (n *netdevice) remember(a mirror.Agreement, log *slog.Logger) {
 	}
 }
 
-// portStatus is nil for a TAP device.
+// portStatus returns the status of a vhost-user port, or nil for a TAP device.
 func (n *netdevice) portStatus() *vhostuser.Status {
 	if n.port == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// loadPolicy reads the file of --policy, or does without.
+// loadPolicy reads the file of --policy. It returns the default policy if path is empty.
 func loadPolicy(path string) (*policy.Policy, error) {
 	if path == "" {
 		return policy.Default(), nil
@@ -19,14 +19,14 @@ func loadPolicy(path string) (*policy.Policy, error) {
 	p, err := policy.Load(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("--policy: %w", err) // no mistake in it
+		return nil, fmt.Errorf("--policy: %w", err) // not an error in its content
 	case err != nil:
 		return nil, each(err, func(err error) error { return exit.Usagef("--policy: %w", err) })
 	}
 	return p, nil
 }
 
-// each wraps each of errors that may have been joined.
+// each applies wrap to err or, if err has joined errors, to each of them.
 func each(err error, wrap func(error) error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -39,8 +39,8 @@ func each(err error, wrap func(error) error) error {
 	return errors.Join(errs...)
 }
 
-// unknownHosts are the entries of a policy that no host will ever have: knows tells who can be
-// trusted under a name or fingerprint.
+// unknownHosts returns the entries of a policy that apply to no host, except those that only
+// reserve addresses. knows reports whether a host with a name or fingerprint can be trusted.
 func unknownHosts(p *policy.Policy, knows func(who string) bool) (unknown []policy.Entry) {
 	for _, e := range p.Entries() {
 		if !e.Keeps && !knows(e.Key) {
@@ -50,7 +50,7 @@ func unknownHosts(p *policy.Policy, knows func(who string) bool) (unknown []poli
 	return unknown
 }
 
-// complainOfUnknown logs them, unless nobody is authenticated.
+// complainOfUnknown logs the unknownHosts, unless hosts are not authenticated.
 func complainOfUnknown(log *slog.Logger, p *policy.Policy, s *session.Security) {
 	if s.Standing().Insecure {
 		return
@@ -61,7 +61,7 @@ func complainOfUnknown(log *slog.Logger, p *policy.Policy, s *session.Security) 
 	}
 }
 
-// Warnings are what is probably not meant in files that Check has found nothing wrong with.
+// Warnings returns probable mistakes in files in which Check has found no errors.
 func (s *Sources) Warnings() (lines []string) {
 	trust, err := s.Keys.trust()
 	rules, policyErr := loadPolicy(s.Policy)

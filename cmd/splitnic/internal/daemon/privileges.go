@@ -31,16 +31,16 @@ func caps(numbers ...int) capSet {
 	return s
 }
 
-// privileges are what an endpoint needs for as long as it runs: every session makes
-// queue pairs and registers memory, and on an I/O unit a LAN interface as well.
+// privileges has what an endpoint needs as long as it runs. Every session makes queue pairs and
+// registers memory, and on an I/O unit also makes a LAN interface.
 type privileges struct {
 	caps capSet
-	// files are read, and dirs written, without privileges over others' files if
-	// their owners let us.
+	// files are read and dirs are written. CAP_DAC_OVERRIDE is given up if their owners permit
+	// this without it.
 	files, dirs []string
 }
 
-// privileges of both endpoints.
+// privileges returns what both endpoints need.
 func (c *Common) privileges() privileges {
 	p := privileges{
 		caps:  caps(unix.CAP_NET_ADMIN, unix.CAP_IPC_LOCK, unix.CAP_SYS_NICE),
@@ -63,9 +63,9 @@ func (c *Common) privileges() privileges {
 	return p
 }
 
-// privileges of a host. Without CAP_NET_BROADCAST it would learn only after
-// seconds of VLAN devices that are moved to containers. CAP_BPF is for the program
-// that discards datagrams at a TAP device.
+// privileges returns what a host needs. Without CAP_NET_BROADCAST, a host would notice only
+// after seconds that a VLAN device was moved to a container. CAP_BPF is for the program that
+// discards datagrams at a TAP device.
 func (c *Host) privileges() privileges {
 	p := c.Common.privileges()
 	p.caps |= caps(unix.CAP_NET_BROADCAST)
@@ -80,9 +80,9 @@ func (c *Host) privileges() privileges {
 	return p
 }
 
-// privileges of an agent, whose cards are in the namespaces of others. Without
-// CAP_SYS_PTRACE there is no /proc/PID/ns/net of a process that may do more than this one
-// (proc_pid_ns(5)).
+// privileges returns what an agent needs. Its cards are in the network namespaces of other
+// processes. Without CAP_SYS_PTRACE it could not use /proc/PID/ns/net of a process with more
+// privileges than its own (proc_pid_ns(5)).
 func (c *Agent) privileges() privileges {
 	p := c.Host.privileges()
 	p.caps |= caps(unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE)
@@ -90,8 +90,8 @@ func (c *Agent) privileges() privileges {
 	return p
 }
 
-// privileges of an I/O unit: packet sockets besides. A macvtap whose character
-// device is in no directory needs a mount namespace to make it in.
+// privileges returns what an I/O unit needs, which includes packet sockets. If the character
+// device of a macvtap is in no directory, it has to be made in a mount namespace.
 func (c *IOUnit) privileges() privileges {
 	p := c.Common.privileges()
 	p.caps |= caps(unix.CAP_NET_RAW)
@@ -112,7 +112,7 @@ func (c *IOUnit) privileges() privileges {
 	return p
 }
 
-// lowPort reports whether a listening address has a port that not everybody may
+// lowPort reports whether a listening address has a port that only privileged processes may
 // listen on.
 func lowPort(addr string) bool {
 	_, port, err := net.SplitHostPort(addr)
@@ -123,24 +123,24 @@ func lowPort(addr string) bool {
 	return err == nil && n > 0 && n < 1024
 }
 
-// initialNetNS reports whether this process is in the machine's first network
-// namespace, the only one whose devices are in /dev: it alone has this file.
+// initialNetNS reports whether this process is in the initial network namespace, the only one
+// whose devices are in /dev. Only that namespace has the file whose existence is checked.
 func initialNetNS() bool {
 	_, err := os.Stat("/proc/sys/net/core/netdev_max_backlog")
 	return err == nil
 }
 
-// processKey marks, in a context, that the process is the command's alone: tests
-// run commands in theirs.
+// processKey is the key of a mark in a context: the command has the process to itself. Tests run
+// commands in their own process, without the mark.
 type processKey struct{}
 
-// OwnProcess marks that in ctx.
+// OwnProcess returns ctx with the mark that the command has the process to itself.
 func OwnProcess(ctx context.Context) context.Context {
 	return context.WithValue(ctx, processKey{}, true)
 }
 
-// AsEndpoint calls f with the capabilities that an endpoint has for programs in the kernel,
-// of those that this process has.
+// AsEndpoint calls f with only those capabilities of this process that an endpoint has for
+// loading BPF programs.
 func AsEndpoint(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -154,9 +154,10 @@ func AsEndpoint(f func() error) error {
 	return errors.Join(f(), setCaps(have.permitted, have.permitted))
 }
 
-// interruptible ends a context by SIGINT and SIGTERM if the process is the command's alone. It
-// comes after limit: the program that starts again would not know of a signal that the first
-// one has caught. One that comes earlier ends the process, which has made nothing yet.
+// interruptible returns a context that SIGINT and SIGTERM cancel, if the command has the process
+// to itself. Call it after limit, which may start the program again: the new program would not
+// know of a signal that the old one has caught. An earlier signal ends the process, which has
+// made nothing yet.
 func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	if ctx.Value(processKey{}) == nil {
 		return ctx, func() {}
@@ -164,7 +165,7 @@ func interruptible(ctx context.Context) (_ context.Context, stop func()) {
 	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 }
 
-// limit drops the privileges of a command's process that it does not need.
+// limit drops the privileges that a command does not need, if it has the process to itself.
 func limit(ctx context.Context, p privileges) error {
 	if ctx.Value(processKey{}) == nil {
 		return nil
@@ -172,12 +173,11 @@ func limit(ctx context.Context, p privileges) error {
 	return dropPrivileges(p)
 }
 
-// dropPrivileges gives up, for good, all capabilities but those needed, and the
-// right to gain any. A thread of a Go process with cgo can do that for itself
-// alone. So it is done on one thread, which then starts this program again: a
-// process has the capabilities of the thread that starts it (execve(2)), and
-// keeps its number, its environment and its descriptors. If there is nothing to
-// give up it just returns.
+// dropPrivileges permanently gives up all capabilities that are not needed, and the right to
+// gain any. In a Go process with cgo, a thread can do that only for itself. So one thread does it,
+// and then executes this program again. The new program has the capabilities of this thread
+// (execve(2)), and keeps the process ID, the environment and the descriptors. If there is nothing
+// to give up, dropPrivileges returns nil.
 func dropPrivileges(p privileges) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -185,8 +185,8 @@ func dropPrivileges(p privileges) error {
 	if err != nil {
 		return fmt.Errorf("reading capabilities: %w", err)
 	}
-	// A sealed process has been here before, or somebody else has seen to it: what
-	// it has for other users' files, it has for a reason.
+	// A sealed process has been limited, here or by whatever started it. If it has
+	// CAP_DAC_OVERRIDE, it needs that.
 	if have.permitted&^(p.caps|caps(unix.CAP_DAC_OVERRIDE)) == 0 && have.sealed {
 		return nil
 	}
@@ -201,10 +201,10 @@ func dropPrivileges(p privileges) error {
 	return fmt.Errorf("starting again with fewer capabilities: %w", &os.PathError{Op: "execve", Path: self, Err: err})
 }
 
-// thread is what the calling thread may do.
+// thread has the privileges of the calling thread.
 type thread struct {
 	permitted capSet
-	sealed    bool // no_new_privs: it can gain nothing
+	sealed    bool // no_new_privs is set: it can gain no privileges
 }
 
 func threadPrivileges() (thread, error) {
@@ -223,11 +223,12 @@ func threadPrivileges() (thread, error) {
 	}, nil
 }
 
-// keep leaves the calling thread, and what it executes, with what p needs.
+// keep limits the calling thread, and the programs that it executes, to the capabilities that p
+// needs.
 func (t thread) keep(p privileges) error {
 	kept := t.permitted & p.caps
 	if t.permitted&caps(unix.CAP_DAC_OVERRIDE) != 0 {
-		// What was started by hand may be told to use another user's files.
+		// A process that was started by hand may have to use files of another user.
 		if err := setCaps(t.permitted, kept); err != nil {
 			return err
 		}
@@ -239,8 +240,8 @@ func (t thread) keep(p privileges) error {
 			kept |= caps(unix.CAP_DAC_OVERRIDE)
 		}
 	}
-	// root gets what is in the bounding set when it executes a program, others
-	// get what is ambient.
+	// When root executes a program, the program gets the capabilities in the bounding set. For
+	// other users it gets the ambient ones.
 	if t.permitted&caps(unix.CAP_SETPCAP) != 0 {
 		for c := 0; ; c++ {
 			in, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
@@ -274,8 +275,8 @@ func (t thread) keep(p privileges) error {
 	return os.NewSyscallError("prctl PR_SET_NO_NEW_PRIVS", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 }
 
-// setCaps sets the calling thread's capabilities; the inheritable ones, which
-// ambient ones have to be among, are the effective ones.
+// setCaps sets the capabilities of the calling thread. The inheritable set is the effective one,
+// because ambient capabilities have to be inheritable.
 func setCaps(permitted, effective capSet) error {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -289,8 +290,8 @@ func setCaps(permitted, effective capSet) error {
 	return os.NewSyscallError("capset", unix.Capset(&hdr, &data[0]))
 }
 
-// denied reports whether the calling thread's effective capabilities do not
-// suffice for a file or a directory.
+// denied reports whether the effective capabilities of the calling thread do not suffice for one
+// of the files or directories.
 func (p *privileges) denied() bool {
 	no := func(path string, mode uint32) bool {
 		return path != "" && errors.Is(unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS), unix.EACCES)

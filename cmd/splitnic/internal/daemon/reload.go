@@ -19,41 +19,41 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// reloader reads again, while an endpoint runs, what says who it is, whom it trusts,
-// and what hosts may do: the files that Sources name, and these names where they
-// are in the configuration file. Everything is read before anything changes;
-// with a mistake in one of them nothing does.
+// reloader reloads the identity, the trust and the policy of a running endpoint. It reads the
+// files that Sources names, and the names of these files if they are in the configuration file.
+// It reads everything before it changes anything: if one of the files has an error, nothing
+// changes.
 type reloader struct {
 	reread   func() (Sources, []string, error)
-	file     string // of the configuration
+	file     string // the configuration file
 	security *session.Security
-	policy   func(*policy.Policy) int // puts one in force; nil for a host
+	policy   func(*policy.Policy) int // applies a policy, and returns the number of sessions ended by it; nil for a host
 	log      *slog.Logger
-	tell     func(state string) // the service manager
+	tell     func(state string) // tells the service manager
 
-	doing sync.Mutex   // one at a time
-	mu    sync.Mutex   // guards what follows
-	last  ReloadStatus // of all so far
+	doing sync.Mutex   // held during a reload: one at a time
+	mu    sync.Mutex   // guards the fields below
+	last  ReloadStatus // of all reloads so far
 }
 
-// ReloadStatus is what `splitnic status` says of reloads.
+// ReloadStatus is what `splitnic status` shows about reloads.
 type ReloadStatus struct {
 	Done   uint64    `json:"done"`
 	Failed uint64    `json:"failed"`
 	Last   time.Time `json:"last,omitzero"`
-	Error  string    `json:"error,omitempty"` // of the last one
+	Error  string    `json:"error,omitempty"` // of the last reload
 }
 
-// SecurityStatus is what `splitnic status` says of keys.
+// SecurityStatus is what `splitnic status` shows about keys.
 type SecurityStatus struct {
 	Fingerprint string `json:"fingerprint"` // of this side's key
-	// Platform is the identifier of this process, for peers that have one.
+	// Platform is the identifier of this process for peers that have an identifier, too.
 	Platform protocol.Platform `json:"platform"`
 	session.Standing
 	Reload ReloadStatus `json:"reload"`
 }
 
-// newReloader makes a reloader.
+// newReloader returns a reloader, and logs probable mistakes in the keys in force.
 func newReloader(
 	reread func() (Sources, []string, error), file string, s *session.Security, setPolicy func(*policy.Policy) int,
 	log *slog.Logger,
@@ -63,9 +63,9 @@ func newReloader(
 	return r
 }
 
-// start has SIGHUP reload until stop is called.
+// start makes SIGHUP reload until stop is called.
 func (r *reloader) start(ctx context.Context) (stop func()) {
-	return onHangup(ctx, func() { _, _ = r.reload() }) // it is logged, and in the status
+	return onHangup(ctx, func() { _, _ = r.reload() }) // an error is logged, and in the status
 }
 
 // onHangup calls reload at each SIGHUP from now on, until stop is called.
@@ -91,18 +91,19 @@ func onHangup(ctx context.Context, reload func()) (stop func()) {
 	}
 }
 
-// Reloaded is the answer to the command.
+// Reloaded is the answer to CommandReload.
 type Reloaded struct {
 	Fingerprint string `json:"fingerprint"`
-	Ended       int    `json:"ended"` // sessions
-	// Cards are the status sockets of an agent's cards, whose keys were reloaded with its own.
+	Ended       int    `json:"ended"` // number of sessions
+	// Cards has the status sockets of an agent's cards, whose keys were reloaded with the
+	// agent's.
 	Cards []string `json:"cards,omitempty"`
-	// Late are other keys of the configuration file whose values have changed.
-	// They take a restart.
+	// Late has the other keys of the configuration file whose values have changed. They require
+	// a restart.
 	Late []string `json:"late,omitempty"`
 }
 
-// reload reloads, and tells systemd, the log and the status.
+// reload reloads, and reports to systemd, the log and the status.
 func (r *reloader) reload() (Reloaded, error) {
 	r.doing.Lock()
 	defer r.doing.Unlock()
@@ -123,16 +124,17 @@ func (r *reloader) reload() (Reloaded, error) {
 	return done, nil
 }
 
-// announceReload tells the service manager that a reload begins; done, that it is over.
+// announceReload tells the service manager that a reload begins. done tells it that the reload
+// is over.
 func announceReload(tell func(string)) (done func()) {
-	// Type=notify-reload wants to know when it began (sd_notify(3)).
+	// Type=notify-reload requires the time of the beginning (sd_notify(3)).
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/1000))
 	return func() { tell("READY=1") }
 }
 
-// complain says what is in force and probably not meant.
+// complain logs what is probably a mistake in the keys in force.
 func (r *reloader) complain() {
 	s := r.security.Standing()
 	if s.OwnRevoked {
@@ -145,12 +147,12 @@ func (r *reloader) complain() {
 	}
 }
 
-// Untimely reports whether this side has a certificate that is not valid then.
+// Untimely reports whether this side has a certificate that is not valid at time now.
 func Untimely(s *session.Standing, now time.Time) bool {
 	return !s.Expires.IsZero() && (now.Before(s.Begins) || now.After(s.Expires))
 }
 
-// apply is reload without telling anybody.
+// apply is reload without the reports.
 func (r *reloader) apply() (Reloaded, error) {
 	sources, late, err := r.reread()
 	if err != nil {
@@ -182,7 +184,7 @@ func (r *reloader) apply() (Reloaded, error) {
 	return done, nil
 }
 
-// status is for `splitnic status`.
+// status returns what `splitnic status` shows about keys.
 func (r *reloader) status() SecurityStatus {
 	s := SecurityStatus{Standing: r.security.Standing()}
 	s.Fingerprint, s.Platform = s.Standing.Fingerprint.String(), r.security.Platform()
@@ -199,7 +201,7 @@ var (
 	descTrusted = desc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", "as")
 )
 
-// metrics are those of the status.
+// metrics emits the metrics of the status.
 func (r *reloader) metrics(emit emit) {
 	s := r.status()
 	emit(descReloads, prometheus.CounterValue, float64(s.Reload.Done), "done")
@@ -211,7 +213,7 @@ func (r *reloader) metrics(emit emit) {
 	}
 }
 
-// command lets the status socket reload.
+// command returns the command of the status socket that reloads.
 func (r *reloader) command() statussock.Command {
 	return statussock.Command{Name: CommandReload, Run: func(context.Context) (any, error) { return r.reload() }}
 }

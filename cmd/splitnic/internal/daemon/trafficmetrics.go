@@ -8,26 +8,26 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// peer is the other end of a session, as labels say who it is.
+// peer has the values of the labels that identify the peer of a session.
 type peer struct {
-	name, key string // the key's fingerprint, empty where nobody is authenticated
+	name, key string // fingerprint of its key; empty if peers are not authenticated
 }
 
-// traffic is the metrics of a session. Their first labels are the peer's name, which is
-// under its role, and its key.
+// traffic has the metrics of a session. The first label is the peer's role and has its name as
+// value. The second one is the peer's key.
 type traffic struct {
 	elements, pinned, control, pools, requests, throttled, handlers, latency, assigned, protection *prometheus.Desc
 
 	channel []counterMetric
 }
 
-// The traffic of a host, whose peer is an I/O unit, and that of an I/O unit.
+// The metrics of a host's sessions, whose peer is an I/O unit, and of an I/O unit's sessions.
 var (
 	hostTraffic = newTraffic("iounit")
 	unitTraffic = newTraffic("host")
 )
 
-// newTraffic describes the metrics at an endpoint whose peer has this role.
+// newTraffic returns the metrics of an endpoint whose peer has that role.
 func newTraffic(role string) *traffic {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return desc(name, help, append([]string{role, "key"}, labels...)...)

@@ -49,9 +49,9 @@ var (
 	descVLANs  = desc("splitnic_iounit_host_vlans", "VLANs that the host receives.", "host", "key")
 )
 
-// unitMetrics are those of the I/O unit as a whole.
+// unitMetrics emits the metrics of the I/O unit as a whole.
 func unitMetrics(emit emit, s *iounit.Status) {
-	for _, rule := range iounit.Rules() { // those that nobody broke too
+	for _, rule := range iounit.Rules() { // also those that no host broke
 		emit(descViolations, prometheus.CounterValue, float64(s.Violations[rule]), rule)
 	}
 	for _, reason := range iounit.Refusals() {
@@ -77,7 +77,7 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	}
 }
 
-// directUnitMetrics are those of the direct connections between hosts.
+// directUnitMetrics emits the metrics of the direct connections between hosts.
 func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
 	emitCounters(emit, directMetrics, counter.Values(nil, &s.DirectCounters))
 	for _, reason := range iounit.DirectEndings() {
@@ -92,8 +92,8 @@ func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
 	}
 }
 
-// hostLabels are the labels of a host's metrics. Names are not unique among keys; name
-// and key are.
+// hostLabels returns the labels of a host's metrics. Several keys can have the same name; name
+// and key together are unique.
 func hostLabels(h *iounit.HostStatus) peer {
 	p := peer{name: h.Name, key: h.Fingerprint}
 	if h.Insecure {
@@ -102,7 +102,7 @@ func hostLabels(h *iounit.HostStatus) peer {
 	return p
 }
 
-// portMetrics are those of a host's port on the LAN.
+// portMetrics emits the metrics of a host's port on the LAN.
 func portMetrics(emit emit, h *iounit.HostStatus) {
 	p := hostLabels(h)
 	emitCounters(emit, portCounterMetrics, h.Counts(), p.name, p.key)
