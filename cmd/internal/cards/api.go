@@ -8,20 +8,20 @@ import (
 	"net/http"
 )
 
-// AgentSocket is what the status socket of an agent is called, which has the API.
+// AgentSocket is the name of the status socket of an agent. It also serves the API.
 const AgentSocket = "agent"
 
-// Root is where the cards are in API v1:
+// Root is the path of the cards in API v1:
 //
 //	GET    /v1/cards         all cards: a List
 //	GET    /v1/cards/NAME    a card: an Info
-//	PUT    /v1/cards/NAME    make a card of a Spec, and answer with its Info
+//	PUT    /v1/cards/NAME    make a card from a Spec, and answer with its Info
 //	DELETE /v1/cards/NAME    remove a card
 //
-// What fails is answered with a Failure.
+// The answer to a request that fails is a Failure.
 const Root = "/v1/cards"
 
-// List is the answer about all cards, by name.
+// List is the answer about all cards, sorted by name.
 type List struct {
 	Cards []Info `json:"cards"`
 }
@@ -30,30 +30,30 @@ type List struct {
 type Failure struct {
 	Code  Code   `json:"code" jsonschema:"enum=invalid,enum=conflict,enum=full,enum=unknown,enum=stopping,enum=failed"`
 	Error string `json:"error"`
-	// Field is what is wrong in the Spec.
+	// Field is the field of the Spec that is wrong.
 	Field string `json:"field,omitempty"`
 }
 
-// Code says what kind of failure it is.
+// Code is the kind of a failure.
 type Code string
 
-// The codes.
+// The values of Code.
 const (
-	Invalid  Code = "invalid"  // the request; Field says where
-	Conflict Code = "conflict" // there is another card of that name
-	Full     Code = "full"     // no card more
+	Invalid  Code = "invalid"  // the request is invalid; see Field
+	Conflict Code = "conflict" // a different card has that name
+	Full     Code = "full"     // the agent has its maximum number of cards
 	Unknown  Code = "unknown"  // there is no such card
-	Stopping Code = "stopping" // the agent ends; another one may start
-	Broken   Code = "failed"   // the card cannot be made, or removed
+	Stopping Code = "stopping" // the agent is ending; another one may start
+	Broken   Code = "failed"   // the card cannot be made or removed
 )
 
-// statuses are those of HTTP.
+// statuses has the HTTP status of each code.
 var statuses = map[Code]int{
 	Invalid: http.StatusBadRequest, Conflict: http.StatusConflict, Full: http.StatusInsufficientStorage,
 	Unknown: http.StatusNotFound, Stopping: http.StatusServiceUnavailable, Broken: http.StatusInternalServerError,
 }
 
-// failureOf is the answer about an error.
+// failureOf returns the answer for an error.
 func failureOf(err error) Failure {
 	f := Failure{Code: Broken, Error: err.Error()}
 	var field *FieldError
@@ -73,10 +73,10 @@ func failureOf(err error) Failure {
 	return f
 }
 
-// errUnknown is about a card that there is not.
+// errUnknown is wrapped by errors about a card that does not exist.
 var errUnknown = errors.New("there is no such card")
 
-// maxSpec is the largest Spec in bytes.
+// maxSpec is the maximum size of a Spec in a request, in bytes.
 const maxSpec = 64 << 10
 
 // API serves API v1.
@@ -105,7 +105,7 @@ func API(s *Set) http.Handler {
 	return mux
 }
 
-// readSpec reads a request. Its name need not be repeated in the body.
+// readSpec reads a request. The body may omit the name, which the path has.
 func readSpec(w http.ResponseWriter, r *http.Request) (spec Spec, err error) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSpec))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
@@ -148,6 +148,6 @@ func answer(w http.ResponseWriter, what any, err error) {
 		w.WriteHeader(statuses[f.Code])
 		what = f
 	}
-	// An error here is the client's, which went away.
+	// An error here means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(what)
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// Client asks the agent whose socket has that path. Errors wrap Refused where the agent
-// has answered, and otherwise those of package statussock.
+// Client sends requests to the agent whose socket has that path. If the agent has answered with
+// an error, the client's error wraps Refused. Otherwise it wraps an error of package statussock.
 type Client string
 
-// patience is how long an agent may take that has much to do.
+// patience is the time-out for an answer. It suffices for a busy agent.
 const patience = 2 * time.Minute
 
-// Refused is an error that an agent has answered.
+// Refused is an error with which an agent has answered.
 type Refused struct{ Failure }
 
 func (e *Refused) Error() string { return e.Failure.Error }
 
-// Add has the agent make a card.
+// Add makes the agent make a card.
 func (c Client) Add(ctx context.Context, spec *Spec) (i Info, err error) {
 	body, err := json.Marshal(spec)
 	if err != nil {
@@ -32,17 +32,17 @@ func (c Client) Add(ctx context.Context, spec *Spec) (i Info, err error) {
 	return i, c.do(ctx, "card add", http.MethodPut, spec.Name, body, &i)
 }
 
-// Del has the agent remove a card, which need not be there.
+// Del makes the agent remove a card. It is no error if there is no such card.
 func (c Client) Del(ctx context.Context, name string) error {
 	return c.do(ctx, "card del", http.MethodDelete, name, nil, &struct{}{})
 }
 
-// Get asks for a card. That there is none is a Refused of code Unknown.
+// Get asks for a card. If there is no such card, the error wraps a Refused with code Unknown.
 func (c Client) Get(ctx context.Context, name string) (i Info, err error) {
 	return i, c.do(ctx, "card", http.MethodGet, name, nil, &i)
 }
 
-// List asks for all cards, as they are in JSON and parsed.
+// List asks for all cards. raw is the answer in JSON, and l the same parsed.
 func (c Client) List(ctx context.Context) (l List, raw json.RawMessage, err error) {
 	if err = c.do(ctx, "card list", http.MethodGet, "", nil, &raw); err == nil {
 		err = json.Unmarshal(raw, &l)

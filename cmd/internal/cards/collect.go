@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// gone reports whether a transient card has lost its namespace: nobody finds the netdevice
-// any more by its path.
+// gone reports whether the network namespace of a transient card is gone: its path does not
+// exist any more, or has another namespace. So the netdevice cannot be found by the path.
 func (e *entry) gone() bool {
 	if !e.spec.Transient {
 		return false
@@ -18,7 +18,7 @@ func (e *entry) gone() bool {
 }
 
 // Collect removes transient cards whose network namespace is gone, until ctx is done. The
-// kernel would not: the descriptors of a netdevice keep its namespace.
+// kernel does not remove them, because the descriptors of a netdevice keep its namespace.
 func (s *Set) Collect(ctx context.Context) {
 	tick := time.NewTicker(s.collectEvery)
 	defer tick.Stop()
@@ -43,7 +43,8 @@ func (s *Set) collect(ctx context.Context) {
 	}
 }
 
-// collectOne looks again when nothing else is done about the card.
+// collectOne waits until no other operation on the card is in progress. It removes the card if
+// its namespace is then still gone.
 func (s *Set) collectOne(ctx context.Context, name string) error {
 	end, err := s.begin(ctx, name)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Package cards is what `splitnic agent` does with many cards: which there are, how they
-// are made and removed by requests, and how they come back in the next process. What a
-// card is takes devices, and is package daemon's: it is a Card here.
+// Package cards manages the cards of `splitnic agent`. It makes and removes cards on request,
+// and restores them in the next process. A card itself uses devices, and is implemented in
+// package daemon. In this package it is the interface Card.
 //
-// Its files, each of which refers only to those before: spec.go, what a request says;
-// namespace.go, network namespaces, which may go before their cards; store.go, where cards are
-// noted for the next process; entry.go, a card that is kept going; set.go, all of them;
-// collect.go, those that nobody needs any more; api.go, the API v1, and client.go, who asks.
+// Each of these files refers only to the files before it: spec.go has requests for cards;
+// namespace.go, network namespaces, which may end before their cards; store.go, the records of
+// cards for the next process; entry.go, a card, which is made again when it has failed; set.go,
+// all cards; collect.go, the removal of cards whose namespace has ended; api.go, the API v1;
+// client.go, its client.
 package cards

@@ -10,44 +10,44 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Maker makes cards. Its methods are called from several goroutines, but for one name
-// from one at a time.
+// Maker makes cards. Several goroutines call its methods, but only one at a time for the same
+// name.
 type Maker interface {
-	// Open makes a card, or takes over what the last process has left of it.
+	// Open makes a card, or adopts what the last process has left of it.
 	Open(spec *Spec) (Card, error)
-	// Forget removes what is left of a card that is not open, or no longer.
+	// Forget removes what is left of a card that is not open, or not any more.
 	Forget(spec *Spec) error
 }
 
-// Card is a card that is there.
+// Card is an open card.
 type Card interface {
-	// Run keeps the card working until ctx is done, when it returns nil, or the card is
-	// of no use any more, as when somebody has deleted the netdevice.
+	// Run runs the card until ctx is done, and then returns nil. It returns an error when the
+	// card cannot be used any more, for example because its netdevice was deleted.
 	Run(ctx context.Context) error
-	// Close ends a card that is not running. The netdevice is left to the next process if
-	// that is possible, or with remove removed.
+	// Close closes a card that is not running. If remove is set, it removes the netdevice.
+	// Otherwise it leaves the netdevice to the next process, if possible.
 	Close(remove bool) error
-	// Status may be called at any time.
+	// Status returns the status. Any goroutine may call it at any time.
 	Status() Status
 }
 
-// State says how far a card has got.
+// State is the state of a card.
 type State string
 
-// The states.
+// The values of State.
 const (
 	Connecting State = "connecting" // to an I/O unit
 	Connected  State = "connected"
-	Failed     State = "failed" // there is no netdevice; it is tried again
+	Failed     State = "failed" // there is no netdevice; the card will be made again
 )
 
-// Status is what API v1 says of a card besides its Spec.
+// Status is what API v1 returns about a card in addition to its Spec.
 type Status struct {
 	State State     `json:"state" jsonschema:"enum=connecting,enum=connected,enum=failed"`
-	Since time.Time `json:"since"` // of the state
-	// Error is why the card is not connected, or was not in the last attempt.
+	Since time.Time `json:"since"` // beginning of the state
+	// Error is the reason why the card is not connected, or why the last attempt failed.
 	Error string `json:"error,omitempty"`
-	// Permanent: nothing will connect it until somebody has changed something.
+	// Permanent is true if the card cannot connect before an administrator changes something.
 	Permanent   bool   `json:"permanent,omitempty" jsonschema:"description=trying again does not help"`
 	HostName    string `json:"host_name,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty" jsonschema:"description=of the card's key"`
@@ -55,49 +55,50 @@ type Status struct {
 	MAC         string `json:"mac,omitempty"`
 	MTU         int    `json:"mtu,omitempty"`
 	Carrier     bool   `json:"carrier"`
-	// VLANs are those whose frames the I/O unit sends; nil: it has not said. The devices on
-	// the netdevice ask for them.
+	// VLANs has the VLANs whose frames the I/O unit sends; nil if the I/O unit has not told.
+	// VLAN devices on the netdevice request them.
 	VLANs *protocol.VLANSet `json:"vlans,omitempty" jsonschema:"type=string,description=whose frames the I/O unit sends"`
-	// Refused is the last setting of the netdevice that was refused, nil if none was or one
-	// of its kind has been granted since.
+	// Refused is the last setting of the netdevice that was refused. It is nil if none was
+	// refused, or if a setting of the same kind was granted later.
 	Refused *Refusal `json:"refused,omitempty"`
 	Socket  string   `json:"socket,omitempty" jsonschema:"description=status socket of the card"`
 }
 
-// Refusal is a setting that the I/O unit, or the netdevice, does not have.
+// Refusal is a setting that the I/O unit or the netdevice has refused.
 type Refusal struct {
 	What   string `json:"what"`
 	Wanted string `json:"wanted"`
 	Reason string `json:"reason"`
 }
 
-// Info is a card of API v1.
+// Info is a card in API v1.
 type Info struct {
 	Spec   Spec   `json:"spec"`
 	Status Status `json:"status"`
 }
 
-// pauses are how long a card that has failed waits until it is made again: first, and
-// twice as long each time up to most.
+// pauses has the waiting times before a failed card is made again: first at the beginning, then
+// twice as long each time, up to most.
 type pauses struct{ first, most time.Duration }
 
-// entry keeps a card going.
+// entry runs a card, and makes it again when it has failed.
 type entry struct {
 	spec   Spec
 	maker  Maker
 	pauses pauses
 	log    *slog.Logger
-	space  space // that the card was made in
+	space  space // in which the card was made
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
 	mu    sync.Mutex
-	card  Card // nil: it has failed
+	card  Card // nil if the card has failed
 	err   error
-	since time.Time // of err
+	since time.Time // time of the last change of card or err
 }
 
-// start keeps the card going, which is open unless it is nil, because of err.
+// start runs the card in a goroutine. card is open; it is nil if it could not be made because
+// of err.
 func (e *entry) start(card Card, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel, e.done = cancel, make(chan struct{})
@@ -108,7 +109,7 @@ func (e *entry) start(card Card, err error) {
 	}()
 }
 
-// set notes whether the card is there.
+// set records whether the card is open.
 func (e *entry) set(card Card, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,7 +151,7 @@ func (e *entry) run(ctx context.Context) {
 	}
 }
 
-// stop ends the card, and with remove removes it.
+// stop ends the card, and removes it if remove is set.
 func (e *entry) stop(remove bool) error {
 	e.cancel()
 	<-e.done
@@ -168,7 +169,7 @@ func (e *entry) stop(remove bool) error {
 	return err
 }
 
-// info is what API v1 says.
+// info returns what API v1 returns about the card.
 func (e *entry) info() Info {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// space is a network namespace, as the file system knows it (namespaces(7)). It stays the
-// same for as long as a descriptor of the card's netdevice keeps the namespace.
+// space identifies a network namespace by its device and inode numbers (namespaces(7)). They stay
+// the same as long as a descriptor of the card's netdevice keeps the namespace.
 type space struct {
 	Dev uint64 `json:"dev"`
 	Ino uint64 `json:"ino"`
 }
 
-// spaceAt is the namespace that has that path. When a runtime has unmounted one, an empty
-// file may be left, which is none.
+// spaceAt returns the namespace at a path. A runtime that has unmounted a namespace may leave an
+// empty file at the path. For such a file, the error is ENOENT.
 func spaceAt(path string) (space, error) {
 	fail := func(call string, err error) (space, error) {
 		return space{}, &os.PathError{Op: call, Path: path, Err: err}

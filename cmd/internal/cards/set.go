@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// ErrFull is wrapped by errors of Add about one card too many.
+// ErrFull is wrapped by errors of Add if there would be too many cards.
 var ErrFull = errors.New("the agent has its maximum number of cards")
 
-// ErrStopping is returned by Add and Del when the process ends.
+// ErrStopping is returned by Add and Del when the process is ending.
 var ErrStopping = errors.New("the agent is ending")
 
-// ConflictError is an error of Add about a name that another card has.
+// ConflictError is an error of Add: another card has the name.
 type ConflictError struct {
 	Name  string
 	Field string // the first one that differs
@@ -30,35 +30,36 @@ func (e *ConflictError) Error() string {
 		e.Field)
 }
 
-// Set are the cards of an agent. Its methods may be called from any goroutine. What is
-// done about one card waits for nothing that is done about another.
+// Set has the cards of an agent. Any goroutine may call its methods. Operations on one card do
+// not wait for those on another card.
 type Set struct {
 	maker  Maker
 	store  *Store
-	most   int // cards
+	most   int // maximum number of cards
 	pauses pauses
 	log    *slog.Logger
 
 	collectEvery time.Duration
 
-	mu      sync.Mutex // guards what follows; held for moments
+	mu      sync.Mutex // guards the fields below; held only briefly
 	entries map[string]*entry
-	names   map[string]*name // about which something is done
-	making  int              // cards that are added now
+	names   map[string]*name // cards with operations in progress or waiting
+	making  int              // number of cards that are being added
 	stopped bool
-	doing   sync.WaitGroup // of Add and Del; none begins once stopped
+	doing   sync.WaitGroup // operations; none begins after stopped is set
 }
 
-// name is what something is done about.
+// name serialises the operations on the card with a name.
 type name struct {
-	turn  chan struct{} // of capacity one: full while it is somebody's turn
+	turn  chan struct{} // of capacity one: full while an operation is in progress
 	users int
 }
 
-// collectEvery is how often Collect looks: two system calls for each transient card.
+// collectEvery is the interval of the checks by Collect, which take two system calls for each
+// transient card.
 const collectEvery = 5 * time.Second
 
-// NewSet makes a set of at most that many cards.
+// NewSet makes a Set. most is the maximum number of its cards.
 func NewSet(maker Maker, store *Store, most int, log *slog.Logger) *Set {
 	return &Set{
 		maker: maker, store: store, most: most, pauses: pauses{time.Second, 30 * time.Second}, log: log,
@@ -66,7 +67,8 @@ func NewSet(maker Maker, store *Store, most int, log *slog.Logger) *Set {
 	}
 }
 
-// begin waits until nothing else is done about a name, and returns what ends that.
+// begin waits until no other operation on a name is in progress, and begins one. The caller calls
+// end when the operation is done.
 func (s *Set) begin(ctx context.Context, of string) (end func(), err error) {
 	s.mu.Lock()
 	if s.stopped {
@@ -98,12 +100,12 @@ func (s *Set) begin(ctx context.Context, of string) (end func(), err error) {
 	}
 }
 
-// concurrentOpens is how many cards are made at once when they come back.
+// concurrentOpens is the number of cards that Restore makes at the same time.
 const concurrentOpens = 16
 
-// Restore makes the cards again that the store has. It returns when each has been tried:
-// one that fails is tried again, beside the others. Cards whose records cannot be used are left
-// out, and their names returned.
+// Restore makes the cards in the store again. It returns when it has tried each card once. A card
+// that fails is tried again in the background. left has the names of the cards whose records
+// cannot be used; these cards are not made.
 func (s *Set) Restore() (left []string) {
 	specs, gone, errs := s.store.Load()
 	for i := range gone {
@@ -136,11 +138,11 @@ func (s *Set) Restore() (left []string) {
 	return left
 }
 
-// keep keeps a card, and counts so many less as making.
+// keep adds and starts the entry of a card, and reduces making by made.
 func (s *Set) keep(spec *Spec, card Card, err error, made int) *entry {
 	e := &entry{spec: *spec, maker: s.maker, pauses: s.pauses, log: s.log}
 	if spec.Transient {
-		e.space, _ = spaceAt(spec.NetNS) // none, if it is not there
+		e.space, _ = spaceAt(spec.NetNS) // zero if there is no namespace at the path
 	}
 	e.start(card, err)
 	s.mu.Lock()
@@ -150,7 +152,7 @@ func (s *Set) keep(spec *Spec, card Card, err error, made int) *entry {
 	return e
 }
 
-// admit counts a card that is to be added, until it is kept or given up.
+// admit counts a card that is to be added in making. The caller calls keep or giveUp later.
 func (s *Set) admit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,9 +169,10 @@ func (s *Set) giveUp() {
 	s.making--
 }
 
-// Add makes a card and returns it when its netdevice is there; its session comes about
-// later. A card with that request may be there: made says whether it was not. One with
-// another request is a ConflictError. After an error there is what was there before.
+// Add makes a card, and returns it when its netdevice exists; the card connects later. If a card
+// with an equal request exists, Add returns that one, and made is false. If a card with the same
+// name but another request exists, the error is a ConflictError. After an error, the cards are
+// the same as before.
 func (s *Set) Add(ctx context.Context, spec Spec) (i Info, made bool, err error) {
 	if spec, err = spec.Complete(); err != nil {
 		return Info{}, false, err
@@ -196,9 +199,10 @@ func (s *Set) Add(ctx context.Context, spec Spec) (i Info, made bool, err error)
 	return s.keep(&spec, card, nil, 1).info(), true, nil
 }
 
-// open records a card and makes it. After an error there is none.
+// open records a card and makes it. After an error, neither the card nor its record exists.
 func (s *Set) open(spec *Spec) (Card, error) {
-	// First, so that the next process knows of all that is there, whenever this one is killed.
+	// The record comes first, so that the next process knows all cards whenever this process is
+	// killed.
 	if err := s.store.Put(spec); err != nil {
 		return nil, errors.Join(err, s.store.Delete(spec.Name))
 	}
@@ -209,10 +213,10 @@ func (s *Set) open(spec *Spec) (Card, error) {
 	return card, nil
 }
 
-// Del removes a card. That there is none is no error.
+// Del removes a card. It is no error if there is no such card.
 func (s *Set) Del(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
-		return err // it could name a file outside of the directory
+		return err // the name could be the path of a file outside of the state directory
 	}
 	end, err := s.begin(ctx, name)
 	if err != nil {
@@ -222,7 +226,7 @@ func (s *Set) Del(ctx context.Context, name string) error {
 	if e := s.entry(name); e != nil {
 		return s.remove(e)
 	}
-	// An earlier Del has failed, or Restore has left the card out.
+	// If there is a record, an earlier Del has failed, or Restore has left the card out.
 	n, err := s.store.read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -233,17 +237,17 @@ func (s *Set) Del(ctx context.Context, name string) error {
 	return errors.Join(s.maker.Forget(&n.Spec), s.store.Delete(name))
 }
 
-// remove removes a card, when it is the caller's turn.
+// remove removes a card. The caller has begun an operation on it.
 func (s *Set) remove(e *entry) error {
 	s.mu.Lock()
 	delete(s.entries, e.spec.Name)
 	s.mu.Unlock()
 	err := e.stop(true)
-	// Last, for the same reason as in Add.
+	// The record goes last, for the same reason as in open.
 	return errors.Join(err, s.store.Delete(e.spec.Name))
 }
 
-// entry is nil for no card.
+// entry returns the entry of a card, or nil if there is none.
 func (s *Set) entry(name string) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +262,7 @@ func (s *Set) Get(name string) (i Info, there bool) {
 	return Info{}, false
 }
 
-// List returns all cards by name.
+// List returns all cards, sorted by name.
 func (s *Set) List() []Info {
 	all := s.all()
 	list := make([]Info, 0, len(all))
@@ -269,15 +273,15 @@ func (s *Set) List() []Info {
 	return list
 }
 
-// all returns the entries, in no order.
+// all returns the entries in no particular order.
 func (s *Set) all() []*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.entries))
 }
 
-// Close ends all cards, which the next process may take over. Nothing is added or removed
-// any more.
+// Close closes all cards, which the next process may adopt. Afterwards no card can be added or
+// removed.
 func (s *Set) Close() error {
 	s.mu.Lock()
 	s.stopped = true
@@ -292,7 +296,7 @@ func (s *Set) Close() error {
 	for range all {
 		errs = append(errs, <-results)
 	}
-	s.mu.Lock() // requests may still read the list
+	s.mu.Lock() // requests may still call List
 	defer s.mu.Unlock()
 	clear(s.entries)
 	return errors.Join(errs...)

@@ -18,8 +18,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Spec is what a card is to be, as API v1 and the state directory have it. What is left
-// out is as the flags of the agent say.
+// Spec is the requested configuration of a card, in the form of API v1 and of the state
+// directory. Omitted fields have the values of the agent's flags.
 type Spec struct {
 	Name string `json:"name" jsonschema:"minLength=1,maxLength=80,pattern=^[A-Za-z0-9_][A-Za-z0-9._-]*$"`
 	// Netdevice is the name of the netdevice; empty means the card's.
@@ -28,43 +28,45 @@ type Spec struct {
 	// agent's.
 	NetNS string `json:"netns,omitempty" jsonschema:"description=name or path"`
 	MAC   string `json:"mac,omitempty" jsonschema:"description=default: derived from the key by the I/O unit"`
-	// MTU is the largest to accept, in bytes.
+	// MTU is the largest MTU to accept, in bytes.
 	MTU    int `json:"mtu,omitempty" jsonschema:"minimum=68,maximum=65535,description=largest to accept"`
 	Queues int `json:"queues,omitempty" jsonschema:"minimum=1"`
 	// IOUnits are addresses of I/O units, and names of their SRV records: srv:NAME.
 	IOUnits []string `json:"iounits,omitempty" jsonschema:"description=addresses or srv:NAME in order of preference"`
 	Device  string   `json:"device,omitempty" jsonschema:"description=RDMA device"`
-	// HostName is what the I/O unit knows the card by.
+	// HostName is the name of the card for the I/O unit.
 	HostName string `json:"host_name,omitempty" jsonschema:"description=default: HOSTNAME.NAME"`
-	// Key is the file of the private key of the card, Cert one of a certificate for it.
+	// Key is the file with the private key of the card, and Cert a file with a certificate for
+	// that key.
 	Key  string `json:"key,omitempty" jsonschema:"description=file; default: the agent's key"`
 	Cert string `json:"cert,omitempty" jsonschema:"description=file with a certificate for key"`
-	// NewKey has a key made for the card, which goes with it.
+	// NewKey makes the agent make a key for the card. The key is removed with the card.
 	NewKey bool `json:"new_key,omitempty"`
-	// Owner says for whom the card was made, so that a program finds its own cards again. To
-	// the agent it means nothing.
+	// Owner says for whom the card was made, so that a program can find its own cards. The
+	// agent does not interpret it.
 	Owner string `json:"owner,omitempty" jsonschema:"maxLength=512,description=for whom the card was made"`
-	// Transient has the agent remove the card when NetNS is no longer the path of the
-	// namespace that the card was made in.
+	// Transient makes the agent remove the card when NetNS is no longer the path of the
+	// namespace in which the card was made.
 	Transient bool `json:"transient,omitempty" jsonschema:"description=removed when the network namespace is gone"`
 }
 
-// maxOwner is the longest Owner in bytes.
+// maxOwner is the maximum length of Owner in bytes.
 const maxOwner = 512
 
-// maxName is the longest name of a card: the path of its status socket has to be one.
+// maxName is the maximum length of a card's name. It is limited by the length of the path of the
+// card's status socket.
 const maxName = 80
 
-// FieldError is about a field of a request.
+// FieldError is an error about a field of a request.
 type FieldError struct {
-	Field   string // as JSON has it
+	Field   string // its name in JSON
 	Problem string
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// Complete checks a request, and returns it with one way to say each thing, so that equal
-// requests are Equal. The error wraps a FieldError for each field that is not possible.
+// Complete checks a request, and returns it in a normal form, so that Differs finds no difference
+// between equal requests. The error wraps a FieldError for each invalid field.
 func (s Spec) Complete() (Spec, error) {
 	var errs []error
 	refuse := func(is bool, field, format string, args ...any) {
@@ -114,7 +116,7 @@ func (s Spec) Complete() (Spec, error) {
 	return s, nil
 }
 
-// ValidName reports whether a card can have that name, which is also that of files.
+// ValidName reports whether a card can have that name. File names contain it.
 func ValidName(name string) bool {
 	return len(name) <= maxName && session.ValidName(name) && name[0] != '.' && name[0] != '-'
 }
@@ -128,26 +130,26 @@ func checkName(name string) error {
 		"%q is not possible: must be 1 to %d letters, digits, '.', '_' or '-', and begin with none of '.' and '-'", name, maxName)}
 }
 
-// validNetdevice refuses what the kernel's dev_valid_name refuses, and '%', which stands
-// for a number.
+// validNetdevice refuses the names that dev_valid_name of the kernel refuses, and names with '%',
+// which the kernel would replace by a number.
 func validNetdevice(name string) bool {
 	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." &&
 		!strings.ContainsAny(name, "/:% \t\n\v\f\r")
 }
 
-// validOwner refuses what would not be one word in a table.
+// validOwner refuses owners that are too long, or would not be one word in a table.
 func validOwner(owner string) bool {
 	return len(owner) <= maxOwner && utf8.ValidString(owner) &&
 		!strings.ContainsFunc(owner, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsGraphic(r) })
 }
 
-// Differs returns the first field, as JSON has it, in which two requests differ that
-// Complete has returned; "" if they are equal.
+// Differs returns the JSON name of the first field in which two requests differ, or "" if they
+// are equal. Complete must have returned both requests.
 func (s *Spec) Differs(other *Spec) string {
 	a, b := reflect.ValueOf(*s), reflect.ValueOf(*other)
 	for i := range a.NumField() {
 		x, y := a.Field(i), b.Field(i)
-		empty := x.Kind() == reflect.Slice && x.Len() == 0 && y.Len() == 0 // nil or not
+		empty := x.Kind() == reflect.Slice && x.Len() == 0 && y.Len() == 0 // nil and empty are equal
 		if !empty && !reflect.DeepEqual(x.Interface(), y.Interface()) {
 			name, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
 			return name

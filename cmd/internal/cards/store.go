@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Store is a directory that has a file for each card, so that the next process has the
-// same ones. A file is whole or not there, whenever the machine stops. Its methods may be
-// called from any goroutine, but for one name from one at a time.
+// Store is a directory with a file for each card, so that the next process has the same cards.
+// A file is complete or does not exist, whenever the machine stops. Any goroutine may call the
+// methods, but only one at a time for the same name.
 type Store struct {
 	dir  string
 	boot string
 	lock *os.File // the directory
 }
 
-// noted is what a file has.
+// noted is the content of a file.
 type noted struct {
 	Version int    `json:"version"`
-	Boot    string `json:"boot"` // of the machine, in which the card was made
+	Boot    string `json:"boot"` // boot of the machine in which the card was made
 	Spec    Spec   `json:"spec"`
 	// Space is the network namespace of a transient card.
 	Space space `json:"space,omitzero"`
@@ -40,8 +40,9 @@ const (
 // bootFile has the identifier of this boot of the machine (random(4)).
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
-// OpenStore makes the directory unless it is there. It is the caller's until Close, or the
-// end of the process. A directory in which no card could be recorded is refused.
+// OpenStore opens the directory, and makes it if it does not exist. No other process can open the
+// store until Close, or until this process ends. OpenStore fails if no card could be recorded in
+// the directory.
 func OpenStore(dir string) (*Store, error) {
 	fail := func(err error) (*Store, error) {
 		return nil, fmt.Errorf("state directory: %w; put it elsewhere with --state", err)
@@ -72,11 +73,11 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{dir: dir, boot: string(bytes.TrimSpace(boot)), lock: lock}, nil
 }
 
-// probeFile is made and removed to see whether files can be made; it is no card's.
+// probeFile is made and removed to check whether files can be made. No card has this file name.
 const probeFile = ".probe"
 
-// checkWritable makes a file in the directory. A full disk is no error: the cards that are
-// recorded can come back nonetheless, and there may be room again before the next one.
+// checkWritable makes a file in the directory. A full disk is no error: the recorded cards can be
+// restored nevertheless, and there may be space again before the next card is made.
 func checkWritable(dir string) error {
 	path := filepath.Join(dir, probeFile)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -98,11 +99,11 @@ func (s *Store) Close() error { return s.lock.Close() }
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name+cardSuffix) }
 
-// Put notes a card. When it returns, a process that starts later has it.
+// Put records a card. After it has returned, Load in a later process returns the card.
 func (s *Store) Put(spec *Spec) error {
 	n := noted{Version: storeVersion, Boot: s.boot, Spec: *spec}
 	if spec.Transient {
-		n.Space, _ = spaceAt(spec.NetNS) // none, if it is not there
+		n.Space, _ = spaceAt(spec.NetNS) // zero if there is no namespace at the path
 	}
 	text, err := json.MarshalIndent(n, "", "  ")
 	if err == nil {
@@ -117,11 +118,11 @@ func (s *Store) Put(spec *Spec) error {
 	return nil
 }
 
-// Delete forgets a card, which need not be there.
+// Delete removes the record of a card. It is no error if there is none.
 func (s *Store) Delete(name string) error {
 	err := os.Remove(s.path(name))
 	if err != nil {
-		// Not of the error: on a read-only file system it does not say whether the file is there.
+		// The error cannot tell: on a read-only file system it is the same if there is no file.
 		if _, there := os.Lstat(s.path(name)); errors.Is(there, fs.ErrNotExist) {
 			return nil
 		}
@@ -135,10 +136,9 @@ func (s *Store) Delete(name string) error {
 	return nil
 }
 
-// Load reads all cards. A file that is of no use is an error, which stands for no other
-// file. Cards whose network namespace is gone are returned in gone, and the caller removes them:
-// the namespace went with an earlier boot of the machine, or the card is transient and another
-// namespace has the path now.
+// Load reads all cards. errs has an error for each file that cannot be used. gone has the cards
+// whose network namespace is gone, which the caller has to remove: the namespace ended with an
+// earlier boot of the machine, or the card is transient and another namespace has the path now.
 func (s *Store) Load() (specs, gone []Spec, errs []error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Store) Load() (specs, gone []Spec, errs []error) {
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), cardSuffix)
 		if !ok || !ValidName(name) {
-			continue // not a card's, such as a temporary file
+			continue // not the file of a card, but for example a temporary file
 		}
 		n, err := s.read(name)
 		switch {
@@ -199,7 +199,7 @@ func (e *recordError) Error() string {
 
 func (e *recordError) Unwrap() error { return e.err }
 
-// parse reads what the file of that card has.
+// parse parses the content of the file of the card called name.
 func parse(name string, text []byte) (n noted, err error) {
 	if err = decode(text, &n); err != nil {
 		return n, err

@@ -1,4 +1,4 @@
-// Package cardstest has cards that nothing is behind, and an agent that makes them.
+// Package cardstest has fake cards, and an agent that makes them.
 package cardstest
 
 import (
@@ -27,7 +27,7 @@ func (Card) Close(bool) error { return nil }
 // Status implements cards.Card.
 func (c Card) Status() cards.Status { return cards.Status(c) }
 
-// Maker makes the cards that it returns, or fails as it does.
+// Maker is a function that makes a card, or fails.
 type Maker func(*cards.Spec) (Card, error)
 
 // Open implements cards.Maker.
