@@ -13,10 +13,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// cleanupTime is how long a request that has failed takes at most to remove what it made.
+// cleanupTime is the maximum time for a request that has failed to remove what it has made.
 const cleanupTime = 10 * time.Second
 
-// add carries out ADD: a card with carrier and addresses. After an error there is none.
+// add implements ADD: it makes a card with carrier and addresses. After an error it removes what
+// it has made.
 func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	c, err := load(args)
 	if err == nil {
@@ -36,11 +37,11 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	}
 	bounded, cancel := c.bounded(ctx)
 	defer cancel()
-	// The agent would take the same request for the same card, and a second ADD that fails
-	// would remove the card of a container that runs.
+	// The agent accepts the same request again and returns the existing card. A second ADD that
+	// fails would then remove the card of a running container.
 	switch i, err := c.agent().Get(bounded, spec.Name); {
 	case err == nil && i.Spec.NetNS != spec.NetNS:
-		// Of an earlier life of the container, whose DEL has failed.
+		// The card is of an earlier run of the container, whose DEL has failed.
 		if err := c.agent().Del(bounded, spec.Name); err != nil {
 			return explain(a.String(), c, err, types.ErrTryAgainLater)
 		}
@@ -87,12 +88,12 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	return types.PrintResult(merge(result, own), c.CNIVersion)
 }
 
-// describe is a netdevice of the container in a result.
+// describe returns a netdevice of the container in the form of a result.
 func describe(link *netlink.LinkAttrs, args *skel.CmdArgs) *current.Interface {
 	return &current.Interface{Name: link.Name, Mac: link.HardwareAddr.String(), Mtu: link.MTU, Sandbox: args.Netns}
 }
 
-// noCarrier says why the card has no carrier: what the agent knows of it.
+// noCarrier returns the error for a card without carrier. It asks the agent for the reason.
 func (c *config) noCarrier(ctx context.Context, a attachment, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
@@ -106,7 +107,7 @@ func (c *config) noCarrier(ctx context.Context, a attachment, err error) error {
 	return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("%v: %v", a, err), remedy)
 }
 
-// merge adds a plugin's own result to that of those before it.
+// merge adds the result of this plugin to the result of the plugins before it.
 func merge(before, own *current.Result) *current.Result {
 	first := len(before.Interfaces)
 	for _, ip := range own.IPs {
@@ -121,15 +122,15 @@ func merge(before, own *current.Result) *current.Result {
 	return before
 }
 
-// undo is what takes back the steps of a request, the last one first.
+// undo has the functions that undo the steps of a request. The last step is undone first.
 type undo struct {
 	steps []func(context.Context) error
 }
 
 func (u *undo) add(step func(context.Context) error) { u.steps = append(u.steps, step) }
 
-// unless takes back all steps if there is an error, to which it adds what is left behind.
-// It does so also when ctx is done.
+// unless undoes all steps if err is not nil, also when ctx is done. It adds to err what could not
+// be removed.
 func (u *undo) unless(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -144,8 +145,8 @@ func (u *undo) unless(ctx context.Context, err error) error {
 	return err
 }
 
-// leftBehind adds to an error of CNI, which keeps its code, that something could not be
-// removed.
+// leftBehind adds to an error that something could not be removed. An error of CNI keeps its
+// code.
 func leftBehind(err, left error) error {
 	var e *types.Error
 	if !errors.As(err, &e) {

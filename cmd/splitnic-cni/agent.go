@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// explain makes what asking the agent has failed with an error of CNI about what, with
-// what to do. Its code is one of those that unreachable has if there was no answer.
+// explain turns the error of a request to the agent into an error of CNI about what, and adds
+// what to do. Its code is unreachable if the agent has not answered.
 func explain(what string, c *config, err error, unreachable uint) error {
 	code, remedy := errCard, ""
 	var refused *cards.Refused
@@ -34,7 +34,8 @@ func explain(what string, c *config, err error, unreachable uint) error {
 	return types.NewError(code, fmt.Sprintf("%s: %v", what, err), remedy)
 }
 
-// explainRefused is what an answer of the agent means for a runtime.
+// explainRefused returns the code of CNI, and what to do, for a request that the agent has
+// refused.
 func explainRefused(f *cards.Failure) (code uint, remedy string) {
 	switch {
 	case f.Code == cards.Invalid && f.Field == "netns":
@@ -53,14 +54,15 @@ func isUnknown(err error) bool {
 	return errors.As(err, &refused) && refused.Code == cards.Unknown
 }
 
-// bounded ends ctx, by its cause, when the agent or the IPAM plugin has been silent for too long.
+// bounded returns ctx with the configured timeout. The cause of the timeout says that the agent
+// or the IPAM plugin has not answered.
 func (c *config) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("%w within %v", statussock.ErrSilent, c.timeout))
 }
 
 func (c *config) agent() cards.Client { return cards.Client(c.Socket) }
 
-// state is how far a card has got, and why no further.
+// state returns the state of a card, and the error that keeps it in this state.
 func state(s *cards.Status) string {
 	if s.Error == "" {
 		return string(s.State)

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// announce tells the neighbours of a netdevice in this network namespace which IPv4
-// addresses it has, by the ARP announcements of RFC 5227, section 3: they may know an
-// address by another card. The kernel announces IPv6 addresses itself (ndisc_notify).
+// announce announces the IPv4 addresses of a netdevice in this network namespace to its
+// neighbours, by the ARP announcements of RFC 5227, section 3. Their ARP tables may have the
+// address with the MAC address of another card. The kernel announces IPv6 addresses itself
+// (ndisc_notify).
 func announce(link *netlink.LinkAttrs, ips []*current.IPConfig) error {
 	for _, ip := range ips {
 		if ip.Address.IP.To4() == nil {
@@ -36,14 +37,14 @@ func announceOne(link *netlink.LinkAttrs, ip net.IP) error {
 	return unix.Sendto(fd, arpAnnouncement(link.HardwareAddr, ip), 0, &to)
 }
 
-// arpAnnouncement is an ARP request for ip from the one who has it.
+// arpAnnouncement returns an ARP request for ip from the netdevice that has ip.
 func arpAnnouncement(mac net.HardwareAddr, ip net.IP) []byte {
-	m := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, the lengths of their addresses, a request
+	m := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, the lengths of their addresses, ARP request
 	m = append(append(m, mac...), ip...)
 	return append(append(m, 0, 0, 0, 0, 0, 0), ip...)
 }
 
-// bigEndian is the number whose bytes in memory are those of v on the wire.
+// bigEndian returns the number whose bytes in memory are the big-endian bytes of v.
 func bigEndian(v uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], v)

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// attachment is a container's connection to a network, as the CNI specification has it.
+// attachment is a container's connection to a network, as defined by the CNI specification.
 type attachment struct{ network, container, ifname string }
 
-// ownerPrefix is what the owners of this plugin's cards begin with.
+// ownerPrefix is the first part of the owner of this plugin's cards.
 const ownerPrefix = "cni"
 
-// owner is what the agent notes of the card. No part has a slash: the specification does
-// not allow them.
+// owner returns the owner of the card, which the agent records. No part contains a slash: the
+// specification does not allow it.
 func (a attachment) owner() string {
 	return strings.Join([]string{ownerPrefix, a.network, a.container, a.ifname}, "/")
 }
 
-// attachmentOwning is the reverse of owner. Cards that others have made are not ok.
+// attachmentOwning is the reverse of owner. ok is false for cards that this plugin has not made.
 func attachmentOwning(owner string) (a attachment, ok bool) {
 	part := strings.Split(owner, "/")
 	if len(part) != 4 || part[0] != ownerPrefix {
@@ -28,21 +28,23 @@ func attachmentOwning(owner string) (a attachment, ok bool) {
 	return attachment{part[1], part[2], part[3]}, true
 }
 
-// shown is how much of a container's identifier people are shown, as runtimes do.
+// shown is the number of bytes of a container's identifier in names and messages. Runtimes show
+// the same number.
 const shown = 12
 
 func (a attachment) short() string { return a.container[:min(len(a.container), shown)] }
 
-// card is the name of the card: the same one in each request about the attachment, and of
-// another length than that of what it is made of. People know the container by it.
+// card returns the name of the card, which is the same in each request about the attachment. Its
+// length is limited, whatever the lengths of the parts of the attachment. It shows an
+// administrator which container it is.
 func (a attachment) card() string {
 	return fmt.Sprintf("%s-%s-%s", ownerPrefix, a.short(), a.hash(8))
 }
 
-// trunk is the name of the card's netdevice if the interface is a VLAN device on it.
+// trunk returns the name of the card's netdevice if the interface is a VLAN device on it.
 func (a attachment) trunk() string { return "sn-" + a.hash(6) }
 
-// hash is that many bytes in hexadecimal digits.
+// hash returns that many bytes of a hash of the attachment, in hexadecimal digits.
 func (a attachment) hash(bytes int) string {
 	sum := sha256.Sum256([]byte(a.owner()))
 	return hex.EncodeToString(sum[:bytes])

@@ -12,18 +12,18 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// askEvery is how often the agent is asked whether waiting for carrier is of use.
+// askEvery is the interval of asking the agent whether there can still be carrier.
 const askEvery = 250 * time.Millisecond
 
-// carrier waits until a netdevice has carrier, and returns what it is then: the I/O unit
-// has said by that time which MAC address and MTU it has. It gives up when vain reports
-// that there will be none.
+// carrier waits until a netdevice has carrier, and returns its attributes. At that time the I/O
+// unit has determined its MAC address and MTU. carrier fails when vain reports that there will
+// be no carrier.
 func carrier(ctx context.Context, ns, ifname string, vain func() bool) (*netlink.LinkAttrs, error) {
 	began := time.Now()
 	changes, done := make(chan netlink.LinkUpdate), make(chan struct{})
 	defer func() {
 		close(done)
-		go func() { // the sender may be at it
+		go func() { // the sender may be sending
 			for range changes {
 			}
 		}()

@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// check carries out CHECK: whether the card, and what ADD has given it, are there and
+// check implements CHECK: it checks that the card, and what ADD has configured on it, exist and
 // work.
 func check(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := load(args)
@@ -58,7 +58,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	return nil
 }
 
-// compare compares what ADD has answered with what is in this network namespace.
+// compare compares the result of ADD with the configuration in this network namespace.
 func (c *config) compare(result *current.Result, args *skel.CmdArgs) error {
 	own := -1
 	for n, i := range result.Interfaces {

@@ -19,50 +19,50 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// config is the plugin's configuration of a network. What is left out is as the agent's
-// flags say.
+// config is the plugin's configuration of a network. Omitted fields have the values of the
+// agent's flags.
 type config struct {
 	types.PluginConf
 	Socket  string   `json:"socket"`  // of the agent
-	Timeout string   `json:"timeout"` // such as 30s: of what is asked of the agent and the I/O unit
+	Timeout string   `json:"timeout"` // such as 30s: for requests to the agent and the I/O unit
 	MAC     string   `json:"mac"`
-	MTU     int      `json:"mtu"`  // bytes, the largest to accept
-	VLAN    int      `json:"vlan"` // of the container's interface; 0: of none
+	MTU     int      `json:"mtu"`  // largest MTU to accept, in bytes
+	VLAN    int      `json:"vlan"` // of the container's interface; 0: no VLAN
 	Queues  int      `json:"queues"`
 	IOUnits []string `json:"iounits"`
 	Device  string   `json:"device"`
 	Key     string   `json:"key"`
 	Cert    string   `json:"cert"`
 
-	// RuntimeConfig has what the runtime fills in for "capabilities": {"mac": true}.
+	// RuntimeConfig has the values that the runtime adds for "capabilities": {"mac": true}.
 	RuntimeConfig struct {
 		MAC string `json:"mac"`
 	} `json:"runtimeConfig"`
 
 	timeout time.Duration
-	// anyValid says that a GC request has said which attachments are valid, if only none.
+	// anyValid is true if a GC request has a list of valid attachments, which may be empty.
 	anyValid bool
-	unknown  []string // fields
+	unknown  []string // unknown fields, sorted
 }
 
-// environment is what CNI_ARGS has for the plugin.
+// environment has the arguments in CNI_ARGS that the plugin uses.
 type environment struct {
 	types.CommonArgs
 	MAC types.UnmarshallableString
 }
 
-// The bounds of config.Timeout. ADD has to end before the runtime gives up, which for
-// kubelets is after two minutes.
+// The default and the bounds of config.Timeout. ADD has to end before the runtime gives up;
+// kubelet gives up after two minutes.
 const (
 	usualTimeout = "30s"
 	leastTimeout = time.Second
 	mostTimeout  = 10 * time.Minute
 )
 
-// validKey is where a GC request has the valid attachments.
+// validKey is the field of a GC request with the valid attachments.
 const validKey = "cni.dev/valid-attachments"
 
-// duration is what Timeout says.
+// duration returns Timeout, or an error if it is invalid.
 func (c *config) duration() (time.Duration, error) {
 	d, err := time.ParseDuration(c.Timeout)
 	if err != nil {
@@ -74,12 +74,12 @@ func (c *config) duration() (time.Duration, error) {
 	return d, nil
 }
 
-// fieldError is about a field of the configuration.
+// fieldError is an error about a field of the configuration.
 type fieldError struct{ field, problem string }
 
 func (e *fieldError) Error() string { return e.field + ": " + e.problem }
 
-// load reads the configuration. What a card cannot be, the agent says.
+// load reads the configuration. The agent checks the settings of cards.
 func load(args *skel.CmdArgs) (*config, error) {
 	c := &config{Socket: statussock.Path(cards.AgentSocket), Timeout: usualTimeout}
 	if err := json.Unmarshal(args.StdinData, c); err != nil {
@@ -92,7 +92,7 @@ func load(args *skel.CmdArgs) (*config, error) {
 	_, c.anyValid = fields[validKey]
 	known := knownFields()
 	for field := range fields {
-		if !slices.Contains(known, field) && !strings.ContainsRune(field, '/') { // which are the specification's
+		if !slices.Contains(known, field) && !strings.ContainsRune(field, '/') { // a slash: the specification's
 			c.unknown = append(c.unknown, field)
 		}
 	}
@@ -114,7 +114,7 @@ func load(args *skel.CmdArgs) (*config, error) {
 	return c, nil
 }
 
-// knownFields are those of config, and "args", which a runtime may have for all plugins.
+// knownFields returns the fields of config, and "args", which a runtime may have for all plugins.
 func knownFields() []string {
 	names := []string{"args"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
@@ -126,8 +126,8 @@ func knownFields() []string {
 	return names
 }
 
-// allKnown refuses fields that the plugin does not know, which are most likely mistyped. Not
-// so DEL and GC: what is there has to go.
+// allKnown returns an error if there is a field that the plugin does not know, which is most
+// likely mistyped. DEL and GC do not call it, because they have to remove what exists.
 func (c *config) allKnown() error {
 	if len(c.unknown) == 0 {
 		return nil
@@ -136,7 +136,7 @@ func (c *config) allKnown() error {
 	return invalid(c.Name, &fieldError{c.unknown[0], "there is no such field; there are " + strings.Join(known, ", ")})
 }
 
-// explainJSON names the field that is of another type.
+// explainJSON names the field in an error about a wrong type.
 func explainJSON(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
@@ -145,7 +145,7 @@ func explainJSON(err error) error {
 	return &fieldError{wrong.Field, fmt.Sprintf("is a %s, and must be of type %v", wrong.Value, wrong.Type)}
 }
 
-// spec is what the card of an attachment is to be.
+// spec returns the requested configuration of an attachment's card.
 func (c *config) spec(a attachment, args *skel.CmdArgs) (*cards.Spec, error) {
 	var env environment
 	if err := types.LoadArgs(args.Args, &env); err != nil {
@@ -165,7 +165,7 @@ func (c *config) spec(a attachment, args *skel.CmdArgs) (*cards.Spec, error) {
 	}, nil
 }
 
-// previous is the result of the plugins before this one, which may be empty.
+// previous returns the result of the plugins before this one, which may be empty.
 func (c *config) previous() (*current.Result, error) {
 	if c.PrevResult == nil {
 		return &current.Result{CNIVersion: current.ImplementedSpecVersion}, nil
@@ -177,14 +177,14 @@ func (c *config) previous() (*current.Result, error) {
 	return r, nil
 }
 
-// program is the name that configurations have as their type.
+// program is the name of the plugin, which is the type in configurations.
 const program = "splitnic-cni"
 
 func attachmentOf(c *config, args *skel.CmdArgs) attachment {
 	return attachment{c.Name, args.ContainerID, args.IfName}
 }
 
-// netdevice is the name of the card's netdevice in the container.
+// netdevice returns the name of the card's netdevice in the container.
 func (c *config) netdevice(a attachment) string {
 	if c.VLAN == 0 {
 		return a.ifname

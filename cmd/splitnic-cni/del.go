@@ -15,8 +15,8 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// del carries out DEL. That there is no such card, or no such namespace, is no error: the
-// runtime may ask several times.
+// del implements DEL. It is no error if the card or the namespace does not exist, because the
+// runtime may repeat a request.
 func del(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := load(args)
 	if err != nil {
@@ -24,7 +24,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	bounded, cancel := c.bounded(ctx)
 	defer cancel()
-	// First the card, so that nobody else gets its addresses while it is there.
+	// The card goes first, so that no other card gets its addresses while it exists.
 	a := attachmentOf(c, args)
 	if err := c.agent().Del(bounded, a.card()); err != nil {
 		failed := explain(a.String(), c, err, types.ErrTryAgainLater)
@@ -32,8 +32,8 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code != cards.Stopping {
 			return failed
 		}
-		// Not every runtime asks again. The agent itself removes the card when the container's
-		// namespace is gone.
+		// Not every runtime repeats the request. So the netdevice and the addresses go now. The
+		// agent removes the card by itself when the container's namespace is gone.
 		err := removeNetdevice(args.Netns, c.netdevice(a))
 		if err == nil {
 			err = c.release(ctx, args)
@@ -46,7 +46,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return c.release(ctx, args)
 }
 
-// release has the IPAM plugin take back the addresses.
+// release makes the IPAM plugin release the addresses.
 func (c *config) release(ctx context.Context, args *skel.CmdArgs) error {
 	if c.IPAM.Type == "" {
 		return nil
@@ -63,8 +63,8 @@ func (c *config) release(ctx context.Context, args *skel.CmdArgs) error {
 	return nil
 }
 
-// removeNetdevice removes the netdevice of a card without its agent, so that nobody has its
-// addresses. That there is none is no error.
+// removeNetdevice removes the netdevice of a card without the agent, so that the card does not
+// use its addresses any more. It is no error if there is no such netdevice.
 func removeNetdevice(ns, name string) error {
 	if ns == "" {
 		return nil

@@ -6,14 +6,14 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Codes of errors that the specification leaves to plugins: docs/cni.md has them all.
+// Codes of errors that the specification reserves for plugins. docs/cni.md lists them.
 const (
-	errAttached uint = 100 + iota // there is a card for the attachment
+	errAttached uint = 100 + iota // the attachment already has a card
 	errCard                       // the agent could not make or remove the card
-	errDiffers                    // what CHECK found is not what ADD has made
+	errDiffers                    // CHECK has found something else than ADD has made
 )
 
-// invalid is an error about the configuration of a network.
+// invalid returns an error about the configuration of a network.
 func invalid(network string, err error) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("configuration of network %s: %v", network, err), "")
 }

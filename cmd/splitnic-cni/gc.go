@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 )
 
-// collect carries out GC: it removes the network's cards whose attachments are not valid
-// any more, with their addresses. It goes on after an error.
+// collect implements GC: it removes the network's cards whose attachments are not valid any more,
+// and their addresses. It continues after an error.
 func collect(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := load(args)
 	if err != nil {
@@ -66,8 +66,8 @@ func allOf(errs []error) error {
 	return types.NewError(first.Code, strings.Join(texts, "; "), "")
 }
 
-// discard removes the card of an attachment, and what the IPAM plugin has given it: that
-// plugin need not have a GC of its own.
+// discard removes the card of an attachment, and releases its addresses by DEL of the IPAM
+// plugin, which may not implement GC.
 func (c *config) discard(ctx context.Context, a attachment, spec *cards.Spec, args *skel.CmdArgs) error {
 	if err := c.agent().Del(ctx, spec.Name); err != nil {
 		return explain(a.String(), c, err, types.ErrTryAgainLater)

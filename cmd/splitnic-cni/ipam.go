@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// address has the IPAM plugin give addresses and routes, and gives them to the netdevice.
+// address gets addresses and routes from the IPAM plugin, and configures them on the netdevice.
 func (c *config) address(ctx context.Context, args *skel.CmdArgs, link *netlink.LinkAttrs, own *current.Result) error {
 	got, err := invoke.DelegateAdd(ctx, c.IPAM.Type, args.StdinData, nil)
 	if err != nil {
@@ -34,8 +34,9 @@ func (c *config) address(ctx context.Context, args *skel.CmdArgs, link *netlink.
 		ip.Interface = current.Int(0)
 	}
 	return netns.Do(args.Netns, func() error {
-		// Neighbours may know an address by the card of a container that is gone. The kernel
-		// may have no IPv6, or be somebody else's, with /proc/sys read-only.
+		// The neighbours' tables may have an address with the MAC address of another container's
+		// card, which is gone. The error is ignored: the kernel may have no IPv6, or /proc/sys
+		// may be read-only.
 		_ = os.WriteFile("/proc/sys/net/ipv6/conf/"+args.IfName+"/ndisc_notify", []byte("1"), 0o644)
 		if err := ipam.ConfigureIface(args.IfName, own); err != nil {
 			return err
@@ -44,7 +45,7 @@ func (c *config) address(ctx context.Context, args *skel.CmdArgs, link *netlink.
 	})
 }
 
-// ipamError is an error about the IPAM plugin, whose code is its own if it has one.
+// ipamError returns an error about the IPAM plugin. It keeps the code of an error of CNI.
 func (c *config) ipamError(command string, err error) error {
 	code := types.ErrInternal
 	var own *types.Error

@@ -1,9 +1,9 @@
 // Command splitnic-cni is a CNI plugin: it gives a container a card of `splitnic agent` on
-// this machine. A container runtime runs it, as the CNI specification says (ADD, DEL,
-// CHECK, GC, STATUS and VERSION, up to version 1.1); docs/cni.md has its configuration.
+// this machine. A container runtime runs it, as defined by the CNI specification (ADD, DEL,
+// CHECK, GC, STATUS and VERSION, up to version 1.1). docs/cni.md has its configuration.
 //
-// It keeps no state. Which card is whose is what the agent notes of it (attachment.go), so
-// that what a plugin or a runtime that was killed has left is found again.
+// The plugin keeps no state. The agent records the owner of each card (attachment.go). So cards
+// that a killed plugin or runtime has left are found again.
 package main
 
 import (
@@ -18,8 +18,9 @@ import (
 var buildVersion = "devel" // set by -ldflags
 
 func main() {
-	// A runtime that gives up ends the plugin, which then removes what it has made. So it
-	// does where nobody reads the result any more: the write fails.
+	// When a runtime gives up, it ends the plugin, which then removes what it has made. The
+	// plugin does the same if the runtime does not read the result any more: SIGPIPE is ignored,
+	// and the write fails.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE)

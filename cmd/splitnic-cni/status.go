@@ -12,14 +12,14 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// agentStatus is what STATUS reads of the agent's.
+// agentStatus is the part of the agent's status that STATUS uses.
 type agentStatus struct {
 	Role     string            `json:"role"`
 	MaxCards int               `json:"max_cards"`
 	Cards    []json.RawMessage `json:"cards"`
 }
 
-// status carries out STATUS: whether ADD can succeed.
+// status implements STATUS: it checks whether ADD can succeed.
 func status(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := load(args)
 	if err == nil {
@@ -40,7 +40,8 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 		err = fmt.Errorf("status: %s: %w", c.Socket, statussock.ErrUnknown)
 	}
 	if err != nil {
-		// The cards of containers go through the agent.
+		// The agent moves the frames of existing containers' cards, too. So their connectivity
+		// is limited.
 		return explain(network, c, err, types.ErrLimitedConnectivity)
 	}
 	if len(s.Cards) >= s.MaxCards {

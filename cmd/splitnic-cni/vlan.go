@@ -18,11 +18,12 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// With "vlan" the container's interface is a VLAN device, and the card's netdevice below it
-// has another name (attachment.trunk). It goes with the netdevice.
+// With "vlan", the container's interface is a VLAN device on the card's netdevice, which has
+// another name (attachment.trunk). The kernel removes the VLAN device with the netdevice.
 
-// makeCard has the agent make a card. If it is to be below a VLAN device, it gets no IPv6
-// addresses of its own: they would be those of frames without a tag, of another LAN.
+// makeCard makes the agent make a card. If a VLAN device is to be on the card's netdevice, the
+// netdevice itself gets no IPv6 addresses: they would be for frames without a tag, on another
+// LAN.
 func (c *config) makeCard(ctx context.Context, spec *cards.Spec) error {
 	enable := func() error { return nil }
 	if c.VLAN != 0 {
@@ -35,8 +36,8 @@ func (c *config) makeCard(ctx context.Context, spec *cards.Spec) error {
 	return errors.Join(err, enable())
 }
 
-// disableIPv6 has netdevices be without IPv6 that are made in a network namespace before
-// enable is called.
+// disableIPv6 disables IPv6 on the netdevices that are made in a network namespace before enable
+// is called.
 func disableIPv6(ns string) (enable func() error, err error) {
 	const setting = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 	var before []byte
@@ -46,7 +47,7 @@ func disableIPv6(ns string) (enable func() error, err error) {
 		}
 		return os.WriteFile(setting, []byte("1"), 0o644)
 	})
-	if errors.Is(err, fs.ErrNotExist) { // nor has the kernel IPv6, or the agent says what is missing
+	if errors.Is(err, fs.ErrNotExist) { // the kernel has no IPv6, or the agent will report what is missing
 		return func() error { return nil }, nil
 	}
 	return func() error {
@@ -77,7 +78,7 @@ func (c *config) vlanDevice(a attachment, args *skel.CmdArgs, on *netlink.LinkAt
 	return made, nil
 }
 
-// often is how long to wait before the agent is asked again about a card.
+// often is the pause before the agent is asked again about a card.
 const often = 10 * time.Millisecond
 
 // granted waits until the I/O unit sends the card frames of its VLAN.
@@ -108,14 +109,14 @@ func (c *config) passes(s *cards.Status) bool {
 	return c.VLAN == 0 || s.VLANs != nil && s.VLANs.Has(uint16(c.VLAN))
 }
 
-// noVLAN says that the I/O unit does not send frames of the container's VLAN.
+// noVLAN returns the error that the I/O unit does not send frames of the container's VLAN.
 func (c *config) noVLAN(a attachment, why string) error {
 	why = strings.TrimPrefix(why, "the I/O unit: ")
 	what := fmt.Sprintf("%v: the I/O unit sends no frames of VLAN %d: %s", a, c.VLAN, why)
 	return types.NewError(types.ErrTryAgainLater, what, "")
 }
 
-// compareVLAN compares the container's interface with that of the configuration.
+// compareVLAN compares the VLAN of the container's interface with the configured one.
 func (c *config) compareVLAN(link netlink.Link) error {
 	v, ok := link.(*netlink.Vlan)
 	switch {
