@@ -9,14 +9,14 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 )
 
-// agentFlags are the flags of `splitnic agent`: those of a host that are not about one
-// card, and its own.
+// agentFlags has the flags of `splitnic agent`: its own, and those flags of a host that do not
+// concern a single card.
 type agentFlags struct {
 	hostFlags
 	maxCards int
 }
 
-// mostCards is more than any machine has memory for.
+// mostCards is the maximum of --max-cards, more than fit into the memory of any machine.
 const mostCards = 4096
 
 func agentCommand() *cobra.Command {
@@ -62,7 +62,7 @@ func (f *agentFlags) read(c *cobra.Command) (daemon.Agent, error) {
 	return a, err
 }
 
-// config is what the flags say.
+// config returns the configuration that the flags specify.
 func (f *agentFlags) config() (daemon.Agent, error) {
 	h, err := f.shared()
 	f.port = "tap"

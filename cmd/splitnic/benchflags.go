@@ -16,10 +16,11 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// secretVariable may hold the secret of a measurement between two nodes.
+// secretVariable is the environment variable that may have the secret of a measurement between
+// two nodes.
 const secretVariable = "SPLITNIC_BENCH_SECRET"
 
-// benchConfig is what a `splitnic bench` command is to do.
+// benchConfig is the configuration of a `splitnic bench` command.
 type benchConfig struct {
 	kind bench.Kind
 
@@ -30,23 +31,23 @@ type benchConfig struct {
 	forever                          bool
 	secret, secretFile               string
 	modes                            []protocol.Mode
-	specs                            []bench.Spec // to measure, but with listen
+	specs                            []bench.Spec // to measure; none with listen
 	timeout                          time.Duration
 	json, progress                   bool
 }
 
-// benchFlags are the flags, and the argument: the configuration, and what the
-// measurements are made of.
+// benchFlags has the flags and the argument: the configuration, and the values from which the
+// measurements are made.
 type benchFlags struct {
 	benchConfig
-	spec       bench.Spec // but for mode, size and protection
+	spec       bench.Spec // without mode, size and protection
 	modeNames  []string
 	sizes      []int
 	all, event bool
 	protection string
 }
 
-// benchDefaults are what a kind measures unless it is told otherwise.
+// benchDefaults has the default size and number of iterations of each kind.
 var benchDefaults = map[bench.Kind]struct {
 	size  int
 	iters uint64
@@ -56,8 +57,7 @@ var benchDefaults = map[bench.Kind]struct {
 	bench.PPS: {64, 100000},
 }
 
-// listenFlags are those that the end with --listen has: the rest is for the
-// other end.
+// listenFlags has the flags of the end with --listen. The other flags are for the other end.
 var listenFlags = []string{"device", "ib-port", "gid-index", "pkey", "listen", "serve-forever", "secret", "secret-file",
 	"mode"}
 
@@ -96,7 +96,7 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 	})
 }
 
-// addSpec adds the flags that say what to measure.
+// addSpec adds the flags that specify what to measure.
 func (f *benchFlags) addSpec(g *pflag.FlagSet, size int, iters uint64) {
 	messages, unit := "messages to time, over all queues", "messages"
 	if f.kind == bench.Lat {
@@ -124,7 +124,7 @@ func (f *benchFlags) addSpec(g *pflag.FlagSet, size int, iters uint64) {
 	g.DurationVar(&f.timeout, "timeout", time.Minute, "abort a measurement after this time plus its --duration")
 }
 
-// config is what the flags, and the argument, say.
+// config returns the configuration that the flags and the argument specify.
 func (f *benchFlags) config(flags *pflag.FlagSet) (benchConfig, error) {
 	bad := func(err error) (benchConfig, error) {
 		return benchConfig{}, exit.Usagef("%w; see `splitnic bench %s --help`", err, f.kind)
@@ -166,7 +166,7 @@ func (f *benchFlags) config(flags *pflag.FlagSet) (benchConfig, error) {
 	return c, nil
 }
 
-// conflict finds flags that do not go together.
+// conflict returns an error for flags that cannot be used together.
 func (f *benchFlags) conflict(given func(string) bool) error {
 	switch {
 	case given("listen") && f.listen == "":
@@ -192,7 +192,7 @@ func (f *benchFlags) conflict(given func(string) bool) error {
 	return nil
 }
 
-// checkListen finds flags that are for the other end.
+// checkListen returns an error for flags that are for the other end.
 func checkListen(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.Visit(func(flag *pflag.Flag) {
@@ -207,7 +207,7 @@ func checkListen(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// complete sets what depends on other flags.
+// complete returns the values that depend on other flags.
 func (f *benchFlags) complete(given func(string) bool) (spec bench.Spec, modes []string, sizes []int) {
 	spec, modes, sizes = f.spec, f.modeNames, f.sizes
 	if !given("mode") {

@@ -14,11 +14,11 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// benchPrinter prints measurements as perftest does, and how far they are.
+// benchPrinter prints measurements in the format of perftest, and their progress.
 type benchPrinter struct {
 	out, err      io.Writer
 	json          bool
-	terminal      bool // err is one
+	terminal      bool // err is a terminal
 	progress      bool
 	device, where string
 	link          string
@@ -36,7 +36,7 @@ func (b *benchConfig) printer(c *cobra.Command, dev *verbs.Context, where string
 	p.progress = b.progress || p.terminal
 	ports, err := dev.Ports()
 	if err != nil {
-		return p // whatever it is, opening a queue pair will say so
+		return p // opening a queue pair will report the problem
 	}
 	for _, port := range ports {
 		if port.State == verbs.PortActive {
@@ -89,7 +89,7 @@ func benchHeader(p *benchPrinter, s bench.Spec, r bench.Result) string {
 	return b.String()
 }
 
-// The columns of perftest, and for pps those that it has no like of.
+// The columns of perftest. Those of pps have no equivalent in perftest.
 var benchColumns = map[bench.Kind]string{
 	bench.BW: " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n",
 	bench.Lat: " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]" +
@@ -112,7 +112,7 @@ func benchRow(r bench.Result) string {
 	}
 }
 
-// watch is what shows progress, or nil.
+// watch returns the function that shows progress, or nil if it is not to be shown.
 func (p *benchPrinter) watch() func(bench.Progress) {
 	if !p.progress {
 		return nil
@@ -129,12 +129,12 @@ func (p *benchPrinter) watch() func(bench.Progress) {
 	}
 }
 
-// clear takes the line about progress away.
+// clear removes the line about progress.
 func (p *benchPrinter) clear() {
 	if p.terminal {
 		fmt.Fprint(p.err, "\r\x1b[K")
 	}
 }
 
-// note tells something besides the results.
+// note prints a note, which is not part of the results.
 func (p *benchPrinter) note(text string) { fmt.Fprintln(p.err, "splitnic: note:", text) }

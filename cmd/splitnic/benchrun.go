@@ -20,7 +20,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// open opens an RDMA device, and returns what its channels are made with.
+// open opens an RDMA device, and returns the configuration of its channels.
 func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error) {
 	adapter := b.adapter
 	adapter.Device = name
@@ -29,8 +29,8 @@ func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error
 		return nil, messaging.Config{}, err
 	}
 	return dev, messaging.Config{
-		// The other end's process, or machine, is found to be gone otherwise; this
-		// is for one that is only slow.
+		// If the process or machine of the other end has ended, this is detected in another
+		// way. The time-out is for an end that is only slow.
 		PeerTimeout:    time.Minute,
 		StrictOrdering: b.strictOrdering,
 		PackCopy:       b.packCopy,
@@ -87,7 +87,7 @@ func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
 	return b.measure(cmd.Context(), p, client.Measure)
 }
 
-// benchName is what this node is called in the hello.
+// benchName returns the name of this node in the hello message.
 func benchName() string {
 	if name := daemon.Hostname(); session.ValidName(name) {
 		return name
@@ -95,7 +95,7 @@ func benchName() string {
 	return "unnamed"
 }
 
-// measure carries out all measurements that were asked for.
+// measure makes all measurements and prints their results.
 func (b *benchConfig) measure(
 	ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error),
 ) error {
@@ -121,14 +121,14 @@ func (b *benchConfig) measure(
 	return nil
 }
 
-// prepareBench makes room for the threads of both ends of a measurement.
+// prepareBench adds Ps for the threads of both ends of a measurement.
 func prepareBench(s bench.Spec) { daemon.MoreProcs(4*s.Queues + 2) }
 
-// pollProcs is how many Ps there are to be for two ends with so many queues each that
-// poll in this process, on so many processors: one for each worker. With a P to spare, a
-// worker that yields has the runtime wake a thread, which takes the processor of one of
-// the workers, and often the worker itself. On the P of each worker others run when it
-// yields.
+// pollProcs returns the number of Ps for two ends in this process whose workers poll: one for
+// each worker, at most one for each processor. queues is the number of queues of each end. If
+// there were an idle P when a worker yields, the runtime would wake a thread. This thread would
+// take the processor of one of the workers, and often run the yielding worker itself. Without an
+// idle P, other goroutines run on the P of a worker when it yields.
 func pollProcs(queues, cpus int) int { return min(2*queues, cpus) }
 
 // result prints a measurement, the first one of a mode below a header.
@@ -141,7 +141,7 @@ func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
 	return err
 }
 
-// readSecret finds the secret, if one is given.
+// readSecret returns the secret, if one is given.
 func (b *benchConfig) readSecret() (s bench.Secret, given bool, err error) {
 	text, from := b.secret, "--secret"
 	switch env := os.Getenv(secretVariable); {

@@ -57,14 +57,14 @@ func (b *benchConfig) serve(cmd *cobra.Command) (err error) {
 	fmt.Fprint(out, invitation(b.kind, dev.Name(), reachable(dev, server.Addr()), shown))
 	err = server.Run(cmd.Context())
 	if b.forever && cmd.Context().Err() != nil {
-		return nil // there is no other end to it
+		return nil // an interrupt is its normal end
 	}
 	return err
 }
 
-// deviceAt is the RDMA device that has the address to listen at, by the function
-// that looks for such. It is empty if that is every address, a name, or one of no
-// device: then the machine has one device only, or the user has to choose.
+// deviceAt returns the name of the RDMA device that has the address to listen on. at returns the
+// devices with an address. deviceAt returns "" if listen is every address, a name, or the address
+// of no device. Then the machine's only device is used, or the user has to choose one.
 func deviceAt(listen string, at func(netip.Addr) ([]string, error)) (string, error) {
 	host, _, err := net.SplitHostPort(bench.WithPort(listen))
 	if err != nil {
@@ -86,8 +86,8 @@ func deviceAt(listen string, at func(netip.Addr) ([]string, error)) (string, err
 	return "", nil
 }
 
-// invitation says what to do on the other node. It shows the secret unless the
-// user has it already.
+// invitation returns the instructions for the other node. secret is empty if the user has it
+// already.
 func invitation(kind bench.Kind, device, addr, secret string) string {
 	command := fmt.Sprintf("splitnic bench %s %s", kind, addr)
 	if secret == "" {
@@ -97,8 +97,8 @@ func invitation(kind bench.Kind, device, addr, secret string) string {
 		command)
 }
 
-// reachable is the address to name on the other node: the one that is listened
-// at or, if that is every one, the device's.
+// reachable returns the address to use on the other node: the listening address or, if this is
+// every address, that of the device, or the host name if the device has none.
 func reachable(dev *verbs.Context, listening net.Addr) string {
 	at, ok := listening.(*net.TCPAddr)
 	if !ok {
@@ -117,7 +117,7 @@ func reachable(dev *verbs.Context, listening net.Addr) string {
 // isHostAddr reports whether a GID is an IP address to connect to.
 func isHostAddr(a netip.Addr) bool { return a.Unmap().IsGlobalUnicast() }
 
-// shortAddr leaves the port out if it is the default.
+// shortAddr joins name and port, and omits the default port.
 func shortAddr(name string, port int) string {
 	if port == bench.DefaultPort {
 		return name
@@ -125,7 +125,7 @@ func shortAddr(name string, port int) string {
 	return net.JoinHostPort(name, strconv.Itoa(port))
 }
 
-// servedLine says what the other node has measured.
+// servedLine returns the line about a measurement of the other node.
 func servedLine(s bench.Served) string {
 	text := fmt.Sprintf("%v measured %s, mode %s, %d bytes", s.Peer, s.Spec.Kind, s.Spec.Mode, s.Spec.Size)
 	if s.Time > 0 {

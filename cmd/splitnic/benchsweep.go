@@ -34,14 +34,14 @@ setting are beyond all of those of the other. Processor time is not measured: --
 some, see splitnic host --help. Run nothing else at the same time, and use the adapter of the
 endpoint.`
 
-// sweepSettings are what is tried, in this order.
+// sweepSettings has the settings to try, in this order.
 var sweepSettings = []sweep.Setting{
 	{Flag: "spin", Value: "20us"}, {Flag: "spin", Value: "100us"}, {Flag: "spin", Value: "auto"},
 	{Flag: "cq-moderation", Value: "8,20us"}, {Flag: "cq-moderation", Value: "32,50us"},
 	{Flag: "pack-copy", Value: "0"}, {Flag: "pack-copy", Value: "128"}, {Flag: "pack-copy", Value: "512"},
 }
 
-// sweepNames are their flags.
+// sweepNames returns the flags of sweepSettings.
 func sweepNames() (names []string) {
 	for _, s := range sweepSettings {
 		if !slices.Contains(names, s.Flag) {
@@ -51,20 +51,21 @@ func sweepNames() (names []string) {
 	return names
 }
 
-// sweepAim is something that is measured.
+// sweepAim is a quantity to measure.
 type sweepAim struct {
 	sweep.Aim
 	spec  bench.Spec
 	value func(r *bench.Result) float64
 }
 
-// sweepAims are what is measured, as endpoints work: they sleep when there is nothing to do.
+// sweepAims has the quantities to measure. Both ends sleep when there is nothing to do, as
+// endpoints do.
 var sweepAims = []sweepAim{
 	{
 		sweep.Aim{Name: "half a round trip of 64 bytes", Unit: "µs", Less: true}, bench.Spec{Kind: bench.Lat, Size: 64},
 		func(r *bench.Result) float64 { return r.Latency.P50 },
 	},
-	// With each of these, another one of the settings of --pack-copy differs from the defaults.
+	// With each of these sizes, another setting of --pack-copy differs from the default.
 	{sweep.Aim{Name: "frames of 64 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 64}, mpps},
 	{sweep.Aim{Name: "frames of 256 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 256}, mpps},
 	{sweep.Aim{Name: "frames of 512 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 512}, mpps},
@@ -76,7 +77,7 @@ var sweepAims = []sweepAim{
 
 func mpps(r *bench.Result) float64 { return r.Mpps }
 
-// sweepFlags are those of `splitnic bench` itself.
+// sweepFlags has the flags of `splitnic bench` itself.
 type sweepFlags struct {
 	benchConfig
 	of       []string // the flags to try; none: no sweep
@@ -99,7 +100,7 @@ func (f *sweepFlags) add(flags *pflag.FlagSet) {
 	})
 }
 
-// settings are those that are to be tried.
+// settings returns the settings to try.
 func (f *sweepFlags) settings() ([]sweep.Setting, error) {
 	bad := func(format string, args ...any) error {
 		return exit.Usagef(format+"; see `splitnic bench --help`", args...)
@@ -145,7 +146,7 @@ func (f *sweepFlags) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// between tries the settings and prints what came of it.
+// between tries the settings and prints the results.
 func (f *sweepFlags) between(
 	ctx context.Context, w io.Writer, from, to fabric.Device, mcfg messaging.Config, settings []sweep.Setting,
 ) error {
@@ -181,7 +182,7 @@ func (f *sweepFlags) between(
 	return printSweep(w, rows, aims)
 }
 
-// applySweep makes a setting that of the channels, as the flag does.
+// applySweep applies a setting to the configuration of the channels, as the flag does.
 func applySweep(s sweep.Setting, c *messaging.Config) error {
 	switch s.Flag {
 	case "spin":
@@ -195,7 +196,7 @@ func applySweep(s sweep.Setting, c *messaging.Config) error {
 	}
 }
 
-// threeDigits writes v with three digits, or all of those before the point.
+// threeDigits formats v with three digits, or with all digits before the point.
 func threeDigits(v float64) string {
 	digits := 0
 	for least := 100.0; v > 0 && v < least && digits < 6; least /= 10 {
@@ -204,7 +205,7 @@ func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// printSweep prints what was measured, and the flags to use.
+// printSweep prints the results and the flags to use.
 func printSweep(w io.Writer, rows []sweep.Row, aims []sweep.Aim) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := []string{""}

@@ -31,7 +31,7 @@ type bugReport struct {
 	doctor  report
 }
 
-// write makes the file, for its owner only. One that is there already stays.
+// write creates the file, which only its owner can read. It does not overwrite an existing file.
 func (b *bugReport) write(ctx context.Context, path string) error {
 	text := b.text(ctx)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -45,7 +45,7 @@ func (b *bugReport) write(ctx context.Context, path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// text is the report without secrets.
+// text returns the report without secrets.
 func (b *bugReport) text(ctx context.Context) string {
 	var out bytes.Buffer
 	section := func(title, text string) {
@@ -57,7 +57,7 @@ func (b *bugReport) text(ctx context.Context) string {
 	}
 	for _, f := range []struct {
 		name string
-		part *regexp.Regexp // that matters; nil for all of it
+		part *regexp.Regexp // matches the relevant parts; nil for all
 	}{{"version", nil}, {"cmdline", parameters}, {"modules", modules}, {"meminfo", memory}, {"self/limits", nil}} {
 		section("/proc/"+f.name, read(filepath.Join(b.proc, f.name), f.part))
 	}
@@ -70,7 +70,7 @@ func (b *bugReport) text(ctx context.Context) string {
 	return scrub(out.String())
 }
 
-// What matters of files of /proc: parameters of the kernel, its modules, and memory.
+// The relevant parts of files in /proc: kernel parameters, modules, and memory.
 var (
 	parameters = regexp.MustCompile(
 		`(?:intel_|amd_)?iommu\S*|isolcpus=\S*|nohz_full=\S*|mitigations=\S*|\S*hugepage\S*|pci=\S*`)
@@ -79,7 +79,7 @@ var (
 	memory = regexp.MustCompile(`(?m)^(?:Mem|Mlocked|HugePages|Hugepagesize).*`)
 )
 
-// read is a file, or those parts of it, or why there is none.
+// read returns the content of a file, only the matches of part if it is not nil, or the error.
 func read(path string, part *regexp.Regexp) string {
 	text, err := os.ReadFile(path)
 	switch {
@@ -91,7 +91,7 @@ func read(path string, part *regexp.Regexp) string {
 	return string(text)
 }
 
-// netdevices lists them as `ip -br link` and `ip -br address` do.
+// netdevices lists the netdevices, as `ip -br link` and `ip -br address` do.
 func netdevices() string {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -116,7 +116,7 @@ func netdevices() string {
 	return b.String()
 }
 
-// processes are the command lines of splitnic's processes.
+// processes returns the command lines of splitnic's processes.
 func (b *bugReport) processes() string {
 	var all strings.Builder
 	files, _ := filepath.Glob(filepath.Join(b.proc, "[0-9]*", "cmdline"))
@@ -130,8 +130,8 @@ func (b *bugReport) processes() string {
 	return all.String()
 }
 
-// configuration has the settings of each file whose keys are flags, and nothing else that
-// is in it: not its remarks, and not what is no setting.
+// configuration adds the settings in each configuration file whose keys are flags. It leaves out
+// everything else, such as comments and text that is no setting.
 func (b *bugReport) configuration(section func(title, text string)) {
 	files, _ := filepath.Glob(filepath.Join(b.config, "*.yaml"))
 	for _, path := range files {
@@ -144,7 +144,7 @@ func (b *bugReport) configuration(section func(title, text string)) {
 	}
 }
 
-// settingsText is what a report has of a configuration file or policy.
+// settingsText returns the part of a configuration file or policy that is in a report.
 func settingsText(path string, text []byte) string {
 	body, err := settings.Parse(path, text)
 	if err != nil {
@@ -176,7 +176,7 @@ func settingsText(path string, text []byte) string {
 	return b.String()
 }
 
-// status has what each process tells.
+// status adds the status of each process.
 func (b *bugReport) status(ctx context.Context, section func(title, text string)) {
 	sockets, err := b.sockets()
 	if err != nil {
@@ -199,14 +199,15 @@ func (b *bugReport) status(ctx context.Context, section func(title, text string)
 var (
 	secretFlag = regexp.MustCompile(`(--secret[ =])\S+`) // of splitnic bench
 	pemBlock   = regexp.MustCompile(`(?s)-----BEGIN [^-]*-----.*?(?:-----END [^-]*-----|\z)`)
-	// longWord is as long as a key. A fingerprint says what it is.
+	// longWord matches words that are at least as long as a key. fingerprint matches those of
+	// them that are no secrets.
 	longWord    = regexp.MustCompile(`(?:sha256:)?[A-Za-z0-9+/_-]{43,}={0,2}`)
 	fingerprint = regexp.MustCompile(`^sha256:[A-Za-z0-9_-]{43}$`)
 )
 
 const leftOut = "[left out]"
 
-// scrub leaves out whatever looks like a key, wherever it came from.
+// scrub removes everything that looks like a key, wherever it comes from.
 func scrub(text string) string {
 	text = pemBlock.ReplaceAllString(text, leftOut)
 	text = secretFlag.ReplaceAllString(text, "${1}"+leftOut)

@@ -74,7 +74,7 @@ socket, through which they are read. Only its owner can read a new FILE.`,
 	return c
 }
 
-// request is what to ask for.
+// request returns the request that the flags specify.
 func (f *captureFlags) request(ctx context.Context) (daemon.CaptureRequest, error) {
 	r := daemon.CaptureRequest{
 		Name: rand.Text(), Paths: f.paths, FilterText: f.filter, SnapLength: f.snap, Frames: f.frames, Duration: f.duration,
@@ -133,7 +133,8 @@ func (f *captureFlags) run(cmd *cobra.Command, args []string, list func() ([]str
 	return nil
 }
 
-// captureTo copies a capture to w until it ends. It ends it in good order when ctx is done.
+// captureTo copies a capture to w until the capture ends. When ctx is done, it asks the process to
+// end the capture, and copies the rest.
 func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.CaptureRequest) (s capture.Status, err error) {
 	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -144,7 +145,7 @@ func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.Capture
 			cancel()
 			return
 		}
-		// The reader may not take what is still to come.
+		// The reader of w may not read the rest.
 		time.AfterFunc(captureEnd, cancel)
 	})()
 	raw, err := statussock.Stream(within, socket, daemon.CommandCapture, r, w)
@@ -160,10 +161,10 @@ func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.Capture
 	return s, nil
 }
 
-// captureEnd is how long the end of a capture may take.
+// captureEnd is the time limit for ending a capture.
 const captureEnd = 5 * time.Second
 
-// captureSocket is the socket of the host or I/O unit that is meant.
+// captureSocket returns the socket of the host or I/O unit in args, or of the only one.
 func captureSocket(args []string, list func() ([]string, error)) (string, error) {
 	if len(args) == 1 {
 		return socketAmong(list, args[0])
@@ -175,7 +176,7 @@ func captureSocket(args []string, list func() ([]string, error)) (string, error)
 	var sockets, names []string
 	for _, s := range all {
 		name := strings.TrimSuffix(filepath.Base(s), filepath.Ext(s))
-		if name != cards.AgentSocket { // its cards have their own
+		if name != cards.AgentSocket { // its cards have their own sockets
 			sockets, names = append(sockets, s), append(names, name)
 		}
 	}

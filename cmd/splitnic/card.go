@@ -81,7 +81,7 @@ session. If the card exists with the same flags nothing happens; with others it 
 	return c
 }
 
-// addSpec adds the flags that say what a card is to be.
+// addSpec adds the flags that specify a card.
 func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 	const asAgent = " (default: that of the agent's flags)"
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
@@ -128,7 +128,7 @@ func cardDelCommand(f *cardFlags) *cobra.Command {
 	}
 }
 
-// completeCards has the shell complete the names of the agent's cards.
+// completeCards makes the shell complete the names of the agent's cards.
 func completeCards(f *cardFlags) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -174,20 +174,20 @@ func cardListCommand(f *cardFlags) *cobra.Command {
 	return c
 }
 
-// cardName is the argument that there has to be.
+// cardName returns the argument, the name of a card, which is required.
 func cardName(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) == 0 {
 		return "", exit.Usagef("the name of the card is missing; see `%s --help`", cmd.CommandPath())
 	}
 	if !cards.ValidName(args[0]) {
-		// The agent would say the same; but the name is part of a path there.
+		// The agent would return the same error, but the name is part of the request's path.
 		_, err := cards.Spec{Name: args[0], Netdevice: "x"}.Complete()
 		return "", exit.Usagef("%s: %w", cmd.CommandPath()[len("splitnic "):], err)
 	}
 	return args[0], nil
 }
 
-// explainCard gives an error its exit status, and says who is to be asked.
+// explainCard adds the exit status to an error, and how to reach the agent.
 func explainCard(err error) error {
 	var refused *cards.Refused
 	switch {

@@ -44,11 +44,11 @@ the start of a host, agent or I/O unit. It needs no device and changes nothing.`
 	}))
 }
 
-// roleFlags returns what adds a role's flags, and what makes of them a configuration, of
-// which the files are left to read.
+// roleFlags returns two functions for a role. add adds its flags. config makes its configuration
+// from the flags, and returns the files of the configuration, which are still to be read.
 type roleFlags func() (add func(*pflag.FlagSet), config func() (daemon.Sources, error))
 
-// checkOf is the command for one role.
+// checkOf returns the command for one role.
 func checkOf(role string, flags roleFlags) *cobra.Command {
 	noKeys := false
 	c := &cobra.Command{
@@ -72,7 +72,7 @@ device.`,
 			add(c.Flags())
 			o, err := readConfig(c, args[0])
 			var sources daemon.Sources
-			if err == nil || o.values != nil { // otherwise nothing of it was read
+			if err == nil || o.values != nil { // otherwise nothing of the file was read
 				var configErr error
 				sources, configErr = config()
 				err = errors.Join(err, configErr, sources.Check(!noKeys))
@@ -95,15 +95,15 @@ device.`,
 	return c
 }
 
-// located matches a mistake that says where it is, behind the flag of that file.
+// located matches a mistake with a file and line at the beginning, possibly after the flag of
+// that file.
 var located = regexp.MustCompile(`^(?:--(?:config|policy):? )?([^\s-][^:]*:\d+: .*)$`)
 
 // ofFlag matches a mistake in the value of a flag.
 var ofFlag = regexp.MustCompile(`^--([a-z-]+)`)
 
-// locate returns a line for each of the errors that were joined, with the file and the line
-// where it is. A flag that the file has a bad value for is as if it were missing: what
-// follows from that is left out.
+// locate returns a line for each of the joined errors, with its file and line. A flag with an
+// invalid value in the file counts as missing. Errors that follow from that are omitted.
 func (o *origin) locate(err error) (lines []string) {
 	reported := map[string]bool{} // lines of the file
 	add := func(line string) {
@@ -130,19 +130,20 @@ func (o *origin) locate(err error) (lines []string) {
 	return lines
 }
 
-// number is the line of the file that a mistake is in, 0 for none, and more than it has for
-// another file.
+// number returns the number of the line that has a mistake. It returns 0 if the mistake has none,
+// and math.MaxInt if the mistake is not in this file.
 func (o *origin) number(mistake string) (n int) {
 	if !strings.HasPrefix(mistake, o.path+":") {
 		return math.MaxInt
 	}
-	_, _ = fmt.Sscanf(mistake[len(o.path):], ":%d:", &n) // 0 where there is no number
+	_, _ = fmt.Sscanf(mistake[len(o.path):], ":%d:", &n) // 0 if there is no number
 	return n
 }
 
-// meant is the entry of the file that an error is about: that of the flag which it begins
-// with, or that with the name of the file in it: the longest, because one may begin with
-// another. It is nil if there is none.
+// meant returns the entry of the configuration file that an error is about, or nil. If the error
+// begins with a flag, it is the entry of this flag. Otherwise it is the entry with a file name
+// that the error contains. If there are several, it is the one with the longest name, because one
+// name may be the beginning of another.
 func (o *origin) meant(text string) (file *setting) {
 	flag := ofFlag.FindStringSubmatch(text)
 	for i := range o.values {
@@ -164,14 +165,15 @@ func (o *origin) meant(text string) (file *setting) {
 	return file
 }
 
-// flat returns the errors of which one was joined.
+// flat returns the errors that were joined to err.
 func flat(err error) (all []error) {
 	if err == nil {
 		return nil
 	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
-		// Somebody gave all of them a status, or said what they are about.
+		// Joined errors may have a common status, which is left out. With other text around
+		// them, they are one error.
 		var with exit.Error
 		if errors.As(err, &with) && with.Error() == err.Error() {
 			return flat(with.Err)

@@ -16,11 +16,12 @@ import (
 // lister finds the sockets on this machine.
 type lister func() ([]string, error)
 
-// anyRole completes the names of all that run on this machine.
+// anyRole completes the names of all processes on this machine.
 const anyRole = ""
 
-// completeNames has the shell complete the names of those with that role on this machine:
-// hosts, of which cards are some, by their netdevices, I/O units by their ports; or of all.
+// completeNames makes the shell complete the names of the processes with a role on this machine,
+// or of all. Hosts, including an agent's cards, are named by their netdevices, and I/O units by
+// their ports.
 func completeNames(role string, list lister) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var names []string
@@ -44,14 +45,14 @@ func completeNames(role string, list lister) cobra.CompletionFunc {
 	}
 }
 
-// completing adds that to a command.
+// completing adds completeNames to a command.
 func completing(c *cobra.Command, role string) *cobra.Command {
 	c.ValidArgsFunction = completeNames(role, statussock.List)
 	return c
 }
 
-// completeHosts has the shell complete the hosts of the I/O units on this machine, and the
-// I/O unit behind the host.
+// completeHosts makes the shell complete the hosts of the I/O units on this machine, and after
+// the host the I/O unit.
 func completeHosts(list lister) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -68,7 +69,7 @@ func completeHosts(list lister) cobra.CompletionFunc {
 			}
 			raw, err := statussock.Read(c.Context(), path)
 			if err != nil {
-				continue // it has ended
+				continue // the I/O unit has ended
 			}
 			if s, err := render.Parse(raw); err == nil && s.Unit != nil {
 				for _, h := range s.Unit.Hosts {
@@ -80,8 +81,8 @@ func completeHosts(list lister) cobra.CompletionFunc {
 	}
 }
 
-// completeValues has the shell complete the values of flags that several commands have,
-// below c.
+// completeValues makes the shell complete the values of flags that several commands have, for c
+// and the commands below it.
 func completeValues(c *cobra.Command) {
 	words := map[string][]string{
 		"protection": protections(),
@@ -102,7 +103,7 @@ func completeValues(c *cobra.Command) {
 	}
 }
 
-// completeDevices has the shell complete the RDMA devices of this machine.
+// completeDevices makes the shell complete the RDMA devices of this machine.
 func completeDevices(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 	devices, err := verbs.Devices()
 	if err != nil {
@@ -114,14 +115,14 @@ func completeDevices(*cobra.Command, []string, string) (names []string, _ cobra.
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeFlag has the shell complete the value of a flag.
+// completeFlag makes the shell complete the value of a flag.
 func completeFlag(c *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := c.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err) // there is no such flag
 	}
 }
 
-// fixedWords has the shell complete the words that a flag's value can be.
+// fixedWords makes the shell complete the possible values of a flag.
 func fixedWords(c *cobra.Command, flag string, words []string) {
 	completeFlag(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/splitnic/splitnic/internal/settings"
 )
 
-// origin is where the values of a command's flags came from.
+// origin records where the values of a command's flags have come from.
 type origin struct {
 	command *cobra.Command
 	given   map[string][]string // on the command line
 	path    string              // of the YAML file, empty if there is none
-	values  []setting           // that it had
+	values  []setting           // entries of the file
 }
 
 // setting is an entry of the configuration file.
@@ -29,8 +29,8 @@ type setting struct {
 	words []string
 }
 
-// readConfig sets the flags that a YAML file names and the command line does
-// not: the file's keys are the flags' names, and flags win.
+// readConfig sets the flags that are in a YAML file and not on the command line. The keys of the
+// file are the names of the flags. Flags on the command line take precedence.
 func readConfig(c *cobra.Command, path string) (origin, error) {
 	o := origin{command: c, given: make(map[string][]string), path: path}
 	c.Flags().Visit(func(f *pflag.Flag) {
@@ -44,7 +44,7 @@ func readConfig(c *cobra.Command, path string) (origin, error) {
 	return o, errors.Join(err, o.set(c.Flags(), o.values))
 }
 
-// read reads the file, and refuses what no command line could have.
+// read reads the file. It returns an error for keys and values that no command line could have.
 func (o *origin) read() ([]setting, error) {
 	if o.path == "" {
 		return nil, nil
@@ -52,7 +52,7 @@ func (o *origin) read() ([]setting, error) {
 	text, err := os.ReadFile(o.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("--config: %w", err) // no mistake in it
+		return nil, fmt.Errorf("--config: %w", err) // not an error in its content
 	case err != nil:
 		return nil, exit.Usagef("--config: %w", err)
 	}
@@ -84,13 +84,13 @@ func (o *origin) read() ([]setting, error) {
 	return values, errors.Join(errs...)
 }
 
-// mistake is an error about what is at n in the file.
+// mistake returns an error about node n of the file.
 func (o *origin) mistake(n settings.Node, format string, args ...any) error {
 	return exit.Usagef("--config %w", settings.Errorf(o.path, n, format, args...))
 }
 
-// set gives those of the command's flags that are in flags the file's values,
-// but for what was given on the command line.
+// set sets flags, some of the command's flags, to the values of the file, except for flags that
+// were given on the command line.
 func (o *origin) set(flags *pflag.FlagSet, values []setting) error {
 	var errs []error
 	for _, v := range values {
@@ -111,8 +111,8 @@ func (o *origin) set(flags *pflag.FlagSet, values []setting) error {
 	return errors.Join(errs...)
 }
 
-// again gives flags, some of the command's, the values that they would have if
-// it started now. late are the other keys of the file whose values have changed.
+// again sets flags, some of the command's flags, to the values that they would have if the command
+// started now. late has the other keys of the file whose values have changed.
 func (o *origin) again(flags *pflag.FlagSet) (late []string, err error) {
 	for name, values := range o.given {
 		if flags.Lookup(name) == nil {
@@ -139,7 +139,7 @@ func (o *origin) again(flags *pflag.FlagSet) (late []string, err error) {
 	return late, o.set(flags, values)
 }
 
-// words are those of a key, if it is among the values.
+// words returns the words of a key, or nil if the key is not among the values.
 func words(values []setting, key string) []string {
 	for _, v := range values {
 		if v.key == key {
@@ -149,7 +149,7 @@ func words(values []setting, key string) []string {
 	return nil
 }
 
-// reread reads again the flags that a reload is about: those that add adds, for
+// reread returns a function that reads flags again for a reload. add adds these flags, which set
 // the sources.
 func (o *origin) reread(add func(*pflag.FlagSet, *daemon.Sources)) func() (daemon.Sources, []string, error) {
 	return func() (s daemon.Sources, late []string, err error) {

@@ -70,7 +70,7 @@ devices need stay.
 	}
 }
 
-// failoverCommand is `splitnic host failover`.
+// failoverCommand returns `splitnic host failover`.
 func failoverCommand() *cobra.Command {
 	var name string
 	var asJSON bool
@@ -142,8 +142,8 @@ Without arguments it reloads every process with its socket in ` + statussock.Dir
 	}
 }
 
-// reloadEach reloads those that have these sockets. An agent reloads its cards, which are
-// not asked again if they come behind it.
+// reloadEach reloads the processes and cards with these sockets. An agent also reloads its cards.
+// Their sockets are skipped if they come after the agent's.
 func reloadEach(ctx context.Context, w io.Writer, sockets []string) error {
 	var errs []error
 	var cards []string
@@ -167,10 +167,10 @@ func reloadEach(ctx context.Context, w io.Writer, sockets []string) error {
 	return errors.Join(errs...)
 }
 
-// reloadedLine is what a user sees of a reload.
+// reloadedLine returns the text about a reload for the user.
 func reloadedLine(name string, done daemon.Reloaded) string {
 	key := ""
-	if done.Fingerprint != "" { // an agent has as many as its cards
+	if done.Fingerprint != "" { // empty for an agent, whose cards can have different keys
 		key = ", key " + done.Fingerprint
 	}
 	line := fmt.Sprintf("%s: reloaded%s, %d sessions ended\n", name, key, done.Ended)

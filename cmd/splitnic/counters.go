@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// metricOf is where the metrics have a counter.
+// metricOf returns the metric of a counter, and which part of the metric the counter is.
 func metricOf(c counter.Counter) string {
 	family, part := daemon.FamilyOf(c)
 	if part == "" {
@@ -19,7 +19,7 @@ func metricOf(c counter.Counter) string {
 	return fmt.Sprintf("`%s`, `%s`", daemon.MetricName(family), part)
 }
 
-// countersPage is the section of the manual page of the status about them.
+// countersPage returns the sections about counters in the manual page of `splitnic status`.
 func countersPage() string {
 	var b strings.Builder
 	for _, table := range []struct {

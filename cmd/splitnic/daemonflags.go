@@ -18,8 +18,8 @@ import (
 
 const defaultKey = "/etc/splitnic/key.pem"
 
-// daemonFlags are the flags that both endpoints have and that have to be read
-// first. Others set the configuration at once.
+// daemonFlags has those flags of both endpoints that have to be parsed first. The other flags set
+// the configuration directly.
 type daemonFlags struct {
 	logLevel, logFormat   string
 	moderation            moderationValue
@@ -31,8 +31,8 @@ type daemonFlags struct {
 	latencySize           int
 }
 
-// add adds the flags, which set c. latency says what --latency-queue does, which
-// is on by default or not.
+// add adds the flags, which set c. latencyOn is the default of --latency-queue, and latency its
+// help text.
 func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool, latency string) {
 	m := &c.Messaging
 	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys; flags on the command line take precedence")
@@ -105,8 +105,8 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	})
 }
 
-// addPort adds the flags that say where on the RDMA device queue pairs are. The
-// shorthands are perftest's, or empty.
+// addPort adds the flags for the port, GID and P_Key of the queue pairs. port and gid are
+// shorthands of the first two, those of perftest or empty.
 func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 	a.Port, a.GIDIndex = 1, -1
 	f.VarP(&rangeValue{&a.Port, 1, 255, "PORT"}, "ib-port", port, "port of the RDMA device")
@@ -118,7 +118,7 @@ func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 			"as a limited one too (default: the first of the port's table)")
 }
 
-// addKeys adds the flags about keys of both endpoints.
+// addKeys adds the flags about keys that both endpoints have.
 func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
 	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&k.Key, "key", defaultKey, "private key of this side, made by splitnic keygen")
@@ -140,8 +140,8 @@ func addNames(flags *pflag.FlagSet, k *daemon.Keys) {
 	})
 }
 
-// complete completes the configuration with what the flags say, and checks all
-// of it that both endpoints have.
+// complete completes the configuration from the flags, and checks the part that both endpoints
+// have.
 func (d *daemonFlags) complete(c *daemon.Common) error {
 	c.Version = version
 	m := &c.Messaging
@@ -207,8 +207,7 @@ func pools(m *messaging.Config) error {
 	return errors.Join(errs...)
 }
 
-// handlers reads what is wanted of handlers. Whether this machine can have that
-// turns out later.
+// handlers parses the flags about handlers. Whether this machine allows them is checked later.
 func (d *daemonFlags) handlers(h *daemon.Handlers) error {
 	var errs mistakes
 	if h.Number < 0 || h.Number > messaging.MaxHandlers {
@@ -224,8 +223,8 @@ func (d *daemonFlags) handlers(h *daemon.Handlers) error {
 		eachHandler("--handler-priority", d.priority, h.Number, parsePriority, &h.Priority, &h.Priorities))...)
 }
 
-// eachHandler reads the value of a flag, which is for all handlers or for each
-// of some, of so many; 0 if it is not known how many there will be.
+// eachHandler parses the value of a flag. This is one value for all handlers, or a value for each
+// of some handlers. handlers is the number of handlers, 0 if it is not known yet.
 func eachHandler[T any](flag, text string, handlers int, parse func(string) (T, error), all *T, each *map[int]T) error {
 	values, err := parseNumbered(text)
 	if values == nil && err == nil && text != "" {
@@ -250,7 +249,7 @@ func eachHandler[T any](flag, text string, handlers int, parse func(string) (T, 
 	return nil
 }
 
-// latencyQueue reads which frames are latency-sensitive.
+// latencyQueue parses the flags that say which frames are latency-sensitive.
 func (d *daemonFlags) latencyQueue(c *daemon.Common) error {
 	var errs mistakes
 	set, err := steer.ParseDSCP(d.latencyDSCP)

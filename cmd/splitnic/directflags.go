@@ -46,5 +46,6 @@ func (f *directFlags) complete(d *daemon.Direct) (err error) {
 	return between("--direct-peers", d.Peers, 1, maxHostDirectPeers, "")
 }
 
-// maxHostDirectPeers is more than any machine has memory for.
+// maxHostDirectPeers is the maximum of --direct-peers, more than fit into the memory of any
+// machine.
 const maxHostDirectPeers = 4096

@@ -30,7 +30,7 @@ type doctorFlags struct {
 	report         string // file
 }
 
-// config is which device to examine, empty for all, and for which peer.
+// config returns the device to examine, empty for all, and the peer for which the GID is chosen.
 func (f *doctorFlags) config() (device string, hint verbs.GIDHint, err error) {
 	if err := f.planned.check(); err != nil {
 		return "", hint, err
@@ -135,8 +135,7 @@ func checkProcessors(r *report, allowed, online cpus.List) {
 	r.ok("processors", "%d (%v); each queue keeps up to two of them busy", len(allowed), allowed)
 }
 
-// checkDiscard tells whether the kernel takes the program that drops whole
-// datagrams.
+// checkDiscard reports whether the kernel accepts the BPF program that drops whole datagrams.
 func checkDiscard(r *report) {
 	err := daemon.AsEndpoint(func() error {
 		f, err := discard.New(discard.Config{Hook: discard.TAP, Queues: 1, Length: tap.DefaultTxQueueLen})
@@ -187,7 +186,7 @@ func checkSteering(r *report) {
 	r.ok("steering", "latency-sensitive frames can have a queue of their own (--latency-queue)")
 }
 
-// checkPriority tells whether threads can have priorities before others.
+// checkPriority reports whether threads can have higher priorities than others.
 func checkPriority(r *report) {
 	err := messaging.Config{Handlers: []messaging.Handler{{Number: 1, Priority: priorityClasses["latency"]}}}.Check()
 	if err != nil {
@@ -222,8 +221,8 @@ func checkCapabilities(r *report) (ipcLock bool) {
 	return true
 }
 
-// sessionMemory is about what one session with one queue registers at either
-// end, in bytes.
+// sessionMemory is the approximate size of the memory that a session with one queue registers at
+// either end, in bytes.
 const sessionMemory = 10 << 20
 
 func checkMemlock(r *report, ipcLock bool) {
@@ -251,7 +250,7 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	}
 	defer dev.Close()
 	a, limits := dev.Attr(), dev.Limits()
-	netdevs, _ := verbs.NetdevOf(name) // none of a device that vanishes meanwhile
+	netdevs, _ := verbs.NetdevOf(name) // none if the device has vanished meanwhile
 	r.ok(name, "driver %s, netdevices %s, %d completion vectors, %d work requests per queue, %d pieces per request",
 		orNone(info.Driver), orNone(strings.Join(netdevs, " ")), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
 	ports, err := dev.Ports()

@@ -16,16 +16,16 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// places are where an agent has what it works with, and container runtimes.
+// places has the paths of files and directories that an agent and container runtimes use.
 type places struct {
 	state, socket    string
-	namespace, named string   // of this process, and those with names
+	namespace, named string   // namespace of this process, directory of named ones
 	networks         string   // CNI configuration
 	plugins          []string // directories
 	writable         func(path string) error
 }
 
-// agentPlaces are those of an agent without flags, as the packages install it.
+// agentPlaces has the paths of an agent without flags, as the packages install it.
 var agentPlaces = places{
 	state: "/var/lib/splitnic", socket: statussock.Path(cards.AgentSocket),
 	namespace: "/proc/self/ns/net", named: "/run/netns",
@@ -33,7 +33,7 @@ var agentPlaces = places{
 	writable: func(path string) error { return unix.Access(path, unix.W_OK) },
 }
 
-// check reports what an agent takes.
+// check checks what an agent requires.
 func (p *places) check(ctx context.Context, r *report) {
 	p.checkState(r)
 	has, err := daemon.Capabilities()
@@ -42,7 +42,7 @@ func (p *places) check(ctx context.Context, r *report) {
 	p.checkAgent(ctx, r)
 }
 
-// checkState tells whether cards can be noted for the next process.
+// checkState reports whether cards can be recorded for the next process.
 func (p *places) checkState(r *report) {
 	const check = "state"
 	const fix = "run as root, on a file system that is not read-only, or name another directory with --state of the agent"
@@ -64,7 +64,7 @@ func (p *places) checkState(r *report) {
 	case !info.IsDir():
 		r.missing(check, p.state+" is no directory", "remove it, or name another one with --state of the agent")
 	default:
-		// The agent makes cards and keys, and may have made them as another user.
+		// The agent makes the directories cards and keys, and may have made them as another user.
 		for _, dir := range []string{p.state, filepath.Join(p.state, "cards"), filepath.Join(p.state, "keys")} {
 			if err := p.writable(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 				r.forbidden(check, fmt.Sprintf("%s cannot be written to: %v", dir, err), fix)
@@ -76,7 +76,7 @@ func (p *places) checkState(r *report) {
 	}
 }
 
-// checkNamespaces tells whether netdevices can be made in other network namespaces.
+// checkNamespaces reports whether netdevices can be made in other network namespaces.
 func (p *places) checkNamespaces(r *report, may bool) {
 	const check = "namespaces"
 	if _, err := os.Stat(p.namespace); err != nil {
@@ -95,8 +95,8 @@ func (p *places) checkNamespaces(r *report, may bool) {
 // plugin is the program that container runtimes start.
 const plugin = "splitnic-cni"
 
-// checkCNI tells whether container runtimes find a network and its plugin. Without either
-// there is nothing wrong: cards can be made by hand.
+// checkCNI reports whether container runtimes find a network and its plugin. It is no error if
+// there is neither, because cards can be made by hand.
 func (p *places) checkCNI(r *report) {
 	networks := p.usingPlugin()
 	if len(networks) == 0 {
@@ -123,7 +123,7 @@ func (p *places) checkCNI(r *report) {
 	}
 }
 
-// usingPlugin are the configuration files of networks that have the plugin.
+// usingPlugin returns the configuration files of networks that use the plugin.
 func (p *places) usingPlugin() (files []string) {
 	entries, _ := os.ReadDir(p.networks)
 	for _, e := range entries {
@@ -138,7 +138,7 @@ func (p *places) usingPlugin() (files []string) {
 	return files
 }
 
-// checkAgent asks an agent that runs.
+// checkAgent reports whether an agent runs and answers.
 func (p *places) checkAgent(ctx context.Context, r *report) {
 	list, _, err := cards.Client(p.socket).List(ctx)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// chosenDevices are all devices, or the only one that is wanted. It reports that
-// there is none.
+// chosenDevices returns all devices, or the one called only if that is not empty. If there is
+// none, it adds an error to r.
 func chosenDevices(r *report, only string) []verbs.DeviceInfo {
 	devices, err := verbs.Devices()
 	if err != nil {
@@ -26,17 +26,17 @@ func chosenDevices(r *report, only string) []verbs.DeviceInfo {
 	return chosen
 }
 
-// kernelDevices are the names of the RDMA devices that the kernel has, whether or not libibverbs
-// has the library of their driver.
+// kernelDevices returns the names of the kernel's RDMA devices, whether or not libibverbs has the
+// library of their driver.
 func kernelDevices() (names []string) {
-	entries, _ := os.ReadDir("/sys/class/infiniband") // without a device there may be none
+	entries, _ := os.ReadDir("/sys/class/infiniband") // without a device there may be no directory
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
 	return names
 }
 
-// noDevice reports that the device to examine is not among those that there are.
+// noDevice reports why there is no device to examine.
 func noDevice(r *report, only string, devices []verbs.DeviceInfo, kernel []string) {
 	switch {
 	case len(devices) == 0 && len(kernel) > 0:

@@ -16,7 +16,7 @@ type finding struct {
 	Found  string `json:"found"`
 	Fix    string `json:"fix,omitempty"`
 
-	status int // that the process ends with, of an error
+	status int // exit status of the process for an error
 }
 
 type report []finding
@@ -29,8 +29,8 @@ func (r *report) warn(check, found, fix string) {
 	*r = append(*r, finding{Check: check, Status: "warning", Found: found, Fix: fix})
 }
 
-// missing reports something that has to be there, and forbidden something that
-// this process may not do.
+// missing reports that something required is missing. forbidden reports that this process lacks
+// a permission.
 func (r *report) missing(check, found, fix string) {
 	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Missing})
 }
@@ -39,7 +39,8 @@ func (r *report) forbidden(check, found, fix string) {
 	*r = append(*r, finding{Check: check, Status: "error", Found: found, Fix: fix, status: exit.Permission})
 }
 
-// err says how many checks failed, with the exit status of the first.
+// err returns an error with the number of failed checks and the exit status of the first one, or
+// nil if none has failed.
 func (r report) err() error {
 	failed, status := 0, 0
 	for _, f := range r {
@@ -57,7 +58,7 @@ func (r report) err() error {
 	return exit.With(status, fmt.Errorf("doctor: %d of %d checks failed", failed, len(r)))
 }
 
-// tell prints the report, and is the error that the command ends with.
+// tell prints the report, and returns the error with which the command ends.
 func (r report) tell(w io.Writer, asJSON bool) error {
 	if asJSON {
 		return errors.Join(printJSON(w, r), r.err())
@@ -66,7 +67,7 @@ func (r report) tell(w io.Writer, asJSON bool) error {
 	return errors.Join(err, r.err())
 }
 
-// text is the report for people.
+// text returns the report as text.
 func (r report) text() string {
 	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 	var b strings.Builder

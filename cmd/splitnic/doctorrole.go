@@ -23,13 +23,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// plannedRole are the flags of `splitnic doctor` about what this machine is to be.
+// plannedRole has the flags of `splitnic doctor` about the planned role of this machine.
 type plannedRole struct {
 	role, lan, netns string
 	iounits          []string
 }
 
-// check refuses what goes with no role, or another one.
+// check returns an error for an unknown role, and for flags that do not belong to the role.
 func (p *plannedRole) check() error {
 	var errs mistakes
 	switch p.role {
@@ -52,7 +52,7 @@ func (p *plannedRole) check() error {
 	return errors.Join(errs...)
 }
 
-// examine reports what that role takes besides what every one does.
+// examine checks what the role requires in addition to the requirements of every role.
 func (p *plannedRole) examine(ctx context.Context, r *report, devices []verbs.DeviceInfo) {
 	if p.role == "" {
 		return
@@ -101,7 +101,8 @@ func checkKernel(r *report, release string) {
 	r.ok("kernel", "Linux %s", release)
 }
 
-// checkIOMMU tells whether an IOMMU bounds what devices reach. It is no fault either way.
+// checkIOMMU reports whether an IOMMU limits the memory that devices can access. Neither answer
+// is an error.
 func checkIOMMU(r *report, sys string) {
 	units, _ := filepath.Glob(sys + "/class/iommu/*")
 	groups, _ := filepath.Glob(sys + "/kernel/iommu_groups/*")
@@ -127,10 +128,10 @@ func checkIOMMU(r *report, sys string) {
 	}
 }
 
-// usualMTU is that of a LAN of which nothing else is known.
+// usualMTU is the assumed MTU of a LAN about which nothing is known.
 const usualMTU = 1500
 
-// checkLAN reports what is with the network card, and returns its MTU.
+// checkLAN checks the network card, and returns its MTU.
 func checkLAN(r *report, spec, netns string) (mtu int) {
 	mtu = usualMTU
 	_, info, err := daemon.FindCard(spec, netns)
@@ -161,8 +162,8 @@ func checkLAN(r *report, spec, netns string) (mtu int) {
 	return mtu
 }
 
-// checkMacvtap tells whether the kernel has macvtap, which it loads by itself, where the
-// card is shared by it.
+// checkMacvtap reports whether the kernel has macvtap, if the card is to be shared by macvtap. The
+// kernel loads the module by itself.
 func checkMacvtap(r *report, spec, sys, modules string) {
 	if kind, _, err := lan.ParseSpec(spec); spec != "" && (err != nil || kind != lan.Macvtap) {
 		return
@@ -187,11 +188,11 @@ func checkMacvtap(r *report, spec, sys, modules string) {
 	r.missing("macvtap", "this kernel has no macvtap in "+modules, "install the kernel's modules, or use --lan packet:NIC")
 }
 
-// checkFrames tells how many packets a full frame is on the device's fabric.
+// checkFrames reports how many packets a full frame takes on the device's fabric.
 func checkFrames(r *report, device string, mtu int) {
 	dev, err := verbs.Open(device)
 	if err != nil {
-		return // that is reported already
+		return // the error is reported already
 	}
 	defer dev.Close()
 	ports, err := dev.Ports()
@@ -210,10 +211,10 @@ func framesText(r *report, device string, fabric, mtu int) {
 	r.ok(device, "a frame of %d bytes is %d packets of %d bytes on the fabric", size, (size+fabric-1)/fabric, fabric)
 }
 
-// mostReached is how many I/O units of a name are connected to.
+// mostReached is the maximum number of I/O units of a DNS name to connect to.
 const mostReached = 8
 
-// checkUnit connects to an I/O unit, or to those that DNS names.
+// checkUnit connects to an I/O unit, or to the I/O units in the DNS records of a name.
 func checkUnit(
 	ctx context.Context, r *report, entry string, lookup func(context.Context, string) (discovery.Answer, error),
 ) {
@@ -235,10 +236,10 @@ func checkUnit(
 	}
 }
 
-// reachTime is how long an I/O unit may take to accept a connection.
+// reachTime is the time limit for an I/O unit to accept a connection.
 const reachTime = 5 * time.Second
 
-// checkReach connects to an I/O unit, as a host does first.
+// checkReach connects to an I/O unit, which is also the first step of a host.
 func checkReach(ctx context.Context, r *report, addr string) {
 	addr = session.WithPort(addr)
 	ctx, cancel := context.WithTimeout(ctx, reachTime)

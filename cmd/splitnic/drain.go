@@ -128,7 +128,7 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string) error 
 	return render.Drain(w, name, &s)
 }
 
-// late is the error that hosts are left when the time is over.
+// late returns the error for the end of the time-out, with the hosts that are left.
 func (f *drainFlags) late(ctx context.Context, path, name string) error {
 	raw, err := statussock.Read(ctx, path)
 	var s iounit.Status
@@ -140,14 +140,15 @@ func (f *drainFlags) late(ctx context.Context, path, name string) error {
 		return fmt.Errorf("drain: %w", err)
 	case s.Drain == nil:
 		return fmt.Errorf("drain: %s accepts hosts again", name)
-	case len(s.Drain.Remaining) == 0: // it has come about in the last moment
+	case len(s.Drain.Remaining) == 0: // the last host has left in the last moment
 		return nil
 	}
 	return exit.With(exit.TimedOut, fmt.Errorf("drain: %d hosts are left on %s after %v: %s", len(s.Drain.Remaining), name,
 		f.timeout, strings.Join(render.Remaining(s.Drain), "; ")))
 }
 
-// tellUnit has an I/O unit on this machine carry out a command, and says which one.
+// tellUnit sends a command to an I/O unit on this machine. It returns the path of the unit's
+// socket, and the answer.
 func tellUnit(ctx context.Context, args []string, command string, argument any) (string, json.RawMessage, error) {
 	path, err := daemonSocket("iounit", args, statussock.List)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
-// group makes c a command that is only there for its subcommands: alone it
-// shows its help.
+// group makes c a command that only has subcommands. Without a subcommand it shows its help.
 func group(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	c.AddCommand(subcommands...)
 	c.Args = cobra.ArbitraryArgs
@@ -20,7 +19,7 @@ func group(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// helpCommand is `splitnic help`, which refuses what is no command.
+// helpCommand returns `splitnic help`, which fails for an unknown command.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND…]",
@@ -51,7 +50,7 @@ func helpCommand() *cobra.Command {
 	}
 }
 
-// unknownCommand refuses a word that is no subcommand of c.
+// unknownCommand returns the error for a word that is no subcommand of c.
 func unknownCommand(c *cobra.Command, word string) error {
 	return exit.Usagef("unknown command %q%s; see `%s --help`", word, meant(c, word), c.CommandPath())
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// changeFlags are the flags that say what to change.
+// changeFlags has the flags that specify the changes.
 type changeFlags struct {
 	assign, cpus, budget, spin, priority []string
 }
@@ -34,7 +34,7 @@ func (f *changeFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.priority, "priority", nil, "HANDLER=PRIORITY: -20 (first) to 19 (last), latency or normal")
 }
 
-// config is what the flags say.
+// config returns the change that the flags specify.
 func (f *changeFlags) config() (messaging.HandlerChange, error) {
 	var ch messaging.HandlerChange
 	patch := func(number int) *messaging.HandlerPatch {
@@ -91,8 +91,7 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 	return ch, err
 }
 
-// eachNumber has set called for each NUMBER=VALUE of a flag, which may be given
-// several times.
+// eachNumber calls set for each NUMBER=VALUE of a flag, which may be given several times.
 func eachNumber(flag string, texts []string, set func(number int, value string) error) error {
 	text := strings.Join(texts, ",")
 	values, err := parseNumbered(text)
@@ -151,8 +150,8 @@ func iounitHandlersCommand() *cobra.Command {
 	}, c)
 }
 
-// handlersCommand completes the command of that name of an endpoint. host is the name
-// of the host that an I/O unit is asked about.
+// handlersCommand completes c, the command "handlers" of an endpoint with a role. host returns
+// the name of the host whose handlers an I/O unit shows and changes; "" if the endpoint is a host.
 func handlersCommand(role string, host func() (string, error), c *cobra.Command) *cobra.Command {
 	var f changeFlags
 	var asJSON bool
@@ -177,11 +176,11 @@ func handlersCommand(role string, host func() (string, error), c *cobra.Command)
 	return completing(c, role)
 }
 
-// followTime is how long to wait for the workers to follow: one that waits for
-// its netdevice follows when that is over.
+// followTime is how long to wait until the workers have applied the changes. A worker that waits
+// for its netdevice applies them after this wait.
 const followTime = time.Second
 
-// tellHandlers has a daemon change its handlers and shows what they are then.
+// tellHandlers makes a daemon change its handlers, and then shows them.
 func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersRequest, asJSON bool) error {
 	ctx := cmd.Context()
 	if !emptyChange(&request.Change) {
@@ -220,8 +219,8 @@ func explainSocket(err error) error {
 	return err
 }
 
-// readHandlers reads the handlers from a daemon's status; name is a host's, at an
-// I/O unit.
+// readHandlers reads the handlers from a daemon's status. name is the name of a host if the
+// daemon is an I/O unit, and otherwise empty.
 func readHandlers(ctx context.Context, path, name string) (*render.Handlers, error) {
 	raw, err := statussock.Read(ctx, path)
 	if err != nil {

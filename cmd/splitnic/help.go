@@ -12,8 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// The groups of flags, in the order in which help and manual pages have them.
-// What is in no group comes before.
+// The groups of flags, in the order of help and manual pages. Flags without a group come first.
 const (
 	identityFlags      = "Identity"
 	deviceFlags        = "Device and fabric"
@@ -31,14 +30,14 @@ var flagGroups = []string{
 // groupKey is the annotation of a flag that names its group.
 const groupKey = "splitnic-group"
 
-// inGroup adds the flags that add makes to flags, as a group's.
+// inGroup adds the flags that add defines to flags, as members of a group.
 func inGroup(flags *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 	part := pflag.NewFlagSet(group, pflag.ContinueOnError)
 	add(part)
 	part.VisitAll(func(f *pflag.Flag) {
 		f.Annotations = map[string][]string{groupKey: {group}}
 		if f.DefValue == "-1" {
-			f.DefValue = "0" // which help leaves out: the text says what the default is
+			f.DefValue = "0" // help omits a default of 0; the usage has the real one
 		}
 	})
 	flags.SortFlags, part.SortFlags = false, false
@@ -51,7 +50,7 @@ type section struct {
 	flags *pflag.FlagSet
 }
 
-// sections are the groups that a command has flags of.
+// sections returns the groups of a command's flags, except for empty ones.
 func sections(c *cobra.Command) []section {
 	var all []section
 	for _, group := range flagGroups {
@@ -74,7 +73,7 @@ func sections(c *cobra.Command) []section {
 	return all
 }
 
-// help shows what a command does, and how, as wide as the terminal.
+// help prints the help of a command, wrapped to the width of the terminal.
 func help(c *cobra.Command, _ []string) {
 	w := c.OutOrStdout()
 	width := terminalWidth(w)
@@ -106,7 +105,7 @@ func help(c *cobra.Command, _ []string) {
 	}
 }
 
-// description is the long text about a command, or else the short one.
+// description returns the long text about a command, or the short one if there is no long one.
 func description(c *cobra.Command) string {
 	if c.Long != "" {
 		return c.Long
@@ -114,7 +113,7 @@ func description(c *cobra.Command) string {
 	return c.Short
 }
 
-// terminalWidth is how many columns w has: 80 if it is no terminal.
+// terminalWidth returns the number of columns of w, or 80 if w is no terminal.
 func terminalWidth(w io.Writer) int {
 	if file, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
@@ -124,8 +123,8 @@ func terminalWidth(w io.Writer) int {
 	return 80
 }
 
-// wrap breaks the paragraphs of text, which empty lines separate, into lines of
-// that width.
+// wrap breaks the paragraphs of text, which are separated by empty lines, into lines of at most
+// width columns.
 func wrap(text string, width int) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {

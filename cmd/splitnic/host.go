@@ -20,8 +20,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// hostFlags are the flags of `splitnic host`: a configuration, and what has to
-// be read first.
+// hostFlags has the flags of `splitnic host`: a configuration, which some flags set directly, and
+// the values of flags that have to be parsed first.
 type hostFlags struct {
 	set daemon.Host
 	daemonFlags
@@ -133,13 +133,13 @@ func (f *hostFlags) read(c *cobra.Command) (daemon.Host, error) {
 	return h, err
 }
 
-// addHostSources adds the flags that a host reads again.
+// addHostSources adds the flags that a host reads again on a reload.
 func addHostSources(flags *pflag.FlagSet, s *daemon.Sources) {
 	addKeys(flags, &s.Keys)
 	addNames(flags, &s.Keys)
 }
 
-// config is what the flags say.
+// config returns the configuration that the flags specify.
 func (f *hostFlags) config() (daemon.Host, error) {
 	var errs mistakes
 	if len(f.set.IOUnits) == 0 {
@@ -161,7 +161,7 @@ func (f *hostFlags) config() (daemon.Host, error) {
 	return h, errors.Join(append(errs, err, f.netdevice(&h))...)
 }
 
-// shared is what the flags say that an agent has, too.
+// shared returns the configuration that the flags specify which an agent has, too.
 func (f *hostFlags) shared() (daemon.Host, error) {
 	h := f.set
 	var errs mistakes
@@ -181,7 +181,7 @@ func (f *hostFlags) shared() (daemon.Host, error) {
 	return h, errors.Join(append(errs, err)...)
 }
 
-// checkState refuses a directory that depends on where the process is.
+// checkState returns an error for a relative path, which would depend on the working directory.
 func checkState(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return exit.Usagef("--state %q: must be an absolute path", dir)
@@ -189,7 +189,7 @@ func checkState(dir string) error {
 	return nil
 }
 
-// checkUnits refuses what no I/O unit can be reached by.
+// checkUnits returns an error for each invalid address of an I/O unit.
 func checkUnits(iounits []string) (errs mistakes) {
 	for _, entry := range iounits {
 		if err := discovery.Check(entry); err != nil {
@@ -210,7 +210,7 @@ func (f *hostFlags) netdevice(h *daemon.Host) error {
 	switch {
 	case f.port != "tap":
 		errs = append(errs, f.vhostUser(h))
-	case f.zeroCopy != "0" && f.zeroCopy != "": // an agent does not have it
+	case f.zeroCopy != "0" && f.zeroCopy != "": // empty for an agent, which does not have the flag
 		errs.add("--vhost-zero-copy: needs --port vhost-user:PATH")
 	}
 	switch {
@@ -225,7 +225,7 @@ func (f *hostFlags) netdevice(h *daemon.Host) error {
 	return errors.Join(errs...)
 }
 
-// vhostUser reads where the port is, and refuses what only a TAP device can have.
+// vhostUser parses the address of the port. It returns an error for flags that need a TAP device.
 func (f *hostFlags) vhostUser(h *daemon.Host) (err error) {
 	if h.Port, err = vhostuser.ParseAddress(f.port); err != nil {
 		return exit.Usagef("--port %w", err)

@@ -24,8 +24,8 @@ const (
 	maxDirectPeers = 1024
 )
 
-// iounitFlags are the flags of `splitnic iounit`: a configuration, and what has
-// to be read first.
+// iounitFlags has the flags of `splitnic iounit`: a configuration, which some flags set directly,
+// and the values of flags that have to be parsed first.
 type iounitFlags struct {
 	set daemon.IOUnit
 	daemonFlags
@@ -103,13 +103,13 @@ func (f *iounitFlags) read(c *cobra.Command) (daemon.IOUnit, error) {
 	return u, err
 }
 
-// addUnitSources adds the flags that an I/O unit reads again.
+// addUnitSources adds the flags that an I/O unit reads again on a reload.
 func addUnitSources(flags *pflag.FlagSet, s *daemon.Sources) {
 	addKeys(flags, &s.Keys)
 	addPolicy(flags, &s.Policy)
 }
 
-// config is what the flags say.
+// config returns the configuration that the flags specify.
 func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	u := f.set
 	var errs mistakes
@@ -122,7 +122,7 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	if u.Name != "" {
 		errs = append(errs, daemon.CheckName("--name", u.Name))
 	}
-	// A port alone would be the name of a machine.
+	// A number without a colon would be taken for the name of a machine.
 	alone := u.Listen != "" && strings.Trim(u.Listen, "0123456789") == ""
 	if alone || !canListen(session.WithPort(u.Listen)) {
 		errs.add("--listen %q: must be ADDRESS, ADDRESS:PORT or :PORT, such as :%d", u.Listen, session.DefaultPort)
@@ -140,16 +140,16 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	errs = append(errs, common, between("--direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
 		between("--direct-peers", u.DirectPeers, 1, maxDirectPeers, ""))
 	if u.Kind == lan.VhostUser {
-		u.Latency = nil // no queue of a switch's is for such frames
+		u.Latency = nil // a user-space switch has no queue for such frames
 	}
-	if u.Modes, err = parseModes("--modes", f.modes); err == nil && common == nil { // on which it depends
+	if u.Modes, err = parseModes("--modes", f.modes); err == nil && common == nil { // --max-memory depends on both
 		u.MaxMemory, err = f.memory(&u)
 	}
 	return u, errors.Join(append(errs, err)...)
 }
 
-// memory is what --max-memory says, 0 for no limit. It has to be enough for one
-// session in one of the modes.
+// memory returns the value of --max-memory, 0 for no limit. It must be enough for one session in
+// one of the modes.
 func (f *iounitFlags) memory(u *daemon.IOUnit) (int64, error) {
 	if f.maxMemory == "" {
 		return 0, nil
@@ -170,14 +170,14 @@ func (f *iounitFlags) memory(u *daemon.IOUnit) (int64, error) {
 	return limit, nil
 }
 
-// leastMemory is how many bytes the smallest session takes that any host can have.
+// leastMemory returns the memory in bytes of the smallest session that a host can have.
 func leastMemory(cfg messaging.Config, modes []protocol.Mode) int64 {
 	least := int64(math.MaxInt64)
 	cfg.Queues, cfg.LatencyQueue, cfg.MTU, cfg.PeerPools = 1, false, protocol.MinMTU, 1
 	for _, mode := range modes {
 		cfg.Mode = mode
 		if mode.Sends() {
-			cfg.MaxPools = 0 // one: there is no other choice
+			cfg.MaxPools = 0 // the default, one: these modes allow no other number
 		}
 		least = min(least, cfg.LeastMemory())
 	}

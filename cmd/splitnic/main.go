@@ -1,6 +1,6 @@
-// Command splitnic is a virtual network card whose driver is split in two: run
-// `splitnic iounit` where the network card is, `splitnic host` where the
-// netdevice is wanted, and an RDMA fabric in between.
+// Command splitnic is a virtual network card whose driver is split in two. Run `splitnic iounit`
+// on the machine with the network card, and `splitnic host` on the machine that needs the
+// netdevice. An RDMA fabric connects both.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
 		switch c.CommandPath() {
 		case "splitnic host", "splitnic agent", "splitnic iounit":
-			return // package daemon sees to signals
+			return // package daemon handles signals
 		}
 		ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 		c.SetContext(ctx)
@@ -31,7 +31,7 @@ func main() {
 	err := root.ExecuteContext(daemon.OwnProcess(context.Background()))
 	stop()
 	if err != nil {
-		// One line for each error, however many were joined.
+		// Each of the joined errors gets its own line.
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			journal.Error("splitnic: " + line)
 		}

@@ -48,7 +48,7 @@ func writePages(c *cobra.Command, dir string) error {
 	return errors.Join(errs...)
 }
 
-// writeDocument writes the manual page of a document: that of docs/NAME.md is splitnic-NAME.
+// writeDocument writes the manual page of a document. The page of docs/NAME.md is splitnic-NAME.
 func writeDocument(file, dir string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -64,8 +64,8 @@ var (
 	head = regexp.MustCompile(`(?m)^#(#+ .*)$`)
 )
 
-// documentPage is the manual page that a document makes, in md2man's Markdown: its title
-// becomes the name, and links become their text, because pages lie elsewhere.
+// documentPage returns the manual page of a document, in md2man's Markdown. The title becomes the
+// name. Links are replaced by their text, because their targets are not beside manual pages.
 func documentPage(name, text string) string {
 	title, body, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 	if _, after, found := strings.Cut(title, ": "); found {
@@ -83,7 +83,7 @@ func documentPage(name, text string) string {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage is a command's manual page, in md2man's Markdown.
+// manPage returns the manual page of a command, in md2man's Markdown.
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n", strings.ToUpper(pageName(c)),
@@ -118,7 +118,7 @@ func manPage(c *cobra.Command) string {
 	return b.String()
 }
 
-// option is a flag of a manual page.
+// option writes the text about a flag in a manual page.
 func option(b *strings.Builder, f *pflag.Flag) {
 	value, usage := pflag.UnquoteUsage(f)
 	fmt.Fprint(b, "\n")

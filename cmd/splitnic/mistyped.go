@@ -15,8 +15,8 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
-// meant names the subcommands of c that a mistyped word may stand for, or else commands
-// elsewhere, with their paths.
+// meant returns a question with the commands that the user may have meant by an unknown word:
+// commands elsewhere that have this name, with their paths, or else similar subcommands of c.
 func meant(c *cobra.Command, word string) string {
 	if names := called(c.Root(), c, word); len(names) > 0 {
 		return didYouMean(names)
@@ -24,7 +24,7 @@ func meant(c *cobra.Command, word string) string {
 	return didYouMean(similar(c, word))
 }
 
-// didYouMean asks about names, if there are any.
+// didYouMean returns a question with names, or "" if there are none.
 func didYouMean(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -32,17 +32,18 @@ func didYouMean(names []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", strings.Join(names, " or "))
 }
 
-// similar are the names of the subcommands of c that a word resembles, or that it is another
-// word for.
+// similar returns the names of the subcommands of c that are similar to a word, or for which it
+// is a synonym.
 func similar(c *cobra.Command, word string) []string {
 	c.SuggestionsMinimumDistance = 2
-	if len(word) <= c.SuggestionsMinimumDistance { // everything short would resemble it
+	if len(word) <= c.SuggestionsMinimumDistance { // every short name would be similar
 		c.SuggestionsMinimumDistance = len(word) - 1
 	}
 	return c.SuggestionsFor(word)
 }
 
-// called are the paths of the commands below c with that name, other than those of except.
+// called returns the paths of the commands below c with that name, without the subcommands of
+// except.
 func called(c, except *cobra.Command, word string) (paths []string) {
 	for _, sub := range c.Commands() {
 		if sub.Name() == word && c != except && sub.IsAvailableCommand() {
@@ -53,7 +54,7 @@ func called(c, except *cobra.Command, word string) (paths []string) {
 	return paths
 }
 
-// flagError explains an error of pflag's about the command line of c.
+// flagError explains an error of pflag about the command line of c.
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var value *pflag.InvalidValueError
@@ -66,11 +67,11 @@ func flagError(c *cobra.Command, err error) error {
 	return exit.Usagef("%w; see `%s --help`", err, c.CommandPath())
 }
 
-// unknownFlag names those that the user may have meant.
+// unknownFlag returns an error with the flags that the user may have meant.
 func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	name, written := err.GetSpecifiedName(), "--"+err.GetSpecifiedName()
 	if short := err.GetSpecifiedShortnames(); short != "" {
-		name, written = short, "-"+short // which may be a long name with one dash
+		name, written = short, "-"+short // short may be a long name with one dash
 	}
 	names := similarFlags(c, name)
 	for i := range names {
@@ -79,9 +80,9 @@ func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	return fmt.Errorf("unknown flag: %s%s", written, didYouMean(names))
 }
 
-// similarFlags are the names of the flags of c that a word resembles.
+// similarFlags returns the names of the flags of c that are similar to a word.
 func similarFlags(c *cobra.Command, word string) []string {
-	var flags cobra.Command // of which similar knows the names
+	var flags cobra.Command // a subcommand for each flag, as similar expects
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
@@ -92,7 +93,7 @@ func similarFlags(c *cobra.Command, word string) []string {
 	return names
 }
 
-// badValue says what a flag accepts that has another value.
+// badValue returns an error that says what the flag with an invalid value accepts.
 func badValue(err *pflag.InvalidValueError) error {
 	text, kind := err.GetValue(), err.GetFlag().Value.Type()
 	var quoting *csv.ParseError
@@ -105,7 +106,7 @@ func badValue(err *pflag.InvalidValueError) error {
 	accepted, ok := numbers[kind]
 	switch def := err.GetFlag().DefValue; {
 	case !ok:
-		return errors.Unwrap(err) // of a value of ours
+		return errors.Unwrap(err) // from a type of this program
 	case kind == "int" && errors.Is(err, strconv.ErrRange):
 		return fmt.Errorf("%q is out of range", text)
 	case kind == "int" && def != "" && def != "0":
@@ -114,7 +115,7 @@ func badValue(err *pflag.InvalidValueError) error {
 	return fmt.Errorf("%q must be %s", text, accepted)
 }
 
-// numbers are the types of flags that are numbers, and what these accept.
+// numbers has the types of flags that are numbers, and what these accept.
 var numbers = map[string]string{
 	"int":      "a whole number, such as 4",
 	"intSlice": "whole numbers with commas between them, such as 64,1500",
@@ -122,7 +123,7 @@ var numbers = map[string]string{
 	"uint64":   "a whole number, such as 1000",
 }
 
-// badDuration is the error about what is no duration.
+// badDuration returns the error for text that is no duration.
 func badDuration(text string) error {
 	example := "5s"
 	if _, err := time.ParseDuration(text + "s"); err == nil { // the unit is missing

@@ -5,14 +5,14 @@ import (
 	"io"
 )
 
-// printJSON prints v for programs.
+// printJSON prints v in JSON.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// orNone is s, or "none" in place of nothing.
+// orNone returns s, or "none" if s is empty.
 func orNone(s string) string {
 	if s == "" {
 		return "none"

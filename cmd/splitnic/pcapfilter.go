@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
-// compileFilter has tcpdump compile an expression of pcap-filter(7) for Ethernet frames.
+// compileFilter runs tcpdump to compile an expression of pcap-filter(7) for Ethernet frames.
 func compileFilter(ctx context.Context, expression string) ([]bpf.RawInstruction, error) {
 	var out, complaint bytes.Buffer
 	c := exec.CommandContext(ctx, "tcpdump", "-y", "EN10MB", "-ddd", "--", expression)
@@ -35,11 +35,11 @@ func compileFilter(ctx context.Context, expression string) ([]bpf.RawInstruction
 	return program, nil
 }
 
-// maxFilter is how many instructions a filter has at most (BPF_MAXINSNS).
+// maxFilter is the maximum number of instructions of a filter (BPF_MAXINSNS).
 const maxFilter = 4096
 
-// parseFilter reads a program as `tcpdump -ddd` prints it: the number of its instructions, and
-// a line of four numbers for each.
+// parseFilter parses a program in the format of `tcpdump -ddd`: the number of its instructions,
+// and a line of four numbers for each.
 func parseFilter(text string) ([]bpf.RawInstruction, error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var n int

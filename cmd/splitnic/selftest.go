@@ -14,15 +14,14 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// tested is what the self-test found out about a device.
+// tested has the findings of the self-test about a device.
 type tested struct {
 	Device   string            `json:"device"`
 	Driver   string            `json:"driver"`
 	Findings []conform.Finding `json:"findings"`
 }
 
-// fails is how many properties the device does not have against what is expected
-// of it.
+// fails returns the number of properties that are expected of the device and that it lacks.
 func (d *tested) fails() (n int) {
 	for _, f := range d.Findings {
 		if f.Outcome == conform.Fails {
@@ -32,7 +31,7 @@ func (d *tested) fails() (n int) {
 	return n
 }
 
-// selfTests are the results of all devices that were tested.
+// selfTests has the results of all devices that were tested.
 type selfTests []tested
 
 func (s selfTests) print(w io.Writer) error {
@@ -50,7 +49,7 @@ func (s selfTests) print(w io.Writer) error {
 	return tw.Flush()
 }
 
-// err says of which device properties fail.
+// err returns an error about the first device with failed properties, or nil.
 func (s selfTests) err() error {
 	for i := range s {
 		if n := s[i].fails(); n > 0 {
@@ -64,7 +63,7 @@ func (s selfTests) err() error {
 // opener opens a device twice, for a trial of the self-test.
 type opener func() (conform.Pair, error)
 
-// test has the properties of a device tried.
+// test tests the properties of a device.
 func (s *selfTests) test(ctx context.Context, device, driver string, open opener) error {
 	found, err := conform.Examine(ctx, open)
 	if len(found) > 0 {
@@ -76,7 +75,7 @@ func (s *selfTests) test(ctx context.Context, device, driver string, open opener
 	return nil
 }
 
-// twice is the opener of an RDMA device.
+// twice returns the opener of an RDMA device.
 func twice(name string, hint verbs.GIDHint) opener {
 	return func() (conform.Pair, error) {
 		var u unix.Utsname

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// whichNames is about the names that socketAmong knows.
+// whichNames describes the names that socketAmong accepts.
 const whichNames = `NAME
 is the name of a host's netdevice, such as sn0, the port of an I/O unit, the name of a socket
 there, such as iounit-7580, or a path.`
@@ -22,9 +22,9 @@ there, such as iounit-7580, or a path.`
 const whichHost = `NAME is the original name of the netdevice, or the path of the host's status socket. It can
 be omitted if there is only one host.`
 
-// socketsOr returns the sockets that were named for a command, or else those of
-// every host and I/O unit on this machine. Those that are found are returned beside
-// an error about the others.
+// socketsOr returns the sockets that were named for a command or, if none was named, those of all
+// hosts, agents and I/O units on this machine. If some are not found, it returns the others and
+// an error.
 func socketsOr(named []string, command string, list func() ([]string, error)) ([]string, error) {
 	if len(named) > 0 {
 		var paths []string
@@ -47,9 +47,9 @@ func socketsOr(named []string, command string, list func() ([]string, error)) ([
 	return sockets, err
 }
 
-// socketAmong finds the socket that a user means among those in /run/splitnic: a
-// host's by the name of its netdevice, or else an I/O unit's by its port. A path
-// need not be among them.
+// socketAmong finds a socket in /run/splitnic by a name that the user gave: the socket of a host
+// by the name of its netdevice, or that of an I/O unit by its port. A path may be outside of this
+// directory.
 func socketAmong(list func() ([]string, error), name string) (string, error) {
 	host, unit := socketPath("host", name), socketPath("iounit", name)
 	agent := statussock.Path(cards.AgentSocket)
@@ -72,8 +72,8 @@ func socketAmong(list func() ([]string, error), name string) (string, error) {
 		statussock.ErrNobody, name, there))
 }
 
-// namesOf are what users call those that have these sockets: a host by the name of its
-// netdevice, as a card.
+// namesOf returns the names that users have for the processes and cards with these sockets. A host
+// is called by the name of its netdevice, and a card by its own name.
 func namesOf(sockets []string) (names []string) {
 	for _, path := range sockets {
 		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
@@ -82,9 +82,9 @@ func namesOf(sockets []string) (names []string) {
 	return names
 }
 
-// socketPath is the socket that a user means: its path, what it is called in
-// /run/splitnic, such as iounit-7580, or what follows the role there: the name of
-// a host's netdevice, or an I/O unit's port.
+// socketPath returns the path of the socket that a user has named. name is the path, or the name
+// of the socket in /run/splitnic, such as iounit-7580, or the part of it after the role: the name
+// of a host's netdevice, or the port of an I/O unit.
 func socketPath(role, name string) string {
 	switch {
 	case strings.ContainsRune(name, '/'), strings.HasSuffix(name, ".sock"):
@@ -95,8 +95,8 @@ func socketPath(role, name string) string {
 	return statussock.Path(role + "-" + name)
 }
 
-// tellHost has a host on this machine carry out a command, which may have an
-// argument.
+// tellHost sends a command, which may have an argument, to a host on this machine. It returns the
+// answer.
 func tellHost(ctx context.Context, args []string, command string, argument any) (json.RawMessage, error) {
 	path, err := daemonSocket("host", args, statussock.List)
 	if err != nil {
@@ -113,7 +113,8 @@ func tellHost(ctx context.Context, args []string, command string, argument any) 
 	return raw, err
 }
 
-// daemonSocket finds the status socket of the host, or iounit, that is meant.
+// daemonSocket returns the status socket of the host or I/O unit in args, or of the only one on
+// this machine.
 func daemonSocket(role string, args []string, list func() ([]string, error)) (string, error) {
 	prefix := role + "-"
 	if len(args) == 1 {

@@ -14,7 +14,7 @@ type spinValue struct {
 	adaptive *bool
 }
 
-// parseSpin reads a duration, auto, or auto with the longest time, such as auto:50us.
+// parseSpin parses a duration, auto, or auto with the longest time, such as auto:50us.
 func parseSpin(text string) (spin time.Duration, adaptive bool, err error) {
 	if text == "auto" {
 		return messaging.AdaptiveSpin, true, nil

@@ -31,7 +31,7 @@ type statusFlags struct {
 	watch                 time.Duration
 }
 
-// watchDefault is the interval of --watch without one.
+// watchDefault is the interval of --watch without a value.
 const watchDefault = 2 * time.Second
 
 func statusCommand() *cobra.Command {
@@ -63,7 +63,7 @@ in the format of --schema. With --watch it continues until it is interrupted.`,
 	return c
 }
 
-// run shows the status of those that are named, or of all that list finds.
+// run shows the status of the processes in names, or of all that list finds.
 func (f *statusFlags) run(cmd *cobra.Command, names []string, list func() ([]string, error)) error {
 	w := cmd.OutOrStdout()
 	if f.schema {
@@ -87,7 +87,8 @@ func (f *statusFlags) run(cmd *cobra.Command, names []string, list func() ([]str
 // clearScreen moves to the upper left corner and clears the screen from there.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// repeat shows the status until ctx is done. Who does not answer may come back.
+// repeat shows the status at each interval until ctx is done. It continues after errors, because
+// a process that does not answer may come back.
 func (f *statusFlags) repeat(cmd *cobra.Command, names []string, list func() ([]string, error)) error {
 	ctx, w := cmd.Context(), cmd.OutOrStdout()
 	clearing := !f.json && isTerminal(w)
@@ -128,7 +129,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// show shows the status once. Programs get a list also when nobody is there.
+// show shows the status once. With --json it prints a list even if no process runs.
 func (f *statusFlags) show(ctx context.Context, w io.Writer, names []string, list func() ([]string, error)) error {
 	sockets, err := socketsOr(names, "status", list)
 	errs, all := []error{err}, []json.RawMessage{}

@@ -24,7 +24,7 @@ type topFlags struct {
 	totals   bool
 }
 
-// orderNames are what cards can be sorted by.
+// orderNames returns the sort orders of cards.
 func orderNames() string {
 	var names []string
 	for _, o := range top.Orders() {
@@ -90,8 +90,8 @@ func (f *topFlags) run(cmd *cobra.Command, names []string, list func() ([]string
 	return top.Screen(cmd.Context(), os.Stdin, out, collect, view, f.interval)
 }
 
-// sample asks those that are named, or all that list finds. Who does not answer is in the
-// error, and the others are in the sample.
+// sample queries the processes in names, or all that list finds. The error is about those that do
+// not answer. The sample has the others.
 func sample(ctx context.Context, names []string, list func() ([]string, error)) (top.Sample, error) {
 	sockets, err := socketsOr(names, "top", list)
 	errs := []error{err}

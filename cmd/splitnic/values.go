@@ -17,15 +17,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// boolValue is the value of a flag that is on or off, in the words of all files.
+// boolValue is the value of a flag that is on or off. It accepts the same words as configuration
+// files.
 type boolValue bool
 
-// boolVar adds such a flag.
+// boolVar adds a flag with a boolValue.
 func boolVar(f *pflag.FlagSet, p *bool, name string, value bool, usage string) {
 	boolVarP(f, p, name, "", value, usage)
 }
 
-// boolVarP adds one that has a letter, too.
+// boolVarP adds a flag with a boolValue and a shorthand.
 func boolVarP(f *pflag.FlagSet, p *bool, name, letter string, value bool, usage string) {
 	*p = value
 	f.VarPF((*boolValue)(p), name, letter, usage).NoOptDefVal = "true"
@@ -44,7 +45,7 @@ func (v *boolValue) String() string { return strconv.FormatBool(bool(*v)) }
 // Type implements pflag.Value.
 func (v *boolValue) Type() string { return "bool" }
 
-// IsBoolFlag lets help leave out that it is off.
+// IsBoolFlag makes help omit a default of off.
 func (v *boolValue) IsBoolFlag() bool { return true }
 
 // moderationValue is the value of --cq-moderation.
@@ -85,7 +86,7 @@ func (v *moderationValue) Type() string { return "COUNT,PERIOD" }
 // packCopyValue is the value of --pack-copy, which sets a messaging.Config's PackCopy.
 type packCopyValue int
 
-// addPackCopy adds the flag.
+// addPackCopy adds --pack-copy.
 func addPackCopy(f *pflag.FlagSet, p *int) {
 	*p = messaging.DefaultPackCopy
 	f.Var((*packCopyValue)(p), "pack-copy",
@@ -100,7 +101,7 @@ func (v *packCopyValue) Set(s string) error {
 		return fmt.Errorf("%q: must be 0 to %d bytes", s, messaging.MaxPackCopy)
 	}
 	if *v = packCopyValue(n); n == 0 {
-		*v = -1 // 0 is the default
+		*v = -1 // in messaging.Config, 0 is the default
 	}
 	return nil
 }
@@ -111,8 +112,8 @@ func (v *packCopyValue) String() string { return strconv.Itoa(max(int(*v), 0)) }
 // Type implements pflag.Value.
 func (v *packCopyValue) Type() string { return "BYTES" }
 
-// rangeValue is the value of a flag that is a number in a range. A default outside of it
-// stands for none.
+// rangeValue is the value of a flag that is a number in a range. A default outside of the range
+// means that there is none.
 type rangeValue struct {
 	n           *int
 	least, most int
@@ -164,7 +165,7 @@ func (v *pkeyValue) String() string {
 // Type implements pflag.Value.
 func (v *pkeyValue) Type() string { return "KEY" }
 
-// modeNames are the transfer modes as flags name them.
+// modeNames returns the names of the transfer modes in flags.
 func modeNames() []string {
 	var names []string
 	for _, m := range protocol.Modes() {
@@ -199,13 +200,13 @@ func addOrdering(f *pflag.FlagSet, strict *bool) {
 		"the transfer completes, which some machines need for full throughput (IBV_ACCESS_RELAXED_ORDERING)")
 }
 
-// addProtection adds the flag of that name.
+// addProtection adds --protection.
 func addProtection(f *pflag.FlagSet, p *string) {
 	f.StringVar(p, "protection", "", "what bounds the writes of the peer to the memory that it is lent: "+
 		protectionNames()+" (default: window where the device enforces the bounds of memory windows, else region)")
 }
 
-// parseProtection is the value of --protection, empty for the default.
+// parseProtection parses the value of --protection, which is empty for the default.
 func parseProtection(name string) (messaging.Protection, error) {
 	if name == "" {
 		return "", nil
@@ -217,14 +218,14 @@ func parseProtection(name string) (messaging.Protection, error) {
 	return p, nil
 }
 
-// protectionNames lists them for people.
+// protectionNames returns the values of --protection as a text.
 func protectionNames() string {
 	names := protections()
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// protections are the values of --protection.
+// protections returns the values of --protection.
 func protections() (names []string) {
 	for _, p := range messaging.Protections() {
 		names = append(names, string(p))
@@ -238,8 +239,8 @@ type numbered struct {
 	value  string
 }
 
-// parseNumbered reads NUMBER=VALUE,NUMBER=VALUE…, where a value may have commas
-// of its own. It returns nil if text is no such thing.
+// parseNumbered parses NUMBER=VALUE,NUMBER=VALUE…, where a value may contain commas. It returns
+// nil if text contains no "=".
 func parseNumbered(text string) ([]numbered, error) {
 	if !strings.Contains(text, "=") {
 		return nil, nil
@@ -266,7 +267,7 @@ func parseNumbered(text string) ([]numbered, error) {
 	return all, nil
 }
 
-// priorityClasses are priorities that have a name.
+// priorityClasses has the priorities with a name.
 var priorityClasses = map[string]int{"normal": 0, "latency": -10}
 
 func parsePriority(text string) (int, error) {
@@ -280,12 +281,12 @@ func parsePriority(text string) (int, error) {
 	return n, nil
 }
 
-// mistakes are those in a configuration; nil where there is none.
+// mistakes has the errors in a configuration. Elements that are nil do not count.
 type mistakes []error
 
 func (m *mistakes) add(format string, args ...any) { *m = append(*m, exit.Usagef(format, args...)) }
 
-// between refuses a number that is out of range.
+// between returns an error for a number that is out of range.
 func between(flag string, n, least, most int, otherwise string) error {
 	if n < least || n > most {
 		return exit.Usagef("%s %d: must be %d to %d%s", flag, n, least, most, otherwise)
@@ -293,8 +294,8 @@ func between(flag string, n, least, most int, otherwise string) error {
 	return nil
 }
 
-// canListen reports whether addr can be an address to listen on, with a port. Whether this
-// machine has it turns out later.
+// canListen reports whether addr can be an address to listen on, with a port. It does not check
+// whether this machine has the address.
 func canListen(addr string) bool {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -306,7 +307,7 @@ func canListen(addr string) bool {
 	return strings.Trim(port, "-0123456789") != "" // the name of a service
 }
 
-// atMost is for commands with so many arguments or fewer.
+// atMost returns the check of the arguments for commands with at most n of them.
 func atMost(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) > n {

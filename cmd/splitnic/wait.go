@@ -56,11 +56,11 @@ alive, wait NAME --connected --timeout 0 whether it is ready.`,
 	return c
 }
 
-// again is how long to wait before a process is asked again that was not there.
+// again is the pause before a process that did not run is queried again.
 const again = 250 * time.Millisecond
 
-// run waits for the one that is named, or the only host that list finds, and says on w
-// whom it waits for if nobody is there yet.
+// run waits for the process in args, or for the only host that list finds. If the process does
+// not run yet, it writes to w what it waits for.
 func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list func() ([]string, error)) error {
 	if f.timeout < 0 {
 		return exit.Usagef("--timeout %v: must be 0 or more", f.timeout)
@@ -90,13 +90,13 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 		if ctx.Err() != nil {
 			return errors.New("wait: interrupted")
 		}
-		// It may have come about in the last moment.
+		// The condition may have become true in the last moment.
 		return f.look(ctx, args, list)
 	}
 }
 
-// awaited is the socket of the process that is meant, which may not be there yet: what looks like
-// a port is then an I/O unit's.
+// awaited returns the socket of the process in args. The process may not run yet: then a number
+// is the port of an I/O unit, and another name is that of a host's netdevice.
 func awaited(args []string, list func() ([]string, error)) (string, error) {
 	if len(args) == 0 {
 		return daemonSocket("host", args, list)
@@ -110,8 +110,8 @@ func awaited(args []string, list func() ([]string, error)) (string, error) {
 	return socketPath("host", args[0]), nil
 }
 
-// others names who is there, for a user who has mistyped a name. A socket may be left of a
-// process that was killed.
+// others returns the names of the processes that run, for a user who has mistyped a name. It
+// leaves out the sockets of killed processes.
 func others(ctx context.Context, list func() ([]string, error)) string {
 	sockets, err := list()
 	if err != nil {
@@ -127,7 +127,7 @@ func others(ctx context.Context, list func() ([]string, error)) string {
 	return "; there are: " + strings.Join(namesOf(there), ", ")
 }
 
-// reason is an error about a socket without the command that asked.
+// reason returns the text of an error about a socket, without the command at the beginning.
 func reason(err error) string {
 	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "status: "), daemon.CommandWait+": ")
 }
@@ -140,7 +140,8 @@ func forHosts(err error) error {
 	return err
 }
 
-// ask returns when it is as wanted, or the process cannot tell, or is none.
+// ask returns nil when the condition holds. It returns an error if the process does not run, or
+// does not have the command.
 func (f *waitFlags) ask(ctx context.Context, path string) error {
 	if f.Condition == (daemon.Condition{}) {
 		_, err := statussock.Read(ctx, path)
@@ -150,7 +151,7 @@ func (f *waitFlags) ask(ctx context.Context, path string) error {
 	return err
 }
 
-// look looks once, and says what is missing.
+// look checks the condition once, and returns an error about what is missing.
 func (f *waitFlags) look(ctx context.Context, args []string, list func() ([]string, error)) error {
 	path, err := awaited(args, list)
 	var raw json.RawMessage
@@ -179,7 +180,7 @@ func (f *waitFlags) look(ctx context.Context, args []string, list func() ([]stri
 	return f.missing(fmt.Sprintf("wait: %s %s", s.Host.Netdevice.Name, strings.ReplaceAll(why, "\n", "; ")))
 }
 
-// missing is the error that the time is over.
+// missing returns the error for a condition that does not hold at the end of the time-out.
 func (f *waitFlags) missing(what string) error {
 	if f.timeout > 0 {
 		what += fmt.Sprintf(", after %v", f.timeout)
