@@ -33,13 +33,13 @@ func Cards(w io.Writer, all []cards.Info, now time.Time) error {
 	return t.print(w)
 }
 
-// namespace is the name that ip-netns(8) has for a network namespace, or else its path.
+// namespace returns the name of a network namespace for ip-netns(8), or its path if it has none.
 func namespace(path string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(path, "/run/netns/"), "/var/run/netns/")
 }
 
-// agentTables are the agent's line, and those of its cards that have failed: the others have
-// lines as hosts.
+// agentTables returns a table with the agent's line, and one with its failed cards. The other
+// cards have lines in the table of hosts.
 func agentTables(s *daemon.AgentStatus, now time.Time) []*columns {
 	agent := &columns{}
 	agent.add(agentHeading, "FOR", "CARDS", "CONNECTED", "FAILED", "DEVICE", noteHeading)

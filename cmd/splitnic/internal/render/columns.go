@@ -8,24 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// Width is how many columns the lines of a table have at most.
+// Width is the maximum number of columns of a table's line.
 const Width = 100
 
-// columns is a table whose lines are at most Width wide. Its first row is the heading.
+// columns is a table with lines of at most Width columns. Its first row is the heading.
 type columns struct {
 	indent string
 	rows   [][]string
 }
 
-// shortest is how far cells are cut, those of the columns of cuttable, until a line fits.
+// shortest is the length down to which the cells of a column in cuttable are cut to make the lines
+// fit.
 const shortest = 8
 
 var cuttable = map[string]bool{
 	hostHeading: true, unitHeading: true, addressHeading: true, noteHeading: true, netnsHeading: true, ownerHeading: true,
 }
 
-// Headings of columns that have no longest text. The name of a card is never cut: commands take
-// it, and those of containers begin alike.
+// Headings of columns whose texts have no maximum length. The name of a card is never cut, because
+// it is an argument of commands, and the names of containers' cards have the same beginning.
 const (
 	hostHeading    = "HOST"
 	unitHeading    = "I/O UNIT"
@@ -36,7 +37,7 @@ const (
 	ownerHeading   = "OWNER"
 )
 
-// none is a cell that says nothing.
+// none is the text of an empty cell.
 const none = "-"
 
 func (t *columns) add(cells ...string) {
@@ -49,7 +50,7 @@ func (t *columns) add(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-// dropEmpty leaves out the columns that say nothing.
+// dropEmpty removes the columns whose cells are all none.
 func (t *columns) dropEmpty() {
 	for i := len(t.rows[0]) - 1; i >= 0; i-- {
 		if slices.ContainsFunc(t.rows[1:], func(r []string) bool { return r[i] != none }) {
@@ -61,8 +62,8 @@ func (t *columns) dropEmpty() {
 	}
 }
 
-// widths are those of the columns: as wide as their cells, and the widest cut until
-// a line fits.
+// widths returns the widths of the columns. A column is as wide as its widest cell. If the line is
+// too long, the widest cuttable column is cut until the line fits.
 func (t *columns) widths() []int {
 	widths := make([]int, len(t.rows[0]))
 	line := len(t.indent) - len(gap)
@@ -118,8 +119,8 @@ func Cut(text string, n int) string {
 	return string([]rune(text)[:n-1]) + "…"
 }
 
-// cutMiddle shortens a name to n characters. Those of containers' cards begin alike, and end in
-// a hash.
+// cutMiddle shortens a name to n characters by omitting its middle. The names of containers' cards
+// have the same beginning, and end in a hash.
 func cutMiddle(text string, n int) string {
 	runes := []rune(text)
 	if len(runes) <= n {

@@ -7,8 +7,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// printHostDirect says which hosts are connected to directly. Without a session those go
-// on for a while that there were.
+// printHostDirect prints the direct connections of a host. When the session with the I/O unit has
+// ended, they continue for a while.
 func printHostDirect(w io.Writer, indent string, state host.State, s *host.DirectsStatus) {
 	switch {
 	case !s.On:

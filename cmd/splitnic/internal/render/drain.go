@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// Drain prints who is left on an I/O unit that drains.
+// Drain prints the hosts that are left on an I/O unit that drains.
 func Drain(w io.Writer, name string, s *iounit.DrainStatus) error {
 	_, err := fmt.Fprintf(w, "%s: takes no hosts; %d left\n", name, len(s.Remaining))
 	for _, line := range Remaining(s) {
@@ -18,7 +18,7 @@ func Drain(w io.Writer, name string, s *iounit.DrainStatus) error {
 	return err
 }
 
-// Remaining is a line for each host that is left.
+// Remaining returns a line for each host that is left.
 func Remaining(s *iounit.DrainStatus) (lines []string) {
 	for i := range s.Remaining {
 		h := &s.Remaining[i]
@@ -31,7 +31,7 @@ func Remaining(s *iounit.DrainStatus) (lines []string) {
 	return lines
 }
 
-// stays is how many of them have said why they stay.
+// stays returns the number of remaining hosts that have said why they stay.
 func stays(s *iounit.DrainStatus) (n int) {
 	for i := range s.Remaining {
 		if s.Remaining[i].Stays != "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// Dropped is how many frames of a host were dropped, for whatever reason but that it
-// did not want them.
+// Dropped returns the number of a host's frames that were dropped for any reason, except for frames
+// that its receive filter or VLANs exclude.
 func Dropped(h *iounit.HostStatus) (n uint64) {
 	counts := h.Counts()
 	for i, c := range iounit.HostCounters() {
@@ -20,10 +20,10 @@ func Dropped(h *iounit.HostStatus) (n uint64) {
 	return n
 }
 
-// isDrop reports whether a counter is of frames that were dropped.
+// isDrop reports whether a counter counts dropped frames.
 func isDrop(c counter.Counter) bool { return strings.HasPrefix(c.Help, "dropped: ") }
 
-// dropped says how many frames of one direction were dropped, and why.
+// dropped returns the numbers of dropped frames in one direction, with the reasons.
 func dropped(h *iounit.HostStatus, direction string) string {
 	var all []string
 	counts := h.Counts()

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// printFailovers prints fail-overs if there were any.
+// printFailovers prints the state of the standby session, and the fail-overs if there were any.
 func printFailovers(w io.Writer, indent string, s *uplink.FailoverStatus) {
 	if s.Standby != "" {
 		fmt.Fprintf(w, "%son standby\t%s\n", indent, s.Standby)
@@ -29,7 +29,7 @@ func printFailovers(w io.Writer, indent string, s *uplink.FailoverStatus) {
 	fmt.Fprintf(w, "%slast fail-over\t%v ago, %s\n", indent, ago(s.Last.At), Failover(s.Last))
 }
 
-// Failover is a fail-over in one line.
+// Failover describes a fail-over in one line.
 func Failover(f *uplink.Failover) string {
 	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %d frames carried over, %d uncertain, %d lost",
 		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond),

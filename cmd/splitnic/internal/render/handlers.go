@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// Handlers is what is shown of handlers.
+// Handlers is what users are shown about handlers.
 type Handlers struct {
 	CompVectors int                       `json:"comp_vectors"`
 	Handling    messaging.Handling        `json:"handling"`           // in force, and for the next session
@@ -19,7 +19,8 @@ type Handlers struct {
 	Interrupts  daemon.Interrupts         `json:"interrupts"`         // of the device
 }
 
-// NewHandlers is about the present session, whose counters are s, if there is one.
+// NewHandlers returns the Handlers of an endpoint. s has the counters of the present session; nil
+// if there is none.
 func NewHandlers(vectors int, irqs daemon.Interrupts, g messaging.Handling, s *messaging.Stats) *Handlers {
 	v := &Handlers{CompVectors: vectors, Interrupts: irqs, Handling: g}
 	if s != nil {
@@ -28,7 +29,7 @@ func NewHandlers(vectors int, irqs daemon.Interrupts, g messaging.Handling, s *m
 	return v
 }
 
-// Pending reports whether a worker has still to follow.
+// Pending reports whether a worker has not applied a change yet.
 func (v *Handlers) Pending() bool {
 	for _, h := range v.Handlers {
 		for _, w := range h.Workers {
@@ -40,7 +41,7 @@ func (v *Handlers) Pending() bool {
 	return false
 }
 
-// Print prints them.
+// Print prints v.
 func (v *Handlers) Print(w io.Writer, indent string) {
 	fmt.Fprintf(w, "%scompletion vectors\t%d, of the device\n", indent, v.CompVectors)
 	printInterrupts(w, indent, &v.Interrupts)
@@ -74,7 +75,7 @@ func (v *Handlers) Print(w io.Writer, indent string) {
 	}
 }
 
-// printInterrupts prints those of an adapter; Soft-RoCE has none.
+// printInterrupts prints the interrupts of an adapter. Soft-RoCE has none.
 func printInterrupts(w io.Writer, indent string, s *daemon.Interrupts) {
 	for i := range s.Vectors {
 		v := &s.Vectors[i]
@@ -105,7 +106,7 @@ func handlerText(h *messaging.Handler) string {
 	return fmt.Sprintf("%s, priority %d, budget %d, %s", where, h.Priority, h.Budget, polls)
 }
 
-// channelsText names channels, such as queues 1, 3.
+// channelsText returns the names of channels, such as "queues 1, 3".
 func channelsText(channels []int) string {
 	switch {
 	case len(channels) == 0:
@@ -122,7 +123,8 @@ func channelsText(channels []int) string {
 	return "queues " + strings.Join(names, ", ")
 }
 
-// workerText says where a worker is, if that is not anywhere.
+// workerText describes the thread of a worker, if it is bound to one, and changes that it has not
+// applied or that were refused.
 func workerText(x *messaging.WorkerStats) string {
 	var text []string
 	if x.Thread != 0 {

@@ -65,8 +65,8 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	NewHandlers(s.CompVectors, s.Interrupts, s.Handling, s.Traffic).Print(w, "  ")
 }
 
-// printDNS prints what DNS has said about I/O units, and in which order the host prefers
-// them, if it was asked.
+// printDNS prints the answers of DNS about I/O units, if it was queried, and the I/O units in the
+// host's order of preference.
 func printDNS(w io.Writer, s *host.IOUnitStatus) {
 	for i := range s.DNS {
 		fmt.Fprintf(w, "  DNS\t%s: %s\n", s.DNS[i].Name, dnsText(&s.DNS[i]))
@@ -76,7 +76,7 @@ func printDNS(w io.Writer, s *host.IOUnitStatus) {
 	}
 }
 
-// dnsText is what DNS has said about a name.
+// dnsText describes the answer of DNS about a name.
 func dnsText(s *discovery.Status) string {
 	text := "not answered yet"
 	if !s.Answered.IsZero() {
@@ -94,8 +94,8 @@ func dnsText(s *discovery.Status) string {
 	return text
 }
 
-// historyText says how long the netdevice has been there, if that is known, and
-// in how many processes.
+// historyText says for how long the netdevice has existed, if that is known, and how many processes
+// have adopted it.
 func historyText(n *host.NetdeviceStatus) string {
 	text := ""
 	if !n.Since.IsZero() {
@@ -107,7 +107,7 @@ func historyText(n *host.NetdeviceStatus) string {
 	return text
 }
 
-// filterText says what a host receives besides what is for it and for all.
+// filterText says what a host receives in addition to frames to its own address and broadcasts.
 func filterText(f *protocol.ReceiveFilter) string {
 	switch {
 	case f.Promisc:
@@ -139,7 +139,7 @@ func portText(p *vhostuser.Status) string {
 	}
 }
 
-// stayText is why a host stays with an I/O unit that drains.
+// stayText says why a host stays with an I/O unit that drains.
 func stayText(why string) string {
 	if why == "" {
 		return ""

@@ -1,4 +1,4 @@
-// Package render shows people what the endpoints answer.
+// Package render formats the answers of the endpoints for people.
 package render
 
 import (
@@ -17,7 +17,7 @@ type Status struct {
 	Unit  *daemon.UnitStatus
 }
 
-// Parse reads what a daemon has answered.
+// Parse parses the status that a daemon has answered.
 func Parse(raw json.RawMessage) (s Status, err error) {
 	var head struct {
 		Role string `json:"role"`
@@ -54,7 +54,7 @@ func Details(w io.Writer, all []Status) error {
 		default:
 			printUnit(tw, s.Unit)
 		}
-		if err := tw.Flush(); err != nil { // columns are each daemon's own
+		if err := tw.Flush(); err != nil { // each daemon has its own column widths
 			return err
 		}
 	}

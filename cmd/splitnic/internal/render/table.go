@@ -15,8 +15,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// Table prints a line for each daemon, and below that of an I/O unit one for each of
-// its hosts.
+// Table prints a line for each daemon, and below that of an I/O unit a line for each of its hosts.
 func Table(w io.Writer, all []Status, now time.Time) error {
 	hosts := columns{}
 	hosts.add(hostHeading, "STATE", "FOR", "NETDEV", "CARRIER", "MTU", unitHeading, "DIRECT", noteHeading)
@@ -60,7 +59,7 @@ func hostCells(s *daemon.HostStatus, now time.Time) []string {
 	}
 }
 
-// established is how many direct connections frames take.
+// established returns the number of direct connections in use for frames.
 func established(s *host.DirectsStatus) string {
 	n := 0
 	for i := range s.Connections {
@@ -74,7 +73,7 @@ func established(s *host.DirectsStatus) string {
 	return strconv.Itoa(n)
 }
 
-// hostNote is what an operator has to know of a host first.
+// hostNote returns what an operator has to know first about a host.
 func hostNote(s *daemon.HostStatus, now time.Time) string {
 	var notes []string
 	add := func(is bool, format string, args ...any) {
@@ -99,8 +98,8 @@ func hostNote(s *daemon.HostStatus, now time.Time) string {
 	return strings.Join(notes, "; ")
 }
 
-// dnsNotes are the errors of DNS without the beginnings that a line has no room for, and whether
-// one of them is the host's last error.
+// dnsNotes returns the errors of DNS, without their beginnings, which are too long for a line, and
+// whether one of them is the host's last error.
 func dnsNotes(s *daemon.HostStatus) (notes []string, isLast bool) {
 	for i := range s.IOUnit.DNS {
 		d := &s.IOUnit.DNS[i]
@@ -113,7 +112,7 @@ func dnsNotes(s *daemon.HostStatus) (notes []string, isLast bool) {
 	return notes, isLast
 }
 
-// addSecurity adds what is wrong with keys.
+// addSecurity adds the problems with keys.
 func addSecurity(
 	add func(is bool, format string, args ...any), s *daemon.SecurityStatus, insecure bool, now time.Time,
 ) {
@@ -123,7 +122,7 @@ func addSecurity(
 	add(s.Reload.Error != "", "reload FAILED: %s", s.Reload.Error)
 }
 
-// unitTables are the I/O unit's line, and those of its hosts.
+// unitTables returns a table with the I/O unit's line, and one with the lines of its hosts.
 func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
 	unit := &columns{}
 	unit.add(unitHeading, "LAN", "SPEED", "FOR", "MTU", "HOSTS", "DEVICE", "MEMORY", noteHeading)
@@ -160,7 +159,7 @@ func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
 	return []*columns{unit, hosts}
 }
 
-// unitHostCells is the line of a host of an I/O unit. The bytes are of the session.
+// unitHostCells returns the line of a host of an I/O unit. The bytes are those of the session.
 func unitHostCells(h *iounit.HostStatus, now time.Time) []string {
 	address, _, err := net.SplitHostPort(h.Address)
 	if err != nil {

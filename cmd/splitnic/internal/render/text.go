@@ -8,7 +8,7 @@ import (
 	"github.com/docker/go-units"
 )
 
-// ago is how long ago t was. The clock may have been set since.
+// ago returns the time since t. It is not negative, even if the clock was set back.
 func ago(t time.Time) time.Duration { return max(time.Since(t), 0).Round(time.Second) }
 
 func upDown(up bool) string {
@@ -18,8 +18,8 @@ func upDown(up bool) string {
 	return "down"
 }
 
-// duration is d as kubectl has it: in the two largest units. The clock may have been set
-// back, so that it is negative.
+// duration formats d as kubectl does, in the two largest units. d may be negative if the clock was
+// set back.
 func duration(d time.Duration) string {
 	d = max(d, 0)
 	const day = 24 * time.Hour
@@ -34,7 +34,7 @@ func duration(d time.Duration) string {
 	return inUnits(d, day, "d", time.Hour, "h")
 }
 
-// inUnits is d in two units, or in the larger one alone.
+// inUnits formats d in two units, or only in the larger one if the rest is 0.
 func inUnits(d, large time.Duration, l string, small time.Duration, s string) string {
 	text := fmt.Sprintf("%d%s", d/large, l)
 	if rest := d % large / small; rest > 0 {
@@ -43,14 +43,14 @@ func inUnits(d, large time.Duration, l string, small time.Duration, s string) st
 	return text
 }
 
-// count is a number of frames in a few characters.
+// count formats a number of frames in a few characters.
 func count(n uint64) string {
 	return units.CustomSize("%.4g%s", float64(n), 1000, []string{"", "k", "M", "G", "T", "P", "E"})
 }
 
 func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
 
-// rates are the bounds of one direction.
+// rates formats the rate limits of one direction.
 func rates(bits, packets int64) string {
 	if packets == 0 {
 		return rate(bits)
@@ -58,7 +58,7 @@ func rates(bits, packets int64) string {
 	return fmt.Sprintf("%s and %d packets/s", rate(bits), packets)
 }
 
-// rate is a bound in bits per second, of which a policy has 100,000 at least.
+// rate formats a rate limit in bits per second. Limits of a policy are at least 100,000.
 func rate(bits int64) string {
 	n, unit := float64(bits)/1e3, "kbit"
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// poolsText lists pools, such as 256×2048, 32×65535.
+// poolsText lists pools by number and size of elements, such as 256×2048, 32×65535.
 func poolsText(pools []messaging.Pool) string {
 	var text []string
 	for _, p := range pools {
@@ -26,8 +26,7 @@ func poolsText(pools []messaging.Pool) string {
 	return strings.Join(text, ", ")
 }
 
-// printProtection says what bounds the peer to the memory that it is
-// lent.
+// printProtection prints what restricts the peer to the memory that it is lent.
 func printProtection(w io.Writer, indent string, p messaging.Protecting) {
 	fmt.Fprintf(w, "%sprotection\t%s: %s; %s\n", indent, p.Name, p.Name.Description(), p.Why)
 }
@@ -75,7 +74,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	}
 }
 
-// printLatency prints what has become of the wish for a latency queue.
+// printLatency prints whether there is the requested latency queue, and the reason if not.
 func printLatency(w io.Writer, indent string, s *steer.Status) {
 	switch {
 	case s == nil:
@@ -90,7 +89,7 @@ func printLatency(w io.Writer, indent string, s *steer.Status) {
 	}
 }
 
-// class says what a data channel is for, if not for all frames.
+// class says for which frames a data channel is, if it is not for all frames.
 func class(c *messaging.ChannelStats) string {
 	if c.Latency {
 		return " (latency)"

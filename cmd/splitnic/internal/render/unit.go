@@ -79,7 +79,7 @@ func printDirect(w io.Writer, d *iounit.DirectStatus) {
 	}
 }
 
-// printTotals prints what is so of the I/O unit as a whole.
+// printTotals prints the values of the I/O unit as a whole.
 func printTotals(w io.Writer, s *iounit.Status) {
 	limit := "no limit"
 	if s.Memory.Limit > 0 {
@@ -100,7 +100,7 @@ func printTotals(w io.Writer, s *iounit.Status) {
 	}
 }
 
-// printCounts prints what was counted by names, if there is anything.
+// printCounts prints counts with their names, if there are any.
 func printCounts(w io.Writer, what string, counts map[string]uint64) {
 	if len(counts) == 0 {
 		return
@@ -113,14 +113,14 @@ func printCounts(w io.Writer, what string, counts map[string]uint64) {
 	fmt.Fprintf(w, "  %s\t%s\n", what, strings.Join(list, ", "))
 }
 
-// printPort prints what a host has of the LAN.
+// printPort prints a host's port on the LAN.
 func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	state := "up"
 	if !h.Up {
 		state = "down"
 	}
 	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
-	if h.MaxTxRate+h.MaxRxRate+h.MaxTxPPS+h.MaxRxPPS > 0 || h.TxLimited+h.RxLimited > 0 { // there is a bound, or was
+	if h.MaxTxRate+h.MaxRxRate+h.MaxTxPPS+h.MaxRxPPS > 0 || h.TxLimited+h.RxLimited > 0 { // there is a limit, or was
 		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
 			indent, rates(h.MaxTxRate, h.MaxTxPPS), h.TxLimited, rates(h.MaxRxRate, h.MaxRxPPS), h.RxLimited)
 	}
@@ -140,7 +140,7 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	}
 }
 
-// receives says in words what a host's filter lets through.
+// receives describes what a host's filter receives.
 func receives(h *iounit.HostStatus) string {
 	f := &h.Filter
 	if f.Promisc {
