@@ -13,22 +13,21 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
-// Check refuses a file of --metrics-config that cannot be served by, with
-// what it names.
+// Check returns an error if the file of --metrics-config, or a file that it names, cannot be used.
 func Check(path string) error {
 	err := web.Validate(path)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("--metrics-config: %w", err) // no mistake in it
+		return fmt.Errorf("--metrics-config: %w", err) // not an error in its content
 	}
-	// Lists of mistakes have a line for each.
+	// An error with several mistakes has a line for each; they are joined to one line.
 	return exit.Usagef("--metrics-config: %s: %s", path, strings.Join(strings.Fields(err.Error()), " "))
 }
 
-// Files are the files that a process reads because of --metrics-config. Those of
-// a file with mistakes are found out later.
+// Files returns the files that a process reads because of --metrics-config. If that file is
+// invalid, Files omits the files that it names; Check reports the error.
 func Files(path string) []string {
 	if path == "" {
 		return nil
@@ -53,7 +52,7 @@ func Files(path string) []string {
 		case f == "":
 		case filepath.IsAbs(f):
 			files = append(files, f)
-		default: // as the toolkit has it
+		default: // the toolkit resolves relative paths in this way
 			files = append(files, filepath.Join(filepath.Dir(path), f))
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/splitnic/splitnic/internal/limit"
 )
 
-// messages is the log of the server and of the toolkit, of which scrapers cause the
-// lines: what is no mistake is for debugging, and mistakes do not fill the log.
+// messages is the log of the server and of the toolkit. Scrapers cause its lines. So lines of level
+// info or below are logged for debugging only, and the others once for each reason, so that they
+// do not fill the log.
 type messages struct {
 	to    *slog.Logger
 	lines *limit.Log
@@ -17,7 +18,7 @@ type messages struct {
 
 func newLog(to *slog.Logger) *slog.Logger { return slog.New(&messages{to: to, lines: new(limit.Log)}) }
 
-// serverLog takes the lines of a server's ErrorLog, one in each call.
+// serverLog receives the lines of a server's ErrorLog, one in each call.
 type serverLog struct{ to *slog.Logger }
 
 // Write implements io.Writer.
@@ -26,7 +27,7 @@ func (l serverLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// clientPort is what differs between the lines about one scraper.
+// clientPort matches the part that differs between the lines about one scraper.
 var clientPort = regexp.MustCompile(`:\d+: `)
 
 // Enabled implements slog.Handler.
@@ -37,7 +38,7 @@ func (l *messages) Handle(_ context.Context, r slog.Record) error {
 	about := r.Message
 	var args []any
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "err" { // the toolkit's word
+		if a.Key == "err" { // the key that the toolkit uses
 			a.Key = "error"
 			about += clientPort.ReplaceAllString(a.Value.String(), ": ")
 		}
@@ -52,8 +53,8 @@ func (l *messages) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs implements slog.Handler; nobody adds any.
+// WithAttrs implements slog.Handler. It is not used.
 func (l *messages) WithAttrs([]slog.Attr) slog.Handler { return l }
 
-// WithGroup implements slog.Handler; nobody makes one.
+// WithGroup implements slog.Handler. It is not used.
 func (l *messages) WithGroup(string) slog.Handler { return l }

@@ -14,24 +14,24 @@ import (
 	xrate "golang.org/x/time/rate"
 )
 
-// maxScrapers is how many connections there are to the metrics at a time. They are
-// for whoever reaches their address, who must not use up the descriptors that this
-// process needs for sessions.
+// maxScrapers is the maximum number of connections to the metrics at a time. Anyone who reaches
+// the address can connect, and must not use up the descriptors that this process needs for
+// sessions.
 const maxScrapers = 64
 
-// What all scrapers together may do: connections, each of which can take a TLS
-// handshake, and requests, each of which can take the check of a password and takes a
-// look at each session, which is also what a session's own requests take. Each scraper
-// asks every few seconds.
+// The limits for connections, and for requests, of all scrapers together. A connection may need a
+// TLS handshake. A request may need the check of a password. It reads the state of each session,
+// under locks that the session's own requests also take. Each scraper sends a request every few
+// seconds.
 const (
-	rate  = 20 // in a second in the long run
+	rate  = 20 // per second in the long run
 	burst = 20 // at once
 )
 
-// maxRequest is the largest request in bytes: a scraper's is some hundred.
+// maxRequest is the maximum size of a request in bytes. Scrapers send a few hundred bytes.
 const maxRequest = 16 << 10
 
-// scrapers bounds what all scrapers together do.
+// scrapers limits the connections and requests of all scrapers together.
 type scrapers struct {
 	open                  atomic.Int32
 	connections, requests *xrate.Limiter
@@ -44,9 +44,9 @@ func newScrapers() *scrapers {
 	}
 }
 
-// connState is the server's ConnState. The server waits for it before it does
-// anything for a new connection, or for the next request of one: also before it
-// authenticates anybody. Those that wait are maxScrapers at most.
+// connState is the ConnState of the server. The server calls it, and waits for its return, before
+// it does anything for a new connection or for the next request of a connection, even before
+// authentication. At most maxScrapers connections wait.
 func (s *scrapers) connState(c net.Conn, state http.ConnState) {
 	wait := func(limit *xrate.Limiter) { _ = limit.Wait(context.Background()) } // cannot fail: no deadline
 	switch state {
@@ -68,7 +68,7 @@ func (s *scrapers) connState(c net.Conn, state http.ConnState) {
 func newServer(metrics http.Handler, messages *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
-	// In HTTP/2 a connection would have many requests at a time.
+	// With HTTP/2, a connection could have many requests at a time.
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
 	return &http.Server{
@@ -79,16 +79,15 @@ func newServer(metrics http.Handler, messages *slog.Logger) *http.Server {
 	}
 }
 
-// Serve serves metrics, and nothing else, on ln until stop is called. config is the file
-// that says to whom, empty for everybody; it is read again for each connection and
-// request.
+// Serve serves metrics, and nothing else, on ln until stop is called. config is the file with the
+// permitted clients, empty for everybody. It is read again for each connection and request.
 func Serve(ln net.Listener, metrics http.Handler, config string, log *slog.Logger) (stop func()) {
 	messages := newLog(log)
 	server := newServer(metrics, messages)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer ln.Close() // also where it does not come to serving
+		defer ln.Close() // also if serving does not begin
 		err := web.Serve(ln, server, &web.FlagConfig{WebConfigFile: &config}, messages)
 		if !errors.Is(err, http.ErrServerClosed) {
 			log.Error("no metrics are served", "error", err)
