@@ -1,4 +1,4 @@
-// Package top makes rates of the counters that hosts and I/O units have in their status.
+// Package top computes and shows rates from the counters in the status of hosts and I/O units.
 package top
 
 import (
@@ -13,32 +13,32 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// counts are what moved, from a host's point of view: out is from its programs.
+// counts has the counters of a path or card, from a host's point of view: out is from its programs.
 type counts struct{ outFrames, outBytes, inFrames, inBytes, dropped, waits uint64 }
 
-// path is a way that frames take: a queue of the session with the I/O unit, or a direct
-// connection. Its key changes when its counters begin anew.
+// path is a path of frames: a queue of the session with the I/O unit, or a direct connection. Its
+// key changes when its counters restart at 0.
 type path struct {
 	key, name string
 	counts
 }
 
-// card is a host, or one of an I/O unit's hosts.
+// card is a card of this machine (a host), or one of an I/O unit's hosts.
 type card struct {
 	key, name string
 	paths     []path
-	// total is what the I/O unit counts of the card itself; nil where that is the sum of the
-	// paths.
+	// total has the I/O unit's counters of the card itself; nil if the totals are the sums of
+	// the paths.
 	total *counts
 }
 
-// Sample is what the counters were at a time.
+// Sample has the values of counters at a point in time.
 type Sample struct {
 	at    time.Time
 	cards []card
 }
 
-// NewSample takes the counters of some daemons.
+// NewSample returns a sample of the counters in the status of daemons.
 func NewSample(all []render.Status, at time.Time) Sample {
 	s := Sample{at: at}
 	for _, one := range all {
@@ -65,7 +65,7 @@ func NewSample(all []render.Status, at time.Time) Sample {
 	return s
 }
 
-// unitCard is a host of an I/O unit.
+// unitCard returns the card of a host of an I/O unit.
 func unitCard(unit string, h *iounit.HostStatus) card {
 	t := &h.Statistics
 	c := card{
@@ -78,7 +78,8 @@ func unitCard(unit string, h *iounit.HostStatus) card {
 	return c
 }
 
-// queues are those of a session. An I/O unit sends what its host receives.
+// queues returns the paths of a session's queues. turned exchanges out and in, for an I/O unit: it
+// sends what its host receives.
 func queues(prefix, session string, s *messaging.Stats, turned bool) (all []path) {
 	for i := range s.Channels {
 		ch := &s.Channels[i]
@@ -100,7 +101,7 @@ func queues(prefix, session string, s *messaging.Stats, turned bool) (all []path
 	return all
 }
 
-// Rates are per second; bits are those of Ethernet frames.
+// Rates has rates per second. The bits are those of Ethernet frames.
 type Rates struct{ OutBits, OutFrames, InBits, InFrames, Dropped, Waits float64 }
 
 func (r Rates) plus(o Rates) Rates {
@@ -114,15 +115,15 @@ type Row struct {
 	Rates
 }
 
-// Card is a card's rates, and those of its paths.
+// Card has the rates of a card and of its paths.
 type Card struct {
 	Row
 	Paths []Row
-	// New says that the card was not there before: nobody knows its rates.
+	// New is true if the card was not in the previous sample, so that its rates are unknown.
 	New bool
 }
 
-// Since makes rates of what was counted since the sample before.
+// Since computes the rates between the sample before and s.
 func (s Sample) Since(before Sample) []Card {
 	old := map[string]*card{}
 	for i := range before.cards {
@@ -148,7 +149,7 @@ func (c *card) since(before *card, seconds float64) Card {
 	for _, p := range c.paths {
 		r := Row{Name: p.name}
 		if !row.New {
-			r.Rates = p.per(paths[p.key], seconds) // one that was not there began with 0
+			r.Rates = p.per(paths[p.key], seconds) // a new path began with 0
 		}
 		row.Paths = append(row.Paths, r)
 		row.Rates = row.plus(r.Rates)
@@ -159,7 +160,7 @@ func (c *card) since(before *card, seconds float64) Card {
 	return row
 }
 
-// per is what was counted since the counters were b, per second.
+// per returns the differences between c and the earlier counters b, per second.
 func (c counts) per(b counts, seconds float64) Rates {
 	rate := func(now, before uint64) float64 { return float64(now-min(now, before)) / seconds }
 	return Rates{
@@ -168,10 +169,10 @@ func (c counts) per(b counts, seconds float64) Rates {
 	}
 }
 
-// Order is what cards are sorted by.
+// Order is the sort order of cards.
 type Order string
 
-// The orders.
+// The values of Order.
 const (
 	ByName    Order = "name"
 	ByOut     Order = "out"
@@ -180,7 +181,7 @@ const (
 	ByDrops   Order = "drops"
 )
 
-// Orders are all of them. Their first letters are keys.
+// Orders returns all orders. Their first letters are the keys that select them.
 func Orders() []Order { return []Order{ByName, ByOut, ByIn, ByPackets, ByDrops} }
 
 // Sort sorts cards: the largest first, or by name.

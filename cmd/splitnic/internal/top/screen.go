@@ -15,20 +15,20 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 )
 
-// What a terminal is told (console_codes(4)).
+// Control sequences of terminals (console_codes(4)).
 const (
-	enter     = "\x1b[?1049h\x1b[?25l" // the other screen, without a cursor
+	enter     = "\x1b[?1049h\x1b[?25l" // the alternate screen, without a cursor
 	leave     = "\x1b[?25h\x1b[?1049l"
 	home      = "\x1b[H"
 	clearLine = "\x1b[K" // to the end of the line
 	below     = "\x1b[J" // to the end of the screen
 )
 
-// Collect returns a sample, and what could not be asked.
+// Collect returns a sample, and an error about the processes that could not be queried.
 type Collect func(ctx context.Context) (Sample, error)
 
-// Plain writes a table at each interval, count of them, or until ctx is done if that is 0.
-// The first is of one interval.
+// Plain writes a table at the end of each interval, the first one after one interval. It writes
+// count tables, or until ctx is done if count is 0.
 func Plain(ctx context.Context, w io.Writer, collect Collect, v View, every time.Duration, count int) error {
 	before, err := collect(ctx)
 	if err != nil && len(before.cards) == 0 {
@@ -71,7 +71,7 @@ func Screen(ctx context.Context, in, out *os.File, collect Collect, v View, ever
 	if err != nil {
 		return fmt.Errorf("top: %w", err)
 	}
-	defer func() { _ = term.Restore(int(in.Fd()), state) }() // nobody would see that
+	defer func() { _ = term.Restore(int(in.Fd()), state) }() // an error could not be shown
 	if _, err := io.WriteString(out, enter); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func Screen(ctx context.Context, in, out *os.File, collect Collect, v View, ever
 	}
 }
 
-// read hands over what is typed; it may end later than the screen, with the next key.
+// read sends what is typed to keys. It may end later than Screen, at the next key.
 func read(ctx context.Context, in io.Reader, keys chan<- byte) {
 	defer close(keys)
 	var b [1]byte
@@ -128,12 +128,12 @@ type screen struct {
 	view      View
 	every     time.Duration
 	cards     []Card
-	complaint error // what could not be asked
+	complaint error // about processes that could not be queried
 }
 
 const keysText = "q quit, sort by: n name, o out, i in, p packets, d drops; t totals"
 
-// press acts on a key, and reports whether it is the last one.
+// press handles a key, and reports whether it quits the screen.
 func (s *screen) press(key byte) (quit bool) {
 	const interrupt = 3 // in raw mode Ctrl-C is a key
 	switch key {
@@ -150,7 +150,7 @@ func (s *screen) press(key byte) (quit bool) {
 	return false
 }
 
-// draw writes the screen at once, so that it does not flicker.
+// draw writes the screen in one call, so that it does not flicker.
 func (s *screen) draw() error {
 	width, height, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || width <= 0 || height <= 0 {

@@ -9,11 +9,11 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 )
 
-// View is how rates are shown.
+// View has the settings for showing rates.
 type View struct {
 	Order  Order
 	Totals bool // no line for each path
-	// Width and Height are those of a terminal; 0 for no bound.
+	// Width and Height are the size of the terminal in characters; 0: no limit.
 	Width, Height int
 }
 
@@ -25,8 +25,8 @@ const (
 
 var headings = []string{"OUT bit/s", "OUT pkt/s", "IN bit/s", "IN pkt/s", "DROP/s", "WAIT/s"}
 
-// Lines are the table. A terminal that is too low has the first of them, and how many more
-// there are.
+// Lines returns the lines of the table. If there are more than Height, it returns the first lines,
+// and a line with the number of the others.
 func (v *View) Lines(cards []Card) []string {
 	Sort(cards, v.Order)
 	lines := []string{line("NAME", "PATH", headings)}
