@@ -1,5 +1,5 @@
-// Package journal logs to standard error, for people or, where that is the journal of
-// systemd, with priorities that `journalctl --priority` knows.
+// Package journal logs to standard error. If that is the journal of systemd, the lines have
+// priorities for `journalctl --priority`.
 package journal
 
 import (
@@ -16,10 +16,10 @@ import (
 // Stderr reports whether standard error is the journal (JOURNAL_STREAM of systemd.exec(5)).
 func Stderr() bool {
 	is, err := journal.StderrIsJournalStream()
-	return is && err == nil // without a standard error it is none
+	return is && err == nil // an error means that there is no standard error
 }
 
-// New returns a handler that logs lines, or JSON, of a level or above to standard error.
+// New returns a handler that logs records of a level or above to standard error, as text or JSON.
 func New(level slog.Level, json bool) slog.Handler {
 	return newHandler(os.Stderr, Stderr(), level, json)
 }
@@ -52,7 +52,7 @@ func newHandler(w io.Writer, toJournal bool, level slog.Level, json bool) slog.H
 	return h
 }
 
-// withoutTime leaves out the time of a record, which the journal has itself.
+// withoutTime removes the time of a record, because the journal records the time itself.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}
@@ -60,7 +60,7 @@ func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// priority is what a line of a level begins with in the journal (sd-daemon(3)).
+// priority returns the beginning of a line of a level in the journal (sd-daemon(3)).
 func priority(level slog.Level) string {
 	switch {
 	case level >= slog.LevelError:
@@ -73,8 +73,8 @@ func priority(level slog.Level) string {
 	return "<7>"
 }
 
-// beginner writes a beginning before each line. Its lock is held from before the
-// beginning is set until the line is written.
+// beginner writes a beginning before each line. The caller locks mu before it sets the beginning,
+// and unlocks it after the line is written.
 type beginner struct {
 	mu        sync.Mutex
 	w         io.Writer
@@ -82,7 +82,7 @@ type beginner struct {
 	line      []byte
 }
 
-// Write implements io.Writer: slog's handlers write a line by each call.
+// Write implements io.Writer. The handlers of slog write one line in each call.
 func (b *beginner) Write(line []byte) (int, error) {
 	b.line = append(append(b.line[:0], b.beginning...), line...)
 	if _, err := b.w.Write(b.line); err != nil {
@@ -91,7 +91,7 @@ func (b *beginner) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// prefixed has lines begin with the priority of their level.
+// prefixed is a handler whose lines begin with the priority of their level.
 type prefixed struct {
 	slog.Handler
 	begin *beginner
