@@ -1,5 +1,5 @@
-// Package exit has the statuses that splitnic ends with, for scripts and
-// service managers, and which error means which of them.
+// Package exit defines the exit statuses of splitnic, for scripts and service managers, and the
+// status of each error.
 package exit
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// The statuses.
+// The exit statuses.
 const (
 	Failure      = 1 // anything else
 	Usage        = 2 // flags, arguments or the configuration file
 	Missing      = 3 // a device, module, file or netdevice is missing
-	Permission   = 4 // a capability or a limit
+	Permission   = 4 // a missing capability, or a limit
 	Keys         = 5 // no key, or a peer that is not trusted
 	AddressInUse = 6 // the port or the name is taken
 	Version      = 7 // the peer speaks another version
-	TimedOut     = 8 // what was waited for has not come about in time
+	TimedOut     = 8 // a condition was not met in time
 )
 
-// Error is an error with the status to end with.
+// Error is an error with an exit status.
 type Error struct {
 	Status int
 	Err    error
@@ -37,15 +37,15 @@ func (e Error) Error() string { return e.Err.Error() }
 // Unwrap returns the error without its status.
 func (e Error) Unwrap() error { return e.Err }
 
-// With gives err a status.
+// With returns err with an exit status.
 func With(status int, err error) error { return Error{status, err} }
 
-// Usagef is a mistake in flags, arguments or the configuration file.
+// Usagef returns an error about flags, arguments or the configuration file, with status Usage.
 func Usagef(format string, args ...any) error {
 	return Error{Usage, fmt.Errorf(format, args...)}
 }
 
-// Status is the status that the process ends with after err.
+// Status returns the exit status of the process for err.
 func Status(err error) int {
 	var exit Error
 	var untrusted *session.UntrustedError
@@ -62,7 +62,7 @@ func Status(err error) int {
 	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EBUSY), errors.Is(err, tap.ErrExists):
 		return AddressInUse
 	case errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOMEM):
-		return Permission // memory is first of all RLIMIT_MEMLOCK
+		return Permission // ENOMEM is most likely due to RLIMIT_MEMLOCK
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO),
 		errors.Is(err, host.ErrNetdeviceGone), errors.Is(err, statussock.ErrNobody):
 		return Missing
