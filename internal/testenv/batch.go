@@ -14,26 +14,26 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Port is a Single that moves several frames in one call, too.
+// Port is a Single that can also move several frames in one call.
 type Port interface {
 	Single
 	ReadFrames(ops []vnet.ReadOp) int
 	WriteFrames(ops []vnet.WriteOp) int
 }
 
-// PortFixture is a port and what lies behind its device.
+// PortFixture is a port and the network behind its device.
 type PortFixture struct {
 	Port  Port
-	Here  net.HardwareAddr       // who uses the port
-	There net.HardwareAddr       // who is behind the device
+	Here  net.HardwareAddr       // address of the port's user
+	There net.HardwareAddr       // address of the peer behind the device
 	Send  func(frames ...[]byte) // sends frames to the port
 	Super bool                   // super-frames pass
 	Close func() error           // closes the port
 	Down  func()                 // sets the device down
 	Gone  func()                 // deletes the device
-	Slow  func(on bool)          // makes the device pass hardly anything; nil where it drops then
+	Slow  func(on bool)          // makes the device pass very few frames; nil if it then drops frames
 
-	// Listen receives what the port writes from then on.
+	// Listen starts to receive the frames that the port writes.
 	Listen func() *Listener
 	far    *Listener
 }
@@ -41,8 +41,8 @@ type PortFixture struct {
 // etherProbe is the EtherType of probes, one for experiments.
 const etherProbe = 0x88b5
 
-// Probe returns frame number seq, of n bytes with its Ethernet header, with
-// content of its own; a TCP super-frame if n is over the MTU.
+// Probe returns frame number seq, of n bytes with its Ethernet header. Its content depends on seq
+// and n. If n exceeds the MTU, it is a TCP super-frame.
 func (r *PortFixture) Probe(toPort bool, seq uint32, n int) []byte {
 	f := make([]byte, vnet.HdrLen+n)
 	eth := f[vnet.HdrLen:]
@@ -63,7 +63,7 @@ func (r *PortFixture) Probe(toPort bool, seq uint32, n int) []byte {
 		CsumOffset: 16}).Encode(f)
 	copy(eth[12:], []byte{8, 0, 0x45, 0, byte((n - 14) >> 8), byte(n - 14), byte(seq >> 8), byte(seq), 0x40, 0, 64, 6, 0,
 		0, 10, 0, 0, 1, 10, 0, 0, 2})
-	sum := uint32(0) // a bridge may look at it
+	sum := uint32(0) // a bridge may check it
 	for i := 14; i < 34; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(eth[i:]))
 	}
@@ -83,8 +83,7 @@ func (r *PortFixture) ours(frame []byte, toPort bool) bool {
 		bytes.Equal(eth[12:15], []byte{8, 0, 0x45}))
 }
 
-// Receive fails the test unless the frames behind the port are the next to
-// arrive at the far end.
+// Receive fails the test unless the next probes that arrive at the far end are frames.
 func (r *PortFixture) Receive(t testing.TB, frames ...[]byte) {
 	t.Helper()
 	for i, want := range frames {
@@ -105,8 +104,8 @@ func Slots(n, size int) []vnet.ReadOp {
 	return ops
 }
 
-// Read reads, by single and batched calls as random says, until it has n
-// frames, or errors about frames; nil stands for an error.
+// Read reads by single and batched calls, chosen at random, until it has n frames or errors about
+// frames. An error is nil in the result.
 func (r *PortFixture) Read(t testing.TB, random *rand.Rand, ops []vnet.ReadOp, n int) (got [][]byte) {
 	t.Helper()
 	take := func(op *vnet.ReadOp) (dry bool) {

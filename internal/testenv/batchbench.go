@@ -8,8 +8,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// BenchBatches measures what a frame costs that is read, or written, singly and
-// in batches: only the time within the port's calls counts.
+// BenchBatches measures the time per frame of reading and writing frames, singly and in batches.
+// Only the time within the port's calls counts.
 func BenchBatches(b *testing.B, r *PortFixture) {
 	const n = 64
 	for _, size := range []int{60, 1514} {
@@ -29,7 +29,7 @@ func BenchBatches(b *testing.B, r *PortFixture) {
 					if some[k-1].Err != nil {
 						k--
 					}
-					if k > 0 { // what finds nothing is no frame's cost
+					if k > 0 { // calls that find no frame do not count
 						spent += time.Since(start)
 					} else if start.After(end) {
 						b.Fatalf("%d frames of %d came", got, n)
@@ -46,7 +46,7 @@ func BenchBatches(b *testing.B, r *PortFixture) {
 		writes := make([]vnet.WriteOp, n)
 		for i := range writes {
 			f := r.Probe(false, uint32(i), size)
-			copy(f[vnet.HdrLen:], []byte{2, 255, 255, 255, 255, 255}) // which nobody has
+			copy(f[vnet.HdrLen:], []byte{2, 255, 255, 255, 255, 255}) // an address that nobody has
 			writes[i].Head = f
 		}
 		write := func(b *testing.B, each int) {

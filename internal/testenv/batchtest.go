@@ -14,8 +14,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestBatches checks what messaging.Port promises. Each test has a fixture of
-// its own.
+// TestBatches tests the contract of messaging.Port. Each test has its own fixture.
 func TestBatches(t *testing.T, open func(t *testing.T) *PortFixture) {
 	t.Run("read", func(t *testing.T) { testReads(t, open(t)) })
 	t.Run("write", func(t *testing.T) { testWrites(t, open(t)) })
@@ -46,12 +45,12 @@ func TestBatches(t *testing.T, open func(t *testing.T) *PortFixture) {
 	})
 }
 
-// testDead moves frames through a port that does not work any more: batches have
-// the errors that single calls have.
+// testDead uses a port that does not work any more. Batched calls must have the same errors as
+// single calls.
 func testDead(t *testing.T, r *PortFixture) {
 	reads := Slots(5, 70000)
 	_, want := r.Port.ReadFrame(reads[0].Slot)
-	for want == nil { // what came before
+	for want == nil { // frames from before
 		_, want = r.Port.ReadFrame(reads[0].Slot)
 	}
 	if n := r.Port.ReadFrames(reads); n != 1 || !errors.Is(reads[0].Err, want) || reads[0].Frame != nil {
@@ -107,8 +106,8 @@ func testReads(t *testing.T, r *PortFixture) {
 	}
 }
 
-// write writes some of ops, by a single or a batched call as random says, and
-// returns how many: none if the device is full.
+// write writes some of ops, by a single or a batched call, chosen at random. It returns how many,
+// 0 if the device is full.
 func (r *PortFixture) write(t *testing.T, random *rand.Rand, ops []vnet.WriteOp) int {
 	if random.IntN(4) == 0 {
 		err := r.Port.WriteFrame(slices.Concat(ops[0].Head, ops[0].Rest))
@@ -161,7 +160,7 @@ func testWrites(t *testing.T, r *PortFixture) {
 	}
 }
 
-// writeAll writes all of ops, waiting where the device is full.
+// writeAll writes all of ops, and waits while the device is full.
 func (r *PortFixture) writeAll(ops []vnet.WriteOp) error {
 	for len(ops) > 0 {
 		n := r.Port.WriteFrames(ops)
@@ -179,7 +178,7 @@ func (r *PortFixture) writeAll(ops []vnet.WriteOp) error {
 	return nil
 }
 
-// testTooLong reads with slots that some frames do not fit.
+// testTooLong reads with slots that are too short for some frames.
 func testTooLong(t *testing.T, r *PortFixture) {
 	random := rand.New(rand.NewPCG(7, 8))
 	ops := Slots(33, 800)
@@ -203,7 +202,7 @@ func testTooLong(t *testing.T, r *PortFixture) {
 	}
 }
 
-// testBadFrames writes frames that are refused between others.
+// testBadFrames writes invalid frames, which are refused, between valid ones.
 func testBadFrames(t *testing.T, r *PortFixture) {
 	r.far = r.Listen()
 	random := rand.New(rand.NewPCG(9, 10))
@@ -275,10 +274,10 @@ func testBoth(t *testing.T, r *PortFixture) {
 	<-done
 }
 
-// testFull fills a device that takes nothing more for a while.
+// testFull fills a device that then accepts nothing for a while.
 func testFull(t *testing.T, r *PortFixture) {
 	if r.Slow == nil {
-		return // it drops what it has no room for
+		return // a full device drops frames
 	}
 	r.far = r.Listen()
 	random := rand.New(rand.NewPCG(15, 16))
@@ -310,8 +309,8 @@ func testFull(t *testing.T, r *PortFixture) {
 		t.Errorf("%d frames written to a device that is full, %v", n, left[0].Err)
 	}
 	t.Logf("%d frames of %d were written before the device was full", len(sent)-len(left), len(sent))
-	// Now it takes frames at its own pace, and is full most of the time: none
-	// may overtake another one.
+	// Now the device accepts frames at its own pace, and is full most of the time. No frame may
+	// overtake another one.
 	var frames [][]byte
 	for range 2000 {
 		frames = append(frames, r.Probe(false, uint32(len(sent)+len(frames)), 60+random.IntN(600)))
@@ -319,7 +318,7 @@ func testFull(t *testing.T, r *PortFixture) {
 	sent, left = append(sent, frames...), append(left, WriteOps(random, frames...)...)
 	r.Slow(false)
 	Eventually(t, func() bool {
-		for range 1000 { // whenever there may be room
+		for range 1000 { // there may be room at any time
 			left = left[r.Port.WriteFrames(left):]
 		}
 		return len(left) == 0

@@ -16,11 +16,12 @@ type DNS struct {
 	addr string
 	dir  string
 	cmd  *exec.Cmd // nil while it does not run
-	out  *os.File  // what it writes
+	out  *os.File  // its output
 }
 
-// NewDNS makes a server that will listen at addr, which ns has; an empty ns is the one of
-// this process. It serves from the first call of Serve to the end of the test.
+// NewDNS makes a server that will listen on addr, an address in network namespace ns. An empty ns
+// is the namespace of this process. The server runs from the first call of Serve to the end of the
+// test.
 func NewDNS(t testing.TB, ns, addr string) *DNS {
 	t.Helper()
 	NeedRoot(t)
@@ -40,7 +41,7 @@ func NewDNS(t testing.TB, ns, addr string) *DNS {
 	return d
 }
 
-// ResolvConf writes a file as resolv.conf(5) that names the server, and returns its path.
+// ResolvConf writes a file in the format of resolv.conf(5) with the server, and returns its path.
 func (d *DNS) ResolvConf() string {
 	d.t.Helper()
 	path := filepath.Join(d.dir, "resolv.conf")
@@ -48,8 +49,8 @@ func (d *DNS) ResolvConf() string {
 	return path
 }
 
-// Serve has the server know these records, lines of dnsmasq's configuration, and no others.
-// It does not answer for a moment.
+// Serve restarts the server with these records, lines of dnsmasq's configuration, and no others.
+// The server does not answer for a moment.
 func (d *DNS) Serve(lines ...string) {
 	d.t.Helper()
 	d.Stop()
@@ -73,7 +74,7 @@ func (d *DNS) Stop() {
 		return
 	}
 	_ = d.cmd.Process.Kill()
-	_ = d.cmd.Wait() // always the kill
+	_ = d.cmd.Wait() // the error is always the kill
 	d.cmd = nil
 }
 

@@ -11,16 +11,16 @@ import (
 	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
-// Explained checks that docs/troubleshooting.md explains text, an error as a
-// user reads it in a status, a reply or a report, and notes for the checker of
-// that page (scripts/testrun) that this test has produced it.
+// Explained checks that docs/troubleshooting.md explains text, an error in the form in which a user
+// reads it in a status, a reply or a report. It records for the checker of that page
+// (scripts/testrun) that this test has produced the error.
 func Explained(t testing.TB, text string) {
 	t.Helper()
 	Ended(t, errdoc.NoStatus, text)
 }
 
-// Ended is Explained for the line with which a process explained why it ended
-// with that status, without the name of the program before it.
+// Ended is Explained for the line in which a process has explained why it ended with a status. text
+// is the line without the name of the program at the beginning.
 func Ended(t testing.TB, status int, text string) {
 	t.Helper()
 	entries, err := documented()
@@ -41,7 +41,7 @@ func Ended(t testing.TB, status int, text string) {
 	}
 }
 
-// documented reads the page of the checkout that the tests run in, once.
+// documented reads the page of the checkout in which the tests run. It reads the page only once.
 var documented = sync.OnceValues(func() ([]errdoc.Entry, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -17,11 +17,11 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Pieces are IP datagrams by what of them has been seen.
+// Pieces records which fragments of IP datagrams have been seen.
 type Pieces struct {
 	Whole, Broken int
-	bytes         map[uint32]int // seen of each, by identification
-	size          map[uint32]int // of each, where the last fragment was seen
+	bytes         map[uint32]int // seen of each datagram, by identification
+	size          map[uint32]int // of each datagram whose last fragment was seen
 }
 
 // See adds a frame of [virtio_net_hdr | Ethernet frame] if it is a fragment of
@@ -58,7 +58,7 @@ func (p *Pieces) See(frame []byte) {
 	}
 }
 
-// Count counts what was seen.
+// Count sets Whole and Broken to the numbers of complete and incomplete datagrams.
 func (p *Pieces) Count() {
 	p.Whole, p.Broken = 0, 0
 	for id, n := range p.bytes {
@@ -70,9 +70,9 @@ func (p *Pieces) Count() {
 	}
 }
 
-// Flood has send called far more often than a queue has room for what it sends,
-// reads a few frames from the queue each time, and the rest at the end. It
-// returns what it has read, and the longest time without a read.
+// Flood calls send far more often than a queue has room for what it sends. Each time it reads a few
+// frames from the queue, and at the end the rest. It returns the fragments that it has read, and
+// the longest time without a read.
 func Flood(t testing.TB, q Single, send func()) (p Pieces, longest time.Duration) {
 	t.Helper()
 	const datagrams, each = 200, 7
@@ -89,7 +89,7 @@ func Flood(t testing.TB, q Single, send func()) (p Pieces, longest time.Duration
 	}
 	for read() {
 	}
-	p = Pieces{} // of those some were read before
+	p = Pieces{} // earlier datagrams may have been read in part
 	last := time.Now()
 	for range datagrams {
 		send()
@@ -105,9 +105,9 @@ func Flood(t testing.TB, q Single, send func()) (p Pieces, longest time.Duration
 	return p, longest
 }
 
-// LongDatagrams returns a function that sends a UDP datagram of n bytes from a
-// network namespace to addr. A queue that is full is no error, and none keeps
-// the sender waiting, as long as no more than 256 MiB are in it.
+// LongDatagrams returns a function that sends a UDP datagram of n bytes from a network namespace to
+// addr. A full queue is no error. The function does not wait for room, as long as at most 256 MiB
+// are queued.
 func LongDatagrams(t testing.TB, ns, addr string, n int) func() {
 	t.Helper()
 	var c net.Conn
@@ -135,10 +135,9 @@ func LongDatagrams(t testing.TB, ns, addr string, n int) func() {
 	return func() { _, _ = c.Write(data) }
 }
 
-// Overload sends long datagrams from one network namespace to an address in
-// another, some after the other, until some have not arrived. It checks that
-// every fragment that arrives is one of a datagram that arrives. Nothing else
-// may send fragments there.
+// Overload sends long datagrams from one network namespace to an address in another until a part
+// of them has not arrived. It sends some at a time. It checks that every fragment that arrives
+// belongs to a datagram that arrives completely. Nothing else may send fragments there.
 func Overload(t testing.TB, from, to, addr string, some int) {
 	t.Helper()
 	const size, fragments, most = 60000, 41, 10 // with an MTU of 1500
@@ -151,14 +150,16 @@ func Overload(t testing.TB, from, to, addr string, some int) {
 		for range some {
 			send()
 		}
-		reach() // what is answered was behind everything that had room, though another processor may have that
+		// The answered request was queued behind all datagrams that had room. Another processor
+		// may still be handling some of these.
+		reach()
 		whole := 0
 		Eventually(t, func() bool {
 			whole = ipCounter(t, to, "ReasmOKs")
 			return whole > 0 && ipCounter(t, to, "ReasmReqds") == fragments*whole
 		}, "no fragment of other datagrams than those that arrive")
 		switch {
-		case sent-whole >= some/10: // how many more than can be carried are sent depends on the machine
+		case sent-whole >= some/10: // the size of the overload depends on the machine
 			return
 		case sent >= most*some:
 			t.Fatalf("%d datagrams of %d arrived: that is no overload", whole, sent)
@@ -166,9 +167,9 @@ func Overload(t testing.TB, from, to, addr string, some int) {
 	}
 }
 
-// keepNeighbour makes the entry for addr in a namespace's neighbour table
-// permanent. Otherwise the kernel asks again after some time; where all queues are
-// full nobody answers, and it throws away fragments by itself.
+// keepNeighbour makes the entry for addr in a namespace's neighbour table permanent. Otherwise the
+// kernel asks again after some time. If all queues are full, it gets no answer, and drops fragments
+// by itself.
 func keepNeighbour(t testing.TB, ns, addr string) {
 	t.Helper()
 	f := strings.Fields(Run(t, ns, "ip", "neigh", "show", addr)) // ADDR dev NAME lladdr MAC STATE

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KernelRelease is the release of the kernel that runs, as uname(2) tells it.
+// KernelRelease returns the release of the running kernel (uname(2)).
 func KernelRelease(t testing.TB) string {
 	t.Helper()
 	var u unix.Utsname

@@ -17,7 +17,7 @@ func NoLeaks(t testing.TB) {
 	before := descriptors(t)
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // what failed may have left anything
+			return // a failed test may have left anything
 		}
 		if err := goleak.Find(ignore); err != nil {
 			t.Error(err)
@@ -35,8 +35,8 @@ func NoLeaks(t testing.TB) {
 	})
 }
 
-// descriptors returns the open descriptors of the process and what each stands
-// for, without those of Go's poller, which stays once it is needed.
+// descriptors returns the open descriptors of the process and their targets, without those of Go's
+// poller, which stay open after its first use.
 func descriptors(t testing.TB) map[string]string {
 	t.Helper()
 	const dir = "/proc/self/fd/"
@@ -48,7 +48,7 @@ func descriptors(t testing.TB) map[string]string {
 	for _, e := range entries {
 		target, err := os.Readlink(dir + e.Name())
 		if err != nil {
-			continue // the one that read the directory
+			continue // the descriptor for reading the directory
 		}
 		if target == "anon_inode:[eventpoll]" || target == "anon_inode:[eventfd]" {
 			continue

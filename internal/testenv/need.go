@@ -1,5 +1,5 @@
-// Package testenv tells tests what the machine they run on can do, and gives
-// them network namespaces and leak checks.
+// Package testenv checks for tests what their machine supports, and provides network namespaces
+// and leak checks.
 //
 // A test that needs something the machine lacks is skipped, unless the
 // environment variable SPLITNIC_REQUIRE lists what it needs: root, tun, rdma,
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// requireVar lists what must not be missing.
+// requireVar is the environment variable that lists what must not be missing.
 const requireVar = "SPLITNIC_REQUIRE"
 
 // required reports whether list, the value of requireVar, names what.
@@ -39,7 +39,7 @@ func Missing(t testing.TB, what, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// NeedRoot needs the rights of root.
+// NeedRoot needs root.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -72,7 +72,7 @@ func NeedRDMA(t testing.TB, n int) []string {
 	return names
 }
 
-// NeedVM needs somebody who wants a virtual machine to boot, which takes its time.
+// NeedVM needs root, and SPLITNIC_REQUIRE to list vm: a virtual machine takes long to boot.
 func NeedVM(t testing.TB) {
 	t.Helper()
 	NeedRoot(t)
@@ -81,7 +81,7 @@ func NeedVM(t testing.TB) {
 	}
 }
 
-// NeedPods needs somebody who wants container runtimes to run, with these programs.
+// NeedPods needs root, SPLITNIC_REQUIRE to list pods, and the programs of a container runtime.
 func NeedPods(t testing.TB, names ...string) {
 	t.Helper()
 	NeedRoot(t)
@@ -101,9 +101,9 @@ func NeedTools(t testing.TB, names ...string) {
 	}
 }
 
-// eventuallyTime is how long Eventually waits: long, because machines that run
-// tests can be slow, and without cost where the condition holds earlier. A guest
-// without KVM takes about ten times as long for everything.
+// eventuallyTime is the time limit of Eventually. It is long because test machines can be slow, and
+// costs nothing if the condition holds earlier. A guest without KVM takes about ten times as long
+// for everything.
 var eventuallyTime = func() time.Duration {
 	if os.Getenv("SPLITNIC_SOFTROCE_MODE") == "tcg" {
 		return time.Minute
@@ -111,8 +111,8 @@ var eventuallyTime = func() time.Duration {
 	return 10 * time.Second
 }()
 
-// Eventually waits until cond holds and fails the test if that takes too long.
-// It is for states of the kernel that give no notice.
+// Eventually waits until cond holds and fails the test if that takes too long. It is for states of
+// the kernel without notification.
 func Eventually(t testing.TB, cond func() bool, format string, args ...any) {
 	t.Helper()
 	deadline := time.NewTimer(eventuallyTime)

@@ -29,8 +29,8 @@ func AskOnce(t testing.TB, ns, device string) {
 	}
 }
 
-// Neighbour enters a permanent neighbour, as an administrator does, which nobody
-// asks for.
+// Neighbour adds a permanent neighbour, as an administrator does. The kernel does not send requests
+// for such a neighbour.
 func Neighbour(t testing.TB, ns, device string, addr netip.Addr, mac net.HardwareAddr) {
 	t.Helper()
 	index := Link(t, ns, device).Attrs().Index
@@ -40,8 +40,8 @@ func Neighbour(t testing.TB, ns, device string, addr netip.Addr, mac net.Hardwar
 	})
 }
 
-// NeighbourState is the state (netlink.NUD_REACHABLE and so on) of a neighbour,
-// NUD_NONE if it is not known.
+// NeighbourState returns the state (netlink.NUD_REACHABLE and so on) of a neighbour, or NUD_NONE if
+// the neighbour is not known.
 func NeighbourState(t testing.TB, ns, device string, addr netip.Addr) int {
 	t.Helper()
 	state, index := netlink.NUD_NONE, Link(t, ns, device).Attrs().Index

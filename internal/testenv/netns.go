@@ -15,8 +15,8 @@ import (
 
 var nsCount atomic.Int32
 
-// NetNS makes a network namespace with its loopback device up and returns its
-// name. It goes at the end of the test. Needs root.
+// NetNS makes a network namespace with its loopback device up and returns its name. The namespace
+// is removed at the end of the test. NetNS needs root.
 func NetNS(t testing.TB) string {
 	t.Helper()
 	NeedRoot(t)
@@ -35,8 +35,8 @@ func NetNS(t testing.TB) string {
 	return name
 }
 
-// DisableIPv6 keeps devices that are made in ns from now on free of IPv6, which
-// otherwise sends frames of its own accord.
+// DisableIPv6 disables IPv6 on devices that are made in ns from now on. Otherwise the kernel sends
+// frames of IPv6 by itself.
 func DisableIPv6(t testing.TB, ns string) {
 	t.Helper()
 	err := netns.Do(ns, func() error {
@@ -176,8 +176,7 @@ func Command(t testing.TB, ns, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), "ip", append([]string{"netns", "exec", ns, name}, args...)...)
 }
 
-// Run runs a command in ns to its end, fails the test if it fails, and returns
-// what it wrote.
+// Run runs a command in ns to its end, fails the test if the command fails, and returns its output.
 func Run(t testing.TB, ns, name string, args ...string) string {
 	t.Helper()
 	out, err := Command(t, ns, name, args...).CombinedOutput()

@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 )
 
-// LastNode is the last of this machine's NUMA nodes that have memory.
+// LastNode returns the last of this machine's NUMA nodes that have memory.
 func LastNode(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/sys/devices/system/node/has_memory")
@@ -26,8 +26,8 @@ func LastNode(t *testing.T) int {
 	return nodes[len(nodes)-1]
 }
 
-// OnNode has a test fail unless the memory, which has been touched, comes from a NUMA node
-// by preference, and its mapping from no other (numa_maps of proc(5)).
+// OnNode fails the test unless the policy of the memory prefers a NUMA node, and all pages of its
+// mapping are on this node (numa_maps of proc(5)). The memory must have been touched.
 func OnNode(t *testing.T, mem []byte, node int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/numa_maps")

@@ -20,8 +20,8 @@ type OddWay struct {
 	rounds   uint32
 }
 
-// OddWays returns the ways between two devices, each given by namespace and name,
-// which become promiscuous.
+// OddWays returns both directions between two devices, each given by namespace and name. The
+// devices become promiscuous.
 func OddWays(t testing.TB, a, b [2]string) [2]*OddWay {
 	t.Helper()
 	way := func(from, to [2]string) *OddWay {
@@ -32,8 +32,8 @@ func OddWays(t testing.TB, a, b [2]string) [2]*OddWay {
 	return [2]*OddWay{way(a, b), way(b, a)}
 }
 
-// Corpus sends every nth frame of the corpus, as far as the kernel takes it, and
-// finds that those arrive as they are that every switch passes on.
+// Corpus sends every nth frame of the corpus that the kernel accepts. It checks that the frames
+// that every switch forwards unchanged arrive unchanged.
 func (w *OddWay) Corpus(t testing.TB, nth int) {
 	t.Helper()
 	var frames []frametest.Frame
@@ -56,7 +56,7 @@ func (w *OddWay) Corpus(t testing.TB, nth int) {
 	}
 }
 
-// Random sends n random frames, as far as the kernel takes them.
+// Random sends n random frames, as far as the kernel accepts them.
 func (w *OddWay) Random(t testing.TB, n int, seed uint64) {
 	t.Helper()
 	random := frametest.NewRandom(seed, w.to, w.from)
@@ -69,9 +69,9 @@ func (w *OddWay) Random(t testing.TB, n int, seed uint64) {
 	}
 }
 
-// cross offers odd frames, and a good one behind them, and returns those from
-// there that arrive before it. The good one is offered again until it arrives:
-// a super-frame of tiny segments can fill a queue of the kernel's.
+// cross sends odd frames, and a good one after them. It returns the frames from the sender's
+// address that arrive before the good one. It repeats the good one until this arrives, because a
+// super-frame of tiny segments can fill a queue of the kernel.
 func (w *OddWay) cross(t testing.TB, odd [][]byte) (got [][]byte) {
 	t.Helper()
 	w.offer(odd...)
@@ -109,9 +109,8 @@ func (w *OddWay) cross(t testing.TB, odd [][]byte) (got [][]byte) {
 	return got
 }
 
-// isOrdinary reports whether the frame is one that every switch passes on as it
-// is: no tag, no offload, no group's address, and no IP, which a bridge's
-// netfilter judges.
+// isOrdinary reports whether every switch forwards the frame unchanged: it has no tag, no offload
+// and no group address, and is not IP, which the netfilter of a bridge checks.
 func isOrdinary(f []byte) bool {
 	if len(f) < vnet.MinFrame || !bytes.Equal(f[:vnet.HdrLen], make([]byte, vnet.HdrLen)) {
 		return false

@@ -30,7 +30,7 @@ func rawSocket(t testing.TB, ns, dev string, protocol uint16) int {
 	if link == nil {
 		t.Fatalf("no device %s in %s", dev, ns)
 	}
-	// Frames count against the sender until somebody has read them.
+	// Frames count against the sender's buffer until they have been read.
 	if err := errors.Join(
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20),
@@ -52,8 +52,8 @@ func SendRaw(t testing.TB, ns, dev string, frames ...[]byte) {
 	sendAll(t, fd, dev, frames)
 }
 
-// SenderRaw returns a function that does what SendRaw does, through a socket
-// that is open until the test ends.
+// SenderRaw returns a function that sends frames like SendRaw, through a socket that is open until
+// the test ends.
 func SenderRaw(t testing.TB, ns, dev string) func(frames ...[]byte) {
 	t.Helper()
 	fd := rawSocket(t, ns, dev, 0)
@@ -64,8 +64,8 @@ func SenderRaw(t testing.TB, ns, dev string) func(frames ...[]byte) {
 	}
 }
 
-// offerRaw is SenderRaw for frames that the kernel may refuse. The function
-// returns how many it has taken.
+// offerRaw is SenderRaw for frames that the kernel may refuse. The function returns how many frames
+// the kernel has accepted.
 func offerRaw(t testing.TB, ns, dev string) func(frames ...[]byte) (taken int) {
 	t.Helper()
 	fd := rawSocket(t, ns, dev, 0)
@@ -89,7 +89,7 @@ func sendAll(t testing.TB, fd int, dev string, frames [][]byte) {
 	}
 }
 
-// Listener receives what arrives at a device of the network stack.
+// Listener receives the frames that arrive at a device of the network stack.
 type Listener struct {
 	t  testing.TB
 	fd int

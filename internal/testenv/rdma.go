@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// RDMAObjects counts what there is on each RDMA device, by kind (pd, cq, qp, mr
-// and others), as the kernel does: whosever it is, and its own.
+// RDMAObjects counts the objects on each RDMA device by kind (pd, cq, qp, mr and others), as the
+// kernel does: the objects of all processes, and its own.
 func RDMAObjects() (map[string]map[string]int, error) {
 	out, err := exec.Command("rdma", "resource", "show").Output()
 	if err != nil {

@@ -30,13 +30,13 @@ type Relay struct {
 
 // Traffic counts one direction of a relay.
 type Traffic struct {
-	Frames  atomic.Int64 // moved
-	Super   atomic.Int64 // of them, super-frames
-	TCP     atomic.Int64 // of these, of TCP
-	UDP     atomic.Int64 // of these, of UDP
-	Tagged  atomic.Int64 // of Frames, with a VLAN tag
-	Longest atomic.Int64 // bytes of the longest, with its virtio_net_hdr
-	Refused atomic.Int64 // by WriteFrame, for whatever reason
+	Frames  atomic.Int64 // frames moved
+	Super   atomic.Int64 // super-frames among Frames
+	TCP     atomic.Int64 // TCP super-frames
+	UDP     atomic.Int64 // UDP super-frames
+	Tagged  atomic.Int64 // frames with a VLAN tag among Frames
+	Longest atomic.Int64 // size of the longest frame in bytes, with its virtio_net_hdr
+	Refused atomic.Int64 // frames that WriteFrame has refused for any reason
 }
 
 // NewRelay returns a relay without ports. It ends with the test, before the
@@ -120,7 +120,7 @@ func (r *Relay) run(from, to Single, mtu int, tr *Traffic) error {
 	}
 }
 
-// writeFD is the descriptor to wait at before writing.
+// writeFD returns the descriptor to poll before writing.
 func writeFD(p Single) int {
 	if w, ok := p.(interface{ WriteFD() int }); ok {
 		return w.WriteFD()

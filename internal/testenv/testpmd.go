@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// Testpmd runs DPDK's program of that name until stop is called, or the test ends, with one
-// virtual device, whose frames it sends back by that device. It needs no huge pages.
+// Testpmd runs testpmd of DPDK with one virtual device until stop is called, or the test ends.
+// testpmd sends each frame back through the device. It needs no huge pages.
 func Testpmd(t testing.TB, device string, options ...string) (stop func()) {
 	t.Helper()
 	return TestpmdOf(t, []string{device}, append([]string{"--port-topology=loop"}, options...)...)
 }
 
-// TestpmdOf is Testpmd for several devices, among which the options say what goes where.
+// TestpmdOf is Testpmd for several devices. The options specify how frames are forwarded between
+// them.
 func TestpmdOf(t testing.TB, devices []string, options ...string) (stop func()) {
 	t.Helper()
 	NeedTools(t, "dpdk-testpmd")

@@ -126,9 +126,8 @@ func send(c *net.TCPConn, n int64, seed uint64) error {
 	return c.CloseWrite()
 }
 
-// UDPSegments sends n UDP super-frames of 40 segments of 1000 bytes from
-// client to addr in server, and returns how many bytes arrived. Each is
-// awaited before the next.
+// UDPSegments sends n UDP super-frames of 40 segments of 1000 bytes from client to addr in server.
+// It waits for each super-frame before it sends the next one, and returns how many bytes arrived.
 func UDPSegments(t testing.TB, server, addr, client string, n int) int {
 	t.Helper()
 	var l, c *net.UDPConn
@@ -187,7 +186,7 @@ func CsumErrors(t testing.TB, ns string) int {
 	t.Helper()
 	var b []byte
 	err := netns.Do(ns, func() (err error) {
-		// /proc/net would be that of the main thread.
+		// /proc/net would be in the network namespace of the main thread.
 		b, err = os.ReadFile("/proc/thread-self/net/snmp")
 		return err
 	})
