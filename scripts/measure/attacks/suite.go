@@ -96,8 +96,8 @@ func tables(rs results.Rows) []results.Table {
 		"processors: attacker, I/O unit, unit alone", "per second")
 	for i := range rs {
 		k := rs[i].Key
-		if k.Subject != none || k.Metric != latency { // which is measured in any case
-			continue
+		if k.Subject != none || k.Metric != throughput && (k.Metric != latency || rs.With(k, throughput) != nil) {
+			continue // a class has either, or both
 		}
 		cell := func(metric, state string) string {
 			if r := rs.With(in(k, state), metric); r != nil {

@@ -23,6 +23,7 @@ func sample() results.Rows {
 		row("stall", none, throughput, 100, 10, 1000), row("stall", elsewhere, throughput, 50, 5, 100),
 		row("stall", attack, throughput, 45, 5, 80), row("stall", none, latency, 200), row("stall", elsewhere, latency, 400),
 		row("stall", attack, latency, 440), row("stall", attack, rate, 12), row("keys", none, throughput, 7),
+		row("floods", none, latency, 8),
 	}
 	for i := range rs {
 		for _, k := range references(&rs[i]) {
@@ -39,6 +40,7 @@ func TestTables(t *testing.T) {
 	want := [][]string{
 		{"stall", "100, 50.0, 45.0", "+55 %, +10 %", "200, 400, 440", "+120 %, +10 %", "-, -, -", "-, -", "-, -, -", "12.0"},
 		{"keys", "7.00, -, -", "-, -", "-, -, -", "-, -", "-, -, -", "-, -", "-, -, -", "-"},
+		{"floods", "-, -, -", "-, -", "8.00, -, -", "-, -", "-, -, -", "-, -", "-, -, -", "-"},
 	}
 	if d := cmp.Diff(want, tables(sample())[0].Lines[1:]); d != "" {
 		t.Error(d)
