@@ -11,19 +11,19 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// A macvtap receives for one address, and for groups. What a host wants
-// besides, a packet socket on the card receives: frames to further addresses
-// of the host, or to whomever. It sees what arrives at the card and not what
-// goes out through it, so that nothing comes back to its sender.
+// A macvtap receives frames for one address, and for groups. A packet socket on the card
+// receives the other frames that a host wants: those to further addresses of the host, or
+// all of them in promiscuous mode. The socket receives frames that arrive at the card, and
+// not those that are sent through it. No frame therefore returns to its sender.
 
-// mergedQueue is a macvtap's first queue, in which the frames of the socket
-// beside come as well, while there is one.
+// mergedQueue is a macvtap's first queue. While there is a packet socket beside the macvtap,
+// its frames arrive in this queue as well.
 type mergedQueue struct {
 	*tap.Queue
 	poll   int // epoll(7) instance with both descriptors
 	beside atomic.Pointer[packetQueue]
-	turn   bool  // whose turn it is; the reader's own
-	past   Stats // of sockets that are closed; guarded by card.mu, as is closed
+	turn   bool  // the socket beside is read first; only the reader uses it
+	past   Stats // counters of closed sockets; guarded by card.mu, as is closed
 	closed bool
 }
 
@@ -49,7 +49,7 @@ func (m *mergedQueue) watch(op, fd int) error {
 // FD implements Queue.
 func (m *mergedQueue) FD() int { return m.poll }
 
-// ReadFrame implements Queue. The two take turns.
+// ReadFrame implements Queue. The macvtap and the socket beside take turns.
 //
 // borrowed: slot, for the call.
 func (m *mergedQueue) ReadFrame(slot []byte) ([]byte, error) {
@@ -70,12 +70,12 @@ func (m *mergedQueue) ReadFrame(slot []byte) ([]byte, error) {
 	case m.turn:
 		return m.Queue.ReadFrame(slot)
 	}
-	// The socket is being closed, or told of something that the macvtap, or
-	// Watch, tells as well.
+	// The socket is being closed, or has an error that the macvtap or Watch reports as well.
 	return nil, errAgain
 }
 
-// ReadFrames implements Queue. The two take turns in who is read first.
+// ReadFrames implements Queue. The macvtap and the socket beside take turns in being read
+// first.
 //
 // borrowed: ops and their slots, for the call.
 func (m *mergedQueue) ReadFrames(ops []vnet.ReadOp) int {
@@ -104,10 +104,10 @@ func (m *mergedQueue) ReadFrames(ops []vnet.ReadOp) int {
 	return n
 }
 
-// readBeside is ReadFrames of the socket beside. It returns how many of ops have
-// frames, or errors about frames, and whether there is nothing more: also
-// when the socket is being closed, and when it is told of something that the
-// macvtap, or Watch, tells as well.
+// readBeside reads frames from q, the socket beside. It returns how many of ops have a
+// frame, or the error of one frame, and whether no more frames can be read. The latter is
+// also the case when the socket is being closed, or has an error that the macvtap or Watch
+// reports as well.
 func readBeside(q *packetQueue, ops []vnet.ReadOp) (n int, dry bool) {
 	n = q.ReadFrames(ops)
 	if err := ops[n-1].Err; err != nil && err != vnet.ErrTooLong {
@@ -116,8 +116,8 @@ func readBeside(q *packetQueue, ops []vnet.ReadOp) (n int, dry bool) {
 	return n, false
 }
 
-// join makes q the socket beside, nil none, and closes the one before. The
-// caller holds card.mu.
+// join makes q the socket beside, or removes it if q is nil, and closes the previous one.
+// The caller holds card.mu.
 func (m *mergedQueue) join(q *packetQueue) error {
 	if q != nil {
 		if err := m.watch(unix.EPOLL_CTL_ADD, q.FD()); err != nil {
@@ -134,8 +134,8 @@ func (m *mergedQueue) join(q *packetQueue) error {
 	return err
 }
 
-// stats returns the counters of all sockets that were beside. The caller holds
-// card.mu.
+// stats returns the counters of the present socket beside and of all earlier ones. The
+// caller holds card.mu.
 func (m *mergedQueue) stats() Stats {
 	s := m.past
 	if q := m.beside.Load(); q != nil {
@@ -144,8 +144,8 @@ func (m *mergedQueue) stats() Stats {
 	return s
 }
 
-// Close closes what the macvtap's own queue does not have. The caller holds
-// card.mu.
+// Close closes the socket beside, the macvtap's queue and the epoll descriptor. The caller
+// holds card.mu.
 func (m *mergedQueue) Close() error {
 	if m.closed {
 		return nil

@@ -22,7 +22,7 @@ type bridgePort struct {
 
 var _ Interface = (*bridgePort)(nil)
 
-// openTAP makes a TAP device in bridge c and takes c over, also when it fails.
+// openTAP makes a TAP device in bridge c. It takes ownership of c, also if it fails.
 func openTAP(c *card, bridge netlink.Link, cfg Config) (Interface, error) {
 	p := &bridgePort{card: c}
 	err := p.create(bridge, cfg)
@@ -40,9 +40,9 @@ func (p *bridgePort) create(bridge netlink.Link, cfg Config) (err error) {
 	if derived {
 		cfg.Name = deriveName(cfg.MAC)
 	}
-	// The device must not have the host's own address: a bridge keeps frames
-	// to the addresses of its ports for itself. And it takes the lowest of
-	// them as its own address, hence the high first byte.
+	// The device must not have the host's address: a bridge delivers frames to the addresses
+	// of its ports locally. The first byte is high because a bridge takes the lowest of these
+	// addresses as its own.
 	own := slices.Clone(cfg.MAC)
 	own[0] = 0xfe
 	if cfg.MAC[0] == 0xfe {
@@ -54,7 +54,7 @@ func (p *bridgePort) create(bridge netlink.Link, cfg Config) (err error) {
 	}
 	p.dev, err = tap.Open(tcfg)
 	if errors.Is(err, tap.ErrExists) && derived {
-		// The device of a host that has another address by now has the name.
+		// The name belongs to the device of a host that has changed its address since.
 		tcfg.Name = deriveName(randomMAC())
 		p.dev, err = tap.Open(tcfg)
 	}
@@ -67,8 +67,8 @@ func (p *bridgePort) create(bridge netlink.Link, cfg Config) (err error) {
 			return err
 		}
 	}
-	// In this order the kernel's link watch hurries; a carrier that came
-	// before the device is up would wait for its next turn, up to a second.
+	// In this order the kernel's link watch reacts at once. If the carrier came before the
+	// device is up, it would wait for the next run of the link watch, up to one second.
 	if err := p.dev.Up(); err != nil {
 		return err
 	}
@@ -87,8 +87,7 @@ func (p *bridgePort) Queues() []Queue { return asQueues(p.dev.Queues()) }
 // EarlyDiscard implements Interface.
 func (p *bridgePort) EarlyDiscard() discard.Status { return p.dev.EarlyDiscard() }
 
-// SetMAC implements Interface. The bridge learns the address from the host's
-// frames.
+// SetMAC implements Interface. The bridge learns the address from the host's frames.
 func (p *bridgePort) SetMAC(mac net.HardwareAddr) error {
 	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
 		if err := checkMAC(mac); err != nil {
@@ -121,9 +120,9 @@ func (p *bridgePort) SetUp(up bool) error {
 	return p.setUp(device(p.dev.Name(), p.dev.Index()), up)
 }
 
-// SetPromisc implements Interface. A port of a bridge is like one of a switch:
-// it gets what is for stations behind it, and everything that the bridge
-// floods, which are frames to groups and to stations that it does not know.
+// SetPromisc implements Interface and does nothing. A port of a bridge is like one of a
+// switch: it receives frames for the stations behind it, and all frames that the bridge
+// floods, which are those to groups and to unknown stations.
 func (p *bridgePort) SetPromisc(bool) error { return nil }
 
 // Floods implements Interface.
@@ -132,15 +131,15 @@ func (p *bridgePort) Floods() bool { return true }
 // SetAllMulti implements Interface: a bridge floods frames to groups.
 func (p *bridgePort) SetAllMulti(bool) error { return nil }
 
-// SetMulticast implements Interface: as for SetAllMulti. A bridge that snoops
-// learns from the host's own reports what to send where.
+// SetMulticast implements Interface, as for SetAllMulti. A bridge with multicast snooping
+// learns the groups of each port from the host's own reports.
 func (p *bridgePort) SetMulticast(groups []net.HardwareAddr) error { return checkGroups(groups) }
 
-// SetUnicast implements Interface: as for SetPromisc.
+// SetUnicast implements Interface, as for SetPromisc.
 func (p *bridgePort) SetUnicast(addrs []net.HardwareAddr) error { return checkAddrs(addrs) }
 
-// Announce implements Interface. It goes in at the port, where the bridge learns
-// from it.
+// Announce implements Interface. The frame enters the bridge at the port, so that the bridge
+// learns the host's address.
 func (p *bridgePort) Announce(frame []byte) error {
 	return p.announce(p.dev.Queues()[0].FD(), frame)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// card is what all kinds of ports have in common.
+// card has the state that all ports on a netdevice of the kernel have in common.
 type card struct {
 	*shared // used until the port is closed
 
@@ -25,22 +25,23 @@ type card struct {
 	offloads vnet.Offloads
 }
 
-// Info is what can be known of a network card without opening anything.
+// Info describes a network card. It is known without opening a port.
 type Info struct {
 	Name  string
 	Index int
 	Type  string // veth, bridge, device, ...
-	// Master is the bridge or bond that it is a part of, and MasterType which of
-	// them; both are empty if it is not.
+	// Master is the bridge or bond that the card is part of, and MasterType the type of that
+	// device. Both are empty if there is none.
 	Master, MasterType string
-	// Encap is what kind of frames it has: "ether", "loopback", "infiniband", ...
+	// Encap is the link type of the card: "ether", "loopback", "infiniband", ...
 	Encap string
 	SetUp bool // administratively up, perhaps without carrier
 	LinkState
 }
 
-// Suits says what is wrong with the card for interfaces of that kind, before the
-// first of them is wanted. The error wraps unix.EBUSY if the card is taken.
+// Suits returns an error if no interface of this kind can be on the card. It can be called
+// before the first one is opened. The error wraps unix.EBUSY if the card is part of another
+// device.
 func (i *Info) Suits(kind Kind) error {
 	switch {
 	case i.Encap != "ether":
@@ -58,17 +59,18 @@ func (i *Info) Suits(kind Kind) error {
 	return nil
 }
 
-// notBridge is the error about a card of that type where a bridge is wanted.
+// notBridge returns the error for a card of type kind where a bridge is needed.
 func notBridge(nic, kind string) error {
 	return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", nic, kind, nic, nic)
 }
 
-// device returns what netlink needs to know to address any device.
+// device returns a link by which netlink addresses the device with this name and index.
 func device(name string, index int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}}
 }
 
-// do runs fn on the open port and wraps its error.
+// do runs fn with c.mu held and wraps its error. If the port is closed, it does not run fn,
+// and the error wraps net.ErrClosed.
 func (c *card) do(what string, fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +84,7 @@ func (c *card) do(what string, fn func() error) error {
 	return nil
 }
 
-// shut marks the port closed and reports whether it was open. The caller holds
-// c.mu.
+// shut marks the port closed and reports whether it was open. The caller holds c.mu.
 func (c *card) shut() bool {
 	was := !c.closed
 	c.closed = true
@@ -116,8 +117,8 @@ func (c *card) State() (s LinkState, err error) {
 	return s, err
 }
 
-// announce writes a frame to a queue's descriptor: Close, which takes the lock
-// too, cannot close that meanwhile, and the kernel lets several write at a time.
+// announce writes a frame to fd, the descriptor of a queue. It holds c.mu, as Close does, so
+// that fd stays open. The kernel allows several writers at a time.
 func (c *card) announce(fd int, frame []byte) error {
 	return c.do("announcing", func() error {
 		_, err := unix.Write(fd, frame)
@@ -133,7 +134,7 @@ func randomMAC() net.HardwareAddr {
 	return mac
 }
 
-// checkMAC refuses what cannot be a station's address.
+// checkMAC returns an error if mac cannot be the address of a station.
 func checkMAC(mac net.HardwareAddr) error {
 	if len(mac) != 6 || mac[0]&1 != 0 || slices.Max(mac) == 0 {
 		return fmt.Errorf("MAC address %q is not that of one station: six bytes, not all zero, the first one even", mac)
@@ -141,8 +142,8 @@ func checkMAC(mac net.HardwareAddr) error {
 	return nil
 }
 
-// checkAddrs refuses a list with something that cannot be a station's address,
-// and one that is too long.
+// checkAddrs returns an error if one of addrs cannot be the address of a station, or if
+// there are too many.
 func checkAddrs(addrs []net.HardwareAddr) error {
 	if len(addrs) > MaxUnicast {
 		return fmt.Errorf("%w: %d further addresses, at most %d", ErrUnsupported, len(addrs), MaxUnicast)
@@ -155,7 +156,7 @@ func checkAddrs(addrs []net.HardwareAddr) error {
 	return nil
 }
 
-// checkGroups refuses a list with something that is not the address of a group.
+// checkGroups returns an error if one of groups is not the address of a group.
 func checkGroups(groups []net.HardwareAddr) error {
 	for _, g := range groups {
 		if len(g) != 6 || g[0]&1 == 0 {
@@ -165,7 +166,7 @@ func checkGroups(groups []net.HardwareAddr) error {
 	return nil
 }
 
-// cloneAddrs returns a copy of a list of addresses.
+// cloneAddrs returns a deep copy of addrs.
 func cloneAddrs(addrs []net.HardwareAddr) []net.HardwareAddr {
 	out := make([]net.HardwareAddr, len(addrs))
 	for i, a := range addrs {

@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveFilter says which frames of a shared card a host gets.
+// receiveFilter describes which frames of a shared card a host receives.
 type receiveFilter struct {
 	mac      net.HardwareAddr
 	promisc  bool
 	allMulti bool
-	groups   []net.HardwareAddr // wanted besides the broadcast address
-	unicast  []net.HardwareAddr // wanted besides mac
-	down     bool               // nothing at all
-	// beside is for a socket beside a macvtap, which receives what is for mac
-	// and for groups by itself.
+	groups   []net.HardwareAddr // in addition to the broadcast address
+	unicast  []net.HardwareAddr // in addition to mac
+	down     bool               // no frames pass
+	// beside is set for a socket beside a macvtap. The macvtap itself receives frames to mac
+	// and to groups.
 	beside bool
 }
 
-// maxListed bounds the groups in a program. With more of them, frames to all
-// groups pass: it is the least that arrives that is promised.
+// maxListed is the largest number of groups in a program. With more groups, frames to all
+// groups pass: a host may receive more frames than it asked for.
 const maxListed = 32
 
-// Offsets in a frame, and the bytes of it that a filter lets through.
+// Offsets in a frame, and the number of bytes of a frame that a filter passes.
 const (
 	dst, src = 0, 6
 	all      = 0xffffffff
@@ -36,19 +36,19 @@ const (
 var (
 	accept = bpf.RetConstant{Val: all}
 	reject = bpf.RetConstant{}
-	// rejectAll lets nothing through.
+	// rejectAll passes no frames.
 	rejectAll = []bpf.Instruction{reject}
 )
 
-// program returns the filter as a program. It never lets a frame from the
-// host's own address through: another port's socket on the same card gets
-// that frame, its sender must not.
+// program returns the filter as a BPF program. The program never passes a frame from the
+// host's own address: sockets of other ports on the same card get such a frame, but its
+// sender must not.
 func (f receiveFilter) program() []bpf.Instruction {
 	if f.down {
 		return rejectAll
 	}
 	p := match(nil, src, f.mac, reject)
-	group := []bpf.Instruction{ // skips one instruction unless to a group
+	group := []bpf.Instruction{ // skips one instruction unless the frame is to a group
 		bpf.LoadAbsolute{Off: dst, Size: 1},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 1, SkipFalse: 1},
 	}
@@ -76,7 +76,7 @@ func (f receiveFilter) program() []bpf.Instruction {
 	return append(p, reject)
 }
 
-// match appends: if the address at that offset is addr, then verdict.
+// match appends instructions to p that return verdict if the address at offset is addr.
 func match(p []bpf.Instruction, offset uint32, addr net.HardwareAddr, verdict bpf.RetConstant) []bpf.Instruction {
 	return append(p,
 		bpf.LoadAbsolute{Off: offset, Size: 4},
@@ -88,7 +88,7 @@ func match(p []bpf.Instruction, offset uint32, addr net.HardwareAddr, verdict bp
 
 var broadcast = net.HardwareAddr{255, 255, 255, 255, 255, 255}
 
-// attachFilter makes program the filter of socket fd, in one step.
+// attachFilter makes program the filter of socket fd, and replaces an earlier one atomically.
 func attachFilter(fd int, program []bpf.Instruction) error {
 	raw, err := bpf.Assemble(program)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// watcher is one who watches.
+// watcher is the state of one call of Watch.
 type watcher struct {
-	own     int           // index of a netdevice of its own, or 0
-	recheck atomic.Bool   // own has to be looked up: it may have been removed
-	changed chan struct{} // of capacity one
+	own     int           // index of the port's own netdevice, or 0
+	recheck atomic.Bool   // own has to be looked up, as it may have been removed
+	changed chan struct{} // has capacity 1
 }
 
 func (w *watcher) tell() {
@@ -21,15 +21,15 @@ func (w *watcher) tell() {
 	}
 }
 
-// follower follows the state of a card for all who watch it: one socket that hears
-// of changes, and one look at the card after each of them, however many ports
-// there are. Both end with the last watcher.
+// follower follows the state of a card for all watchers. It has one socket that receives
+// link messages, and reads the state of the card once after each change, however many ports
+// there are. The socket and its goroutine end with the last watcher.
 type follower struct {
 	mu       sync.Mutex
-	socket   *nl.NetlinkSocket // nil: nobody watches
-	ended    chan struct{}     // closed when the goroutine has ended that reads socket
+	socket   *nl.NetlinkSocket // nil if there are no watchers
+	ended    chan struct{}     // closed when the goroutine that reads socket has ended
 	state    LinkState
-	err      error // of the latest look, or why there is none any more
+	err      error // of the latest read of the state, or why the goroutine has ended
 	watchers map[*watcher]struct{}
-	looked   func() // called after each look; for tests
+	looked   func() // called after each read of the state; for tests
 }

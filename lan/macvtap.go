@@ -18,29 +18,29 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// txQueueLen is the number of frames that wait for one host.
+// txQueueLen is the largest number of frames that wait in a queue for a host.
 const txQueueLen = tap.DefaultTxQueueLen
 
-// macvtap is a port that the kernel switches.
+// macvtap is a port that is a macvtap device on a card. The kernel switches its frames.
 type macvtap struct {
 	*card
 	name   string
 	own    int // interface index of the macvtap itself
 	fds    []int
 	queues []*tap.Queue
-	merged *mergedQueue // the first queue, with what beside receives
+	merged *mergedQueue // the first queue, with the frames of the socket beside
 
 	discards discard.Status
 
-	groups []net.HardwareAddr // guarded by card.mu, as is what follows
-	all    bool               // frames to all groups are wanted
-	beside receiveFilter      // of the packet socket beside the macvtap
-	asked  memberships        // of that socket
+	groups []net.HardwareAddr // guarded by card.mu, as are the following fields
+	all    bool               // the host wants frames to all groups
+	beside receiveFilter      // filter of the packet socket beside the macvtap
+	asked  memberships        // memberships of that socket
 }
 
 var _ Interface = (*macvtap)(nil)
 
-// openMacvtap makes a macvtap on c and takes c over, also when it fails.
+// openMacvtap makes a macvtap on c. It takes ownership of c, also if it fails.
 func openMacvtap(c *card, below netlink.Link, cfg Config) (Interface, error) {
 	m := &macvtap{card: c, name: cfg.Name, all: true, beside: receiveFilter{mac: cfg.MAC, beside: true}}
 	if m.name == "" {
@@ -56,8 +56,8 @@ func openMacvtap(c *card, below netlink.Link, cfg Config) (Interface, error) {
 	return m, nil
 }
 
-// deriveName returns the name of the device that carries a host's frames. A
-// MAC address is unique on a network, so the name is in a namespace.
+// deriveName returns the name of the device that carries the frames of the host with this
+// address. A MAC address is unique in a network, and so is the name in a network namespace.
 func deriveName(mac net.HardwareAddr) string { return "sn" + hex.EncodeToString(mac) }
 
 // create makes the netdevice on the card below.
@@ -72,7 +72,7 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 	link := &netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}}
 	err := m.handle.LinkAdd(link)
 	if errors.Is(err, unix.EEXIST) && cfg.Name == "" {
-		// The device of a host that has another address by now has the name.
+		// The name belongs to the device of a host that has changed its address since.
 		m.name = deriveName(randomMAC())
 		link.Name = m.name
 		err = m.handle.LinkAdd(link)
@@ -111,11 +111,12 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 	return nil
 }
 
-// silence keeps the unit's own IPv6 away from the device. It would make up the
-// same link-local address from the same MAC as the host does, and the host's
-// duplicate address detection would find it. It receives nothing there, so without
-// an address it has nothing to say, unless the unit is a router: that reports
-// which groups it is in. Kernels without IPv6 refuse all of this.
+// silence keeps the I/O unit's own IPv6 off the device. From the same MAC address, the I/O
+// unit would derive the same link-local address as the host, and duplicate address detection
+// of the host would find it. The I/O unit receives nothing on the device. Without an address
+// it therefore sends nothing, unless it forwards IPv6: a router reports its multicast groups.
+// In that case, or if the device has to keep its address, IPv6 is disabled for the device.
+// Errors are ignored, because kernels without IPv6 refuse all of this.
 func (m *macvtap) silence(link netlink.Link) {
 	const conf = "/proc/sys/net/ipv6/conf/"
 	err := m.handle.LinkSetIP6AddrGenMode(link, 1) // IN6_ADDR_GEN_MODE_NONE
@@ -124,8 +125,8 @@ func (m *macvtap) silence(link netlink.Link) {
 		if err == nil && e == nil && string(routes) == "0\n" {
 			return nil
 		}
-		// Whoever writes this tries again and again while anybody else changes any
-		// netdevice of the machine.
+		// Not written if avoidable: the write is retried for as long as another thread changes
+		// any netdevice of the machine.
 		return os.WriteFile(conf+m.name+"/disable_ipv6", []byte("1"), 0o644)
 	})
 }
@@ -148,7 +149,7 @@ func (m *macvtap) attach(cfg Config) error {
 			return fmt.Errorf("attaching a queue to %s: %w", m.name, err)
 		}
 		if !cfg.NoRing {
-			_ = m.queues[i].UseRings() // a kernel that cannot do it is no error
+			_ = m.queues[i].UseRings() // optional: the kernel may not support it
 		}
 	}
 	if m.merged, err = newMergedQueue(m.queues[0]); err != nil {
@@ -162,7 +163,7 @@ func (m *macvtap) attach(cfg Config) error {
 			return err
 		}
 	}
-	m.discards = discard.StatusOf(m.discardEarly(cfg)) // a kernel that cannot do it is no error
+	m.discards = discard.StatusOf(m.discardEarly(cfg)) // optional: the kernel may not support it
 	return nil
 }
 
@@ -179,7 +180,7 @@ func (m *macvtap) Queues() []Queue {
 	return out
 }
 
-// asQueues returns qs as the interface.
+// asQueues returns qs as a slice of the interface.
 func asQueues(qs []*tap.Queue) []Queue {
 	out := make([]Queue, len(qs))
 	for i, q := range qs {
@@ -188,7 +189,7 @@ func asQueues(qs []*tap.Queue) []Queue {
 	return out
 }
 
-// self addresses the macvtap, as link does the card.
+// self returns a link by which netlink addresses the macvtap.
 func (m *macvtap) self() netlink.Link { return device(m.name, m.own) }
 
 // Watch implements Interface.
@@ -225,7 +226,7 @@ func (m *macvtap) Announce(frame []byte) error {
 			return errNetDown
 		}
 		err := m.sendOut(frame)
-		if errors.Is(err, unix.EPERM) { // without CAP_NET_RAW, at the expense of the other ports
+		if errors.Is(err, unix.EPERM) { // no CAP_NET_RAW: use the port; other ports get it too
 			_, err = unix.Write(m.fds[0], frame)
 			err = os.NewSyscallError("write", err)
 		}
@@ -244,16 +245,16 @@ func (m *macvtap) Stats() Stats {
 	return s
 }
 
-// direction says which of a netdevice's counters counts the frames that its
-// queues lost.
+// direction selects the counter of a netdevice that counts the frames that its queues lost.
 type direction int
 
 const (
 	receives  direction = iota // macvtap: the netdevice receives what the queue reads
-	transmits                  // TAP: it transmits it
+	transmits                  // TAP: the netdevice transmits what the queue reads
 )
 
-// tapStats adds the queues' counters to those of the netdevice.
+// tapStats returns the queues' counters of long frames and the netdevice's counter of dropped
+// frames.
 func tapStats(c *card, index int, queues []*tap.Queue, dir direction) Stats {
 	var s Stats
 	for _, q := range queues {
@@ -288,7 +289,7 @@ func (m *macvtap) Close() error {
 		errs = append(errs, q.Close())
 	}
 	if m.own != 0 {
-		// It may be gone already, with its card.
+		// The macvtap may have been removed with its card.
 		if err := m.remove(m.self()); err != nil && !errors.Is(err, unix.ENODEV) {
 			errs = append(errs, fmt.Errorf("removing %s: %w", m.name, err))
 		}
@@ -297,23 +298,23 @@ func (m *macvtap) Close() error {
 	return errors.Join(errs...)
 }
 
-// steer does the same for a macvtap. It has no hook for that but puts a frame
-// into the queue that its hash names, which a program at the ingress of the
-// device can set. It goes with the device.
+// steer directs latency-sensitive frames to the last queue of the macvtap. A macvtap has no
+// hook for this. It selects the queue by the hash of a frame, which an eBPF program at the
+// ingress of the device can set. The program is removed with the device.
 func (m *macvtap) steer(r *steer.Rule) error {
 	p, err := r.Load(steer.Ingress)
 	if err != nil {
 		return err
 	}
-	defer p.Close() // the filter keeps it
+	defer p.Close() // the filter has a reference to the program
 	if err := m.classify(steerPriority, p.FD()); err != nil {
 		return fmt.Errorf("%w: %w", steer.ErrUnavailable, err)
 	}
 	return nil
 }
 
-// discardEarly makes the kernel drop whole datagrams before a queue of a macvtap
-// is full. It is called after steer.
+// discardEarly makes the kernel drop whole datagrams before a queue of the macvtap is full.
+// It is called after steer.
 func (m *macvtap) discardEarly(cfg Config) error {
 	if cfg.NoDiscard {
 		return discard.ErrUnwanted
@@ -322,7 +323,7 @@ func (m *macvtap) discardEarly(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // as above
+	defer f.Close() // as in steer
 	if err := m.classify(discardPriority, f.FD()); err != nil {
 		return err
 	}
@@ -332,7 +333,8 @@ func (m *macvtap) discardEarly(cfg Config) error {
 	return nil
 }
 
-// classify has an eBPF program see the frames for a macvtap before it does.
+// classify attaches an eBPF program to the ingress of the macvtap. The program gets the
+// frames for the macvtap before the macvtap itself.
 func (m *macvtap) classify(priority uint16, program int) error {
 	fail := func(what string, err error) error {
 		hint := ""
@@ -346,7 +348,7 @@ func (m *macvtap) classify(priority uint16, program int) error {
 			Parent: netlink.HANDLE_CLSACT},
 		QdiscType: "clsact",
 	})
-	if err != nil && !errors.Is(err, unix.EEXIST) { // for another program
+	if err != nil && !errors.Is(err, unix.EEXIST) { // the qdisc exists if another program has it
 		return fail("adding the clsact qdisc", err)
 	}
 	err = m.handle.FilterAdd(&netlink.BpfFilter{

@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// listen makes the socket beside receive what f says, and opens or closes it
-// if need be. The caller holds card.mu.
+// listen applies f to the socket beside. It opens or closes the socket if necessary. The
+// caller holds card.mu.
 func (m *macvtap) listen(f receiveFilter) error {
 	if !f.promisc && len(f.unicast) == 0 {
 		m.beside, m.asked = f, memberships{}
@@ -41,7 +41,7 @@ func (m *macvtap) listen(f receiveFilter) error {
 	return nil
 }
 
-// openBeside opens a socket on the card that receives nothing yet.
+// openBeside opens a socket on the card whose filter passes nothing yet.
 func (m *macvtap) openBeside() (q *packetQueue, err error) {
 	err = netns.Do(m.ns, func() error {
 		fd, err := packetSocket()
@@ -69,7 +69,7 @@ func (m *macvtap) SetUp(up bool) error {
 	return m.change(whatUp(up), func(f *receiveFilter) { f.down = !up })
 }
 
-// change makes the filter of the socket beside what edit makes of it.
+// change applies a copy of the filter, changed by edit, to the socket beside.
 func (m *macvtap) change(what string, edit func(*receiveFilter)) error {
 	return m.do(what, func() error {
 		f := m.beside
@@ -103,8 +103,8 @@ func (m *macvtap) SetAllMulti(on bool) error {
 	})
 }
 
-// applyAllMulti makes the macvtap receive frames to all groups, or only to
-// those listed. One that is promiscuous wants all. The caller holds card.mu.
+// applyAllMulti makes the macvtap receive frames to all groups, or only to those in its
+// list. A promiscuous host gets those to all groups. The caller holds card.mu.
 func (m *macvtap) applyAllMulti() error {
 	if m.all || m.beside.promisc {
 		return m.handle.LinkSetAllmulticastOn(m.self())
@@ -112,7 +112,7 @@ func (m *macvtap) applyAllMulti() error {
 	return m.handle.LinkSetAllmulticastOff(m.self())
 }
 
-// SetMulticast implements Interface: `ip maddress show` lists the groups.
+// SetMulticast implements Interface. The groups are listed by `ip maddress show`.
 func (m *macvtap) SetMulticast(groups []net.HardwareAddr) error {
 	if err := checkGroups(groups); err != nil {
 		return err
@@ -151,8 +151,8 @@ func listed(addrs []net.HardwareAddr, a net.HardwareAddr) bool {
 	return slices.ContainsFunc(addrs, func(x net.HardwareAddr) bool { return slices.Equal(x, a) })
 }
 
-// group is SIOCADDMULTI or SIOCDELMULTI (netdevice(7)). The kernel counts: a
-// group stays for as long as the host, or something else, wants it.
+// group does SIOCADDMULTI or SIOCDELMULTI (netdevice(7)) with addr. The kernel counts
+// references: a group stays for as long as the host, or another user of the device, has it.
 func (m *macvtap) group(fd int, op uintptr, addr net.HardwareAddr) error {
 	var req struct {
 		name   [unix.IFNAMSIZ]byte

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// membership is something that a packet socket asks its card to receive: an
-// address, or everything of a kind (packet(7), PACKET_ADD_MEMBERSHIP).
+// membership is what a packet socket makes its card receive: frames to an address, or all
+// frames (packet(7), PACKET_ADD_MEMBERSHIP).
 type membership struct {
 	kind uint16 // PACKET_MR_...
 	addr [6]byte
@@ -20,15 +20,15 @@ type membership struct {
 // packetMRUnicast is PACKET_MR_UNICAST of <linux/if_packet.h>.
 const packetMRUnicast = 3
 
-// memberships are those of one socket. The kernel counts them for each card and
-// forgets them with the socket.
+// memberships has the memberships of one socket. The kernel counts references to them for
+// each card, and drops those of a socket when the socket is closed.
 type memberships struct {
 	fd, index int
 	have      map[membership]bool
 }
 
-// set makes want the socket's memberships. What cannot be dropped any more,
-// because the card is gone, is forgotten.
+// set makes want the socket's memberships. It is no error if a membership cannot be dropped
+// because the card is gone.
 func (m *memberships) set(want map[membership]bool) error {
 	for s := range want {
 		if m.have[s] {
@@ -63,7 +63,7 @@ func (m *memberships) apply(op int, s membership) error {
 	return unix.SetsockoptPacketMreq(m.fd, unix.SOL_PACKET, op, &mr)
 }
 
-// String says what the membership is for.
+// String returns what the card receives for the membership.
 func (s membership) String() string {
 	if s.kind == unix.PACKET_MR_PROMISC {
 		return "everything"
@@ -86,8 +86,8 @@ func (f receiveFilter) memberships() map[membership]bool {
 		}
 		return want
 	}
-	// For the host's address alone PACKET_MR_UNICAST would do, but cards that
-	// filter VLANs let all pass only while they are promiscuous.
+	// PACKET_MR_UNICAST would be enough for the host's address. But a card with a VLAN filter
+	// passes all VLANs only while it is promiscuous.
 	want[membership{kind: unix.PACKET_MR_PROMISC}] = true
 	for _, g := range f.groups {
 		want[membership{unix.PACKET_MR_MULTICAST, [6]byte(g)}] = true

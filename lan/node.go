@@ -13,14 +13,14 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// openNodes opens the character device of a macvtap n times, by /dev/tapN where
-// that is it, which takes no privilege.
+// openNodes opens the character device of a macvtap n times. It uses /dev/tapN if that is
+// the right device, which takes no privilege.
 //
-// It cannot be relied on: it is made for the initial network namespace
-// only, by udev or devtmpfs, and not in containers; N may even be another
-// namespace's device. So the device's number is read from a sysfs that is
-// mounted in the right namespace, and a node is made for it, both in a mount
-// namespace that vanishes with the thread.
+// /dev/tapN is not always the right one. udev or devtmpfs makes it for the initial network
+// namespace only, and not in containers, and N may be the index of a device in another
+// namespace. In these cases openNodes reads the device number from a sysfs that is mounted
+// in the right network namespace, and makes a node for it. Both are in a mount namespace
+// that ends with the thread.
 func openNodes(ns, name string, index, n int) ([]int, error) {
 	if ns == "" {
 		if node, ok := ownNode(name, index); ok {
@@ -47,9 +47,9 @@ func openNodesHere(name string, index, n int) ([]int, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, os.NewSyscallError("mount private", err)
 	}
-	// The new file system covers an existing directory, for this thread only.
-	// sysfs goes below it: on /sys, where the same one may be mounted already,
-	// the kernel would refuse it with EBUSY.
+	// The new file system covers an existing directory, for this thread only. sysfs is mounted
+	// below it, and not on /sys: if the same sysfs were mounted there already, the kernel would
+	// refuse the mount with EBUSY.
 	const dev, sys = "/dev", "/dev/sys"
 	if err := unix.Mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "size=64k,mode=700"); err != nil {
 		return nil, os.NewSyscallError("mount tmpfs", err)
@@ -72,8 +72,8 @@ func openNodesHere(name string, index, n int) ([]int, error) {
 	return openNode(node, name, n)
 }
 
-// ownNode is the path of a macvtap's character device if both that and /sys are
-// of this process's network namespace.
+// ownNode returns the path of a macvtap's character device in /dev. It reports false unless
+// this device and /sys belong to this process's network namespace.
 func ownNode(name string, index int) (string, bool) {
 	device := fmt.Sprintf("tap%d", index)
 	number, err := deviceNumber(filepath.Join("/sys/class/net", name, device, "dev"))
@@ -88,7 +88,7 @@ func ownNode(name string, index int) (string, bool) {
 	return node, true
 }
 
-// openNode opens a node n times.
+// openNode opens node n times.
 func openNode(node, name string, n int) ([]int, error) {
 	var fds []int
 	for range n {
@@ -110,7 +110,7 @@ func openNode(node, name string, n int) ([]int, error) {
 	return fds, nil
 }
 
-// deviceNumber reads a file of sysfs that holds major:minor.
+// deviceNumber reads the device number from a file of sysfs that contains major:minor.
 func deviceNumber(path string) (uint64, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// ParseSpec splits a specification such as "macvtap:eth1" into its back-end
-// and the network card, bridge or directory of a switch. Without a back-end it is a
-// macvtap.
+// ParseSpec splits a specification such as "macvtap:eth1" into the back-end and the network
+// card, bridge or directory of a switch. The default back-end is macvtap.
 func ParseSpec(spec string) (Kind, string, error) {
 	kind, nic, ok := strings.Cut(spec, ":")
 	if !ok {
@@ -40,22 +39,22 @@ func ParseSpec(spec string) (Kind, string, error) {
 		"use macvtap:NIC, packet:NIC, tap:BRIDGE or vhost-user:DIRECTORY", spec, kind)
 }
 
-// Card is a network card, a bridge, or a switch in user space, on which ports are opened that share what
-// looks after it. It keeps nothing open itself: without ports there is nothing to
-// close.
+// Card is a network card, a bridge, or a switch in user space. The ports that it opens share
+// their netlink sockets and one watch of the card. A Card without ports keeps nothing open, and
+// need not be closed.
 type Card struct {
 	kind    Kind
 	nic, ns string
 	spec    string
 
-	userSwitch *userSwitch // nil: it is one of the kernel's
+	userSwitch *userSwitch // nil: a netdevice of the kernel
 
 	mu  sync.Mutex
-	now *shared // nil, or without a user any more, before the next use
+	now *shared // may be nil, or closed because it has no users any more
 }
 
-// NewCard is for the ports that spec says, on a card in network namespace ns. It
-// need not be there before it is used.
+// NewCard returns a Card for ports as in spec, on a card in network namespace ns. The card
+// need not exist before its first use.
 func NewCard(spec, ns string) (*Card, error) {
 	kind, nic, err := ParseSpec(spec)
 	if err != nil {
@@ -68,8 +67,8 @@ func NewCard(spec, ns string) (*Card, error) {
 	return c, err
 }
 
-// Open makes a host's port as spec says. A card that is administratively down is
-// set up. Several ports on one card cost less by a Card.
+// Open makes a host's port as in spec. A card that is administratively down is set up. Use a
+// Card for several ports on one card: this costs less.
 func Open(spec string, cfg Config) (Interface, error) {
 	c, err := NewCard(spec, cfg.NetNS)
 	if err != nil {
@@ -125,12 +124,13 @@ func (c *Card) port(cfg Config) (Interface, error) {
 	}
 }
 
-// maxQueues bounds the queues of one host: MAX_TAP_QUEUES of the kernel, and
+// maxQueues is the largest number of queues of one host: MAX_TAP_QUEUES of the kernel, and
 // PACKET_FANOUT_MAX of its first versions.
 const maxQueues = 256
 
-// use makes the caller a user of what the ports share, and looks up the card. One
-// that was removed and made again is another card of the same name.
+// use looks up the card and returns the shared state of its ports. The caller is a user of
+// this state until it calls release. A card that was removed and made again with the same
+// name is a different card.
 func (c *Card) use() (*shared, netlink.Link, error) {
 	c.mu.Lock()
 	s := c.now
@@ -148,7 +148,7 @@ func (c *Card) use() (*shared, netlink.Link, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Somebody else may have been as fast.
+	// Another goroutine may have set c.now in the meantime.
 	if o := c.now; o != nil && o.index == s.index && o.hold() {
 		s.release()
 		return o, link, nil
@@ -157,7 +157,7 @@ func (c *Card) use() (*shared, netlink.Link, error) {
 	return s, link, nil
 }
 
-// Info looks up the card. If it is missing, the error lists those that are there.
+// Info looks up the card. If there is no such card, the error lists the existing ones.
 func (c *Card) Info() (Info, error) {
 	if c.userSwitch != nil {
 		return c.userSwitch.info()
@@ -179,8 +179,7 @@ func (c *Card) Info() (Info, error) {
 	return info, nil
 }
 
-// open is use for a card that is about to be used for more, and is set up for
-// that.
+// open is like use, and sets the card administratively up.
 func (c *Card) open() (*shared, netlink.Link, error) {
 	s, link, err := c.use()
 	if err != nil || link.Attrs().RawFlags&unix.IFF_UP != 0 {
@@ -196,15 +195,15 @@ func (c *Card) open() (*shared, netlink.Link, error) {
 	return s, link, nil
 }
 
-// LinkInfo looks up a network card in a network namespace. If it is missing,
-// the error lists those that are there.
+// LinkInfo looks up a network card in a network namespace. If there is no such card, the
+// error lists the existing ones.
 func LinkInfo(nic, ns string) (Info, error) {
 	return (&Card{nic: nic, ns: ns}).Info()
 }
 
-// Prepare readies a network card for ports: it sets it up and bounds the
-// super-frames it merges to what fits vnet.MaxFrame. restore undoes the
-// latter; nothing bad happens if it is never called.
+// Prepare prepares a network card for ports. It sets the card up, and limits the super-frames
+// that the card merges to the size that fits vnet.MaxFrame. restore sets the previous limit
+// again; not calling it does no harm.
 func Prepare(nic, ns string) (restore func() error, err error) {
 	c, link, err := (&Card{nic: nic, ns: ns}).open()
 	if err != nil {
@@ -213,7 +212,7 @@ func Prepare(nic, ns string) (restore func() error, err error) {
 	defer c.release()
 	old := int(link.Attrs().GROMaxSize)
 	if old <= vnet.GSOMaxSize {
-		return func() error { return nil }, nil // small enough, or a kernel without the knob
+		return func() error { return nil }, nil // small enough, or unknown to the kernel
 	}
 	if err := c.handle.LinkSetGROMaxSize(link, vnet.GSOMaxSize); err != nil {
 		return nil, fmt.Errorf("setting gro_max_size of %s to %d: %w", nic, vnet.GSOMaxSize, err)

@@ -10,13 +10,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// newOutSocket opens one in the current namespace.
+// newOutSocket opens an outSocket in the current network namespace.
 func newOutSocket(index int) (*outSocket, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socket AF_PACKET", err)
 	}
-	// Past other packet sockets too, those of packet ports.
+	// Frames thereby bypass other packet sockets as well: those of packet ports.
 	err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
 	if err = os.NewSyscallError("setsockopt PACKET_QDISC_BYPASS", err); err == nil {
 		err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: index}))
@@ -28,8 +28,8 @@ func newOutSocket(index int) (*outSocket, error) {
 	return &outSocket{fd}, nil
 }
 
-// sendOut sends a frame, [virtio_net_hdr | Ethernet frame], of which the header is
-// empty, out of the card.
+// sendOut sends a frame, [virtio_net_hdr | Ethernet frame], out of the card. The header has
+// to be empty.
 func (s *shared) sendOut(frame []byte) error {
 	if len(frame) < vnet.MinFrame {
 		return fmt.Errorf("a frame of %d bytes: %w", len(frame), unix.EINVAL)

@@ -16,11 +16,11 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// socketBuffer is the size, in bytes, of a packet socket's buffers in both
-// directions. The default of 208 KiB holds three super-frames.
+// socketBuffer is the size of a packet socket's buffers in bytes, in each direction. The
+// default of 208 KiB has room for three super-frames.
 const socketBuffer = 8 << 20
 
-// packetRequires is what a host must be able to receive from packet sockets.
+// packetRequires has the offloads that a host must be able to receive from packet sockets.
 const packetRequires = vnet.CSUM | vnet.TSO4 | vnet.TSO6
 
 // packetPort is a port made of packet sockets on the card itself.
@@ -28,12 +28,12 @@ type packetPort struct {
 	*card
 	queues []*packetQueue
 	filter receiveFilter // guarded by card.mu, as is asked
-	asked  memberships   // of the first queue's socket
+	asked  memberships   // memberships of the first queue's socket
 }
 
 var _ Interface = (*packetPort)(nil)
 
-// openPacket opens packet sockets on c and takes c over, also when it fails.
+// openPacket opens packet sockets on c. It takes ownership of c, also if it fails.
 func openPacket(c *card, below netlink.Link, cfg Config) (Interface, error) {
 	p := &packetPort{card: c, filter: receiveFilter{mac: cfg.MAC, allMulti: true}}
 	err := p.differs(cfg.MAC, below)
@@ -49,8 +49,8 @@ func openPacket(c *card, below netlink.Link, cfg Config) (Interface, error) {
 	return p, nil
 }
 
-// checkOwn refuses the card's own address: the host would get, and could answer,
-// what is meant for the I/O unit itself. The kernel does the same for macvtaps.
+// checkOwn returns an error if mac is the card's own address: the host would get, and could
+// answer, frames for the I/O unit itself. The kernel makes the same check for macvtaps.
 func (p *packetPort) checkOwn(mac net.HardwareAddr) error {
 	link, err := p.looks.LinkByIndex(p.index)
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *packetPort) checkOwn(mac net.HardwareAddr) error {
 	return p.differs(mac, link)
 }
 
-// differs is checkOwn with what netlink says about the card.
+// differs is checkOwn with the card's link that netlink has returned.
 func (p *packetPort) differs(mac net.HardwareAddr, link netlink.Link) error {
 	if slices.Equal(link.Attrs().HardwareAddr, mac) {
 		return fmt.Errorf("MAC address %v: %w: it is that of %s itself", mac, ErrInUse, p.nic)
@@ -67,8 +67,8 @@ func (p *packetPort) differs(mac net.HardwareAddr, link netlink.Link) error {
 	return nil
 }
 
-// open opens the sockets in the current namespace. Until all share the frames
-// among them, none receives any: otherwise some would arrive more than once.
+// open opens the sockets in the current network namespace. No socket receives frames before
+// all of them share the frames, because some frames would otherwise arrive more than once.
 func (p *packetPort) open(cfg Config) error {
 	fanout, way := noFanout, unix.PACKET_FANOUT_HASH
 	if cfg.Latency != nil {
@@ -106,7 +106,7 @@ func (p *packetPort) EarlyDiscard() discard.Status {
 	return discard.Status{Reason: "packet sockets cannot do it"}
 }
 
-// packetSocket makes a socket that receives nothing yet.
+// packetSocket makes a packet socket without a protocol, which receives nothing yet.
 func packetSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -119,8 +119,8 @@ func packetSocket() (int, error) {
 	return fd, nil
 }
 
-// bind prepares a socket that was made without a protocol, so that it has not
-// received anything yet, and binds it to the card.
+// bind prepares a socket and binds it to the card. The socket was made without a protocol, so
+// that it has not received anything yet.
 func (c *card) bind(fd int) error {
 	if err := attachFilter(fd, rejectAll); err != nil {
 		return err
@@ -152,12 +152,12 @@ func (c *card) bind(fd int) error {
 // networkOrder swaps the bytes of v.
 func networkOrder(v uint16) uint16 { return v<<8 | v>>8 }
 
-// noFanout is no number of a fanout group; 0 is one.
+// noFanout stands for no fanout group. 0 is the number of a group.
 const noFanout = -1
 
-// joinFanout adds a socket to the group of that number, or to a new one if it
-// is noFanout, and returns the group's number. way is how frames are spread: by
-// the hash of their flow (PACKET_FANOUT_HASH) or by a program.
+// joinFanout adds a socket to a fanout group and returns the group's number. If group is
+// noFanout, it makes a new one. way is the fanout mode: PACKET_FANOUT_HASH distributes frames
+// by the hash of their flow, PACKET_FANOUT_EBPF by a program.
 func joinFanout(fd, group, way int) (int, error) {
 	arg := group | way<<16
 	if group == noFanout {
@@ -173,8 +173,8 @@ func joinFanout(fd, group, way int) (int, error) {
 	return v & 0xffff, nil
 }
 
-// applyFilter makes the card and all sockets receive what f says, and
-// remembers f. The caller holds card.mu, or is the only one to know p.
+// applyFilter applies f to the card and all sockets, and sets p.filter. The caller holds
+// card.mu, unless p is not yet known to any other goroutine.
 func (p *packetPort) applyFilter(f receiveFilter) error {
 	if err := p.asked.set(f.memberships()); err != nil {
 		return err
@@ -189,7 +189,7 @@ func (p *packetPort) applyFilter(f receiveFilter) error {
 	return nil
 }
 
-// change makes the filter what edit makes of it.
+// change applies a copy of the filter, changed by edit, to the port.
 func (p *packetPort) change(what string, edit func(*receiveFilter)) error {
 	return p.do(what, func() error {
 		f := p.filter
@@ -231,8 +231,8 @@ func (p *packetPort) Watch(ctx context.Context, fn func(LinkState)) error {
 	return p.watch(ctx, 0, nil, fn)
 }
 
-// SetOffloads implements Interface. Super-frames of a kind that the host does
-// not know are dropped and counted.
+// SetOffloads implements Interface. Super-frames that need an offload that the host does not
+// have are dropped and counted.
 func (p *packetPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	o = o.Closure()
 	err := p.do("setting offloads", func() error {

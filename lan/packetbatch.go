@@ -30,8 +30,8 @@ func (q *packetQueue) ReadFrames(ops []vnet.ReadOp) int {
 	return done
 }
 
-// readBurst reads once by recvmmsg(2) and returns how many of ops it has
-// filled, and whether there is any use in reading on.
+// readBurst calls recvmmsg(2) once. It returns how many of ops it has filled, and whether
+// another call may find more frames.
 func (q *packetQueue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 	asked := 0
 	for i := range ops {
@@ -65,7 +65,7 @@ func (q *packetQueue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 		bytes += int(m.Len)
 		op.Frame, op.Err = q.received(op.Slot, int(m.Len), q.in.control[i].data[:m.Hdr.Controllen])
 		if op.Frame == nil && op.Err == nil {
-			continue // nobody wants it
+			continue // dropped and counted
 		}
 		if done != i {
 			ops[done].Move(op)
@@ -89,8 +89,8 @@ func (q *packetQueue) WriteFrames(ops []vnet.WriteOp) int {
 		if done == len(ops) {
 			break
 		}
-		// One that has no place in a burst, or that stopped it: once more by
-		// itself, since only the first message of a burst tells its error.
+		// This frame cannot be part of a burst, or has ended one. It is written by itself, as
+		// sendmmsg(2) returns an error for its first message only.
 		op := &ops[done]
 		if op.Err = q.WriteParts(op.Head, op.Rest); op.Err == errAgain {
 			return done
@@ -100,8 +100,8 @@ func (q *packetQueue) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// writeBurst writes frames by sendmmsg(2) up to the first one that cannot be
-// written, and returns how many it has written.
+// writeBurst writes frames with sendmmsg(2), up to the first one that cannot be written, and
+// returns how many it has written.
 func (q *packetQueue) writeBurst(ops []vnet.WriteOp) int {
 	if q.down.Load() {
 		return 0

@@ -6,24 +6,24 @@ import (
 	"github.com/splitnic/splitnic/internal/framefd"
 )
 
-// controlLen has room for one control message with struct tpacket_auxdata.
+// controlLen is the size, in bytes, of one control message with struct tpacket_auxdata.
 const controlLen = unix.SizeofCmsghdr + 24
 
-// control has room for one control message, and its alignment.
+// control has room for one control message, and the alignment of one.
 type control struct {
 	_    [0]unix.Cmsghdr
 	data [controlLen]byte
 }
 
-// messages are the arguments of recvmmsg(2) or sendmmsg(2).
+// messages has the arguments of recvmmsg(2) or sendmmsg(2).
 type messages struct {
 	headers [framefd.MaxBurst]unix.Mmsghdr
 	iovs    [framefd.MaxBurst][2]unix.Iovec
 	control [framefd.MaxBurst]control
 }
 
-// newMessages returns messages of one or two iovecs each, the former with room
-// for a control message.
+// newMessages returns messages to receive, with one iovec each and room for a control message,
+// or messages to send, with up to two iovecs each.
 func newMessages(receive bool) *messages {
 	m := new(messages)
 	for i := range m.headers {
@@ -37,7 +37,7 @@ func newMessages(receive bool) *messages {
 	return m
 }
 
-// forget drops what the first n messages refer to.
+// forget clears the references of the first n messages to frames.
 func (m *messages) forget(n int) {
 	for i := range m.iovs[:n] {
 		m.iovs[i][0].Base, m.iovs[i][1].Base = nil, nil

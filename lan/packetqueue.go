@@ -14,26 +14,25 @@ import (
 // packetQueue is one packet socket.
 type packetQueue struct {
 	fd       *framefd.FD
-	offloads atomic.Uint32 // a vnet.Offloads: what the host can receive
-	down     atomic.Bool   // nothing is sent
+	offloads atomic.Uint32 // a vnet.Offloads: those that the host can receive
+	down     atomic.Bool   // no frames are sent
 	tooLong  atomic.Uint64
 	invalid  atomic.Uint64
 	dropped  uint64 // guarded by card.mu
 
-	// Arguments of recvmsg(2), the reader's own, as is what follows.
+	// Arguments of recvmsg(2). Only the reader uses these and the following fields.
 	msg     unix.Msghdr
 	iov     unix.Iovec
 	control [controlLen]byte
 	burst   framefd.Burst
-	in      *messages // of recvmmsg(2)
+	in      *messages // for recvmmsg(2)
 
-	out *messages // of sendmmsg(2), the writer's own
+	out *messages // for sendmmsg(2); only the writer uses them
 }
 
 var _ Queue = (*packetQueue)(nil)
 
-// Offsets in struct tpacket_auxdata and bits of its status, of
-// <linux/if_packet.h>.
+// Offsets in struct tpacket_auxdata, and bits of its status (<linux/if_packet.h>).
 const (
 	auxStatus = 0
 	auxTCI    = 16
@@ -44,7 +43,8 @@ const (
 	statusTPIDValid = 1 << 6
 )
 
-// Bare errors, made once: a conversion for each call would allocate.
+// Errors that are returned without wrapping. They are made once, because a conversion for
+// each call would allocate.
 var (
 	errInval   error = unix.EINVAL
 	errNetDown error = unix.ENETDOWN
@@ -88,32 +88,32 @@ func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
 	}
 }
 
-// place is where in slot a frame is received: behind the headroom, so that a
-// tag fits in front.
+// place returns the part of slot into which a frame is received. It is behind the headroom,
+// so that there is room for a VLAN tag.
 func place(slot []byte) []byte {
 	return slot[vnet.Headroom:min(len(slot), vnet.Headroom+vnet.MaxFrame)]
 }
 
-// passing reports whether an error of receiving is over and there may be frames
-// behind it, and counts it.
+// passing reports whether an error of receiving is over after it was returned, so that the
+// next call may return a frame. It counts the frames that are lost by such errors.
 func (q *packetQueue) passing(err error) bool {
 	switch err {
 	case unix.ENETDOWN:
-		// The card going down is told once, by an error. Its state is Watch's
-		// business; here there is nothing to read, or something from before.
+		// The socket reports once that the card went down. Watch is responsible for the state
+		// of the card. Here there are no frames to read, or some from before.
 		return true
 	case unix.EINVAL:
-		// The frame cannot be described by a virtio_net_hdr: tunnels, for
-		// example, or fragments. It has been consumed.
+		// A virtio_net_hdr cannot describe the frame: a tunnel, for example, or a fragment.
+		// The frame has been consumed.
 		q.invalid.Add(1)
 		return true
 	}
 	return false
 }
 
-// received is what ReadFrame returns for n bytes that were received into place
-// of slot, with those control messages: neither a frame nor an error if nobody
-// wants it.
+// received returns the result of ReadFrame for n bytes that were received into place(slot),
+// with these control messages. It returns neither a frame nor an error if the frame is
+// invalid or the host cannot receive it; such a frame is counted.
 func (q *packetQueue) received(slot []byte, n int, control []byte) ([]byte, error) {
 	buf := place(slot)
 	if n > len(buf) {
@@ -137,8 +137,7 @@ func (q *packetQueue) received(slot []byte, n int, control []byte) ([]byte, erro
 	return frame, nil
 }
 
-// receivable reports whether the host can receive frames with these flags and
-// super-frames of that type.
+// receivable reports whether the host can receive frames with these flags and this GSO type.
 func (q *packetQueue) receivable(flags, gsoType byte) bool {
 	need := vnet.Offloads(0)
 	if flags&vnet.FlagNeedsCsum != 0 {
@@ -161,8 +160,8 @@ func (q *packetQueue) receivable(flags, gsoType byte) bool {
 	return vnet.Offloads(q.offloads.Load())&need == need
 }
 
-// tag returns the VLAN tag that the kernel took out of the frame that came with
-// those control messages; tpid is 0 if there was none.
+// tag returns the VLAN tag that the kernel has removed from the frame with these control
+// messages. tpid is 0 if there was none.
 func tag(control []byte) (tpid, tci uint16) {
 	if len(control) < unix.SizeofCmsghdr+auxLen {
 		return 0, 0
@@ -201,7 +200,7 @@ func (q *packetQueue) WriteParts(head, rest []byte) error {
 	if q.down.Load() {
 		return errNetDown
 	}
-	// The kernel allocates as much in one piece as the header claims.
+	// The kernel allocates contiguous memory for as many bytes as the header length says.
 	vnet.RewriteHdrLen(head)
 	if len(rest) == 0 {
 		return q.fd.Write(head)
@@ -209,8 +208,8 @@ func (q *packetQueue) WriteParts(head, rest []byte) error {
 	return q.fd.Writev(head, rest)
 }
 
-// stats asks the kernel and returns the counters. The caller holds card.mu, and
-// the queue is open.
+// stats returns the counters, updated from the kernel's. The caller holds card.mu, and the
+// queue is open.
 func (q *packetQueue) stats() Stats {
 	// Reading resets the kernel's counters.
 	if st, err := unix.GetsockoptTpacketStats(q.FD(), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
@@ -219,8 +218,8 @@ func (q *packetQueue) stats() Stats {
 	return q.counted()
 }
 
-// counted returns the counters as they were when the kernel was asked last. The
-// caller holds card.mu.
+// counted returns the counters without asking the kernel for its own. The caller holds
+// card.mu.
 func (q *packetQueue) counted() Stats {
 	return Stats{Dropped: q.dropped, TooLong: q.tooLong.Load(), Invalid: q.invalid.Load()}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// shared is what all ports of one Card use together, so that one port more
-// costs what the first one does: netlink sockets, one watch of the card, and a
-// socket to announce hosts by. It closes with its last user.
+// shared has what all ports of one Card use together: netlink sockets, one watch of the card,
+// and a socket for announcements. The cost of one more port therefore does not grow with the
+// number of ports. shared is closed with its last user.
 type shared struct {
 	nic    string
 	ns     string
 	index  int
 	handle *netlink.Handle // works in the card's namespace, from any goroutine
-	looks  *netlink.Handle // the same, for what changes nothing: it waits for no change
-	speeds *ethtool.Client // works there too
+	looks  *netlink.Handle // the same, for reading: requests do not wait for changes by handle
+	speeds *ethtool.Client // works in the card's namespace as well
 
 	mu    sync.Mutex
 	users int
@@ -33,7 +33,7 @@ type shared struct {
 	follower follower
 }
 
-// findShared opens netlink in ns and finds nic. The caller is the first user.
+// findShared opens netlink sockets in ns and looks up nic. The caller is the first user.
 func findShared(nic, ns string) (*shared, netlink.Link, error) {
 	s := &shared{nic: nic, ns: ns, users: 1}
 	err := netns.Do(ns, func() (err error) {
@@ -66,7 +66,8 @@ func findShared(nic, ns string) (*shared, netlink.Link, error) {
 	return s, link, nil
 }
 
-// hold makes the caller a user, unless there is none any more.
+// hold makes the caller a user. It reports false if s is closed because it has no users any
+// more.
 func (s *shared) hold() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +78,7 @@ func (s *shared) hold() bool {
 	return true
 }
 
-// release ends the use by one user.
+// release ends the use by one user. The last one closes s.
 func (s *shared) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,25 +105,25 @@ func (s *shared) read() (LinkState, error) {
 	return s.stateOf(link), nil
 }
 
-// remove deletes a netdevice. The kernel takes some ten milliseconds for it, most of
-// them to wait until no processor can be at it any more, which many can wait for at
-// once: each by a socket of its own.
+// remove deletes a netdevice. This takes the kernel about ten milliseconds, most of which it
+// waits until no processor can use the netdevice any more. Several removals can wait for
+// that at the same time if each one has its own netlink socket.
 func (s *shared) remove(link netlink.Link) error {
 	h, err := netns.Handle(s.ns)
-	if err != nil { // the namespace has no name any more
+	if err != nil { // for example, the namespace does not have this name any more
 		return s.handle.LinkDel(link)
 	}
 	defer h.Close()
 	return h.LinkDel(link)
 }
 
-// stateOf extracts the state from what netlink says about the card.
+// stateOf returns the state of the card from its link, and asks the kernel for its speed.
 func (s *shared) stateOf(link netlink.Link) LinkState {
 	a := link.Attrs()
 	const up = unix.IFF_UP | unix.IFF_RUNNING
 	speed, err := s.speeds.Speed(a.Name)
 	if err != nil {
-		speed = 0 // devices without one refuse
+		speed = 0 // devices without a speed return an error
 	}
 	state := LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed}
 	if len(a.HardwareAddr) == len(state.MAC) {
@@ -131,7 +132,7 @@ func (s *shared) stateOf(link netlink.Link) LinkState {
 	return state
 }
 
-// missing is the error for a card that does not exist.
+// missing returns the error for a card that does not exist.
 func missing(h *netlink.Handle, nic, ns string) error {
 	where := "here"
 	if ns != "" {
@@ -154,9 +155,9 @@ func missing(h *netlink.Handle, nic, ns string) error {
 	return fmt.Errorf("there is no network card %q %s, only: %s: %w", nic, where, strings.Join(names, ", "), unix.ENODEV)
 }
 
-// outSocket is a socket that sends frames out of the card and receives none. What it
-// sends, the ports on the card do not get: an announcement through a port is
-// copied to all others, which know each other's hosts without it.
+// outSocket is a socket that sends frames out of the card and receives none. Ports on the
+// card do not get its frames. A frame sent through a port, by contrast, would be copied to
+// all others, and these need no announcement to reach each other's hosts.
 type outSocket struct{ fd int }
 
 func (o *outSocket) close() { unix.Close(o.fd) }

@@ -11,20 +11,20 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// markPrefix begins an alternative name of every macvtap that this package makes;
-// the name that it was made with follows. An alias (IFLA_IFALIAS) would be
-// announced to the network by LLDP daemons.
+// markPrefix is the beginning of an alternative name of every macvtap that this package
+// makes. The first name of the macvtap follows. LLDP daemons would announce an alias
+// (IFLA_IFALIAS) to the network.
 const markPrefix = "splitnic-lan-"
 
-// marked reports whether this package made a device.
+// marked reports whether this package has made the device.
 func marked(l netlink.Link) bool {
 	return slices.ContainsFunc(l.Attrs().AltNames, func(name string) bool { return strings.HasPrefix(name, markPrefix) })
 }
 
-// CleanStale removes the macvtap devices on network card nic, in network
-// namespace ns, that a killed process left, and returns their names. It knows
-// them by that name and their card, and touches nothing else. Call it before the first Open
-// on that card, and never while another I/O unit uses it.
+// CleanStale removes the macvtap devices on network card nic, in network namespace ns, that a
+// killed process has left behind, and returns their names. It recognises them by their
+// alternative name and their card, and touches no other device. Call it before the first Open
+// on that card, and never while another I/O unit uses the card.
 func CleanStale(nic, ns string) ([]string, error) {
 	h, err := netns.Handle(ns)
 	if err != nil {
@@ -37,7 +37,7 @@ func CleanStale(nic, ns string) ([]string, error) {
 	}
 	card := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == nic })
 	if card < 0 {
-		return nil, nil // its macvtaps went with it
+		return nil, nil // the card's macvtaps were removed with it
 	}
 	var removed []string
 	var errs []error

@@ -19,7 +19,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// userSwitch is a switch in user space, as vhost-user:DIRECTORY names it: a directory with
+// userSwitch is a switch in user space, specified as vhost-user:DIRECTORY. The directory has
 // a socket for each host.
 type userSwitch struct {
 	dir    string
@@ -30,11 +30,12 @@ type userSwitch struct {
 const (
 	minMTU     = 68
 	defaultMTU = 1500
-	// maxSwitchDir leaves room for a slash and an address.
+	// maxSwitchDir is the largest length of the directory's path. It leaves room for a slash
+	// and a MAC address.
 	maxSwitchDir = vhostuser.MaxPath - 18
 )
 
-// parseSwitch reads what follows vhost-user:.
+// parseSwitch parses the part of a specification behind "vhost-user:".
 func parseSwitch(text string) (*userSwitch, error) {
 	words := strings.Split(text, ",")
 	s := &userSwitch{dir: filepath.Clean(words[0]), mtu: defaultMTU}
@@ -61,8 +62,8 @@ func parseSwitch(text string) (*userSwitch, error) {
 	return s, nil
 }
 
-// SwitchDir is the directory of the sockets of a switch, of which ParseSpec has said
-// what is behind its kind.
+// SwitchDir returns the directory of the sockets of a switch. text is the second result of
+// ParseSpec. SwitchDir returns "" if text is invalid.
 func SwitchDir(text string) string {
 	s, err := parseSwitch(text)
 	if err != nil {
@@ -71,7 +72,7 @@ func SwitchDir(text string) string {
 	return s.dir
 }
 
-// info is about the switch as a whole: of its links each port knows its own.
+// info describes the switch as a whole. The state of a link is known to its port only.
 func (s *userSwitch) info() (Info, error) {
 	st, err := os.Stat(s.dir)
 	switch {
@@ -83,24 +84,24 @@ func (s *userSwitch) info() (Info, error) {
 	return Info{Name: s.dir, Type: string(VhostUser), LinkState: LinkState{Up: true, MTU: s.mtu}}, nil
 }
 
-// socket is where the port of a host is found that has this address.
+// socket returns the address of the socket for the port of the host with this MAC address.
 func (s *userSwitch) socket(mac net.HardwareAddr) vhostuser.Address {
 	name := strings.ReplaceAll(mac.String(), ":", "-")
 	return vhostuser.Address{Path: filepath.Join(s.dir, name), Client: s.client}
 }
 
-// switchPort is a port of a switch in user space: a virtio-net device, of which the switch
+// switchPort is a port of a switch in user space: a virtio-net device, for which the switch
 // has the driver.
 type switchPort struct {
 	on   *userSwitch
-	name string // of the socket
+	name string // path of the socket
 
 	mu       sync.Mutex
-	dev      *vhostuser.Device // nil: it is closed
+	dev      *vhostuser.Device // nil if the port is closed
 	queues   []Queue
 	mac      net.HardwareAddr
 	offloads vnet.Offloads
-	last     Stats // of the time before it was closed
+	last     Stats // as of the last call of Stats before the port was closed
 }
 
 var _ Interface = (*switchPort)(nil)
@@ -129,7 +130,8 @@ func (s *userSwitch) open(cfg Config) (Interface, error) {
 	return p, nil
 }
 
-// do runs fn on the open port and wraps its error.
+// do runs fn with p.mu held and wraps its error. If the port is closed, it does not run fn,
+// and the error wraps net.ErrClosed.
 func (p *switchPort) do(what string, fn func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,8 +158,8 @@ func (p *switchPort) MAC() net.HardwareAddr {
 	return slices.Clone(p.mac)
 }
 
-// SetMAC implements Interface. The switch learns the address from the host's frames; the
-// socket keeps its name.
+// SetMAC implements Interface. The switch learns the address from the host's frames. The name
+// of the socket does not change.
 func (p *switchPort) SetMAC(mac net.HardwareAddr) error {
 	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
 		if err := checkMAC(mac); err != nil {
@@ -177,14 +179,14 @@ func (p *switchPort) State() (s LinkState, err error) {
 	return s, err
 }
 
-// state is the link's, and a channel that is closed when it may have changed. The port is
-// open.
+// state returns the state of the link, and a channel that is closed when the state may have
+// changed. The port has to be open.
 func (p *switchPort) state() (LinkState, <-chan struct{}) {
 	up, changed := p.dev.Up()
 	return LinkState{Up: up, MTU: p.on.mtu}, changed
 }
 
-// Watch implements Interface. The link is up while the switch receives by the port.
+// Watch implements Interface. The link is up while the switch receives from the port.
 func (p *switchPort) Watch(ctx context.Context, fn func(LinkState)) error {
 	for first, last := true, (LinkState{}); ; first = false {
 		var now LinkState
@@ -215,7 +217,8 @@ func (p *switchPort) Offloads() vnet.Offloads {
 	return p.offloads
 }
 
-// SetOffloads implements Interface. What the switch leaves besides is done in software.
+// SetOffloads implements Interface. If frames of the switch need other offloads, the work is
+// done in software.
 func (p *switchPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	err := p.do("setting offloads", func() error {
 		p.dev.SetOffloads(o)
@@ -230,7 +233,8 @@ func (p *switchPort) SetUp(up bool) error {
 	return p.do(whatUp(up), func() error { return p.dev.SetUp(up) })
 }
 
-// SetPromisc implements Interface: a switch decides by itself what it sends to its ports.
+// SetPromisc implements Interface and does nothing: a switch decides by itself which frames it
+// sends to a port.
 func (p *switchPort) SetPromisc(bool) error { return nil }
 
 // Floods implements Interface.
@@ -255,7 +259,8 @@ func (p *switchPort) Announce(frame []byte) error {
 	return p.do("announcing", func() error { return p.dev.Announce(frame) })
 }
 
-// Stats implements Interface. A switch whose ring is full counts itself what it drops.
+// Stats implements Interface. Frames that the switch drops because a ring is full are counted
+// by the switch.
 func (p *switchPort) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -298,5 +303,5 @@ func (q switchQueue) WriteParts(head, rest []byte) error {
 	return ops[0].Err
 }
 
-// Close implements Queue: the port's Close does it.
+// Close implements Queue and does nothing: the port's Close closes its queues.
 func (q switchQueue) Close() error { return nil }

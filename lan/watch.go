@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// subscribe adds a watcher, which is a user as well until unsubscribe.
+// subscribe adds a watcher. The caller has to be a user of s until unsubscribe.
 func (s *shared) subscribe(own int) (*watcher, error) {
 	w := &watcher{own: own, changed: make(chan struct{}, 1)}
 	w.recheck.Store(own != 0)
@@ -30,7 +30,7 @@ func (s *shared) subscribe(own int) (*watcher, error) {
 		if err != nil {
 			return nil, fmt.Errorf("subscribing to link changes: %w", err)
 		}
-		// Subscribed first, read then: no change can be missed.
+		// Subscribe first and read the state afterwards, so that no change is missed.
 		f.state, f.err = s.read()
 		f.socket, f.ended, f.watchers = socket, make(chan struct{}), make(map[*watcher]struct{})
 		go s.follow(socket, f.ended)
@@ -39,7 +39,8 @@ func (s *shared) subscribe(own int) (*watcher, error) {
 	return w, nil
 }
 
-// unsubscribe takes a watcher away.
+// unsubscribe removes a watcher. If it was the last one, unsubscribe waits for the end of the
+// goroutine.
 func (s *shared) unsubscribe(w *watcher) {
 	f := &s.follower
 	f.mu.Lock()
@@ -60,7 +61,7 @@ func (s *shared) follow(socket *nl.NetlinkSocket, ended chan struct{}) {
 	defer close(ended)
 	for {
 		msgs, from, err := socket.Receive()
-		lost := errors.Is(err, unix.ENOBUFS) // messages were: any of them may have mattered
+		lost := errors.Is(err, unix.ENOBUFS) // messages were lost, and may have concerned the card
 		card := lost
 		var gone map[int]bool
 		switch {
@@ -84,9 +85,9 @@ func (s *shared) follow(socket *nl.NetlinkSocket, ended chan struct{}) {
 	}
 }
 
-// drain takes all messages from a socket that has lost some. The kernel says that only
-// once, and goes on losing messages until none waits: what is read before that may be
-// outdated, and nothing would say so.
+// drain removes all messages from a socket that has lost some. The kernel reports the loss
+// only once, and drops further messages until the socket is empty. A state that is read
+// before that may be outdated, and no message would tell.
 func (s *shared) drain(socket *nl.NetlinkSocket) {
 	f := &s.follower
 	f.mu.Lock() // the socket stays open
@@ -99,8 +100,8 @@ func (s *shared) drain(socket *nl.NetlinkSocket) {
 	}
 }
 
-// concerned reports whether one of msgs is about the card, and which netdevices
-// may have gone.
+// concerned reports whether one of msgs is about the card, and returns the indices of the
+// netdevices that may have been removed.
 func (s *shared) concerned(msgs []syscall.NetlinkMessage) (card bool, gone map[int]bool) {
 	for _, m := range msgs {
 		if m.Header.Type != unix.RTM_NEWLINK && m.Header.Type != unix.RTM_DELLINK || len(m.Data) < unix.SizeofIfInfomsg {
@@ -119,8 +120,8 @@ func (s *shared) concerned(msgs []syscall.NetlinkMessage) (card bool, gone map[i
 	return card, gone
 }
 
-// update notes the state of the card and tells the watchers what is new. It
-// reports whether socket is still followed.
+// update sets the state of the card and notifies the watchers of a change. It reports whether
+// socket is still in use.
 func (s *shared) update(socket *nl.NetlinkSocket, now LinkState, err error) bool {
 	f := &s.follower
 	f.mu.Lock()
@@ -141,8 +142,8 @@ func (s *shared) update(socket *nl.NetlinkSocket, now LinkState, err error) bool
 	return true
 }
 
-// recheck has watchers check whether their netdevice still exists: all of them, or
-// those whose netdevice is in gone.
+// recheck makes watchers check whether their netdevice still exists: all of them, or those
+// whose netdevice is in gone.
 func (s *shared) recheck(socket *nl.NetlinkSocket, all bool, gone map[int]bool) {
 	f := &s.follower
 	f.mu.Lock()
@@ -158,7 +159,7 @@ func (s *shared) recheck(socket *nl.NetlinkSocket, all bool, gone map[int]bool) 
 	}
 }
 
-// latest is the state of the card that was read last.
+// latest returns the state of the card that was read last.
 func (s *shared) latest() (LinkState, error) {
 	f := &s.follower
 	f.mu.Lock()
@@ -166,9 +167,9 @@ func (s *shared) latest() (LinkState, error) {
 	return f.state, f.err
 }
 
-// watch implements Interface.Watch. own is the index of the port's own
-// netdevice, 0 if it has none or its queues tell that it is gone. adapt, if not
-// nil, is called before fn to make the port follow the card.
+// watch implements Interface.Watch. own is the index of the port's own netdevice. It is 0 if
+// there is none, or if the port's queues report the removal of the netdevice. adapt, if not
+// nil, is called before fn and makes the port follow the card.
 func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, fn func(LinkState)) error {
 	if !c.hold() {
 		return fmt.Errorf("watching %s: %w", c.nic, net.ErrClosed)
@@ -213,8 +214,8 @@ func (c *card) watch(ctx context.Context, own int, adapt func(LinkState) error, 
 	}
 }
 
-// exists returns an error that wraps ErrGone if the port's own netdevice is not
-// there any more: an administrator, or another process, has deleted it.
+// exists returns an error that wraps ErrGone if the port's own netdevice does not exist any
+// more, because an administrator or another process has deleted it.
 func (c *card) exists(own int) error {
 	return c.do("looking for the netdevice", func() error {
 		_, err := c.looks.LinkByIndex(own)
@@ -225,13 +226,13 @@ func (c *card) exists(own int) error {
 	})
 }
 
-// followMTU gives the device with that index the card's MTU. The kernel lowers
-// it with the card's by itself, but does not raise it.
+// followMTU sets the MTU of the device with this index to the card's. The kernel itself lowers
+// the device's MTU with the card's, but does not raise it.
 func (c *card) followMTU(name string, index int, s LinkState) error {
 	return c.do(fmt.Sprintf("setting MTU %d", s.MTU), func() error {
 		err := c.handle.LinkSetMTU(device(name, index), s.MTU)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
-			// The card changed again, or went: the next message tells.
+			// The card has changed again or was removed: another message will follow.
 			return nil
 		}
 		return err
