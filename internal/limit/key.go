@@ -6,27 +6,26 @@ import (
 	"net/netip"
 )
 
-// Key is whose a limit is. It is comparable.
+// Key identifies the peer that a limit applies to. It is comparable.
 type Key struct {
 	public  [sha256.Size]byte
 	machine netip.Prefix
 }
 
-// PublicKey is the Key of whoever has a public key with that hash.
+// PublicKey returns the Key of a peer that has a public key with this hash.
 func PublicKey(hash [sha256.Size]byte) Key { return Key{public: hash} }
 
-// Machine is the Key of a machine, for peers that have no public keys. All
-// machines without an IP address are one.
+// Machine returns the Key of a machine, for peers without public keys. All machines without
+// an IP address have the same Key.
 func Machine(addr net.Addr) Key { return Key{machine: NetworksOf(addr).Machine()} }
 
 // IsMachine reports whether k is the Key of a machine.
 func (k Key) IsMachine() bool { return k.public == [sha256.Size]byte{} }
 
-// Networks are those that an address is in, the widest first. The last one is what
-// one machine can choose its address from: an IPv4 address, or an IPv6 address
-// without its interface part. The wider ones are what one site has: whoever has a
-// /48 of IPv6 addresses has 65,536 networks of machines. The zero Networks are
-// those of a connection without an IP address.
+// Networks has the networks that an address is in, the widest first. The last one is the
+// network in which one machine can choose its address: an IPv4 address, or an IPv6 address
+// without its interface part. The wider ones can belong to one site: a /48 of IPv6 addresses
+// has 65,536 networks of machines. A connection without an IP address has the zero Networks.
 type Networks [3]netip.Prefix
 
 // The lengths of the prefixes. An IPv6 address has an interface part of 64 bits
@@ -34,11 +33,11 @@ type Networks [3]netip.Prefix
 var (
 	bits4 = [len(Networks{})]int{16, 24, 32}
 	bits6 = [len(Networks{})]int{48, 56, 64}
-	// Neighbours on a link share all but the interface part.
+	// Link-local addresses of a link differ in the interface part only.
 	bitsOfLink = [len(Networks{})]int{10, 64, 128}
 )
 
-// NetworksOf are the networks of a TCP address.
+// NetworksOf returns the networks of a TCP address.
 func NetworksOf(addr net.Addr) Networks {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -63,7 +62,7 @@ func NetworksOf(addr net.Addr) Networks {
 	return n
 }
 
-// Machine is the narrowest network of n.
+// Machine returns the narrowest network of n.
 func (n Networks) Machine() netip.Prefix { return n[len(n)-1] }
 
 // Valid reports whether n are the networks of an address.

@@ -8,36 +8,35 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxKeys bounds the keys that are remembered.
+// maxKeys is the largest number of keys that a Keyed remembers.
 const maxKeys = 1024
 
-// Keyed bounds what each of many keys spends: a burst at once, and a rate in the
-// long run. What a key stands for may come and go: what it has spent is
-// remembered.
+// Keyed has a token bucket for each of many keys. It limits the burst of a key, and its rate
+// in the long run. The bucket of a key stays when the peer disconnects.
 //
-// No more than maxKeys are remembered. A key that has regained all that it spent is
-// forgotten first. While all lack something, the one that lacks least makes room,
-// and the newcomer is taken to have spent what that lacked: whoever has more keys
-// than are remembered regains nothing by using them in turn, and all keys together
-// spend no more than maxKeys can.
+// Keyed remembers at most maxKeys keys. To make room, it first forgets keys whose buckets are
+// full. If no bucket is full, it forgets the key whose bucket lacks the fewest tokens, and the
+// bucket of the new key lacks as many from the start. A peer with more than maxKeys keys
+// therefore gains nothing by using them in turn, and all keys together spend no more than
+// maxKeys keys can.
 //
-// It may be used by several goroutines.
+// A Keyed may be used by several goroutines.
 type Keyed struct {
 	perSecond rate.Limit
-	most      int // keys that are remembered
+	most      int // largest number of remembered keys
 
 	mu      sync.Mutex
 	buckets map[Key]*rate.Limiter
 }
 
-// NewKeyed makes limits of perSecond for each key.
+// NewKeyed returns a Keyed whose keys gain perSecond tokens per second each.
 func NewKeyed(perSecond float64) *Keyed {
 	return &Keyed{perSecond: rate.Limit(perSecond), most: maxKeys, buckets: make(map[Key]*rate.Limiter)}
 }
 
-// Take takes n from what a key has, if it has that, and returns 0. Otherwise it
-// takes nothing and returns how long it takes until the key has that. burst is the
-// most that the key can save up, and at least n.
+// Take takes n tokens from the bucket of key and returns 0, if there are as many. Otherwise it
+// takes none and returns the time until the bucket has n. burst is the size of the bucket; n
+// is used instead if that is larger.
 func (k *Keyed) Take(now time.Time, key Key, n, burst int) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,16 +47,16 @@ func (k *Keyed) Take(now time.Time, key Key, n, burst int) time.Duration {
 	return until(l, now, float64(n))
 }
 
-// Spend takes n from what a key has, or will have, and returns how long it takes
-// until it has that: 0 if it has it now. burst is the most that the key can save
-// up, and at least n.
+// Spend takes n tokens that the bucket of key has, or will have, and returns the time until
+// it has them: 0 if it has them now. burst is the size of the bucket; n is used instead if
+// that is larger.
 func (k *Keyed) Spend(now time.Time, key Key, n, burst int) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return Spend(k.bucket(now, key, max(burst, n)), now, n)
 }
 
-// bucket is a key's. The caller holds k.mu.
+// bucket returns the bucket of key, and makes it if necessary. The caller holds k.mu.
 func (k *Keyed) bucket(now time.Time, key Key, burst int) *rate.Limiter {
 	l := k.buckets[key]
 	switch {
@@ -65,7 +64,7 @@ func (k *Keyed) bucket(now time.Time, key Key, burst int) *rate.Limiter {
 		l = rate.NewLimiter(k.perSecond, burst)
 		Spend(l, now, k.makeRoom(now))
 		k.buckets[key] = l
-	case burst > l.Burst() && l.TokensAt(now) >= float64(l.Burst()): // it lacks nothing of that either
+	case burst > l.Burst() && l.TokensAt(now) >= float64(l.Burst()): // a full bucket stays full
 		l = rate.NewLimiter(k.perSecond, burst)
 		k.buckets[key] = l
 	case l.Burst() != burst:
@@ -74,8 +73,8 @@ func (k *Keyed) bucket(now time.Time, key Key, burst int) *rate.Limiter {
 	return l
 }
 
-// makeRoom forgets keys until there is room for another, and returns how much that
-// has to be taken to have spent. The caller holds k.mu.
+// makeRoom forgets keys until there is room for a new one, and returns how many tokens the
+// bucket of the new key has to lack. The caller holds k.mu.
 func (k *Keyed) makeRoom(now time.Time) (spent int) {
 	if len(k.buckets) < k.most {
 		return 0
@@ -97,9 +96,8 @@ func (k *Keyed) makeRoom(now time.Time) (spent int) {
 	return int(math.Ceil(least))
 }
 
-// Spend takes n from what l has, or will have, and returns how long it takes until
-// it has that: 0 if it has it now. n may be more than the burst, at the price that
-// it takes.
+// Spend takes n tokens that l has, or will have, and returns the time until l has them: 0 if
+// l has them now. n may exceed the burst, for a longer wait.
 func Spend(l *rate.Limiter, now time.Time, n int) (wait time.Duration) {
 	for burst := max(l.Burst(), 1); n > 0; n -= burst {
 		wait = l.ReserveN(now, min(n, burst)).DelayFrom(now)
@@ -107,7 +105,7 @@ func Spend(l *rate.Limiter, now time.Time, n int) (wait time.Duration) {
 	return wait
 }
 
-// until is how long it takes until l has as much as n, which it does not have.
+// until returns the time until l has n tokens. It has no more than n now.
 func until(l *rate.Limiter, now time.Time, n float64) time.Duration {
 	missing := n - l.TokensAt(now)
 	return time.Duration(missing/float64(l.Limit())*float64(time.Second)) + time.Nanosecond

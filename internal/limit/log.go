@@ -11,38 +11,39 @@ import (
 
 const (
 	logBurst = 20 // lines
-	logRate  = 1  // lines in a second in the long run
+	logRate  = 1  // lines per second in the long run
 	logAgain = 10 * time.Minute
 )
 
-// Log bounds the lines in the log that a peer can cause. The zero Log is ready; it
+// Log limits the lines in the log that a peer can cause. The zero Log is ready for use. It
 // may be used by several goroutines.
 type Log struct {
 	mu      sync.Mutex
 	lines   *rate.Limiter // nil before the first line
-	omitted uint64        // since the last line
+	omitted uint64        // lines not logged since the last line
 	topics  map[any]*topic
 }
 
-// topic is what one line was about that is not logged again for a while.
+// topic has the state of a topic of Once. Its next line is logged logAgain after the last one.
 type topic struct {
 	logged   time.Time
-	repeated uint64 // since then
+	repeated uint64 // lines not logged since then
 }
 
-// Log logs a line if it may be logged, and with it how many before it were not.
+// Log logs a line if the limit allows it. The line has the number of lines that were not
+// logged before it.
 func (b *Log) Log(l *slog.Logger, level slog.Level, msg string, args ...any) {
 	b.log(l, level, nil, msg, args)
 }
 
-// Once is Log for what a peer causes over and over: of all that is about the same,
-// which is a comparable value, one line is logged in logAgain, and with it how many
-// were not.
+// Once is Log for lines that a peer causes repeatedly. about is a comparable value that
+// identifies the topic of the line. One line for each topic is logged in logAgain, with the
+// number of lines about the topic that were not logged.
 func (b *Log) Once(about any, l *slog.Logger, level slog.Level, msg string, args ...any) {
 	b.log(l, level, about, msg, args)
 }
 
-// Forget has Once log everything again.
+// Forget makes Once log the next line about each topic again.
 func (b *Log) Forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,8 +64,9 @@ func (b *Log) log(l *slog.Logger, level slog.Level, about any, msg string, args 
 	l.Log(context.Background(), level, msg, args...)
 }
 
-// allow reports whether a line about something, or nil, may be logged now, how many
-// about the same were not since its last one, and how many others since the last line.
+// allow reports whether a line may be logged now. about is its topic, or nil. If the line may
+// be logged, allow also returns how many lines about this topic were not logged since the last
+// one about it, and how many other lines were not logged since the last line.
 func (b *Log) allow(now time.Time, about any) (ok bool, repeated, omitted uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,8 +92,8 @@ func (b *Log) allow(now time.Time, about any) (ok bool, repeated, omitted uint64
 	return true, repeated, omitted
 }
 
-// remember notes that a line about something is logged. There are no more topics than
-// lines in logAgain. The caller holds b.mu.
+// remember records that a line about a topic is logged. There are no more topics than lines
+// that can be logged in logAgain. The caller holds b.mu.
 func (b *Log) remember(now time.Time, about any) {
 	if b.topics == nil {
 		b.topics = make(map[any]*topic)
@@ -100,8 +102,8 @@ func (b *Log) remember(now time.Time, about any) {
 	b.topics[about] = &topic{logged: now}
 }
 
-// forget drops topics. What was not logged about them is among the omitted lines from
-// now on. The caller holds b.mu.
+// forget removes topics. The lines about them that were not logged are counted as omitted
+// lines from now on. The caller holds b.mu.
 func (b *Log) forget(which func(*topic) bool) {
 	for about, t := range b.topics {
 		if which(t) {

@@ -10,29 +10,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Queue has callers wait until it is their turn to work. So many work at a time,
-// and of one owner fewer; Work bounds what they work in the long run. The groups
-// that callers belong to are served in rotation: the widest in turn, in each of
-// these the narrower ones, and so on. Whoever asks a thousand times waits for
-// itself. It may be used by several goroutines.
+// Queue makes callers wait for their turn to work. QueueConfig limits how many callers work
+// at a time, how many of these have the same owner, and how much processor time all of them
+// use in the long run. Each caller belongs to groups. The widest groups take turns; within
+// each of these the next narrower groups take turns, and so on. An owner with a thousand
+// calls therefore delays its own calls only. A Queue may be used by several goroutines.
 type Queue[G comparable] struct {
 	cfg QueueConfig
 
 	mu      sync.Mutex
-	waiting []*Turn[G] // in the order in which they came
+	waiting []*Turn[G] // in order of arrival
 	working int
 	groups  map[G]*group
-	turns   uint64      // that began
-	delayed uint64      // that had to be waited for
-	later   *time.Timer // until there is Work again; nil unless it runs
+	turns   uint64      // number of turns that have begun
+	delayed uint64      // number of turns that did not begin at once
+	later   *time.Timer // runs until there is Work again; nil if it does not run
 }
 
-// QueueConfig is how a Queue serves.
+// QueueConfig has the limits of a Queue.
 type QueueConfig struct {
-	AtOnce int // how many work at a time
-	Each   int // of these those of one owner: its narrowest group
-	// Work is a processor's time, in nanoseconds, that they have all together; nil:
-	// as much as there is. A turn may begin while there is any left.
+	AtOnce int // largest number of callers that work at a time
+	Each   int // largest number of these with the same owner, which is the narrowest group
+	// Work limits the processor time, in nanoseconds, of all callers together; nil: no limit.
+	// A turn may begin while there is any time left.
 	Work *rate.Limiter
 }
 
@@ -41,16 +41,15 @@ type Turn[G comparable] struct {
 	queue  *Queue[G]
 	names  []G
 	groups []*group
-	began  chan struct{} // closed when it begins
+	began  chan struct{} // closed when the turn begins
 	ended  bool
 }
 
-// group counts those of its callers that wait or work. It exists as long as there
-// are any.
+// group has the state of a group of callers. It exists as long as one of them waits or works.
 type group struct {
-	callers int
-	working int
-	served  uint64 // the latest turn of one of them
+	callers int    // that wait or work
+	working int    // that work; counted only if the group is an owner
+	served  uint64 // number of the latest turn of one of the callers
 }
 
 // NewQueue makes a Queue.
@@ -58,9 +57,9 @@ func NewQueue[G comparable](cfg QueueConfig) *Queue[G] {
 	return &Queue[G]{cfg: cfg, groups: make(map[G]*group)}
 }
 
-// Take waits for the turn of a caller that belongs to groups, the widest first:
-// until ctx is done, with its cause, or gone, with net.ErrClosed. Without an error,
-// the Turn has to be ended.
+// Take waits for the turn of a caller that belongs to groups, the widest first. If ctx is done
+// before, Take returns the cause of ctx, and if gone is closed before, net.ErrClosed. The
+// caller has to end the Turn that Take returns.
 func (q *Queue[G]) Take(ctx context.Context, gone <-chan struct{}, groups ...G) (*Turn[G], error) {
 	t := q.enter(groups)
 	var err error
@@ -81,7 +80,7 @@ func (q *Queue[G]) Take(ctx context.Context, gone <-chan struct{}, groups ...G) 
 	return nil, err
 }
 
-// enter puts a caller into the queue.
+// enter adds a caller to the queue.
 func (q *Queue[G]) enter(groups []G) *Turn[G] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,11 +102,11 @@ func (q *Queue[G]) enter(groups []G) *Turn[G] {
 	return t
 }
 
-// End ends the turn, in which the caller has worked so long. It does nothing the
-// second time.
+// End ends the turn. worked is the time for which the caller has worked. A second call does
+// nothing.
 func (t *Turn[G]) End(worked time.Duration) { t.queue.leave(t, worked, time.Now()) }
 
-// leave takes a caller out of the queue, whether it waits or works.
+// leave removes a caller from the queue, whether the caller waits or works.
 func (q *Queue[G]) leave(t *Turn[G], worked time.Duration, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -132,7 +131,7 @@ func (q *Queue[G]) leave(t *Turn[G], worked time.Duration, now time.Time) {
 	q.advance(now)
 }
 
-// advance lets turns begin while there may be another one. The caller holds q.mu.
+// advance begins turns while the limits allow another one. The caller holds q.mu.
 func (q *Queue[G]) advance(now time.Time) {
 	for q.later == nil && q.working < q.cfg.AtOnce {
 		next := q.next()
@@ -155,7 +154,7 @@ func (q *Queue[G]) advance(now time.Time) {
 	}
 }
 
-// resume goes on when there is Work again.
+// resume calls advance when there is Work again.
 func (q *Queue[G]) resume() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,9 +162,10 @@ func (q *Queue[G]) resume() {
 	q.advance(time.Now())
 }
 
-// next is the index of whose turn may begin next, or -1: of those whose groups have
-// waited longest since their latest turns, the widest first, the first. The caller
-// holds q.mu.
+// next returns the index in waiting of the turn that begins next, or -1 if none may begin. It
+// is the turn whose widest group has waited longest since its latest turn. If this is the same
+// for several turns, the next narrower group decides, and finally the order of arrival. The
+// caller holds q.mu.
 func (q *Queue[G]) next() int {
 	first := -1
 	for i, t := range q.waiting {
@@ -176,11 +176,11 @@ func (q *Queue[G]) next() int {
 	return first
 }
 
-// owner is the narrowest group of t.
+// owner returns the narrowest group of t.
 func (t *Turn[G]) owner() *group { return t.groups[len(t.groups)-1] }
 
-// before reports whether it is the turn of t before it is that of o, if both came
-// at once.
+// before reports whether t is to begin before o because of their groups, regardless of the
+// order of arrival.
 func (t *Turn[G]) before(o *Turn[G]) bool {
 	for i := range t.groups {
 		if a, b := t.groups[i].served, o.groups[i].served; a != b {
@@ -190,7 +190,7 @@ func (t *Turn[G]) before(o *Turn[G]) bool {
 	return false
 }
 
-// Counts are how many turns have begun, and how many had to be waited for.
+// Counts returns how many turns have begun, and how many of the turns had to wait.
 func (q *Queue[G]) Counts() (turns, delayed uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
