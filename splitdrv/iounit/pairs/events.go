@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Set says what is true of a host from now on, which may be a new one.
+// Set sets the facts of a host. The host may be a new one.
 func (p *Pairs) Set(now time.Time, h Host, f Facts) []Action {
 	x := p.hosts[h]
 	if x == nil {
@@ -34,7 +34,7 @@ func (p *Pairs) Set(now time.Time, h Host, f Facts) []Action {
 	return p.done()
 }
 
-// Leave says that a host's session has ended.
+// Leave removes a host. Its session has ended.
 func (p *Pairs) Leave(now time.Time, h Host) []Action {
 	x := p.hosts[h]
 	if x == nil {
@@ -55,7 +55,7 @@ func (p *Pairs) Leave(now time.Time, h Host) []Action {
 	return p.done()
 }
 
-// Heard is a message of a host's.
+// Heard handles a message of a host.
 func (p *Pairs) Heard(now time.Time, h Host, d *session.Direct) []Action {
 	if p.hosts[h] == nil {
 		return nil
@@ -114,8 +114,8 @@ func (p *Pairs) hear(now time.Time, h Host, d *session.Direct) error {
 	return nil
 }
 
-// hearEnding is hear for a pair that ends: what the host had sent before it knew is
-// ignored.
+// hearEnding is hear for a pair in step Ending. Messages that the host has sent before it
+// knew of the end are ignored.
 func (p *Pairs) hearEnding(q *pair, own *side, d *session.Direct) error {
 	if own.ended {
 		return fmt.Errorf("%q after %q: %w", d.Step, session.DirectEnded, session.ErrUnexpected)
@@ -126,8 +126,8 @@ func (p *Pairs) hearEnding(q *pair, own *side, d *session.Direct) error {
 	return nil
 }
 
-// stray handles a message about an unknown connection: it crossed the end, or is about
-// one that the host holds.
+// stray handles a message about an unknown connection. The message has crossed the end of the
+// connection, or concerns a connection that the host holds.
 func (p *Pairs) stray(h Host, d *session.Direct) {
 	held := p.unclaim(func(c *claim) bool { return c.id == d.ID && c.host == h && d.Step == session.DirectEnd })
 	if !held {
@@ -137,7 +137,7 @@ func (p *Pairs) stray(h Host, d *session.Direct) {
 	p.send(h, &session.Direct{Step: session.DirectEnded, ID: d.ID})
 }
 
-// Tick does what is due.
+// Tick does everything that is due.
 func (p *Pairs) Tick(now time.Time) []Action {
 	if p.wake.IsZero() || now.Before(p.wake) {
 		return nil
@@ -163,7 +163,7 @@ func (p *Pairs) Tick(now time.Time) []Action {
 	return p.done()
 }
 
-// review ends the pairs of a host that are not permitted any more, or not as they are.
+// review ends the pairs of a host that are not permitted any more, or only with other terms.
 func (p *Pairs) review(now time.Time, h Host) {
 	for _, q := range slices.Clone(p.hosts[h].pairs) {
 		if q.step == Ending {
@@ -179,7 +179,7 @@ func (p *Pairs) review(now time.Time, h Host) {
 	}
 }
 
-// forget drops what is known of the pairs of a host that have no connection.
+// forget removes the waiting times and causes of the pairs of a host that have no connection.
 func (p *Pairs) forget(h Host) {
 	x := p.hosts[h]
 	for o := range x.rests {

@@ -7,7 +7,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// offer makes a pair of two hosts that may have one.
+// offer makes a pair of two hosts that may have a connection with terms t, and sends the
+// offer to both.
 func (p *Pairs) offer(now time.Time, a, b Host, t *terms) {
 	if p.hosts[b].Platform < p.hosts[a].Platform {
 		a, b = b, a
@@ -34,7 +35,7 @@ func (p *Pairs) add(now time.Time, id session.DirectID, step Step, a, b Host, t 
 	return q
 }
 
-// newID is one that nobody uses.
+// newID returns an identifier that no pair and no claim has.
 func (p *Pairs) newID() session.DirectID {
 	for {
 		id := p.cfg.NewID()
@@ -66,7 +67,8 @@ func (p *Pairs) start(now time.Time, q *pair) {
 	}
 }
 
-// end withdraws a connection; by is the host that did, if one did.
+// end starts the end of a connection. by is the host that has ended it or has left, and that
+// needs no message, or noHost.
 func (p *Pairs) end(now time.Time, q *pair, why Cause, by Host, reason string) {
 	if reason == "" {
 		reason = string(why)
@@ -85,8 +87,8 @@ func (p *Pairs) end(now time.Time, q *pair, why Cause, by Host, reason string) {
 	}
 }
 
-// ended says to the other side that nothing comes any more from this one, which has
-// said so, or is not waited for. With both the pair is forgotten.
+// ended tells the other side that no more frames come from own: own has said so, has left, or
+// has not answered in time. When both sides have ended, the pair is removed.
 func (p *Pairs) ended(q *pair, own *side) {
 	if own.ended {
 		return

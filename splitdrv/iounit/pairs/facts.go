@@ -8,40 +8,40 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Cause is why there is no direct connection, or why one has ended.
+// Cause is the reason why there is no direct connection, or why one has ended.
 type Cause string
 
-// Causes why a host has none: they may pass, but for the first ones.
+// The causes. Except for the first ones, the reason for a cause may pass.
 const (
-	Unwilling   Cause = "unwilling"   // the host, or the I/O unit, is without direct connections
-	Unbound     Cause = "unbound"     // its queue pairs are not proved to be its own
-	Policy      Cause = "policy"      // `direct`
-	Rate        Cause = "rate"        // what bounds it is at the I/O unit
-	IPs         Cause = "ips"         // which only the I/O unit checks
-	Untagged    Cause = "untagged"    // the same
-	NestedTags  Cause = "nested-tags" // the same
-	Shared      Cause = "share"       // an address of its leads to more hosts than one
-	Promiscuous Cause = "promiscuous" // a host would not get its copies
-	MTU         Cause = "mtu"         // of both netdevices
-	Offloads    Cause = "offloads"    // the same
-	Mode        Cause = "mode"        // they have none in common
-	Platform    Cause = "platform"    // they are one process
+	Unwilling   Cause = "unwilling"   // the host, or the I/O unit, has no direct connections
+	Unbound     Cause = "unbound"     // the host has not proved that its queue pairs are its own
+	Policy      Cause = "policy"      // the key `direct` of the policy does not permit it
+	Rate        Cause = "rate"        // the host has a rate limit, which is applied by the I/O unit
+	IPs         Cause = "ips"         // only the I/O unit can check the host's IP addresses
+	Untagged    Cause = "untagged"    // the same for untagged frames
+	NestedTags  Cause = "nested-tags" // the same for nested tags
+	Shared      Cause = "share"       // several hosts have, or may have, the same address
+	Promiscuous Cause = "promiscuous" // a promiscuous host would not get copies of the frames
+	MTU         Cause = "mtu"         // the MTUs of the two netdevices differ, or have changed
+	Offloads    Cause = "offloads"    // the offloads of the two netdevices differ
+	Mode        Cause = "mode"        // there is no common transfer mode, or the mode has changed
+	Platform    Cause = "platform"    // both hosts are one process
 	Opening     Cause = "opening"     // the session is not established yet
-	Down        Cause = "down"        // the port, or the session is on standby
-	LinkDown    Cause = "link-down"   // of the LAN
-	Resting     Cause = "resting"     // after a failure
-	Full        Cause = "full"        // one has as many as it may have, or had; another one took its place
-	Address     Cause = "address"     // has changed
-	VLANs       Cause = "vlans"       // have changed
-	Name        Cause = "name"        // has changed
-	Gone        Cause = "gone"        // the session of one of them has ended
-	Refused     Cause = "refused"     // a host ended it before it had started
-	ByHost      Cause = "host"        // a host ended it
-	Timeout     Cause = "timeout"     // a host did not answer
-	Unconfirmed Cause = "unconfirmed" // the other host of a held connection did not come
+	Down        Cause = "down"        // the port is down, or the session is on standby
+	LinkDown    Cause = "link-down"   // the link of the LAN is down
+	Resting     Cause = "resting"     // the two hosts get no offer for a while after a failure
+	Full        Cause = "full"        // a host has, or had, its largest number of connections
+	Address     Cause = "address"     // an address has changed
+	VLANs       Cause = "vlans"       // the VLANs have changed
+	Name        Cause = "name"        // a name has changed
+	Gone        Cause = "gone"        // the session of one of the hosts has ended
+	Refused     Cause = "refused"     // a host has ended the connection before its start
+	ByHost      Cause = "host"        // a host has ended the connection
+	Timeout     Cause = "timeout"     // a host has not answered in time
+	Unconfirmed Cause = "unconfirmed" // the other host of a held connection has not reported it
 )
 
-// Ends are the causes by which the ends of connections are counted.
+// Ends returns the causes by which the ends of connections are counted.
 func Ends() []Cause {
 	return []Cause{Unwilling, Policy, Rate, IPs, Untagged, NestedTags, Shared, Promiscuous, MTU, Offloads, Mode, Platform,
 		Opening, Down, LinkDown, Full, Address, VLANs, Name, Gone, Refused, ByHost, Timeout, Unconfirmed}
@@ -50,7 +50,7 @@ func Ends() []Cause {
 // passes reports whether a held connection may wait for the cause to pass.
 func (c Cause) passes() bool { return c == Opening || c == Down || c == LinkDown }
 
-// lasting is the cause if it does not pass, and otherwise "".
+// lasting returns the cause unless it passes; then it returns "".
 func (c Cause) lasting() Cause {
 	if c.passes() {
 		return ""
@@ -58,23 +58,23 @@ func (c Cause) lasting() Cause {
 	return c
 }
 
-// Facts are what is true of a host.
+// Facts has the facts about a host on which its direct connections depend.
 type Facts struct {
 	Name     string // for people
 	Platform protocol.Platform
 	MACs     []protocol.MAC
-	VLANs    protocol.VLANSet // that it may use and wants
+	VLANs    protocol.VLANSet // that the host may use and wants
 	MTU      int
-	Mode     protocol.Mode   // of its session
-	Modes    []protocol.Mode // that it can and may use, the preferred one first
+	Mode     protocol.Mode   // of the host's session
+	Modes    []protocol.Mode // that the host can and may use, the preferred one first
 	Offloads vnet.Offloads
-	Pools    int      // that it lends at most
-	Features []string // that it has, of those about channels
+	Pools    int      // largest number of pools that the host lends
+	Features []string // the host's features about channels
 
-	No      Cause    // why it has no direct connections; "": it may
-	Promisc bool     // it gets copies of others' frames; also of a host that has none
-	Known   []string // by which a policy knows it: name and key
-	Only    []string // whom the policy lets it have, as Known has it; nil: anybody
+	No      Cause    // why the host has no direct connections; "": it may have some
+	Promisc bool     // the host gets copies of other hosts' frames; set whatever No is
+	Known   []string // names of the host in a policy: its name and its key
+	Only    []string // hosts to which the policy permits connections, as in Known; nil: all hosts
 }
 
 func (f *Facts) equal(o *Facts) bool {
@@ -84,21 +84,22 @@ func (f *Facts) equal(o *Facts) bool {
 		slices.Equal(f.Known, o.Known) && slices.Equal(f.Only, o.Only) && (f.Only == nil) == (o.Only == nil)
 }
 
-// permits reports whether the host's policy lets it have that one.
+// permits reports whether the host's policy permits connections to the host with facts o.
 func (f *Facts) permits(o *Facts) bool {
 	return f.Only == nil || slices.ContainsFunc(o.Known, func(s string) bool { return slices.Contains(f.Only, s) })
 }
 
-// terms are what two hosts agree on, as the I/O unit has it.
+// terms has the parameters of a connection between two hosts. The I/O unit determines them.
 type terms struct {
 	mode     protocol.Mode
 	mtu      int
 	pools    int
 	features []string
-	peers    [2]session.DirectPeer // what each is told of the other
+	peers    [2]session.DirectPeer // what each host is told about the other one
 }
 
-// commonMode is that of both sessions, or else imm, or else the first that both have.
+// commonMode returns the mode of both sessions if they have the same, else imm if both hosts
+// have that, or else the first mode that both have. It returns "" if there is none.
 func commonMode(x, y *Facts) protocol.Mode {
 	if x.Mode == y.Mode {
 		return x.Mode
@@ -111,7 +112,8 @@ func commonMode(x, y *Facts) protocol.Mode {
 	return ""
 }
 
-// differ is what a connection has that would be made otherwise now; "" if nothing.
+// differ returns the first difference between the terms of a connection and those that it
+// would get now, or "" if there is none.
 func (t *terms) differ(now *terms) Cause {
 	for i := range t.peers {
 		was, is := &t.peers[i], &now.peers[i]

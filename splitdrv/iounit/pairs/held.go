@@ -8,8 +8,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// held takes a host's word, until the other one has given its own. here is of a
-// connection that this I/O unit directs, with this host.
+// held adds a claim: the host has reported a connection from before its session. The claim
+// waits for that of the other host. here says that this I/O unit directs a connection of this
+// host with this identifier.
 func (p *Pairs) held(now time.Time, h Host, d *session.Direct, here bool) error {
 	for _, c := range p.claims[d.ID] {
 		here = here || c.host == h
@@ -20,7 +21,7 @@ func (p *Pairs) held(now time.Time, h Host, d *session.Direct, here bool) error 
 	x := p.hosts[h]
 	c := &claim{id: d.ID, host: h, other: d.Platform, due: now.Add(p.cfg.Grace)}
 	switch {
-	case p.byID[d.ID] != nil: // it was here, and has ended with the session that it was of
+	case p.byID[d.ID] != nil: // it was made here, and has ended with the host's earlier session
 		p.deny(c, Gone)
 		return nil
 	case x.claims+len(x.pairs) >= p.cfg.Peers:
@@ -34,7 +35,8 @@ func (p *Pairs) held(now time.Time, h Host, d *session.Direct, here bool) error 
 	return nil
 }
 
-// match makes a pair of what two hosts have said of each other, if it is permitted.
+// match makes a pair of a claim and that of the other host, if there is one and the
+// connection is permitted. If it is not permitted, match denies the claims.
 func (p *Pairs) match(now time.Time, c *claim) {
 	own := p.hosts[c.host]
 	if why := p.denied(c); why != "" {
@@ -80,8 +82,8 @@ func (p *Pairs) match(now time.Time, c *claim) {
 	}
 }
 
-// denied is why a host may not go on with what it holds, whether or not the other one comes
-// for it; "" if that is not known.
+// denied returns why a host may not continue a held connection, whether or not the other host
+// claims it. It returns "" if there is no reason so far.
 func (p *Pairs) denied(c *claim) Cause {
 	if why := p.WhyNot(c.host); why != "" {
 		return why.lasting()
@@ -97,25 +99,27 @@ func (p *Pairs) denied(c *claim) Cause {
 	return ""
 }
 
-// matchAll is match for all that a host holds, or another one with it.
+// matchAll calls match for all claims by a host, and for those by other hosts to a connection
+// with it.
 func (p *Pairs) matchAll(now time.Time, h Host) {
 	x := p.hosts[h]
 	for _, c := range p.claims.of(func(c *claim) bool { return c.host == h || c.other == x.Platform }) {
-		if slices.Contains(p.claims[c.id], c) { // one before has not taken it
+		if slices.Contains(p.claims[c.id], c) { // an earlier match has not removed it
 			p.match(now, c)
 		}
 	}
 }
 
-// deny ends what a host holds. The other one is not there to say that nothing comes
-// any more.
+// deny ends a held connection of a host. It also sends the host DirectEnded for the other host,
+// which is not there to send it.
 func (p *Pairs) deny(c *claim, why Cause) {
 	p.counts.Ends[why]++
 	p.send(c.host, &session.Direct{Step: session.DirectEnd, ID: c.id, Reason: string(why)})
 	p.send(c.host, &session.Direct{Step: session.DirectEnded, ID: c.id})
 }
 
-// expire denies what nobody else has come for.
+// expire denies the claims that are due: the other host has not claimed the connection in
+// time.
 func (p *Pairs) expire(now time.Time) {
 	late := func(c *claim) bool { return !now.Before(c.due) }
 	for _, c := range p.claims.of(late) {
@@ -129,7 +133,7 @@ func (p *Pairs) expire(now time.Time) {
 	}
 }
 
-// unclaim forgets claims, and reports whether there were any.
+// unclaim removes the claims for which which returns true, and reports whether there were any.
 func (p *Pairs) unclaim(which func(*claim) bool) bool {
 	all := p.claims.of(which)
 	for _, c := range all {

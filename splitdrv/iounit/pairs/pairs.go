@@ -1,19 +1,19 @@
-// Package pairs directs the direct connections between the hosts of an I/O unit: it
-// decides which two get one, leads both through the steps, and withdraws it.
+// Package pairs controls the direct connections between the hosts of an I/O unit. It decides
+// which two hosts get a connection, takes both through the steps, and withdraws connections.
 //
 // A pair goes through the steps
 //
 //	Offered     both hosts have an offer, and make queue pairs
-//	Connecting  both have the other's addresses, and connect
+//	Connecting  both hosts have the addresses of the other's queue pairs, and connect
 //	Started     frames take the direct path
-//	Ending      until both have said that nothing comes any more
+//	Ending      until both hosts have said that no more frames come
 //
-// and begins with Started when both held a connection that another I/O unit had
-// directed. It ends when one of the hosts says so, is gone, or does not answer in
-// time; and at once when the I/O unit does not permit it any more.
+// A pair begins with Started if both hosts held a connection that another I/O unit has
+// directed. A pair ends when one of the hosts ends it, leaves, or does not answer in time. It
+// ends at once when the I/O unit does not permit it any more.
 //
-// The methods are events. They return what is to be done, as Actions, and do nothing
-// themselves: there is no goroutine, lock, clock or randomness here.
+// The methods are events. They return the resulting actions as Actions and do nothing else:
+// the package has no goroutines, locks, clock or randomness.
 package pairs
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Host is a session, by a number of the caller's, which no other session gets.
+// Host is the number of a session, chosen by the caller. No other session ever gets the same.
 type Host int
 
-// Step says how far a pair is.
+// Step is the step that a pair is in.
 type Step string
 
 // The steps.
@@ -40,54 +40,55 @@ const (
 	Ending     Step = "ending"
 )
 
-// Config bounds what is done. All values are above 0, but for After.
+// Config has the limits. All values are above 0, except that After may be 0.
 type Config struct {
-	After  int           // packets a second between two hosts from which on they get one; 0: the first packet
-	Peers  int           // direct connections of a host at a time
-	Answer time.Duration // for what a host has to do
-	Grace  time.Duration // until the other host of a held connection has come
+	After  int           // packets per second from which on two hosts get one; 0: one packet
+	Peers  int           // largest number of direct connections of a host at a time
+	Answer time.Duration // time for each answer of a host
+	Grace  time.Duration // time in which both hosts have to claim a held connection
 	NewID  func() session.DirectID
 	Secret func() session.DirectSecret
 }
 
 const (
-	// opening bounds the pairs of a host that are between offer and start at a time, so
-	// that one that has many peers is not asked for all queue pairs at once, and one that
-	// does not answer is in nobody's way for long.
+	// opening is the largest number of pairs of a host between offer and start at a time. A
+	// host with many peers therefore need not make all queue pairs at once, and a host that
+	// does not answer does not delay others for long.
 	opening = 8
-	// least is how long a connection lasts at least until another one takes its place.
+	// least is the shortest life of a connection before another one may take its place.
 	least = 10 * time.Second
-	// A pair rests after an end by failure, twice as long each time; from the
-	// beginning when the connection had lasted.
+	// After an end by failure, two hosts get no offer for firstRest. Each time this time
+	// doubles, up to longestRest. It is firstRest again after a connection that has lasted for
+	// the time lasted.
 	firstRest   = time.Second
 	longestRest = time.Minute
 	lasted      = time.Minute
-	// mostPools are those that each side lends.
+	// mostPools is the largest number of pools that each side lends.
 	mostPools = 4
-	// notes bounds the pairs of which is said why they have no connection.
+	// notes is the largest number of pairs without a connection whose cause is kept.
 	notes = 256
 )
 
-// Action is a message to a host, or the end of the session of one that has broken the
-// protocol.
+// Action is a message to a host. If Broken is not nil, the host has broken the protocol, and
+// the action is to end its session.
 type Action struct {
 	To      Host
-	Message *session.Direct // nil if Broken is not
+	Message *session.Direct // nil if Broken is not nil
 	Broken  error
 }
 
-// Counts count since the beginning.
+// Counts has counters since New.
 type Counts struct {
 	Offers uint64
 	Starts uint64
-	Kept   uint64           // held ones, which are among the starts
-	Stray  uint64           // messages about unknown connections, or ended ones
-	Ends   map[Cause]uint64 // of all that were offered, kept or held
-	// Unanswered counts hosts that have not said in time that nothing comes any more.
+	Kept   uint64           // held connections that were continued; these are also in Starts
+	Stray  uint64           // messages about unknown or ended connections
+	Ends   map[Cause]uint64 // ends of connections that were offered, kept or held
+	// Unanswered counts hosts that have not sent DirectEnded in time.
 	Unanswered uint64
 }
 
-// Pairs are the pairs of an I/O unit.
+// Pairs has the hosts of an I/O unit, and the pairs of hosts.
 type Pairs struct {
 	agenda
 	outbox
@@ -101,30 +102,31 @@ type Pairs struct {
 	counts    Counts
 }
 
-// agenda is what is waited for.
+// agenda has the pairs that wait, and the time of the next Tick.
 type agenda struct {
-	due  map[*pair]struct{} // that wait for an answer
-	wake time.Time          // not after the first time that something is due; zero if nothing is
+	due  map[*pair]struct{} // pairs that wait for an answer
+	wake time.Time          // not after the time when Tick has something to do; zero: never
 }
 
-// Wake is when Tick is due, or before; zero: never.
+// Wake returns the time at which to call Tick, or zero if there is no need to. Tick may find
+// nothing to do at that time.
 func (a *agenda) Wake() time.Time { return a.wake }
 
-// wait has a pair wait for its hosts.
+// wait makes a pair wait for the answers of its hosts until the given time.
 func (a *agenda) wait(q *pair, until time.Time) {
 	q.due = until
 	a.due[q] = struct{}{}
 	a.sleep(until)
 }
 
-// sleep makes Tick due.
+// sleep makes Tick due at the given time, or earlier.
 func (a *agenda) sleep(until time.Time) {
 	if a.wake.IsZero() || until.Before(a.wake) {
 		a.wake = until
 	}
 }
 
-// outbox has the actions that follow from an event.
+// outbox collects the actions that result from an event.
 type outbox struct{ out []Action }
 
 func (o *outbox) send(to Host, d *session.Direct) { o.out = append(o.out, Action{To: to, Message: d}) }
@@ -135,10 +137,11 @@ func (o *outbox) done() []Action {
 	return out
 }
 
-// listeners is how many hosts are in promiscuous mode.
+// listeners is the number of hosts in promiscuous mode.
 type listeners int
 
-// change counts a host that was in promiscuous mode before or not, and is now or not.
+// change updates the number for a host. before and now say whether the host was, and is, in
+// promiscuous mode.
 func (l *listeners) change(before, now bool) {
 	if before {
 		*l--
@@ -150,12 +153,12 @@ func (l *listeners) change(before, now bool) {
 
 type host struct {
 	Facts
-	pairs  []*pair // in the order in which they were made
+	pairs  []*pair // in the order of their creation
 	claims int
 	rests  map[Host]rest
 }
 
-// with is the pair of a host and another one, nil if there is none.
+// with returns the pair of the host and another one, or nil if there is none.
 func (x *host) with(other Host) *pair {
 	for _, q := range x.pairs {
 		if own, _ := q.of(other); own != nil {
@@ -165,8 +168,8 @@ func (x *host) with(other Host) *pair {
 	return nil
 }
 
-// opens reports whether a host has as many connections between offer and start as it
-// gets at a time.
+// opens reports whether the host has the largest number of connections between offer and
+// start.
 func (x *host) opens() bool {
 	n := 0
 	for _, q := range x.pairs {
@@ -177,28 +180,28 @@ func (x *host) opens() bool {
 	return n >= opening
 }
 
-// key is two hosts, in ascending order.
+// key identifies two hosts, which are in ascending order.
 type key [2]Host
 
 func keyOf(a, b Host) key { return key{min(a, b), max(a, b)} }
 
-// rest is when a pair gets its next offer.
+// rest says until when two hosts get no offer, and for how long after the next failure.
 type rest struct {
 	until time.Time
 	next  time.Duration
 }
 
-// pair is a direct connection. It belongs to both hosts until both have ended it, or
-// have left.
+// pair is a direct connection. It belongs to both hosts until each of them has ended it or
+// has left.
 type pair struct {
 	id    session.DirectID
 	step  Step
-	since time.Time // of the step
-	start time.Time // zero if it has not started
-	due   time.Time // zero: it does not wait
+	since time.Time // beginning of the step
+	start time.Time // zero if the connection has not started
+	due   time.Time // zero if the pair does not wait
 	terms terms
-	sides [2]side // the first one has the place of the host in the proofs
-	cause Cause   // of its end
+	sides [2]side // the first one has the role of the host in the proofs
+	cause Cause   // of the end
 }
 
 type side struct {
@@ -211,7 +214,7 @@ type side struct {
 
 func (q *pair) key() key { return keyOf(q.sides[0].host, q.sides[1].host) }
 
-// of is the side of a host and the other one; nil if it is not one of them.
+// of returns the side of a host and the other side. Both are nil if h is not in the pair.
 func (q *pair) of(h Host) (own, other *side) {
 	switch h {
 	case q.sides[0].host:
@@ -225,7 +228,7 @@ func (q *pair) of(h Host) (own, other *side) {
 
 func (q *pair) enter(now time.Time, s Step) { q.step, q.since = s, now }
 
-// rest has the two hosts wait for their next offer.
+// rest makes the two hosts wait for their next offer.
 func (q *pair) rest(now time.Time, hosts map[Host]*host) {
 	a, b := q.sides[0].host, q.sides[1].host
 	r := hosts[a].rests[b]
@@ -236,7 +239,7 @@ func (q *pair) rest(now time.Time, hosts map[Host]*host) {
 	hosts[a].rests[b], hosts[b].rests[a] = r, r
 }
 
-// New makes a Pairs without hosts.
+// New returns a Pairs without hosts.
 func New(cfg Config) *Pairs {
 	return &Pairs{
 		cfg: cfg, agenda: agenda{due: make(map[*pair]struct{})}, hosts: make(map[Host]*host),
@@ -245,27 +248,27 @@ func New(cfg Config) *Pairs {
 	}
 }
 
-// noHost is none.
+// noHost stands for no host.
 const noHost Host = -1
 
-// Counts is what was counted.
+// Counts returns a copy of the counters.
 func (p *Pairs) Counts() Counts {
 	c := p.counts
 	c.Ends = maps.Clone(c.Ends)
 	return c
 }
 
-// Pair is what is shown of two hosts.
+// Pair describes the connection between two hosts, or why there is none.
 type Pair struct {
-	ID    session.DirectID // 0 if they have no connection
+	ID    session.DirectID // 0 if there is no connection
 	Hosts [2]Host
 	Step  Step
 	Since time.Time
 	Mode  protocol.Mode
-	Why   Cause // there is none, or it ends
+	Why   Cause // why there is no connection, or why it ends
 }
 
-// List are the pairs, and those two hosts each that exchange frames and have none.
+// List returns the pairs, and all two hosts that exchange frames without a connection.
 func (p *Pairs) List() []Pair {
 	var all []Pair
 	for _, q := range p.byID {
@@ -280,7 +283,7 @@ func (p *Pairs) List() []Pair {
 	return all
 }
 
-// WhyNot is why a host has no direct connections, "" if it may.
+// WhyNot returns why a host has no direct connections, or "" if it may have some.
 func (p *Pairs) WhyNot(h Host) Cause {
 	x := p.hosts[h]
 	switch {
@@ -293,7 +296,7 @@ func (p *Pairs) WhyNot(h Host) Cause {
 	}
 }
 
-// claim is a host's word that it goes on with a connection from before its session.
+// claim is a host's report that it has a connection from before its session.
 type claim struct {
 	id    session.DirectID
 	host  Host
@@ -301,10 +304,10 @@ type claim struct {
 	due   time.Time
 }
 
-// claims are those of all hosts.
+// claims has the claims of all hosts.
 type claims map[session.DirectID][]*claim
 
-// of are some of the claims.
+// of returns the claims for which which returns true.
 func (cs claims) of(which func(*claim) bool) (some []*claim) {
 	for _, all := range cs {
 		for _, c := range all {
@@ -316,13 +319,13 @@ func (cs claims) of(which func(*claim) bool) (some []*claim) {
 	return some
 }
 
-// flows are those of the latest period.
+// flows has the number of packets between each two hosts in the latest period.
 type flows struct {
 	from, to time.Time
 	packets  map[key]uint64
 }
 
-// permitted are the terms of a connection between two hosts, or why there may be none.
+// permitted returns the terms of a connection between two hosts, or why it is not permitted.
 func (p *Pairs) permitted(a, b Host) (t terms, why Cause) {
 	x, y := &p.hosts[a].Facts, &p.hosts[b].Facts
 	switch {

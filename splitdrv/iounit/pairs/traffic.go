@@ -5,17 +5,18 @@ import (
 	"time"
 )
 
-// Flow is how many packets one host has sent another through the I/O unit.
+// Flow is the number of packets that one host has sent to another through the I/O unit.
 type Flow struct {
 	From, To Host
 	Packets  uint64
 }
 
-// leastSpan is how much of the past is looked at, at least: one burst is no flow.
+// leastSpan is the shortest time over which a rate is measured. A single burst is not taken
+// for a flow.
 const leastSpan = 200 * time.Millisecond
 
-// Traffic says what has flowed from one time to another, in both directions, and offers
-// connections to those two hosts each between whom it was enough.
+// Traffic handles the flows between two points in time, and offers connections to hosts whose
+// rate, in both directions together, is high enough.
 func (p *Pairs) Traffic(from, now time.Time, all []Flow) []Action {
 	last := p.flows
 	if last.to != from {
@@ -43,7 +44,8 @@ func (p *Pairs) Traffic(from, now time.Time, all []Flow) []Action {
 	return p.done()
 }
 
-// ask offers two hosts a connection, if they have none and may, or says why not.
+// ask offers two hosts a connection if they have none and may have one. If they may not, ask
+// keeps the cause.
 func (p *Pairs) ask(now time.Time, k key) {
 	a, b := k[0], k[1]
 	if p.hosts[a].with(b) != nil || p.hosts[a].opens() || p.hosts[b].opens() {
@@ -65,15 +67,15 @@ func (p *Pairs) ask(now time.Time, k key) {
 	}
 }
 
-// room reports whether a host may have one more connection. If not, the oldest one
-// ends that has lasted for a while, and makes room for the next time.
+// room reports whether a host may have one more connection. If it may not, room ends the
+// oldest connection that has existed for the time least, so that there is room next time.
 func (p *Pairs) room(now time.Time, h Host) bool {
 	x := p.hosts[h]
 	if len(x.pairs)+x.claims < p.cfg.Peers {
 		return true
 	}
 	if slices.ContainsFunc(x.pairs, func(q *pair) bool { return q.step == Ending }) {
-		return false // it is being made
+		return false // a connection is ending already
 	}
 	for _, q := range x.pairs {
 		if q.step == Started && now.Sub(q.start) >= least {
