@@ -15,22 +15,21 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// Load reads a policy file, which must have more in it than remarks. Errors name the
-// file and the line, one for each mistake.
+// Load reads a policy file. A file with nothing but comments is an error. The error names the
+// file and the line of each mistake.
 func Load(path string) (*Policy, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w", err)
 	}
-	// A file that was cut off, or whose lines are all commented out, must not allow
-	// everything.
+	// A truncated file, or one whose lines are all commented out, must not allow everything.
 	if empty(text) {
 		return nil, fmt.Errorf("%s: empty policy; use `default: {}` for the defaults", path)
 	}
 	return Parse(path, text)
 }
 
-// empty reports whether there is nothing in a file but remarks.
+// empty reports whether a file has nothing but comments.
 func empty(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(line)
@@ -41,7 +40,7 @@ func empty(text []byte) bool {
 	return true
 }
 
-// Parse is Load for a text that comes from the file named, and may be empty.
+// Parse is Load for the text of the file with this name. The text may be empty.
 func Parse(name string, text []byte) (*Policy, error) {
 	body, err := settings.Parse(name, text)
 	if err != nil {
@@ -55,7 +54,7 @@ func Parse(name string, text []byte) (*Policy, error) {
 	return p, nil
 }
 
-// reader goes through a parsed file and keeps the errors.
+// reader reads the policy from a parsed file, and collects the errors.
 type reader struct {
 	file string
 	errs []error
@@ -77,7 +76,7 @@ func (r *reader) pairs(n settings.Node, what string) []settings.Entry {
 // policy reads the whole file.
 func (r *reader) policy(p *Policy, n settings.Node) {
 	top := r.pairs(n, "a policy")
-	// The default first, wherever it is: the hosts inherit from it.
+	// Read the default first, wherever it is in the file: the hosts inherit from it.
 	for _, e := range top {
 		if e.Key == "default" {
 			r.host(&p.def, e.Value, "default", "")
@@ -124,13 +123,13 @@ func (r *reader) entry(p *Policy, e settings.Entry) {
 	p.entries = append(p.entries, Entry{Key: key, Line: settings.Line(e.At), Keeps: keepsOnly(e.Value)})
 }
 
-// keepsOnly reports whether an entry has addresses, and nothing else.
+// keepsOnly reports whether an entry has the key macs only.
 func keepsOnly(n settings.Node) bool {
 	settings, _ := settings.Map(n)
 	return len(settings) == 1 && settings[0].Key == "macs"
 }
 
-// Keys are the keys of an entry.
+// Keys returns the keys that an entry can have.
 func Keys() []string {
 	return []string{
 		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "require-bind", "direct",
@@ -139,8 +138,8 @@ func Keys() []string {
 	}
 }
 
-// host reads what one host may do into h, which is what it may do otherwise; entry
-// is the key of its entry, "" for the default.
+// host reads the settings of one host into h, which has the values of missing settings. entry
+// is the key of the host's entry, or "" for the default.
 func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 	for _, e := range r.pairs(n, what) {
 		bad := func(err error) {
@@ -230,7 +229,7 @@ func macs(h *Host, n settings.Node) error {
 	return nil
 }
 
-// share reads the word of a group, or `none`.
+// share reads the word of a group of hosts, or `none`.
 func share(h *Host, n settings.Node) error {
 	w := settings.Scalar(n)
 	if !session.ValidName(w) {
@@ -322,7 +321,7 @@ func number(v *int, n settings.Node) error {
 	return nil
 }
 
-// rate reads a rate, or that there is no bound.
+// rate reads a rate in bits per second, or `unlimited`.
 func rate(v *int64, n settings.Node) error {
 	if settings.Scalar(n) == "unlimited" {
 		*v = 0
@@ -336,7 +335,7 @@ func rate(v *int64, n settings.Node) error {
 	return nil
 }
 
-// pps reads a number of packets per second, or that there is no bound.
+// pps reads a number of packets per second, or `unlimited`.
 func pps(v *int64, n settings.Node) error {
 	if settings.Scalar(n) == "unlimited" {
 		*v = 0

@@ -1,7 +1,7 @@
-// Package policy says what each host of an I/O unit may do: which addresses and
-// VLANs it may use, whether it may listen to everything, how much it may send
-// and receive, and how much of the unit's resources it gets. An address that the
-// entry of a host names is kept for that host. A policy is read from a YAML file:
+// Package policy has the policy of an I/O unit. For each host, the policy determines which
+// addresses and VLANs the host may use, whether the host may be promiscuous, how much it may
+// send and receive, and how much of the unit's resources it may use. An address in the entry
+// of a host is reserved for that host. A policy is read from a YAML file:
 //
 //	default:
 //	  vlans: none
@@ -13,9 +13,9 @@
 //	  sha256:...:           # a key
 //	    max-memory: 64M
 //
-// A host gets the entry of its key, or of the name that it is trusted by, or
-// else the default. What an entry does not say is as in the default, and what
-// that does not say is as without a policy.
+// A host gets the entry of its key, or else that of the name under which it is trusted, or
+// else the default. A setting that is missing in an entry is taken from the default. A setting
+// that is missing in the default is as without a policy.
 package policy
 
 import (
@@ -29,41 +29,41 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Host is what one host may do. It is never changed once it is in use. It has a field for
-// each key of the file.
+// Host has the settings of one host, with a field for each key of the file. A Host is not
+// changed once it is in use.
 type Host struct {
-	OwnMAC        bool             // it may have the address that is derived from its key
-	AnyMAC        bool             // it may have, and send from, any address that nobody else has
-	MACs          []Pattern        // that it may have and send from besides
-	Share         string           // hosts with the same word may have the same address at a time; "": none does
-	IPs           []netip.Prefix   // that it may send from; nil: any
-	VLANs         protocol.VLANSet // that it may use
-	TaggedOnly    bool             // no frames pass without the tag of a VLAN
-	SingleTag     bool             // its frames have one VLAN tag at most
-	LinkControl   bool             // it may send frames that are for the next switch
-	Promiscuous   bool             // it may ask for frames that are not for it
+	OwnMAC        bool             // the host may have the address that is derived from its key
+	AnyMAC        bool             // it may have, and send from, any address that no other host has
+	MACs          []Pattern        // other addresses that it may have and send from
+	Share         string           // hosts with this word may share an address; "": none
+	IPs           []netip.Prefix   // IP addresses that it may send from; nil: all
+	VLANs         protocol.VLANSet // VLANs that it may use
+	TaggedOnly    bool             // frames without a VLAN tag do not pass
+	SingleTag     bool             // frames with more than one VLAN tag do not pass
+	LinkControl   bool             // it may send link control frames, which are for the next switch
+	Promiscuous   bool             // it may receive frames for other stations
 	RequireBind   bool             // it has to prove that its queue pairs are its own
 	MaxQueues     int              // data channels; 0: as many as the I/O unit has
-	MaxMemory     int64            // bytes registered for a session; 0: no bound of its own
-	NoDirect      bool             // it has no direct connections to other hosts
-	DirectWith    []string         // to whom it may have them, by name or fingerprint; nil: to all
-	Modes         []protocol.Mode  // transfer modes
-	MaxSessions   int              // of one key at a time
-	MaxTxRate     int64            // bits per second to the LAN; 0: no bound
-	MaxRxRate     int64            // bits per second from the LAN; 0: no bound
-	MaxTxPPS      int64            // packets per second to the LAN; 0: no bound
-	MaxRxPPS      int64            // packets per second from the LAN; 0: no bound
-	MaxTxGroupPPS int64            // packets per second to groups of the LAN, all of them together; 0: no bound
+	MaxMemory     int64            // bytes registered for a session; 0: no limit for this host
+	NoDirect      bool             // it may have no direct connections to other hosts
+	DirectWith    []string         // hosts to which it may have some: names, fingerprints; nil: all
+	Modes         []protocol.Mode  // allowed transfer modes
+	MaxSessions   int              // sessions of one key at a time
+	MaxTxRate     int64            // bits per second to the LAN; 0: no limit
+	MaxRxRate     int64            // bits per second from the LAN; 0: no limit
+	MaxTxPPS      int64            // packets per second to the LAN; 0: no limit
+	MaxRxPPS      int64            // packets per second from the LAN; 0: no limit
+	MaxTxGroupPPS int64            // packets per second to all LAN groups together; 0: no limit
 
-	entry    string    // key of the host's entry; "": it has none
-	reserved *reserved // addresses that entries name; nil: none does
+	entry    string    // key of the host's entry; "": no entry
+	reserved *reserved // addresses that entries name; nil: none
 }
 
-// DefaultSessions is how many sessions one key has at a time unless a policy
-// says otherwise.
+// DefaultSessions is the largest number of sessions of one key at a time, unless the policy
+// has another one.
 const DefaultSessions = 4
 
-// unsaid is what a host may do where a policy does not say anything.
+// unsaid returns the settings of a host without a policy.
 func unsaid() Host {
 	return Host{OwnMAC: true, VLANs: protocol.AllVLANs(), Modes: protocol.Modes(), MaxSessions: DefaultSessions}
 }
@@ -80,20 +80,21 @@ type Policy struct {
 type Entry struct {
 	Key  string // name or fingerprint
 	Line int    // in the file
-	// Keeps is whether it does no more than keep addresses from other hosts: nobody needs to
-	// have the name.
+	// Keeps says that the entry only reserves addresses, and keeps them from other hosts. Its
+	// key need not be that of an existing host.
 	Keeps bool
 }
 
-// Entries are those of single hosts, as they are in the file. They are not to be changed.
+// Entries returns the entries of single hosts, in the order of the file. The caller must not
+// change them.
 func (p *Policy) Entries() []Entry { return p.entries }
 
-// Default is the policy of an I/O unit without a policy file: each host has its
-// own address only, all VLANs and all modes, and is not promiscuous.
+// Default returns the policy of an I/O unit without a policy file: each host may use only its
+// own address, all VLANs and all modes, and may not be promiscuous.
 func Default() *Policy { return &Policy{def: unsaid()} }
 
-// For is what the host with that key may do, which is trusted by that name, ""
-// if it is trusted without.
+// For returns the settings of the host with this key. name is the name under which the key is
+// trusted, or "" if there is none.
 func (p *Policy) For(fingerprint, name string) *Host {
 	if h := p.hosts[fingerprint]; h != nil {
 		return h
@@ -104,8 +105,8 @@ func (p *Policy) For(fingerprint, name string) *Host {
 	return &p.def
 }
 
-// MayUse reports whether the host may have address m, or send from it; own is
-// the one that was made for it. It is meant for every frame.
+// MayUse reports whether the host may have address m, and send from it. own is the address
+// that is derived from the host's key. MayUse is fast enough to be called for every frame.
 func (h *Host) MayUse(m, own protocol.MAC) bool {
 	may := h.AnyMAC || h.OwnMAC && m == own
 	for i := range h.MACs {
@@ -114,14 +115,14 @@ func (h *Host) MayUse(m, own protocol.MAC) bool {
 	return may && !h.Reserved(m)
 }
 
-// Reserved reports whether the policy keeps address m for other hosts: their
-// entries name it, by a longer pattern than this host's own.
+// Reserved reports whether the policy reserves address m for other hosts: their entries name
+// it, by a longer pattern than this host's own.
 func (h *Host) Reserved(m protocol.MAC) bool { return h.reserved.against(m, h.entry) }
 
 // Pattern is an address, or the first bytes of one.
 type Pattern struct {
 	addr [6]byte
-	n    int // bytes that count
+	n    int // number of bytes in the pattern
 }
 
 // ParsePattern parses an address such as 02:aa:00:00:00:01, or a prefix such as
@@ -147,8 +148,8 @@ func ParsePattern(s string) (Pattern, error) {
 	return p, nil
 }
 
-// Matches reports whether m has the pattern's bytes. It is meant for every
-// frame.
+// Matches reports whether m begins with the pattern's bytes. It is fast enough to be called
+// for every frame.
 func (p Pattern) Matches(m protocol.MAC) bool {
 	for i := range p.n {
 		if m[i] != p.addr[i] {
@@ -158,13 +159,13 @@ func (p Pattern) Matches(m protocol.MAC) bool {
 	return true
 }
 
-// Fit returns m with the pattern's bytes in place of its own.
+// Fit returns m with its first bytes replaced by those of the pattern.
 func (p Pattern) Fit(m protocol.MAC) protocol.MAC {
 	copy(m[:p.n], p.addr[:])
 	return m
 }
 
-// String is what ParsePattern parses.
+// String returns the pattern in the form that ParsePattern parses.
 func (p Pattern) String() string {
 	s := net.HardwareAddr(p.addr[:p.n]).String()
 	if p.n < len(p.addr) {
@@ -173,21 +174,20 @@ func (p Pattern) String() string {
 	return s
 }
 
-// reserved are the addresses that entries of single hosts name, and whose they
-// are. The longest pattern that an address has decides: of 02:aa:* and
-// 02:aa:00:00:00:01 the latter keeps that address from those who have only the
-// former. It is never changed.
+// reserved has the addresses that the entries of single hosts name. The longest pattern that
+// matches an address decides: the pattern 02:aa:00:00:00:01 keeps this address from hosts that
+// have only 02:aa:*. A reserved is not changed once it is in use.
 type reserved struct {
-	bySize [6][]claim // by the number of bytes that count, less one; in ascending order
+	bySize [6][]claim // index: number of bytes in the pattern minus 1; claims in ascending order
 }
 
-// claim is a pattern, and the keys of the entries that name it.
+// claim has a pattern, and the keys of the entries that name the pattern.
 type claim struct {
 	prefix  uint64
 	entries []string
 }
 
-// against reports whether address m is kept from the host with that entry.
+// against reports whether address m is reserved, and not for the host with this entry.
 func (r *reserved) against(m protocol.MAC, entry string) bool {
 	if r == nil {
 		return false
@@ -210,7 +210,7 @@ func (r *reserved) against(m protocol.MAC, entry string) bool {
 	return false
 }
 
-// prefixOf is the first n bytes of an address, as a number.
+// prefixOf returns the first n bytes of an address as a number.
 func prefixOf(m [6]byte, n int) (v uint64) {
 	for _, b := range m[:n] {
 		v = v<<8 | uint64(b)

@@ -6,25 +6,24 @@ import (
 	"github.com/splitnic/splitnic/internal/units"
 )
 
-// The rates that there can be, in bits per second. Below the lowest one a
-// single frame would take seconds; and whoever writes a number without k, M or
-// G hardly means so few bits.
+// MinRate and MaxRate are the limits of a rate in bits per second. At less than MinRate, a
+// single frame would take seconds. Besides, a lower number was probably meant to have a suffix
+// such as k, M or G.
 const (
 	MinRate = 100_000
 	MaxRate = 1_000_000_000_000
 )
 
-// The numbers of packets that there can be in a second. Below the lowest one a
+// MinPPS and MaxPPS are the limits of a number of packets per second. At less than MinPPS, a
 // super-frame would take seconds.
 const (
 	MinPPS = 100
 	MaxPPS = 1_000_000_000
 )
 
-// parseRate parses a number of bits per second with an optional suffix: k, M, G
-// or T for powers of 1000, in either case and with bit behind it if you like,
-// as tc(8) has them. There may be a decimal point. The result is from MinRate to
-// MaxRate.
+// parseRate parses a number of bits per second with an optional suffix k, M, G or T for powers
+// of 1000, in either case. As in tc(8), "bit" may follow the suffix. The number may have a
+// decimal point. The result is from MinRate to MaxRate.
 func parseRate(s string) (int64, error) {
 	n, ok := units.Decimal(s, "bit")
 	switch {
@@ -36,9 +35,9 @@ func parseRate(s string) (int64, error) {
 	return n, nil
 }
 
-// parsePPS parses a number of packets per second with an optional suffix: k, M or
-// G for powers of 1000, in either case. There may be a decimal point. The result
-// is from MinPPS to MaxPPS.
+// parsePPS parses a number of packets per second with an optional suffix k, M or G for powers
+// of 1000, in either case. The number may have a decimal point. The result is from MinPPS to
+// MaxPPS.
 func parsePPS(s string) (int64, error) {
 	n, ok := units.Decimal(s, "")
 	if !ok || n < MinPPS || n > MaxPPS {

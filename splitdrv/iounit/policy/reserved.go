@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// newReserved is what the entries name; nil if nothing.
+// newReserved returns the addresses that the entries of hosts name, or nil if there are none.
 func newReserved(hosts map[string]*Host) *reserved {
 	var r *reserved
 	for _, key := range slices.Sorted(maps.Keys(hosts)) {
 		if hosts[key].entry == "" {
-			continue // its addresses are those of the default, which are for all
+			continue // the host has the addresses of the default, which are for all hosts
 		}
 		for _, p := range hosts[key].MACs {
 			if r == nil {
