@@ -14,25 +14,25 @@ type Storage interface {
 	io.WriterAt
 }
 
-// Config is what a Node is.
+// Config has the configuration of a Node.
 type Config struct {
 	Device   fabric.Device
 	Platform protocol.Platform // of this process
-	// Storage are the I/O devices of this I/O unit, by the owner's numbers.
+	// Storage has the I/O devices of this I/O unit, by the owner's device numbers.
 	Storage map[uint32]Storage
-	// Allow is the owner's policy: whether a requester may have that transfer of so
-	// many bytes, and of that I/O device. Without it nobody may have anything. It is
+	// Allow is the owner's policy. It reports whether a requester may have this transfer of
+	// this many bytes from or to this I/O device. Without Allow, no transfer is allowed. It is
 	// called from several goroutines.
 	Allow func(requester protocol.Platform, r *protocol.DirectedRequest, bytes uint64) bool
-	// MaxConnections bounds the connections of an I/O unit with requesters, and those
-	// of a requester with the I/O units of an owner; 64 if zero.
+	// MaxConnections is the largest number of connections of an I/O unit with requesters, and
+	// of a requester with the I/O units of one owner; 64 if zero.
 	MaxConnections int
-	// Timeout bounds how long an answer may take; 30 s if zero.
+	// Timeout is the longest time to wait for an answer; 30 s if zero.
 	Timeout time.Duration
 	Timing  fabric.Timing
 }
 
-// withDefaults is what the zero values stand for.
+// withDefaults returns c with defaults in place of zero values.
 func (c Config) withDefaults() Config {
 	if c.MaxConnections == 0 {
 		c.MaxConnections = 64

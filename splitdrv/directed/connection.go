@@ -9,29 +9,31 @@ import (
 )
 
 const (
-	// stagingSize is how much of a transfer is at the I/O unit at a time.
+	// stagingSize is the size of the staging memory in bytes: the part of a transfer that is
+	// at the I/O unit at a time.
 	stagingSize = 256 << 10
-	// batchSize is how many work requests that takes at most.
+	// batchSize is the largest number of work requests for one such part.
 	batchSize = 64
-	// wantedReads is how many RDMA reads are outstanding, if both devices can.
+	// wantedReads is the number of outstanding RDMA reads, if both devices support as many.
 	wantedReads = 16
 )
 
-// connection is an I/O unit's with a requester: made at the first request, and kept.
+// connection is a connection of an I/O unit with a requester. It is made at the first request
+// and kept for later ones.
 type connection struct {
-	used uint64 // guarded by unit.mu
+	used uint64 // unit.clock at the last use; guarded by unit.mu
 
-	mu      sync.Mutex // held for a transfer
-	gone    bool       // it is another's place now
-	made    uint64     // how often
+	mu      sync.Mutex // held during a transfer
+	gone    bool       // the connection is not in unit.conns any more
+	made    uint64     // how often a queue pair was connected
 	dom     fabric.Domain
 	cq      fabric.CQ
-	qp      fabric.QP // nil: not connected
+	qp      fabric.QP // nil if not connected
 	staging *pinned
 	wrs     []fabric.SendWR
 }
 
-// reset gives everything back; mu is held.
+// reset releases all resources of the connection. The caller holds c.mu.
 func (c *connection) reset() error {
 	if c.dom == nil {
 		return nil

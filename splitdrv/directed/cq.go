@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// reap waits for completions and returns how many of out it has set.
+// reap waits for completions and returns the number of completions in out.
 func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (int, error) {
 	for armed := false; ; {
 		n, err := cq.Poll(out)
@@ -28,7 +28,7 @@ func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (int, erro
 	}
 }
 
-// post posts wrs, the last of which is signalled, and waits until all are done.
+// post posts wrs, the last of which has to be signaled, and waits until all are complete.
 func post(ctx context.Context, qp fabric.QP, cq fabric.CQ, wrs []fabric.SendWR) error {
 	if _, err := qp.PostSend(wrs); err != nil {
 		return err
@@ -37,7 +37,7 @@ func post(ctx context.Context, qp fabric.QP, cq fabric.CQ, wrs []fabric.SendWR) 
 	if _, err := reap(ctx, cq, done[:]); err != nil {
 		return err
 	}
-	return done[0].Err() // the first that failed, or that of the last
+	return done[0].Err() // the completion of the first failed request, or that of the last one
 }
 
 // pinned is registered memory outside the Go heap.
@@ -59,7 +59,7 @@ func pin(dom fabric.Domain, size int, access fabric.Access) (*pinned, error) {
 	return &pinned{Region: r, mem: mem}, nil
 }
 
-// Close deregisters and unmaps.
+// Close deregisters and unmaps the memory.
 func (p *pinned) Close() error {
 	if err := p.Region.Close(); err != nil {
 		return err

@@ -16,55 +16,55 @@ import (
 // ErrProtocol is wrapped by the error of a link whose peer broke the protocol.
 var ErrProtocol = errors.New("the peer broke the protocol of directed I/O")
 
-// linkReceives is how many messages a peer can have under way: a request and a
-// connection of its own, and the answers to ours.
+// linkReceives is the largest number of messages that a peer has under way: a request and a
+// connect message, and the answers to the same two of this side.
 const linkReceives = 4
 
-// answerer carries out what the peer of a link asks for, and returns the answer. An
-// error is a breach of the protocol.
+// answerer carries out a request or connect message of the peer of a link, and returns the
+// answer. An error means that the peer broke the protocol.
 type answerer func(l *Link, f protocol.Function, b []byte) ([]byte, error)
 
 // Link is one end of the queue pair for messages between two units.
 type Link struct {
-	// Owner says that the peer owns I/O devices of this unit's, and directs it. It is
-	// set before Start.
+	// Owner says that the peer owns I/O devices of this unit, and directs it. It is set before
+	// Start.
 	Owner bool
 
 	cfg    *Config
 	answer answerer
-	peer   protocol.Platform // as the peer was authenticated
+	peer   protocol.Platform // the authenticated platform identifier of the peer
 
 	endpoint
-	space fabric.Domain // of memory that the peer may direct to, and of connections to it
+	space fabric.Domain // domain of the connections to I/O units, and of memory open to them
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	sending sync.Mutex    // the send queue, and its part of mem
+	sending sync.Mutex    // guards the send queue and its part of mem
 	asking  chan struct{} // has a token while no request of this side is unanswered
-	joining chan struct{} // the same for a connection
+	joining chan struct{} // has a token while no connect message of this side is unanswered
 
-	mu      sync.Mutex // guards what follows
-	calls   map[uint64]chan []byte
-	last    uint64                          // transaction context
-	serving map[protocol.Function]bool      // what the peer has asked for, and waits for
+	mu      sync.Mutex                      // guards the following fields
+	calls   map[uint64]chan []byte          // answers that this side waits for, by transaction
+	last    uint64                          // the last transaction context
+	serving map[protocol.Function]bool      // messages of the peer that are not yet answered
 	open    map[protocol.Platform]answering // connections by which I/O units reach space
 	doing   int                             // requests of this side that wait for an answer
 	err     error
 }
 
-// endpoint is what a link has of the device.
+// endpoint has the device resources of a link.
 type endpoint struct {
 	dom  fabric.Domain
 	qp   fabric.QP
 	send fabric.CQ
 	recv fabric.CQ
-	mem  *pinned // receives, and behind them what is being sent
+	mem  *pinned // buffers of the receives, and behind them that of the send
 }
 
-// answering is the requester's end of a connection with an I/O unit: the device
-// answers for it.
+// answering is the requester's end of a connection with an I/O unit. The device alone answers
+// the RDMA reads and writes of the I/O unit.
 type answering struct {
 	qp fabric.QP
 	cq fabric.CQ
@@ -72,8 +72,8 @@ type answering struct {
 
 func (a answering) close() error { return errors.Join(a.qp.Close(), a.cq.Close()) }
 
-// newLink makes one of which answer carries out what the peer asks for. A link that
-// it returns with an error has given everything back.
+// newLink makes a link. answer carries out the messages of the peer. A link that newLink
+// returns together with an error has released all resources.
 func newLink(ctx context.Context, cfg *Config, answer answerer) (l *Link, err error) {
 	l = &Link{
 		cfg: cfg, answer: answer, asking: make(chan struct{}, 1), joining: make(chan struct{}, 1),
@@ -109,12 +109,12 @@ func newLink(ctx context.Context, cfg *Config, answer answerer) (l *Link, err er
 	return l, err
 }
 
-// Address is what the peer's Start is told.
+// Address returns the address that the peer passes to its Start.
 func (l *Link) Address() fabric.Address { return l.qp.Address() }
 
-// Start connects the link with the other end of it, at a peer that was
-// authenticated with this platform identifier, and serves it until Close. Both
-// ends are started before either asks for anything.
+// Start connects the link with its other end, and serves the link until Close. peer is the
+// authenticated platform identifier of the peer. Both ends have to be started before either
+// of them sends a request.
 func (l *Link) Start(remote fabric.Address, peer protocol.Platform) error {
 	l.peer = peer
 	for i := range linkReceives {
@@ -129,7 +129,7 @@ func (l *Link) Start(remote fabric.Address, peer protocol.Platform) error {
 	return nil
 }
 
-// slot is the memory of a receive.
+// slot returns the buffer of receive i.
 func (l *Link) slot(i int) []byte {
 	return l.mem.mem[i*protocol.MaxControlSize:][:protocol.MaxControlSize]
 }
@@ -142,7 +142,7 @@ func (l *Link) receive(i int) error {
 	return err
 }
 
-// run takes messages until the link ends, and returns why it did.
+// run handles messages until the link ends, and returns the reason.
 func (l *Link) run() error {
 	var done [linkReceives]fabric.Completion
 	for {
@@ -169,8 +169,8 @@ func (l *Link) run() error {
 	}
 }
 
-// take hands a message on: an answer to who waits for it, anything else to the
-// node.
+// take handles a message. It passes an answer to the goroutine that waits for it. Any other
+// message is answered in a new goroutine.
 func (l *Link) take(b []byte) error {
 	f, err := protocol.DecodeDirectedFunction(b)
 	if err != nil {
@@ -183,7 +183,7 @@ func (l *Link) take(b []byte) error {
 	case protocol.FuncDirectedConnected:
 		c, err := protocol.DecodeDirectedConnected(b)
 		return l.answered(c.TransactionContext, b, err)
-	default: // a question
+	default: // a request or a connect message
 	}
 	l.mu.Lock()
 	busy := l.serving[f]
@@ -200,8 +200,9 @@ func (l *Link) take(b []byte) error {
 	return nil
 }
 
-// serve answers a message. The peer may ask again when it has the answer, and not before: each
-// question takes a goroutine, which waits for as long as the peer posts no receive.
+// serve answers a message. The peer may send the next message of this kind only when it has
+// the answer. Otherwise the number of goroutines would have no limit: each message takes one,
+// which waits for as long as the peer posts no receive.
 func (l *Link) serve(f protocol.Function, b []byte) error {
 	answer, err := l.answer(l, f, b)
 	if err != nil {
@@ -226,12 +227,12 @@ func (l *Link) answered(transaction uint64, b []byte, err error) error {
 		return fmt.Errorf("an answer to transaction %d, which there is not: %w", transaction, ErrProtocol)
 	}
 	delete(l.calls, transaction)
-	call <- b // has room
+	call <- b // does not block: the channel has room for one answer
 	return nil
 }
 
-// call sends a message that encode makes of a transaction context, and waits for
-// the answer. token is asking or joining.
+// call sends a message and waits for the answer. encode makes the message with a transaction
+// context. token is asking or joining.
 func (l *Link) call(ctx context.Context, token chan struct{}, encode func(uint64) []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
@@ -264,8 +265,9 @@ func (l *Link) call(ctx context.Context, token chan struct{}, encode func(uint64
 	}
 }
 
-// await waits for an answer that nobody wants any more: before it has come, the
-// peer is asked for nothing else. It ends with the link.
+// await waits for the answer to a call that was given up, and then returns the token. Until
+// then, no other message of the same kind is sent to the peer. await returns when the link
+// ends.
 func (l *Link) await(answer chan []byte, token chan struct{}) {
 	timer := time.NewTimer(l.cfg.Timeout)
 	defer timer.Stop()
@@ -285,7 +287,7 @@ func (l *Link) say(ctx context.Context, b []byte) error {
 	return l.transmit(ctx, b)
 }
 
-// transmit is say; the caller holds sending.
+// transmit is say for a caller that holds l.sending.
 func (l *Link) transmit(ctx context.Context, b []byte) error {
 	at := linkReceives * protocol.MaxControlSize
 	n := copy(l.mem.mem[at:], b)
@@ -294,7 +296,7 @@ func (l *Link) transmit(ctx context.Context, b []byte) error {
 	}})
 }
 
-// fail ends the link: nothing is sent and taken any more.
+// fail ends the link: no more messages are sent or received. The first error is kept.
 func (l *Link) fail(err error) {
 	l.mu.Lock()
 	if l.err == nil {
@@ -305,15 +307,15 @@ func (l *Link) fail(err error) {
 	_ = l.qp.Fail()
 }
 
-// Err is why the link has ended, or nil.
+// Err returns the reason why the link has ended, or nil.
 func (l *Link) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// Close ends the link and gives back all that belongs to it: memory that was
-// registered with it is refused to everybody from then on.
+// Close ends the link and releases its resources. From then on, memory that was registered
+// with the link is not accessible to any peer.
 func (l *Link) Close() error {
 	l.fail(net.ErrClosed)
 	l.work.Wait()

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// judge checks a list that is whole: all of it is the requester's memory, or data
-// to be written.
+// judge checks a complete list. All of its elements have to be memory of the requester, or
+// data to be written to the I/O device.
 func judge(list *protocol.ListDecoder, r *protocol.DirectedRequest) protocol.DirectedStatus {
 	for e := range list.Elements() {
 		switch {
@@ -23,21 +23,21 @@ func judge(list *protocol.ListDecoder, r *protocol.DirectedRequest) protocol.Dir
 	return protocol.DirectedOK
 }
 
-// mover carries out one request. What is at hand of it lies in the staging memory,
-// in the order of the buffers.
+// mover carries out one request. The current part of the data is in the staging memory, in
+// the order of the list.
 type mover struct {
 	ctx     context.Context
 	c       *connection
 	r       *protocol.DirectedRequest
 	storage Storage
-	at      int64 // how far on the I/O device
-	fill    int   // bytes at hand
+	at      int64 // offset of the current part on the I/O device
+	fill    int   // size of the current part in bytes
 }
 
 // errStorage is wrapped by errors of the I/O device.
 var errStorage = errors.New("I/O device")
 
-// run reads what there is of the list, judges it, and moves the data.
+// run reads the rest of the list, checks the list, and moves the data.
 func (m *mover) run() protocol.DirectedStatus {
 	var list protocol.ListDecoder
 	sequence := m.r.List
@@ -71,8 +71,8 @@ func (m *mover) run() protocol.DirectedStatus {
 	return protocol.DirectedOK
 }
 
-// fetch reads a sequence of the list in the requester's memory: once, to where the
-// requester cannot change it.
+// fetch reads a sequence of the list from the requester's memory. It reads the sequence once,
+// and returns a copy that the requester cannot change.
 func (m *mover) fetch(chain protocol.Fragment) ([]byte, error) {
 	st := m.c.staging
 	err := post(m.ctx, m.c.qp, m.c.cq, []fabric.SendWR{{
@@ -82,7 +82,7 @@ func (m *mover) fetch(chain protocol.Fragment) ([]byte, error) {
 	return append([]byte(nil), st.mem[:chain.Len]...), err
 }
 
-// add takes an element, and moves what is at hand whenever that is enough.
+// add adds an element to the current part, and moves the part whenever it is full.
 func (m *mover) add(e *protocol.ListElement) error {
 	op := fabric.OpWrite
 	if m.r.Operation == protocol.DirectedWrite {
@@ -109,7 +109,7 @@ func (m *mover) add(e *protocol.ListElement) error {
 	return nil
 }
 
-// flush moves what is at hand.
+// flush moves the current part and begins the next one.
 func (m *mover) flush() error {
 	if err := m.ctx.Err(); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (m *mover) flush() error {
 	return nil
 }
 
-// statusOf is what the requester is told of an error.
+// statusOf returns the status that the requester gets for an error.
 func statusOf(err error) protocol.DirectedStatus {
 	switch {
 	case errors.Is(err, errStorage):

@@ -12,14 +12,14 @@ type Node struct {
 	cfg    Config
 	ctx    context.Context
 	cancel context.CancelFunc
-	unit   unit // the part of an I/O unit
+	unit   unit // for the role of the I/O unit
 
-	mu      sync.Mutex       // guards what follows
-	units   map[uint32]*Link // of an owner: the I/O unit of each device
-	passing map[*Link]*Link  // of an owner: whose request an I/O unit carries out
+	mu      sync.Mutex       // guards the following fields, which are for the role of the owner
+	units   map[uint32]*Link // link to the I/O unit of each device
+	passing map[*Link]*Link  // by link to an I/O unit: link of the requester that it works for
 }
 
-// New makes a node. The device outlives it.
+// New makes a node. The device has to stay open until after Close.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg.withDefaults(), units: make(map[uint32]*Link), passing: make(map[*Link]*Link)}
 	n.unit = unit{cfg: &n.cfg, conns: make(map[protocol.Platform]*connection)}
@@ -27,30 +27,29 @@ func New(cfg Config) *Node {
 	return n
 }
 
-// NewLink makes this side's end of a link. Its Address goes to the peer, whose own
-// goes to Start.
+// NewLink makes this side's end of a link. The caller sends the end's Address to the peer, and
+// passes that of the peer's end to Start.
 func (n *Node) NewLink() (*Link, error) { return newLink(n.ctx, &n.cfg, n.answer) }
 
-// Assign tells an owner by which I/O unit a device is reached. A device without one
-// is this node's own Storage.
+// Assign sets the link to the I/O unit that has a device of this owner. A device without a
+// link is in this node's own Storage.
 func (n *Node) Assign(device uint32, unit *Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.units[device] = unit
 }
 
-// Connections is how many connections with requesters an I/O unit has, and how many
-// it has made.
+// Connections returns how many connections with requesters the I/O unit has, and how many it
+// has made.
 func (n *Node) Connections() (now int, made uint64) { return n.unit.connections() }
 
-// Close closes the connections with requesters. The links are closed before.
+// Close closes the connections with requesters. The caller closes the links before.
 func (n *Node) Close() error {
 	n.cancel()
 	return n.unit.close()
 }
 
-// answer carries out what the peer of a link asks for, and returns the answer. An
-// error is a breach of the protocol.
+// answer is the answerer of the node's links.
 func (n *Node) answer(l *Link, f protocol.Function, b []byte) ([]byte, error) {
 	if f == protocol.FuncDirectedConnect {
 		c, err := protocol.DecodeDirectedConnect(b)
@@ -73,7 +72,8 @@ func (n *Node) answer(l *Link, f protocol.Function, b []byte) ([]byte, error) {
 	}), nil
 }
 
-// request judges a request as the owner, or carries out what an owner has passed on.
+// request checks a request in the role of the owner, or carries out one that an owner has
+// passed on.
 func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedStatus, uint64) {
 	if r.Requester != 0 { // passed on
 		storage, ok := n.cfg.Storage[r.Device]
@@ -108,12 +108,13 @@ func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedS
 	return protocol.DirectedDenied, 0
 }
 
-// pass has an I/O unit carry out the request that came by link l.
+// pass makes an I/O unit carry out the request that was received from link l, and returns the
+// result.
 func (n *Node) pass(l, unit *Link, r *protocol.DirectedRequest) (protocol.DirectedStatus, uint64) {
 	transaction := r.TransactionContext
 	b, err := unit.call(l.ctx, unit.asking, func(own uint64) []byte {
 		n.mu.Lock()
-		n.passing[unit] = l // it has no other request now
+		n.passing[unit] = l // the I/O unit has no other request of this node now
 		n.mu.Unlock()
 		r.TransactionContext = own
 		return protocol.AppendDirectedRequest(nil, *r)
@@ -134,9 +135,9 @@ func (n *Node) pass(l, unit *Link, r *protocol.DirectedRequest) (protocol.Direct
 	return reply.Status, reply.Bytes
 }
 
-// connect answers an I/O unit that wants to reach a requester: this node, which is
-// waiting for what the owner has done by it; or whose request this node has passed
-// on to that I/O unit.
+// connect answers an I/O unit that wants to connect to a requester. The requester is this
+// node, which waits for the answer of the owner. Or this node is the owner, and has passed on
+// a request of this requester to this I/O unit; it then passes on the message.
 func (n *Node) connect(l *Link, c protocol.DirectedConnect) (protocol.DirectedStatus, protocol.DirectedEnd) {
 	const no = protocol.DirectedUnreachable
 	if c.To == n.cfg.Platform {

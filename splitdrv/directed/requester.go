@@ -9,15 +9,15 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Memory is memory of the requester that can be named in lists, until it is closed.
+// Memory is registered memory of the requester, which can be named in lists until Close.
 type Memory struct {
 	region   fabric.Region
 	platform protocol.Platform
 }
 
-// Register opens mem to those whom the owner at the other end directs: to be
-// written for a read from an I/O device, or else to be read for a write to it. mem
-// lies outside the Go heap, and stays mapped until the Memory is closed.
+// Register makes mem accessible to the I/O units that the owner at the other end directs. They
+// can write mem if op reads from an I/O device, and read mem if op writes to one. mem has to
+// be outside the Go heap, and to stay mapped until the Memory is closed.
 func (l *Link) Register(mem []byte, op protocol.DirectedOperation) (*Memory, error) {
 	access := fabric.LocalWrite | fabric.RemoteWrite
 	if op == protocol.DirectedWrite {
@@ -30,28 +30,28 @@ func (l *Link) Register(mem []byte, op protocol.DirectedOperation) (*Memory, err
 	return &Memory{region: r, platform: l.cfg.Platform}, nil
 }
 
-// Fragment names a part of the memory.
+// Fragment returns the list fragment for a part of the memory.
 func (m *Memory) Fragment(offset, length int) protocol.Fragment {
 	return protocol.Fragment{
 		Platform: m.platform, Handle: m.region.RKey(), Addr: m.region.Addr() + uint64(offset), Len: uint32(length),
 	}
 }
 
-// Close revokes the memory: the device refuses the handle from then on.
+// Close revokes the memory: from then on the device refuses its handle.
 func (m *Memory) Close() error { return m.region.Close() }
 
-// Request is what Do asks for.
+// Request describes a transfer for Do.
 type Request struct {
 	Operation protocol.DirectedOperation
 	Device    uint32 // the owner's number of the I/O device
-	Offset    uint64 // on it, in bytes
+	Offset    uint64 // on the I/O device, in bytes
 	List      []protocol.ListElement
 }
 
-// Do asks the owner at the other end of the link for a transfer, and waits for the
-// answer. A *StatusError says how far it got. After any other error somebody may be
-// at the memory until it is closed; and the next request waits until this one is
-// answered.
+// Do sends the owner at the other end of the link a request, and waits for the answer. A
+// *StatusError has the number of bytes that were transferred. After any other error, an I/O
+// unit may still access the memory until the Memory is closed, and the next request waits
+// until this one is answered.
 func (l *Link) Do(ctx context.Context, r Request) error {
 	first, chain, err := l.sequences(r.List)
 	if err != nil {
@@ -86,8 +86,9 @@ func (l *Link) waits(n int) {
 	l.doing += n
 }
 
-// sequences makes the sequences of a list: the first one, and memory with those
-// that do not fit the message, to which chain pointers lead; nil if all of it fits.
+// sequences makes the sequences of a list. It returns the first one, and memory with the
+// others, which do not fit the message and are linked by chain pointers. chain is nil if the
+// whole list fits.
 func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinned, err error) {
 	a := protocol.AttributesOf(list)
 	room := protocol.MaxDirectedList - protocol.ListAttributesSize
@@ -108,7 +109,7 @@ func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinn
 	if err != nil {
 		return nil, nil, err
 	}
-	// The last one first: a chain pointer says how long the next one is.
+	// The last sequence is made first, because a chain pointer has the length of the next one.
 	var next *protocol.Fragment
 	for i := len(parts) - 1; i >= 0; i-- {
 		at := i * protocol.MaxListSequence
@@ -120,11 +121,11 @@ func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinn
 	return protocol.AppendListSequence(nil, &a, next, head), chain, nil
 }
 
-// errTooMany is why no connection is made for another I/O unit.
+// errTooMany is the error if an owner's I/O units have MaxConnections connections already.
 var errTooMany = errors.New("connections with too many I/O units")
 
-// accept makes this side's end of a connection by which an I/O unit reaches what was
-// registered with the link. It takes the place of an earlier one.
+// accept makes this side's end of a connection by which an I/O unit reaches the memory that
+// was registered with the link. It replaces an earlier connection of this I/O unit.
 func (l *Link) accept(c protocol.DirectedConnect) (protocol.DirectedEnd, error) {
 	l.mu.Lock()
 	old, again := l.open[c.From]

@@ -6,18 +6,18 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// StatusError is the answer to a request that was not carried out as a whole.
+// StatusError is the answer to a request that was not carried out completely.
 type StatusError struct {
 	Status protocol.DirectedStatus
-	Bytes  uint64 // that were transferred
+	Bytes  uint64 // number of bytes that were transferred
 }
 
-// Error says what happened.
+// Error implements error.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("directed I/O after %d bytes: %v", e.Bytes, e.Status)
 }
 
-// Is makes errors of the same status equal, whatever was transferred.
+// Is reports whether target is a *StatusError with the same status. Bytes may differ.
 func (e *StatusError) Is(target error) bool {
 	t, ok := target.(*StatusError)
 	return ok && t.Status == e.Status

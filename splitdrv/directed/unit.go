@@ -12,16 +12,16 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// unit is the part of an I/O unit: it moves data between its devices and requesters.
+// unit is a node in the role of the I/O unit: it moves data between its devices and requesters.
 type unit struct {
 	cfg *Config
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	conns map[protocol.Platform]*connection
-	clock uint64 // of the last use of a connection
+	clock uint64 // incremented with each use of a connection
 }
 
-// connections is how many there are, and how many have been made.
+// connections returns how many connections there are, and how many were made.
 func (u *unit) connections() (now int, made uint64) {
 	u.mu.Lock()
 	conns := slices.Collect(maps.Values(u.conns))
@@ -37,7 +37,7 @@ func (u *unit) connections() (now int, made uint64) {
 	return now, made
 }
 
-// close closes the connections.
+// close closes the connections. It returns the last error.
 func (u *unit) close() error {
 	u.mu.Lock()
 	conns := u.conns
@@ -55,7 +55,8 @@ func (u *unit) close() error {
 	return last
 }
 
-// acquire returns the place of the connection with a requester, locked.
+// acquire returns the connection with a requester, with its mutex locked. The connection may
+// not be connected.
 func (u *unit) acquire(p protocol.Platform) *connection {
 	for {
 		u.mu.Lock()
@@ -76,8 +77,8 @@ func (u *unit) acquire(p protocol.Platform) *connection {
 	}
 }
 
-// evict makes room for a connection: the one that was used least recently, of those
-// that are not in use, is closed; unit.mu is held.
+// evict makes room for a connection. It closes the least recently used connection that is not
+// in use. The caller holds u.mu.
 func (u *unit) evict() {
 	for len(u.conns) >= u.cfg.MaxConnections {
 		var oldest *connection
@@ -92,16 +93,17 @@ func (u *unit) evict() {
 			oldest, of = c, p
 		}
 		if oldest == nil {
-			return // each of them is in use by a request, of which each link has one
+			return // each connection is in use by a request, and each link has one request at most
 		}
 		oldest.gone = true
-		_ = oldest.reset() // nobody uses it
+		_ = oldest.reset() // the connection is not in use
 		oldest.mu.Unlock()
 		delete(u.conns, of)
 	}
 }
 
-// join connects c to the requester by way of the link; c.mu is held.
+// join connects c to the requester, unless it is connected. Messages to the requester go over
+// link l. The caller holds c.mu.
 func (u *unit) join(ctx context.Context, l *Link, c *connection, to protocol.Platform) error {
 	if c.qp != nil {
 		failed, err := c.qp.Failed()
@@ -131,8 +133,8 @@ func (u *unit) join(ctx context.Context, l *Link, c *connection, to protocol.Pla
 	}
 }
 
-// connectTo makes a queue pair for so many reads, and returns how many the
-// requester grants. If these are fewer the queue pair is not connected.
+// connectTo makes a queue pair for this number of outstanding reads, and returns how many the
+// requester grants. If the requester grants fewer, the queue pair is not connected.
 func (u *unit) connectTo(
 	ctx context.Context, l *Link, c *connection, to protocol.Platform, reads int,
 ) (granted int, err error) {
@@ -173,8 +175,9 @@ func (u *unit) connectTo(
 	return granted, qp.Connect(addressOf(answer.End), u.cfg.Timing)
 }
 
-// execute moves the data of a request that came by link l, within Config.Timeout: an owner that
-// waits for twice as long ends the link, which carries the requests of others too.
+// execute moves the data of a request that was received from link l, within Config.Timeout. An
+// owner that waits for twice as long ends the link, which also has the requests of other
+// requesters.
 func (u *unit) execute(l *Link, r *protocol.DirectedRequest, s Storage) (protocol.DirectedStatus, uint64) {
 	ctx, cancel := context.WithTimeout(l.ctx, u.cfg.Timeout)
 	defer cancel()
@@ -186,7 +189,7 @@ func (u *unit) execute(l *Link, r *protocol.DirectedRequest, s Storage) (protoco
 	m := &mover{ctx: ctx, c: c, r: r, storage: s, at: int64(r.Offset)}
 	status := m.run()
 	if status == protocol.DirectedAccess || status == protocol.DirectedUnreachable {
-		_ = c.reset() // a queue pair in the error state; another is made at the next request
+		_ = c.reset() // the queue pair is in the error state; the next request makes another one
 	}
 	return status, uint64(m.at - int64(r.Offset))
 }
