@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetActive makes the kernel use the first n queues only, by the ioctl
-// TUNSETQUEUE: it puts no frame into one that is detached. n is at least 1.
-// What lies in a queue when it is detached is lost.
+// SetActive makes the kernel use only the first n queues; n is at least 1. It detaches the
+// others with the ioctl TUNSETQUEUE: the kernel puts no frames into a detached queue. The
+// frames that are in a queue when it is detached are lost.
 func (d *Device) SetActive(n int) error {
 	if n < 1 || n > len(d.queues) {
 		return fmt.Errorf("using %d queues of %s: it has %d", n, d.name, len(d.queues))
@@ -30,7 +30,7 @@ func (d *Device) SetActive(n int) error {
 				return os.NewSyscallError("ioctl TUNSETQUEUE", errno)
 			}
 			q.detached = i >= n
-			q.meter.Emptied(passed) // what was in it when it was detached is not read any more
+			q.meter.Emptied(passed) // frames that were in it when it was detached are lost
 		}
 		return nil
 	})

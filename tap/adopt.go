@@ -11,16 +11,16 @@ import (
 	"github.com/splitnic/splitnic/tap/discard"
 )
 
-// Adopt makes a Device of the descriptors of one that another process opened
-// with Open: all of them, in their order, and owns them from then on, also when
-// it fails. The device may have been renamed, and moved to another network
-// namespace. It keeps everything it has, carrier and waiting frames included;
-// of cfg only Queues, Offloads, NoRing and Persist count, and TxQueueLen if it
-// is another than it was opened with. With more queues in cfg the missing ones
-// are opened, with fewer the last ones are closed.
+// Adopt makes a Device of the descriptors of a device that another process opened with Open.
+// fds are all of its descriptors, in their order. Adopt owns them from then on, also when it
+// fails. The device may have been renamed, and moved to another network namespace. It keeps
+// its settings, its carrier and the frames that wait in its queues. Of cfg only Queues,
+// Offloads, NoRing, NoDiscard and Persist are used, and TxQueueLen if it differs from the
+// length that the device was opened with. If cfg has more queues the missing ones are opened,
+// if it has fewer the last ones are closed.
 //
-// It fails if the descriptors are not queues such as Open would make, or not all
-// of one device. If that was deleted, the error wraps ErrGone.
+// Adopt fails if the descriptors are not queues such as Open makes, or not all of one device.
+// If the device was deleted, the error wraps ErrGone.
 func Adopt(cfg Config, fds []int) (*Device, error) { return adopt(cfg, false, fds) }
 
 // AdoptPlain is Adopt for devices of OpenPlain.
@@ -52,12 +52,12 @@ func adopt(cfg Config, plain bool, fds []int) (*Device, error) {
 		return fail(err)
 	}
 	d.useRings()
-	d.discards = discard.StatusOf(d.discardEarly()) // a kernel that cannot do it is no error
+	d.discards = discard.StatusOf(d.discardEarly()) // a kernel without support is not an error
 	return d.Device, nil
 }
 
-// inspect looks at what the queues are of, and whether they are all that the
-// device has.
+// inspect checks that the queues are of one device, which has no others, and sets d.name. It
+// also makes the descriptors close-on-exec and non-blocking.
 func (d *opening) inspect() error {
 	if len(d.queues) == 0 {
 		return errors.New("there is none")
@@ -75,7 +75,7 @@ func (d *opening) inspect() error {
 			}
 			return fmt.Errorf("queue %d: %w", i, err)
 		}
-		// What the next process may do differently does not count.
+		// Other flags may differ between the two processes.
 		const features = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
 		if got := req.flags & features; got != d.flags() {
 			return fmt.Errorf("queue %d: its flags are %#x instead of %#x, as after --plain was changed", i, got, d.flags())
@@ -123,5 +123,5 @@ func (d *opening) resize() error {
 	if err != nil {
 		return err
 	}
-	return d.alone() // a device that was renamed meanwhile is another one
+	return d.alone() // if the device was renamed meanwhile, join has opened another one
 }

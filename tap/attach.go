@@ -13,13 +13,13 @@ import (
 // tunDevice is the clone device of the tun driver.
 const tunDevice = "/dev/net/tun"
 
-// opening is a device that is being opened or taken over, and as what.
+// opening is a device that is being opened or taken over, with its configuration.
 type opening struct {
 	*Device
 	cfg Config
 }
 
-// flags are those of the device's queues in TUNSETIFF and TUNGETIFF.
+// flags returns the flags of the device's queues in TUNSETIFF and TUNGETIFF.
 func (d *opening) flags() uint16 {
 	if d.plain {
 		return unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_MULTI_QUEUE
@@ -52,7 +52,7 @@ func (d *opening) attach() error {
 		}
 		excl = 0
 		d.name = name
-		// For kernels that know no IFF_NO_CARRIER, and harmless elsewhere.
+		// Needed on kernels without IFF_NO_CARRIER, and harmless on others.
 		if err := SetCarrier(fd, false); err != nil {
 			return fmt.Errorf("taking the carrier away: %w", err)
 		}
@@ -82,7 +82,7 @@ func openTun() (int, error) {
 	return fd, nil
 }
 
-// explainTun adds what to do to an error of opening tunDevice.
+// explainTun adds the remedy to an error of opening tunDevice.
 func explainTun(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -95,7 +95,7 @@ func explainTun(err error) error {
 	return err
 }
 
-// explain adds the cause and what to do to an error of TUNSETIFF.
+// explain adds the cause and the remedy to an error of TUNSETIFF.
 func (d *opening) explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -110,7 +110,7 @@ func (d *opening) explain(err error) error {
 	return err
 }
 
-// describe says what the device that is in the way is, and the way out.
+// describe returns a description of an existing device whose name is wanted, with the remedy.
 func describe(link netlink.Link) string {
 	name := link.Attrs().Name
 	if t, ok := link.(*netlink.Tuntap); ok {
@@ -125,16 +125,16 @@ func describe(link netlink.Link) string {
 	return fmt.Sprintf("of type %s (choose another name)", link.Type())
 }
 
-// useRings makes the queues use io_uring(7) where that is wanted.
+// useRings makes the queues use io_uring(7), unless Config.NoRing is set.
 func (d *opening) useRings() {
 	for _, q := range d.queues {
 		if !d.cfg.NoRing {
-			_ = q.UseRings() // a kernel that cannot do it is no error
+			_ = q.UseRings() // a kernel without support is not an error
 		}
 	}
 }
 
-// setPersist says whether the device outlives its last descriptor, as configured.
+// setPersist sets, as configured, whether the device outlives its last descriptor.
 func (d *opening) setPersist() error {
 	v := 0
 	if d.cfg.Persist {

@@ -7,13 +7,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// UseRings lets ReadFrames and WriteFrames move many small frames by one system
-// call, which takes Linux 6.4. It is called once the queue belongs to a device
-// and before any frame is moved. An error means that they will move frames one
-// by one, and nothing worse.
+// UseRings lets ReadFrames and WriteFrames move many small frames in one system call, which
+// requires Linux 6.4. It must be called after the queue is attached to a device and before
+// any frame is moved. After an error ReadFrames and WriteFrames work, and move frames one by
+// one.
 func (q *Queue) UseRings() error {
 	if q.plain {
-		return nil // its frames are not as they lie in memory
+		return nil // its frames in memory have a header that the device does not have
 	}
 	return q.fd.UseRings()
 }
@@ -21,10 +21,10 @@ func (q *Queue) UseRings() error {
 // Rings reports whether UseRings has succeeded.
 func (q *Queue) Rings() bool { return q.fd.Rings() }
 
-// ReadFrames reads into the slots of ops from the first on, and returns how
-// many of ops it has filled: none only if there are none. Only the last of
-// these can have unix.EAGAIN, or another error that is no frame's. It returns
-// early rather than fill many slots with long frames.
+// ReadFrames reads frames into the slots of ops, from the first on, and returns how many of
+// ops it has filled: 0 only if ops is empty. Only the last of these can have unix.EAGAIN, or
+// another error that does not concern a single frame. ReadFrames returns early rather than
+// fill many slots with long frames.
 //
 // borrowed: ops and their slots, for the call.
 func (q *Queue) ReadFrames(ops []vnet.ReadOp) int {
@@ -41,12 +41,11 @@ func (q *Queue) ReadFrames(ops []vnet.ReadOp) int {
 	return len(ops)
 }
 
-// final reports whether err is not about one frame, so that there is no use in
-// reading on.
+// final reports whether err does not concern a single frame, so that reading on is of no use.
 func final(err error) bool { return err != nil && err != vnet.ErrTooLong && err != vnet.ErrInvalid }
 
-// readBursts is ReadFrames by the ring, for what follows a first frame. It may
-// find none.
+// readBursts is ReadFrames through the ring, for the frames after the first one. It may
+// return 0.
 func (q *Queue) readBursts(ops []vnet.ReadOp) int {
 	done := 0
 	for done < len(ops) {
@@ -59,8 +58,8 @@ func (q *Queue) readBursts(ops []vnet.ReadOp) int {
 	return done
 }
 
-// readBurst reads once by the ring and returns how many of ops it has filled,
-// and whether there is any use in reading on.
+// readBurst runs one list of reads through the ring. It returns how many of ops it has
+// filled, and whether reading on may find more frames.
 func (q *Queue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 	ring, err := q.fd.BeginReads()
 	if err != nil {
@@ -79,18 +78,20 @@ func (q *Queue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 	done, got, bytes := q.collect(ops, ring.Run(), passed)
 	q.fd.EndReads()
 	more = q.burst.Saw(asked, got, bytes)
-	return done, more && !final(ops[done-1].Err) // all were there, so there is a last one
+	return done, more && !final(ops[done-1].Err) // if more is true, all reads had a result: done > 0
 }
 
-// collect fills ops with the results of reads into their slots. It returns how
-// many it has filled, of them how many with what was there, and how many bytes
-// that was. passed is how many frames had been let pass before.
+// collect fills ops with the results of the reads into their slots. It returns how many of
+// ops it has filled, how many of these do not have unix.EAGAIN, and the length of their
+// frames together in bytes. passed is what meter.Passed returned before the reads.
 func (q *Queue) collect(ops []vnet.ReadOp, results []int32, passed uint64) (done, got, bytes int) {
 	empty := false
 	for i, res := range results {
 		errno := unix.Errno(-min(res, 0))
 		if empty = errno == unix.EAGAIN; empty || errno == unix.ECANCELED {
-			continue // a frame may have come since, for the next slot; or it was not made
+			// After EAGAIN a frame may have come for the next read. A read with ECANCELED
+			// was not made.
+			continue
 		}
 		op := &ops[i]
 		op.Frame, op.Err = q.result(op.Slot, int(max(res, 0)), framefd.Bare(errno))
@@ -113,10 +114,9 @@ func (q *Queue) collect(ops []vnet.ReadOp, results []int32, passed uint64) (done
 	return done, got, bytes
 }
 
-// WriteFrames writes frames from the first on, and returns how many of ops are
-// done with: all, or those before the first one for which the device is full at
-// the moment, the Err of which is unix.EAGAIN. Other errors, as WriteFrame has
-// them, are about their own frame only.
+// WriteFrames writes frames, from the first on, and returns how many of ops are done: all of
+// them, or those before the first one for which the device is full at the moment. The Err of
+// that one is unix.EAGAIN. Any other error, see WriteFrame, concerns only its own frame.
 //
 // borrowed: ops and their frames, for the call.
 func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
@@ -138,8 +138,7 @@ func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// together returns how many of ops, from the first on, are worth being written
-// at once.
+// together returns how many of ops, from the first on, are worth writing in one system call.
 func together(ops []vnet.WriteOp) int {
 	n := 0
 	for n < min(len(ops), framefd.MaxBurst) && len(ops[n].Head) >= vnet.MinFrame &&
@@ -149,13 +148,13 @@ func together(ops []vnet.WriteOp) int {
 	return n
 }
 
-// writeBurst writes by the ring as many of ops as it safely can, and returns
-// how many it has written. It is not ok if the others should be tried one by
-// one: the device is full, or may soon be, or the kernel is short of memory.
+// writeBurst writes through the ring as many of ops as the device has room for with
+// certainty, and returns how many it has written. ok is false if the others should be written
+// one by one: the device is full, or may soon be, or the kernel is short of memory.
 func (q *Queue) writeBurst(ops []vnet.WriteOp) (done int, ok bool) {
 	ring, err := q.fd.BeginWrites()
 	if err != nil {
-		return 0, false // what is tried one by one finds the same
+		return 0, false // writing one by one returns the same error
 	}
 	for room := q.fd.Room(); done < len(ops); done++ {
 		op := &ops[done]

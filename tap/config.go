@@ -15,12 +15,12 @@ import (
 // ErrExists is wrapped by errors of Open about a name that is in use.
 var ErrExists = errors.New("a network device of this name exists")
 
-// DefaultTxQueueLen is the length of a queue in frames: with super-frames of
-// 64 KiB it is up to 32 MiB of kernel memory.
+// DefaultTxQueueLen is the default length of a queue in frames. A queue full of super-frames
+// of 64 KiB takes 32 MiB of kernel memory.
 const DefaultTxQueueLen = 512
 
-// MaxTxQueueLen is the largest length that is accepted: the kernel allocates 8 bytes for each
-// frame of each queue at once.
+// MaxTxQueueLen is the largest accepted length of a queue in frames. The kernel immediately
+// allocates 8 bytes for each frame of each queue.
 const MaxTxQueueLen = 1 << 20
 
 // Config describes a TAP device to be made.
@@ -28,17 +28,17 @@ type Config struct {
 	Name       string           // 1 to 15 bytes, may end in %d for a free number; empty means tap%d
 	NetNS      string           // path or name of its network namespace; empty means the current one
 	Queues     int              // 0 means 1
-	Offloads   vnet.Offloads    // what frames read from it may leave unfinished
+	Offloads   vnet.Offloads    // what frames read from it may leave to do: checksums, segmentation
 	MAC        net.HardwareAddr // nil leaves the kernel's choice
 	MTU        int              // bytes; 0 leaves the kernel's choice
 	TxQueueLen int              // frames; 0 means DefaultTxQueueLen
-	NoRing     bool             // a system call for each frame, also where io_uring(7) could save some
-	// NoDiscard leaves it to the queues to drop what comes when they are full.
-	// Otherwise only ReadFrame and ReadFrames may read from them.
+	NoRing     bool             // one system call for each frame, even if io_uring(7) is available
+	// NoDiscard turns early discard (package discard) off: full queues drop the frames that
+	// arrive. If it is false only ReadFrame and ReadFrames may read from the queues.
 	NoDiscard bool
-	// Persist makes the device outlive the process. Open takes over a persistent
-	// device of that name that an earlier process made, which then keeps what it
-	// has: MAC and MTU are for new ones.
+	// Persist makes the device outlive the process. Open takes over a persistent device of
+	// this name that an earlier process made. That device keeps its settings: MAC and MTU are
+	// for new devices only.
 	Persist bool
 }
 
@@ -59,8 +59,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// CheckName refuses what the kernel's dev_valid_name refuses, and what TUNSETIFF
-// would silently cut off.
+// CheckName returns an error for a name that the kernel's dev_valid_name refuses, or that
+// TUNSETIFF would silently truncate.
 func CheckName(name string) error {
 	if len(name) >= unix.IFNAMSIZ {
 		return fmt.Errorf("the name has %d bytes; a network device's has at most %d", len(name), unix.IFNAMSIZ-1)

@@ -17,28 +17,28 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Device is a TAP device with one or more queues. It may be renamed, and moved
-// to another network namespace, while it is open. It has a method for each setting that
-// a host changes or reads, as the kernel has a request for each.
+// Device is a TAP device with one or more queues. It may be renamed, and moved to another
+// network namespace, while it is open. It has one method for each setting that a host changes
+// or reads, because the kernel has one request for each.
 type Device struct {
 	tun
-	index    int // when it was opened
+	index    int // interface index when the device was opened
 	plain    bool
-	taken    bool // it was there before
+	taken    bool // the device existed before Open or Adopt
 	discards discard.Status
 
 	// Guarded by mu.
 	label    Label
 	offloads vnet.Offloads
-	reported State  // by Watch, last
-	seen     digest // by Watch, last
+	reported State  // last state that Watch has reported
+	seen     digest // digest of that state
 
-	unreported   atomic.Bool                  // State has returned another one than reported; written with mu held
-	pollDue      atomic.Bool                  // Watch is to look, hint or none
-	subscription atomic.Pointer[subscription] // of Watch
+	unreported   atomic.Bool                  // State has returned a state other than reported; written with mu held
+	pollDue      atomic.Bool                  // Watch is to check for changes, even without a hint
+	subscription atomic.Pointer[subscription] // subscription of Watch
 
-	reminder  atomic.Pointer[ticker.Task] // calls remind, for Watch
-	unglanced bool                        // it is time for a glance: remind's
+	reminder  atomic.Pointer[ticker.Task] // task of Watch that calls remind
+	unglanced bool                        // a glance is due; only the goroutine of remind uses it
 }
 
 // Name returns the device's name at the time it was made.
@@ -47,8 +47,8 @@ func (d *Device) Name() string { return d.name }
 // Index returns the device's interface index at the time it was opened.
 func (d *Device) Index() int { return d.index }
 
-// Taken reports whether the device was there before, and has what its last
-// process and its administrator gave it: it may be up and have carrier.
+// Taken reports whether the device existed before Open or Adopt. It then has the settings
+// made by its last process and its administrator: it may be up and have carrier.
 func (d *Device) Taken() bool { return d.taken }
 
 // Queues returns the device's queues. The slice belongs to the device.
@@ -59,9 +59,9 @@ func (d *Device) SetCarrier(on bool) error {
 	return d.do(fmt.Sprintf("setting the carrier to %t", on), func() error { return SetCarrier(d.queues[0].FD(), on) })
 }
 
-// SetSpeed has the device show a speed in Mbit/s, 0 if that is not known: a TAP
-// device has none of its own, and shows 10 Mbit/s otherwise. Kernels that cannot
-// be told go on showing that.
+// SetSpeed sets the speed that the device reports, in Mbit/s; 0 means unknown. A TAP device
+// has no speed of its own, and reports 10 Mbit/s by default. Kernels that do not support the
+// request go on reporting the default.
 func (d *Device) SetSpeed(mbit int) error {
 	return d.do(fmt.Sprintf("setting the speed to %d Mbit/s", mbit), func() error {
 		name, err := d.locate()
@@ -75,8 +75,7 @@ func (d *Device) SetSpeed(mbit int) error {
 	})
 }
 
-// Carrier reports whether the device has carrier. While it is down the answer
-// is no.
+// Carrier reports whether the device has carrier. It is false while the device is down.
 func (d *Device) Carrier() (bool, error) {
 	a, err := d.attrs("reading the carrier")
 	if err != nil {
@@ -98,8 +97,8 @@ func (d *Device) SetUp(up bool) error {
 	})
 }
 
-// SetPromisc changes the device's own setting to receive all frames. It may go
-// on receiving them for a packet socket or a bridge.
+// SetPromisc changes the device's own setting to receive all frames. With the setting off the
+// device may still receive them for a packet socket or a bridge.
 func (d *Device) SetPromisc(on bool) error {
 	return d.netlink(fmt.Sprintf("setting promisc to %t", on), func(h *netlink.Handle, l netlink.Link) error {
 		if on {
@@ -129,7 +128,7 @@ func (d *Device) SetMAC(mac net.HardwareAddr) error {
 			return errors.New("this is a group address; a device's has an even first byte")
 		}
 		if bytes.Equal(mac, l.Attrs().HardwareAddr) {
-			return nil // the kernel would forget all neighbours
+			return nil // setting it again would make the kernel forget all neighbours
 		}
 		return h.LinkSetHardwareAddr(l, mac)
 	})
@@ -141,9 +140,9 @@ func (d *Device) SetMTU(mtu int) error {
 		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMTU(l, mtu) })
 }
 
-// SetGSOMaxSize bounds the super-frames that the network stack hands to the
-// device, in bytes. Kernels that cannot be told segment by themselves what is
-// over 64 KiB; what is left over vnet.MaxFrame is dropped and counted.
+// SetGSOMaxSize limits the super-frames that the network stack hands to the device, in bytes.
+// Kernels that do not support the request segment super-frames above 64 KiB themselves.
+// Frames that are still longer than vnet.MaxFrame are dropped and counted.
 func (d *Device) SetGSOMaxSize(size int) error {
 	return d.netlink(fmt.Sprintf("setting gso_max_size %d", size), func(h *netlink.Handle, l netlink.Link) error {
 		err := h.LinkSetGSOMaxSize(l, size)
@@ -154,10 +153,9 @@ func (d *Device) SetGSOMaxSize(size int) error {
 	})
 }
 
-// SetOffloads changes what frames read from the device may leave unfinished,
-// and returns what is in force from now on: less than asked for where the
-// kernel cannot do it, nothing on a plain device. Frames that are queued
-// already keep the form they have.
+// SetOffloads sets the offloads that frames read from the device may use, and returns those
+// that are in force from now on: fewer than o if the kernel does not support all of them,
+// none on a plain device. Frames that are already queued do not change.
 func (d *Device) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	err := d.do("setting offloads", func() error {
 		if d.plain {
@@ -175,7 +173,7 @@ func (d *Device) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return d.Offloads(), nil
 }
 
-// Offloads returns what is in force.
+// Offloads returns the offloads that are in force.
 func (d *Device) Offloads() vnet.Offloads {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -224,8 +222,8 @@ func (d *Device) SetMemory(m Memory) error {
 	return d.setLabel(l)
 }
 
-// setLabel makes l the device's label. The one before goes when it is there: a
-// process that is killed in between leaves one of them.
+// setLabel makes l the device's label. It removes the previous label only after it has added
+// l: a process that is killed in between leaves at least one of them.
 func (d *Device) setLabel(l Label) error {
 	return d.netlink("labelling", func(h *netlink.Handle, link netlink.Link) error {
 		l.random, l.number = rand.Uint32(), 1
@@ -248,8 +246,8 @@ func (d *Device) setLabel(l Label) error {
 	})
 }
 
-// Remove closes the device, and deletes it also where somebody else has its
-// descriptors. That it has been deleted before is no error.
+// Remove deletes the device, even if another process has its descriptors, and closes it. A
+// device that has been deleted before is not an error.
 func (d *Device) Remove() error {
 	err := d.netlink("deleting", func(h *netlink.Handle, l netlink.Link) error { return h.LinkDel(l) })
 	if errors.Is(err, ErrGone) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADFD) {
@@ -258,9 +256,8 @@ func (d *Device) Remove() error {
 	return errors.Join(err, d.Close())
 }
 
-// Close closes the queues and with them removes the device, unless it is
-// persistent or somebody else has its descriptors too. Workers have to have
-// stopped polling the queues' descriptors.
+// Close closes the queues. The device vanishes with them, unless it is persistent or another
+// process has its descriptors too. Workers must have stopped polling the queues' descriptors.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

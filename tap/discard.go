@@ -6,9 +6,9 @@ import (
 	"github.com/splitnic/splitnic/tap/discard"
 )
 
-// discardEarly makes the kernel drop whole datagrams before a queue is full,
-// and has the queues count what they read. Where the kernel cannot do it the
-// queues drop what comes when they are full.
+// discardEarly makes the kernel drop whole datagrams before a queue is full, and makes the
+// queues count the frames that they read. Without support of the kernel, full queues drop the
+// frames that arrive.
 func (d *opening) discardEarly() error {
 	filter := func(program int) error {
 		return d.do("discarding early", func() error {
@@ -16,7 +16,7 @@ func (d *opening) discardEarly() error {
 		})
 	}
 	if d.taken {
-		_ = filter(-1) // that of a process before goes by what that has read
+		_ = filter(-1) // the filter of an earlier process uses the counters of that process
 	}
 	if d.cfg.NoDiscard {
 		return discard.ErrUnwanted
@@ -29,7 +29,7 @@ func (d *opening) discardEarly() error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() // the device keeps it
+	defer f.Close() // the device keeps the program
 	err = filter(f.FD())
 	if err != nil {
 		return err
@@ -40,10 +40,10 @@ func (d *opening) discardEarly() error {
 	return nil
 }
 
-// EarlyDiscard says whether whole datagrams are dropped before a queue is full, and
-// why not.
+// EarlyDiscard returns whether whole datagrams are dropped before a queue is full, or the
+// reason why not.
 func (d *Device) EarlyDiscard() discard.Status { return d.discards }
 
-// Count has the queue tell m what is read from it. It is called before the
+// Count makes the queue count the frames read from it in m. It must be called before the
 // first read.
 func (q *Queue) Count(m *discard.Meter) { q.meter = m }

@@ -2,20 +2,21 @@
 //
 // [Open] makes a device whose frames carry a virtio_net_hdr, so that
 // checksums and segmentation can be left to a network card elsewhere.
-// [OpenPlain] makes one without, for kernels or uses that want every frame
-// complete; its queues look the same to the caller.
+// [OpenPlain] makes a device without this header, for kernels or uses that need every frame
+// complete. Its queues look the same to the caller.
 //
 // A [Device] starts down and without carrier. It vanishes with its last
 // descriptor, also when the process is killed.
 //
-// There are two ways for it to outlive its process, and to be taken by the next
-// one with everything that administrators and programs have given it. A service
-// manager that keeps copies of the descriptors hands them to [Adopt]: then the
-// device keeps its carrier as well, and the frames that wait in its queues. A
-// persistent device (Config.Persist) is found by its name: the kernel takes its
-// carrier away for as long as no process has it.
+// A device can outlive its process in two ways. The next process takes it over with all
+// settings of administrators and programs:
 //
-// [Device.Watch] tells what the operating system wants of a device: addresses,
+//   - A service manager keeps copies of the descriptors, which the next process passes to
+//     [Adopt]. The device then also keeps its carrier and the frames that wait in its queues.
+//   - A persistent device (Config.Persist) is found by its name. The kernel turns its carrier
+//     off for as long as no process has it open.
+//
+// [Device.Watch] reports what the operating system requires of a device: addresses, multicast
 // groups, VLANs, all frames.
 //
 // # Files
@@ -26,7 +27,7 @@
 //	open, adopt, resume, discard, plain,      a device that is being opened
 //	attach
 //	device, label                             its attributes
-//	subscription, tun, glance, query, state,  what the kernel says of it, and where it is
+//	subscription, tun, glance, query, state,  its state in the kernel, and its namespace
 //	location, link
 //	config, batch, parts, queue, ioctl
 //

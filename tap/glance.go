@@ -10,33 +10,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// glances is what the glances at all devices have in common: they come one after the other.
+// glances is shared by the glances at all devices: one glance at a time holds its lock.
 var glances struct {
 	sync.Mutex
-	answer [16 << 10]byte // more than a device and its addresses take
+	answer [16 << 10]byte // larger than the answer about a device and its addresses
 	seq    uint32
 }
 
-// glance is a comparison of what the kernel does not announce with what it was before. It
-// takes few system calls, allocates nothing and wakes up nobody, because it is made for ever,
-// and finds nothing. What it cannot read, it takes for different.
+// glance compares the attributes of a device whose changes the kernel does not announce with
+// their previous values. Glances are repeated for ever and usually find no difference, so a
+// glance makes few system calls, allocates nothing and wakes up no goroutine. An attribute
+// that cannot be read counts as different.
 type glance struct {
 	old         *digest
-	link, addrs uint32 // numbers of the requests
-	linked      bool   // the first is answered
-	ended       bool   // the second is answered, or was not made
-	found       int    // addresses
+	link, addrs uint32 // sequence numbers of the two requests
+	linked      bool   // the request for the link is answered
+	ended       bool   // the request for addresses is answered, or was not made
+	found       int    // number of addresses received
 }
 
-// unchanged reports whether what the kernel does not announce is as it was.
+// unchanged reports whether the attributes whose changes the kernel does not announce are
+// those of old.
 func (p *location) unchanged(old *digest) bool {
 	glances.Lock()
 	defer glances.Unlock()
 	return p.sameGroups(old.lists.multicast) && p.sameLink(old)
 }
 
-// sameGroups compares multicastFile with what was read before. The caller holds the lock of
-// glances.
+// sameGroups reports whether the content of multicastFile is still old. The caller holds the
+// lock of glances.
 func (p *location) sameGroups(old []byte) bool {
 	for buf, at := glances.answer[:], 0; ; {
 		n, err := unix.Pread(int(p.multicast.Fd()), buf, int64(at))
@@ -52,8 +54,9 @@ func (p *location) sameGroups(old []byte) bool {
 	}
 }
 
-// sameLink asks for the device and, unless it is the port of a bridge, for the addresses
-// besides its own, in one message. The caller holds the lock of glances.
+// sameLink requests the link and, unless the device is the port of a bridge, its additional
+// addresses, in one datagram. It reports whether the answers are as in old. The caller holds
+// the lock of glances.
 func (p *location) sameLink(old *digest) bool {
 	glances.seq += 2
 	port := old.master != 0
@@ -66,7 +69,7 @@ func (p *location) sameLink(old *digest) bool {
 		return false
 	}
 	for !g.linked || !g.ended {
-		// The kernel answers within the calls.
+		// The kernel answers within the system calls: there is nothing to wait for.
 		n, err := unix.Read(p.glances, glances.answer[:])
 		if err != nil || !g.compare(glances.answer[:n]) {
 			p.forgetAnswers()
@@ -76,7 +79,7 @@ func (p *location) sameLink(old *digest) bool {
 	return port || g.found == len(old.lists.unicast)
 }
 
-// forgetAnswers has the next glance begin anew.
+// forgetAnswers discards the answers that are left, so that the next glance does not read them.
 func (p *location) forgetAnswers() {
 	for {
 		if _, err := unix.Read(p.glances, glances.answer[:]); err != nil && err != unix.ENOBUFS {
@@ -85,7 +88,8 @@ func (p *location) forgetAnswers() {
 	}
 }
 
-// appendGet appends a request about a device. That for addresses must have no attributes.
+// appendGet appends a request about the device with this index. The request for addresses
+// (RTM_GETNEIGH) must have no attributes.
 func appendGet(b []byte, what, flags uint16, seq uint32, family uint8, index int) []byte {
 	begin := len(b)
 	b = append(b, 0, 0, 0, 0)
@@ -106,7 +110,8 @@ func appendGet(b []byte, what, flags uint16, seq uint32, family uint8, index int
 	return b
 }
 
-// compare takes a datagram of the kernel's, and reports whether nothing in it is different.
+// compare processes one datagram from the kernel, and reports whether nothing in it is
+// different.
 func (g *glance) compare(b []byte) bool {
 	for len(b) > 0 {
 		if len(b) < unix.SizeofNlMsghdr {
@@ -134,14 +139,14 @@ func (g *glance) compare(b []byte) bool {
 	return true
 }
 
-// sameLink compares the body of an RTM_NEWLINK.
+// sameLink reports whether the body of an RTM_NEWLINK has the values of old.
 func (g *glance) sameLink(b []byte) bool {
 	if len(b) < unix.SizeofIfInfomsg {
 		return false
 	}
 	var promisc, allmulti uint32
 	if binary.NativeEndian.Uint32(b[8:])&unix.IFF_ALLMULTI != 0 {
-		allmulti = 1 // kernels before 6.0 do not count
+		allmulti = 1 // kernels before 6.0 do not report the number of users
 	}
 	ok := eachAttribute(b[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
 		switch {
@@ -155,8 +160,9 @@ func (g *glance) sameLink(b []byte) bool {
 	return ok && promisc == g.old.promisc && allmulti == g.old.allmulti
 }
 
-// knownAddress takes the body of an RTM_NEWNEIGH, and reports whether it is no address of the
-// device or one that it had.
+// knownAddress processes the body of an RTM_NEWNEIGH and counts the device's addresses in
+// g.found. It returns false if the message is malformed or has an address of the device that
+// is not in old.
 func (g *glance) knownAddress(b []byte) bool {
 	if len(b) < ndmsgSize {
 		return false
@@ -176,7 +182,8 @@ func (g *glance) knownAddress(b []byte) bool {
 	return ok && known
 }
 
-// eachAttribute calls fn with each attribute of a list, and reports whether it is one.
+// eachAttribute calls fn with each attribute of a list, and reports whether the list is well
+// formed.
 func eachAttribute(b []byte, fn func(kind uint16, value []byte)) bool {
 	for len(b) >= unix.SizeofRtAttr {
 		size := int(binary.NativeEndian.Uint16(b))

@@ -10,26 +10,26 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// ioctlValue is ioctl(2) with an argument that is a number. unix.IoctlSetInt
-// does the same, but TUNSETOFFLOAD deserves its own name in errors.
+// ioctlValue calls ioctl(2) with a number as argument. It is unix.IoctlSetInt with the name
+// of the request, such as TUNSETOFFLOAD, in errors.
 func ioctlValue(fd int, req uint, name string, v int) error {
 	return os.NewSyscallError("ioctl "+name, unix.IoctlSetInt(fd, req, v))
 }
 
-// ioctlPointer is ioctl(2) with a pointer to a number.
+// ioctlPointer calls ioctl(2) with a pointer to a number.
 func ioctlPointer(fd int, req uint, name string, v int) error {
 	return os.NewSyscallError("ioctl "+name, unix.IoctlSetPointerInt(fd, req, v))
 }
 
-// ifreq is struct ifreq with its flags, which unix.Ifreq cannot set beyond
-// Uint16 and whose name the kernel fills in.
+// ifreq is struct ifreq with its flags, which unix.Ifreq can set only as a Uint16, and a name
+// that the kernel fills in.
 type ifreq struct {
 	name  [unix.IFNAMSIZ]byte
 	flags uint16
 	_     [22]byte
 }
 
-// get reads name and flags of the device that fd is a queue of.
+// get reads the name and flags of the device that fd is a queue of.
 func (r *ifreq) get(fd int) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNGETIFF, uintptr(unsafe.Pointer(r)))
 	if errno != 0 {
@@ -50,10 +50,10 @@ func SetIff(fd int, name string, flags uint16) (string, error) {
 	return unix.ByteSliceToString(req.name[:]), nil
 }
 
-// keepMAC sets the MAC address of the device that fd is a queue of to what it
-// is. It is one that the kernel has made up, and udev (MACAddressPolicy=persistent
-// in systemd.link(5), which is the default) gives another one to devices whose
-// address nobody has set, at some time during the first milliseconds.
+// keepMAC sets the MAC address of the device that fd is a queue of to its current value,
+// which the kernel has generated. Otherwise udev (MACAddressPolicy=persistent in
+// systemd.link(5), which is the default) would replace it at some time during the first
+// milliseconds, as it does for each device whose address has not been set explicitly.
 func keepMAC(fd int) error {
 	var req ifreq
 	for _, c := range []struct {
@@ -67,8 +67,8 @@ func keepMAC(fd int) error {
 	return nil
 }
 
-// SetHeader makes fd, attached to a TAP or a macvtap, speak the header of
-// package vnet: ten bytes, little endian.
+// SetHeader makes fd, a queue of a TAP device or macvtap, use the header of package vnet: ten
+// bytes, little endian.
 func SetHeader(fd int) error {
 	if err := ioctlPointer(fd, unix.TUNSETVNETHDRSZ, "TUNSETVNETHDRSZ", vnet.HdrLen); err != nil {
 		return err
@@ -76,7 +76,7 @@ func SetHeader(fd int) error {
 	return ioctlPointer(fd, unix.TUNSETVNETLE, "TUNSETVNETLE", 1)
 }
 
-// SetCarrier gives or takes the carrier of the device that fd is a queue of.
+// SetCarrier turns the carrier of the device that fd is a queue of on or off.
 func SetCarrier(fd int, on bool) error {
 	v := 0
 	if on {
@@ -85,8 +85,8 @@ func SetCarrier(fd int, on bool) error {
 	return ioctlPointer(fd, unix.TUNSETCARRIER, "TUNSETCARRIER", v)
 }
 
-// SetOffloads tells the device behind fd what frames it may leave unfinished
-// and returns what it took: without USO before Linux 6.2.
+// SetOffloads sets the offloads that frames read from fd may use, and returns those that the
+// kernel has accepted: before Linux 6.2 without USO.
 func SetOffloads(fd int, o vnet.Offloads) (vnet.Offloads, error) {
 	o = o.Closure()
 	err := ioctlValue(fd, unix.TUNSETOFFLOAD, "TUNSETOFFLOAD", o.TUNFlags())

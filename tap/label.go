@@ -11,23 +11,23 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Label is what a device says of itself in an alternative name (ip link property
-// add … altname), where the next process finds it, wherever the device has been
-// moved to. It is also how a persistent device is known to be one of ours. The alias
-// (IFLA_IFALIAS) is no place for it: LLDP daemons announce that to the network.
+// Label has facts about a device for the process that takes it over next. It is stored in an
+// alternative name of the device (ip link property add … altname), which stays when the device
+// is moved to another namespace. A label also marks a persistent device as made by splitnic.
+// The alias (IFLA_IFALIAS) is not used, because LLDP daemons announce it to the network.
 type Label struct {
-	Name       string    // of the device when it was made
-	Since      time.Time // when that was, to the second
-	Adopted    int       // processes that have taken it over
+	Name       string    // name of the device when it was made
+	Since      time.Time // time when it was made, to the second
+	Adopted    int       // number of processes that have taken it over
 	TxQueueLen int       // frames, as configured
 	Memory     Memory
 
-	number uint32 // of the label of this device: the largest is the present one
-	random uint32 // of the device: names are in a namespace
+	number uint32 // sequence number of the label: the device's largest one is valid
+	random uint32 // one per device: a namespace cannot have the same name twice
 }
 
-// Memory is what a process wants the next one to know of a device: see
-// host.Agreement. Zero values are left out.
+// Memory has what a process hands on to the next one about a device: see mirror.Agreement.
+// Zero values are unknown or not set.
 type Memory struct {
 	MAC, WantMAC net.HardwareAddr
 	MTU, WantMTU int
@@ -43,7 +43,7 @@ const labelFields = 11
 // maxAltName is ALTIFNAMSIZ of the kernel without the final zero.
 const maxAltName = 127
 
-// String is the label as an alternative name.
+// String returns the label as an alternative name.
 func (l *Label) String() string {
 	granted := 0
 	if l.Memory.Granted {
@@ -54,8 +54,8 @@ func (l *Label) String() string {
 		[]byte(l.Memory.MAC), l.Memory.MTU, granted, []byte(l.Memory.WantMAC), l.Memory.WantMTU, l.Name)
 }
 
-// parseLabel reads an alternative name, and reports whether it is a label. What is
-// damaged in it is zero.
+// parseLabel parses an alternative name, and reports whether it is a label. Damaged fields
+// are zero.
 func parseLabel(altName string) (l Label, ok bool) {
 	rest, ok := strings.CutPrefix(altName, labelPrefix)
 	fields := strings.SplitN(rest, "-", labelFields)
@@ -77,8 +77,8 @@ func parseLabel(altName string) (l Label, ok bool) {
 	return l, true
 }
 
-// labelOf is a device's label, and reports whether it has one. It may have two, if
-// a process was killed when it wrote another.
+// labelOf returns a device's valid label, and reports whether it has one. A device has two
+// labels if a process was killed while it replaced one.
 func labelOf(link netlink.Link) (label Label, ok bool) {
 	for _, name := range link.Attrs().AltNames {
 		if l, is := parseLabel(name); is && (!ok || l.number > label.number) {
@@ -88,7 +88,7 @@ func labelOf(link netlink.Link) (label Label, ok bool) {
 	return label, ok
 }
 
-// parseCount is zero for what is no number below 2^32.
+// parseCount parses a hexadecimal number below 2^32. It returns 0 for anything else.
 func parseCount(text string) int {
 	n, err := strconv.ParseUint(text, 16, 32)
 	if err != nil {
@@ -97,7 +97,7 @@ func parseCount(text string) int {
 	return int(n)
 }
 
-// parseMAC is nil for what is not the address of one station.
+// parseMAC parses a unicast address. It returns nil for anything else.
 func parseMAC(text string) net.HardwareAddr {
 	mac, err := hex.DecodeString(text)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 {

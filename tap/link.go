@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is what the kernel says of one netdevice.
+// link has the attributes of one netdevice, as the kernel reports them.
 type link struct {
 	index             int
 	flags             uint32
 	mac               net.HardwareAddr
 	mtu               uint32
-	promisc, allmulti uint32 // how many want it
+	promisc, allmulti uint32 // number of users
 	master            uint32
-	lower             uint32 // the device that it is stacked on; 0 for none
-	lowerElsewhere    bool   // that is in another namespace, namely in
-	lowerNS           int32  // the one with this identifier
+	lower             uint32 // index of the device that it is stacked on; 0 for none
+	lowerElsewhere    bool   // lower is in another namespace, lowerNS
+	lowerNS           int32  // identifier of that namespace
 	kind              string
 	vlan              int
 }
@@ -65,13 +65,13 @@ func parseLink(msg []byte) (link, error) {
 		}
 	}
 	if l.flags&unix.IFF_ALLMULTI != 0 {
-		l.allmulti = max(l.allmulti, 1) // kernels before 6.0 do not count
+		l.allmulti = max(l.allmulti, 1) // kernels before 6.0 do not report the number of users
 	}
 	return l, nil
 }
 
-// attributes parses a list of attributes. The parser reads the padding behind
-// the last one without asking whether there is any.
+// attributes parses a list of attributes. It adds the padding after the last one if there is
+// none, because nl.ParseRouteAttr reads it without a check.
 func attributes(b []byte) ([]syscall.NetlinkRouteAttr, error) {
 	if pad := -len(b) & (unix.RTA_ALIGNTO - 1); pad > 0 {
 		b = append(slices.Clip(b), make([]byte, pad)...)

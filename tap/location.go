@@ -13,22 +13,22 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// multicastFile lists the link-layer groups of all devices in the namespace of
-// the thread that opens it; no netlink message does.
+// multicastFile lists the link-layer groups of all devices in the network namespace of the
+// thread that opens it. No netlink message has them.
 const multicastFile = "/proc/thread-self/net/dev_mcast"
 
 // namespace identifies a network namespace by its file.
 type namespace struct{ dev, ino uint64 }
 
-// location is where a device was found last: its network namespace, and what asks
-// questions there.
+// location is the network namespace in which a device was found last, with the sockets and
+// files for requests there.
 type location struct {
 	id        namespace
 	file      *os.File // the namespace; nil when nothing is open
 	handle    *netlink.Handle
-	query     *nl.SocketHandle // for what handle does not know
+	query     *nl.SocketHandle // for requests that handle does not have
 	speeds    *ethtool.Client  // nil before the first speed is set
-	multicast *os.File         // multicastFile there
+	multicast *os.File         // multicastFile of the namespace
 	glances   int              // socket for glances; 0 when it is not open
 }
 
@@ -53,7 +53,7 @@ func (p *location) close() {
 	*p = location{}
 }
 
-// setSpeed has the device of that name show a speed.
+// setSpeed sets the speed that the device with this name reports, in Mbit/s.
 func (p *location) setSpeed(name string, mbit int) error {
 	if p.speeds == nil {
 		err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", p.file.Fd()), func() (err error) {
@@ -67,7 +67,7 @@ func (p *location) setSpeed(name string, mbit int) error {
 	return p.speeds.SetSpeed(name, mbit)
 }
 
-// open makes p the namespace of that file, which it owns from then on.
+// open makes p the location in the namespace of file, which p owns from then on.
 func (p *location) open(id namespace, file *os.File) error {
 	p.id, p.file = id, file
 	err := netns.Do(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() error {
@@ -101,14 +101,14 @@ func (p *location) openQuery() error {
 	return nil
 }
 
-// openGlances opens a socket for glances in the calling thread's namespace. It is not in Go's
-// poller, which would wake up for each answer.
+// openGlances opens a socket for glances in the calling thread's namespace. The socket is not
+// in Go's poller, which would wake up for each answer.
 func (p *location) openGlances() error {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	// From the kernel alone.
+	// The socket receives from the kernel only.
 	if err := unix.Connect(s, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return errors.Join(os.NewSyscallError("connect", err), unix.Close(s))
 	}

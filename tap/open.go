@@ -12,18 +12,17 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Open makes a TAP device that speaks virtio_net_hdr. It is down and has no
-// carrier. But for Config.Persist it never takes over a device that exists: the
-// error then wraps ErrExists.
+// Open makes a TAP device whose frames have a virtio_net_hdr. The device is down and has no
+// carrier. Only with Config.Persist does Open take over an existing device. Otherwise the
+// error for a name in use wraps ErrExists.
 func Open(cfg Config) (*Device, error) {
 	return open(cfg, false)
 }
 
-// OpenPlain makes a TAP device that knows no virtio_net_hdr: the kernel
-// finishes every checksum and cuts every super-frame before a queue sees it.
-// Its queues put an empty header before the frames they read and refuse, with
-// unix.EINVAL, frames whose header asks for anything. Config.Offloads is
-// ignored.
+// OpenPlain makes a TAP device without virtio_net_hdr: the kernel completes every checksum
+// and segments every super-frame before it puts frames into a queue. The queues put an empty
+// header before each frame that they read. They refuse to write a frame whose header requests
+// an offload: the error is unix.EINVAL. Config.Offloads is ignored.
 func OpenPlain(cfg Config) (*Device, error) {
 	cfg.Offloads = 0
 	return open(cfg, true)
@@ -57,18 +56,18 @@ func open(cfg Config, plain bool) (*Device, error) {
 		err = d.configure()
 	}
 	if err == nil {
-		// Last: what fails before leaves nothing behind.
+		// Last, so that a failure before it leaves no device behind.
 		err = d.setPersist()
 	}
 	if err != nil {
 		return fail(errors.Join(err, d.Close()))
 	}
 	d.useRings()
-	d.discards = discard.StatusOf(d.discardEarly()) // a kernel that cannot do it is no error
+	d.discards = discard.StatusOf(d.discardEarly()) // a kernel without support is not an error
 	return d.Device, nil
 }
 
-// configure gives the fresh device its attributes.
+// configure sets the attributes of a new device.
 func (d *opening) configure() error {
 	err := d.netlink(fmt.Sprintf("setting the queue length to %d", d.cfg.TxQueueLen),
 		func(h *netlink.Handle, l netlink.Link) error {
@@ -99,15 +98,14 @@ func (d *opening) configure() error {
 	return d.setLabel(Label{Name: d.name, Since: time.Now().Truncate(time.Second), TxQueueLen: d.cfg.TxQueueLen})
 }
 
-// lingerTime is how long the device of a process that was killed may outlive
-// it, and a persistent one may be in use: the kernel frees its rings, which hold
-// the queues open, in its own time, some ten milliseconds on a machine that has
-// nothing else to do.
+// lingerTime is how long Open waits for the device of a killed process to vanish, or for a
+// persistent one to be free. The rings of the process keep the queues open, and the kernel
+// frees them with a delay: some ten milliseconds on an idle machine.
 const lingerTime = time.Second
 
-// outlast waits for a device of that name to vanish if it is one that vanishes
-// with its process, or to be free if it is a persistent one that is wanted, if
-// that comes about soon.
+// outlast waits, for lingerTime at most, for a device of the configured name. A device that
+// vanishes with its process must vanish. A persistent device must become free if
+// Config.Persist is set.
 func outlast(cfg Config) {
 	for start := time.Now(); time.Since(start) < lingerTime; time.Sleep(5 * time.Millisecond) {
 		link, err := netlink.LinkByName(cfg.Name)

@@ -6,9 +6,9 @@ import "github.com/splitnic/splitnic/vnet"
 // may succeed. It belongs to the queue, and is the same as FD.
 func (q *Queue) WriteFD() int { return q.fd.Int() }
 
-// WriteParts is WriteFrame for a frame that lies in two places: head, of at
-// least vnet.MinFrame bytes, and rest, which may be empty. So a caller can keep
-// a header that nobody else can change in front of data that somebody can.
+// WriteParts is WriteFrame for a frame in two parts: head, of at least vnet.MinFrame bytes,
+// and rest, which may be empty. This allows a caller to put a private copy of the headers
+// before data in memory that others can write.
 //
 // borrowed: head and rest, for the call.
 func (q *Queue) WriteParts(head, rest []byte) error {

@@ -14,7 +14,7 @@ import (
 
 // attachPlain is attach for a plain device.
 func (d *opening) attachPlain() error {
-	// The library joins a device that exists; we never do.
+	// The library would attach to an existing device, which attach never does.
 	if link, err := netlink.LinkByName(d.cfg.Name); err == nil {
 		return fmt.Errorf("%w: %s", ErrExists, describe(link))
 	}
@@ -47,8 +47,8 @@ func (d *opening) attachPlain() error {
 	return nil
 }
 
-// detach takes the descriptor out of ifc, and thereby out of Go's poller,
-// which would wake up for every frame although nobody waits there.
+// detach returns a duplicate of ifc's descriptor and closes ifc. The duplicate is not in Go's
+// poller, which would wake up for every frame although no goroutine waits there.
 func detach(ifc *water.Interface) (int, error) {
 	f, ok := ifc.ReadWriteCloser.(*os.File)
 	if !ok {

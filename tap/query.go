@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ask sends a request and returns the answers of that type.
+// ask sends a request and returns the answers of type answer. It repeats a request whose dump
+// was interrupted.
 func (p *location) ask(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: p.query}
 	for {
@@ -23,7 +24,7 @@ func (p *location) ask(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) 
 	}
 }
 
-// link asks for the device of that name.
+// link requests the device with this name.
 func (p *location) link(name string) (link, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -38,9 +39,9 @@ func (p *location) link(name string) (link, error) {
 	return parseLink(msgs[0])
 }
 
-// lists reads the address lists of a device. The unicast one comes with
-// everything that a bridge has learned, if the device is a port of one, and is
-// then read only if everything is wanted.
+// lists reads the address lists of a device. For a port of a bridge the kernel sends the
+// unicast list together with all addresses that the bridge has learned. lists then reads it
+// only if everything is set.
 func (p *location) lists(of *link, everything bool) (lists, error) {
 	var l lists
 	var err error
@@ -71,9 +72,9 @@ func (p *location) readMulticast() ([]byte, error) {
 	}
 }
 
-// unicast asks for the addresses that the device with that index is to receive
-// besides its own. They are in the forwarding table that the kernel shows of
-// every Ethernet device.
+// unicast requests the unicast addresses that the device with this index is to receive
+// besides its own. They are in the forwarding table that the kernel shows for every Ethernet
+// device.
 func (p *location) unicast(index int) ([]net.HardwareAddr, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 	ask := nl.NewIfInfomsg(unix.AF_BRIDGE)
@@ -109,7 +110,7 @@ const (
 	attrLLAddr = 2 // NDA_LLADDR
 )
 
-// ownAddress reports whether a struct ndmsg is about an address that the device with that
+// ownAddress reports whether a struct ndmsg is about an address that the device with this
 // index is to receive.
 func ownAddress(ndmsg []byte, index int) bool {
 	return int(binary.NativeEndian.Uint32(ndmsg[4:])) == index && ndmsg[10]&unix.NTF_SELF != 0
@@ -117,9 +118,10 @@ func ownAddress(ndmsg []byte, index int) bool {
 
 func unicast(addr []byte) bool { return len(addr) == 6 && addr[0]&1 == 0 }
 
-// stacked adds to s what is stacked on the device with that index, in this
-// namespace and in those that it has identifiers for. up is how many devices
-// that are up have to be found: there may be more in other namespaces.
+// stacked adds to s the devices stacked on the device with this index, in its network
+// namespace and in the namespaces for which that has an identifier. up is the number of
+// stacked devices that are up. If fewer are found the others are in namespaces that cannot be
+// seen, and s.Trunk is set.
 func (p *location) stacked(index, up int, s *State) error {
 	add := func(l link) {
 		s.stack(l)
@@ -143,11 +145,11 @@ func (p *location) stacked(index, up int, s *State) error {
 	for _, id := range ids {
 		links, err := p.dump(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(id))))
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-			s.Trunk = true // nobody knows what is there
+			s.Trunk = true // the devices there are unknown
 			continue
 		}
 		if err != nil {
-			continue // the namespace went
+			continue // the namespace is gone
 		}
 		for _, l := range links {
 			if int(l.lower) != index || !l.lowerElsewhere {
@@ -164,7 +166,7 @@ func (p *location) stacked(index, up int, s *State) error {
 	return nil
 }
 
-// stack adds l, which is stacked on the device.
+// stack adds the stacked device l to s.
 func (s *State) stack(l link) {
 	switch l.kind {
 	case "vlan":
@@ -209,7 +211,7 @@ type rtGen struct{}
 func (rtGen) Len() int          { return rtGenSize }
 func (rtGen) Serialize() []byte { return make([]byte, rtGenSize) } // AF_UNSPEC
 
-// neighbours lists the identifiers that this namespace has for others.
+// neighbours returns the identifiers that this network namespace has for others.
 func (p *location) neighbours() ([]int32, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, unix.NLM_F_DUMP)
 	req.AddData(rtGen{})
@@ -230,8 +232,8 @@ func (p *location) neighbours() ([]int32, error) {
 	return ids, nil
 }
 
-// ownID asks for the identifier that this namespace has for itself, negative
-// if none.
+// ownID requests the identifier that this network namespace has for itself. It is negative if
+// there is none.
 func (p *location) ownID() (int32, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
 	req.AddData(rtGen{})
@@ -248,7 +250,7 @@ func (p *location) ownID() (int32, error) {
 	return unix.NETNSA_NSID_NOT_ASSIGNED, nil
 }
 
-// nsID finds the identifier in an RTM_NEWNSID.
+// nsID returns the identifier in an RTM_NEWNSID.
 func nsID(m []byte) (int32, bool) {
 	if len(m) < rtGenSize {
 		return 0, false

@@ -19,12 +19,12 @@ import (
 // call. No call blocks or allocates.
 type Queue struct {
 	fd       *framefd.FD
-	plain    bool // the device knows no header: frames are presented with an empty one
-	detached bool // by SetActive
+	plain    bool // the device has no header: reads add an empty one
+	detached bool // see SetActive
 	tooLong  atomic.Uint64
-	toGroup  atomic.Bool                 // a frame to a group was read since Device.Watch has asked
-	reminder atomic.Pointer[ticker.Task] // of Device.Watch, which is to hear of that
-	burst    framefd.Burst               // the reader's
+	toGroup  atomic.Bool                 // a frame to a group was read since Device.Watch checked last
+	reminder atomic.Pointer[ticker.Task] // task of Device.Watch, woken when toGroup is set
+	burst    framefd.Burst               // only the reader uses it
 	meter    *discard.Meter
 }
 
@@ -41,14 +41,17 @@ func (q *Queue) FD() int { return q.fd.Int() }
 // TooLong returns how many frames were dropped because they did not fit.
 func (q *Queue) TooLong() uint64 { return q.tooLong.Load() }
 
-// ReadFrame reads one frame into slot and returns the part of slot that holds
-// it. slot should have more than vnet.MaxFrame bytes: a frame that fills it to
-// the end cannot be told from one that was cut off.
+// ReadFrame reads one frame into slot and returns the part of slot that has the frame. slot
+// should have more than vnet.MaxFrame bytes: a frame that fills it to the end cannot be
+// distinguished from one that was cut off.
 //
-// It returns unix.EAGAIN, bare, when there is no frame; vnet.ErrTooLong when
-// there was one that did not fit and is now dropped; vnet.ErrInvalid when there
-// was one whose segmentation the header has no word for, dropped too;
-// net.ErrClosed after Close; unix.EBADFD when the device has been deleted from under the queue.
+// Errors are not wrapped:
+//
+//   - unix.EAGAIN: there is no frame.
+//   - vnet.ErrTooLong: a frame did not fit and was dropped.
+//   - vnet.ErrInvalid: a frame was dropped because the header cannot describe its segmentation.
+//   - net.ErrClosed: the queue has been closed.
+//   - unix.EBADFD: the device has been deleted.
 //
 // borrowed: slot, for the call.
 func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
@@ -68,7 +71,7 @@ func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
 	return q.result(slot, n, err)
 }
 
-// readable is the part of slot that a read goes into.
+// readable returns the part of slot into which a read puts the frame.
 func (q *Queue) readable(slot []byte) []byte {
 	slot = slot[:min(len(slot), vnet.MaxFrame+1)]
 	if q.plain {
@@ -77,7 +80,7 @@ func (q *Queue) readable(slot []byte) []byte {
 	return slot
 }
 
-// result is what ReadFrame returns after a read into that part of slot.
+// result returns the result of ReadFrame after a read of n bytes into readable(slot).
 func (q *Queue) result(slot []byte, n int, err error) ([]byte, error) {
 	switch {
 	case err == errInval:
@@ -99,19 +102,22 @@ func (q *Queue) result(slot []byte, n int, err error) ([]byte, error) {
 	return slot[:n], nil
 }
 
-// Bare errors, made once: a conversion for each call would allocate.
+// Errors without wrapping, converted once: a conversion in each call would allocate.
 var (
 	errAgain error = unix.EAGAIN
 	errInval error = unix.EINVAL
 )
 
-// WriteFrame hands one frame to the device. The frame is copied or refused
-// before it returns.
+// WriteFrame hands one frame to the device. The frame is copied or refused before WriteFrame
+// returns.
 //
-// Errors are bare: unix.EAGAIN when the device is full, unix.EINVAL when the
-// kernel, or a plain device, refuses the header, unix.EIO when the device is
-// down, net.ErrClosed after Close, unix.EBADFD when the device has been deleted
-// from under the queue. The frame is lost in all cases but the first.
+// Errors are not wrapped. In all cases but the first the frame is lost:
+//
+//   - unix.EAGAIN: the device is full.
+//   - unix.EINVAL: the kernel, or a plain device, has refused the header.
+//   - unix.EIO: the device is down.
+//   - net.ErrClosed: the queue has been closed.
+//   - unix.EBADFD: the device has been deleted.
 //
 // borrowed: frame, for the call.
 func (q *Queue) WriteFrame(frame []byte) error {
@@ -127,7 +133,7 @@ func (q *Queue) WriteFrame(frame []byte) error {
 	return q.fd.Write(frame)
 }
 
-// Close closes the descriptor once no read or write is under way. Calls that
-// begin later return net.ErrClosed. A poll(2) on FD by somebody else has to be
-// over: its number may be in use for something else afterwards.
+// Close waits for reads and writes in progress and closes the descriptor. Calls that begin
+// later return net.ErrClosed. No goroutine may still use FD for poll(2): the number may be
+// that of another file afterwards.
 func (q *Queue) Close() error { return q.fd.Close() }

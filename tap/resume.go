@@ -9,8 +9,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// join opens queues of a device that exists, until d has n of them, in the
-// current namespace.
+// join opens queues of an existing device, in the current namespace, until d has n queues.
 func (d *opening) join(name string, n int, flags uint16) error {
 	for len(d.queues) < n {
 		fd, err := openTun()
@@ -29,7 +28,7 @@ func (d *opening) join(name string, n int, flags uint16) error {
 	return nil
 }
 
-// resume is configure for a device that was there before.
+// resume is configure for a device that existed before.
 func (d *opening) resume() error {
 	err := d.netlink("reading the label", func(_ *netlink.Handle, l netlink.Link) error {
 		d.index = l.Attrs().Index
@@ -68,8 +67,8 @@ func (d *opening) resume() error {
 	return d.setLabel(d.Label())
 }
 
-// boundGSO is SetGSOMaxSize for a device on which an administrator may have set
-// less.
+// boundGSO is SetGSOMaxSize for an existing device. It keeps a lower value, which an
+// administrator may have set.
 func (d *opening) boundGSO() error {
 	a, err := d.attrs("reading gso_max_size")
 	if err != nil || a.GSOMaxSize <= vnet.GSOMaxSize {
@@ -78,12 +77,12 @@ func (d *opening) boundGSO() error {
 	return d.SetGSOMaxSize(vnet.GSOMaxSize)
 }
 
-// errBusy is why a persistent device cannot be taken over.
+// errBusy is the error for a persistent device that another process has open.
 var errBusy = errors.New("another process has it (end that one, or choose another name)")
 
-// reattach opens the queues of the persistent device of that name, in the
-// current namespace, and reports whether there is one. It has to be one of
-// ours, and nobody else's at present.
+// reattach opens the queues of the persistent device with the configured name, in the current
+// namespace, and reports whether a device of this name exists. The device must have been made
+// by splitnic, and no other process may have it open.
 func (d *opening) reattach() (there bool, err error) {
 	link, err := netlink.LinkByName(d.cfg.Name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -107,12 +106,12 @@ func (d *opening) reattach() (there bool, err error) {
 		return true, err
 	}
 	if err := d.alone(); err != nil {
-		return true, fmt.Errorf("%w: %w", ErrExists, err) // somebody was as fast
+		return true, fmt.Errorf("%w: %w", ErrExists, err) // another process took it over at the same time
 	}
 	return true, nil
 }
 
-// alone returns an error if anybody else has queues of the device.
+// alone returns an error if another process has queues of the device.
 func (d *opening) alone() error {
 	return d.netlink("counting the queues", func(_ *netlink.Handle, l netlink.Link) error {
 		t, ok := l.(*netlink.Tuntap)

@@ -10,28 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The pauses of Solicit between two looks at the device double from the first to
-// the last, which makes a second in all: then the kernel asks of its own accord.
-// From askAgain on neighbours that have not answered are asked again, four times
-// in all: a question may be lost, for example on the way through a switch that
-// does not forward yet.
+// Solicit checks the device repeatedly. The pauses between two checks double from firstLook
+// to lastLook and are one second together: then the kernel repeats its requests itself. From
+// the pause askAgain on, neighbours that have not answered are solicited again, four times in
+// all: a request may be lost, for example in a switch that does not forward yet.
 const (
 	firstLook = time.Millisecond
 	askAgain  = 64 * time.Millisecond
 	lastLook  = 512 * time.Millisecond
 )
 
-// Solicit asks the LAN again, at once, for the neighbours that the network stack
-// waits for on the device, or on what is stacked on it in its network namespace:
-// VLAN devices, a bridge. It is for when the carrier has come back. The stack
-// forgets its neighbours when that goes, asks for those that are still talked to
-// although nothing can be sent, and repeats a question only after
-// net.ipv4.neigh.sn0.retrans_time_ms, or the same of ipv6, which is a second.
+// Solicit immediately repeats the solicitations for the neighbours that the network stack is
+// resolving on the device, or on the devices stacked on it in its network namespace: VLAN
+// devices, a bridge. It is called when the carrier has come back. When the carrier is lost the
+// stack forgets its neighbours. It solicits those that are still in use although nothing can
+// be sent, and repeats a solicitation only after net.ipv4.neigh.sn0.retrans_time_ms, or its
+// ipv6 counterpart: one second.
 //
-// It waits for the stack to notice the carrier, and for the neighbours' answers,
-// for a second at most, or until ctx is done. Neighbours that have an address, permanent ones for example, are
-// left alone, and frames that wait for one go on waiting. To do nothing is not an
-// error. It takes CAP_NET_ADMIN in the device's network namespace.
+// Solicit waits for the stack to notice the carrier, and for the neighbours' answers, for one
+// second at most, or until ctx is done. Neighbours that have an address, for example permanent
+// ones, are left alone, and frames that wait for a neighbour go on waiting. It is not an error
+// if there is nothing to do. Solicit needs CAP_NET_ADMIN in the device's network namespace.
 func (d *Device) Solicit(ctx context.Context) error {
 	asked := map[int]bool{}
 	for pause := firstLook; pause <= lastLook; pause *= 2 {
@@ -50,9 +49,9 @@ func (d *Device) Solicit(ctx context.Context) error {
 	return nil
 }
 
-// solicit asks for the neighbours on those devices that have their carrier, and
-// have not been asked about. It is complete when there are no others that are up,
-// and nobody is waited for.
+// solicit solicits the neighbours on the device, and on the devices stacked on it, that have
+// carrier and are not in asked, and adds these devices to asked. complete is true if all of
+// the devices that are up have carrier and the stack is resolving no neighbour on them.
 func (t *tun) solicit(asked map[int]bool) (complete bool, err error) {
 	err = t.do("asking for the neighbours", func() error {
 		name, err := t.locate()
@@ -73,8 +72,8 @@ func (t *tun) solicit(asked map[int]bool) (complete bool, err error) {
 			switch {
 			case l.flags&unix.IFF_UP == 0:
 			case l.flags&unix.IFF_RUNNING == 0:
-				// Nothing that is sent now would arrive: the device's queueing
-				// discipline is not active before the stack has noticed.
+				// A request sent now would not arrive: the device's queueing discipline is
+				// not active before the stack has noticed the carrier.
 				complete = false
 			default:
 				ready[l.index] = true
@@ -90,7 +89,7 @@ func (t *tun) solicit(asked map[int]bool) (complete bool, err error) {
 	return complete, err
 }
 
-// above returns the device with that index and what is stacked on it.
+// above returns the device with this index and the devices stacked on it.
 func above(links []link, index int) (stack []link) {
 	in := map[int]bool{index: true}
 	for grown := true; grown; {
@@ -112,9 +111,8 @@ func above(links []link, index int) (stack []link) {
 	return stack
 }
 
-// solicit asks for the neighbours that the stack waits for on any of those
-// devices, but those where they have been asked for, and returns how many it waits
-// for.
+// solicit solicits the neighbours that the stack is resolving on the devices in on, except on
+// those in asked. It returns how many neighbours the stack is resolving on the devices in on.
 func (p *location) solicit(on, asked map[int]bool) (waiting int, err error) {
 	neighbours, err := p.handle.NeighListExecute(netlink.Ndmsg{State: netlink.NUD_INCOMPLETE})
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -122,15 +120,15 @@ func (p *location) solicit(on, asked map[int]bool) (waiting int, err error) {
 	}
 	for _, n := range neighbours {
 		if !on[n.LinkIndex] || n.FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
-			continue // the kernel asks for managed ones all the time
+			continue // the kernel solicits managed neighbours all the time
 		}
 		waiting++
 		if asked[n.LinkIndex] {
 			continue
 		}
-		// To use a neighbour that is being asked for changes nothing. To remove it
-		// would fail the frames, and so the connections, that wait for it. Set back
-		// to the state of a new one it keeps them, and the first use asks.
+		// To use a neighbour that is being resolved has no effect. To remove it would fail the
+		// frames that wait for it, and so their connections. Set back to NUD_NONE, the state
+		// of a new neighbour, it keeps the frames, and the first use sends a solicitation.
 		n.State = netlink.NUD_NONE
 		err := p.handle.NeighSet(&n)
 		if err == nil {

@@ -10,36 +10,34 @@ import (
 	"strconv"
 )
 
-// ErrGone is wrapped by errors about a device that somebody has deleted.
+// ErrGone is wrapped by errors about a device that has been deleted.
 var ErrGone = errors.New("the TAP device was deleted")
 
-// State is what the operating system wants of a device as of a network card:
-// what an administrator has set, and what programs, addresses and devices
-// stacked on it need.
+// State is what the operating system requires of a device, as it would of a network card:
+// the settings of an administrator, and the needs of programs, addresses and devices stacked
+// on it.
 type State struct {
 	Up  bool // administratively
 	MAC net.HardwareAddr
 	MTU int // bytes
 
-	// Promisc and AllMulti say whether anybody wants all frames, or all
-	// multicast ones: an administrator, a packet socket such as tcpdump's, a
-	// bridge.
+	// Promisc and AllMulti report whether all frames, or all multicast frames, are wanted: by
+	// an administrator, a packet socket such as that of tcpdump, or a bridge.
 	Promisc, AllMulti bool
-	// PromiscSet and AllMultiSet say whether it is the device's own setting,
-	// which SetPromisc and SetAllMulti change.
+	// PromiscSet and AllMultiSet are the device's own settings, which SetPromisc and
+	// SetAllMulti change.
 	PromiscSet, AllMultiSet bool
 
-	Unicast   []net.HardwareAddr // wanted besides MAC; in order
-	Multicast []net.HardwareAddr // groups joined; in order
+	Unicast   []net.HardwareAddr // addresses wanted besides MAC; sorted
+	Multicast []net.HardwareAddr // groups joined; sorted
 
-	// VLANs are the identifiers, in order, of the VLAN devices stacked on the
-	// device: of those in its network namespace, and in the ones that this has
-	// an identifier for, as it has when a VLAN device is moved from it to a
-	// container.
+	// VLANs are the identifiers, sorted, of the VLAN devices stacked on the device: those in
+	// its network namespace, and those in other namespaces for which that has an identifier.
+	// It has one when a VLAN device is moved from it to a container.
 	VLANs []int
-	// Trunk says that something is stacked on the device that may use any
-	// VLAN: a bridge or another master, a macvlan, or what cannot be seen from
-	// the device's network namespace.
+	// Trunk reports whether a device that may use any VLAN is stacked on this one: a bridge or
+	// another master, a macvlan, or a device that cannot be seen from the network namespace of
+	// this one.
 	Trunk bool
 }
 
@@ -53,11 +51,12 @@ func (s State) Equal(o State) bool {
 		slices.Equal(s.VLANs, o.VLANs) && s.Trunk == o.Trunk
 }
 
-// digest is what can change without the kernel telling anybody, and where that was.
+// digest has the attributes of a device whose changes the kernel does not announce, and
+// identifies the device that they were read from.
 type digest struct {
 	namespace         namespace
 	index             int
-	promisc, allmulti uint32 // how many want it
+	promisc, allmulti uint32 // number of users
 	master            uint32
 	lists             lists
 }
@@ -79,10 +78,10 @@ func ordered(addrs []net.HardwareAddr) []net.HardwareAddr {
 	return addrs
 }
 
-// parseMulticast finds the groups of the device with that index in
-// /proc/net/dev_mcast, whose lines are: index, name, users, global users,
-// address. It also returns how many devices that are up seem to be stacked on
-// the device: each joins the group of all hosts, and the device with it.
+// parseMulticast returns the groups of the device with this index from the content of
+// /proc/net/dev_mcast, whose lines are: index, name, users, global users, address. It also
+// returns how many devices that are up seem to be stacked on the device: each of them joins
+// the group of all hosts, and makes the device join it too.
 func parseMulticast(file []byte, index int) (groups []net.HardwareAddr, stacked int) {
 	want := fmt.Append(nil, index)
 	for line := range bytes.Lines(file) {
@@ -98,7 +97,7 @@ func parseMulticast(file []byte, index int) (groups []net.HardwareAddr, stacked 
 		if bytes.Equal(mac, allHosts) {
 			users, err := strconv.Atoi(string(f[2]))
 			if err == nil {
-				stacked = users - 1 // itself
+				stacked = users - 1 // one is the device itself
 			}
 		}
 	}

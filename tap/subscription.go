@@ -15,16 +15,16 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// subscription is to what the kernel announces about the devices of a namespace.
+// subscription receives the kernel's announcements about the devices of a network namespace.
 type subscription struct {
 	at    namespace
 	file  *os.File
 	conn  syscall.RawConn
-	blind bool // may not hear of other namespaces
+	blind bool // no permission to receive announcements from other namespaces
 	buf   []byte
 }
 
-// subscribe makes *s the subscription in the namespace that the device is in.
+// subscribe makes *s a subscription in the namespace of the device, unless it is one already.
 func (t *tun) subscribe(s **subscription) error {
 	return t.do("subscribing to changes", func() error {
 		if _, err := t.locate(); err != nil {
@@ -57,8 +57,8 @@ func (s *subscription) open() error {
 	if err != nil {
 		return errors.Join(os.NewSyscallError("bind", err), unix.Close(fd))
 	}
-	// What is stacked on the device may be in other namespaces. To hear of them
-	// takes CAP_NET_BROADCAST.
+	// Devices stacked on the device may be in other namespaces. Announcements from there
+	// require CAP_NET_BROADCAST.
 	s.blind = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_LISTEN_ALL_NSID, 1) != nil
 	s.file = os.NewFile(uintptr(fd), "netlink")
 	s.conn, err = s.file.SyscallConn()
@@ -67,12 +67,11 @@ func (s *subscription) open() error {
 
 func (s *subscription) close() { _ = s.file.Close() } // nothing was written
 
-// interrupt ends a wait, or the next one. A subscription that is closed does not wait.
+// interrupt ends a wait in progress, or the next one. It does nothing if s is closed.
 func (s *subscription) interrupt() { _ = s.file.SetReadDeadline(time.Unix(1, 0)) }
 
-// wait returns when it is interrupted, or ctx is done, or at once with true when
-// something is announced that concerns the device with that index. What is announced
-// meanwhile is taken with it.
+// wait returns when it is interrupted or ctx is done. When an announcement concerns the device
+// with this index, it reads those that have arrived by then too, and returns true at once.
 func (s *subscription) wait(ctx context.Context, index int) (concerned bool, err error) {
 	stop := context.AfterFunc(ctx, s.interrupt)
 	defer stop()
@@ -84,14 +83,14 @@ func (s *subscription) wait(ctx context.Context, index int) (concerned bool, err
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			// Before the caller looks what it is interrupted for.
+			// The deadline is removed before the caller looks for the reason of the interrupt.
 			return concerned, s.file.SetReadDeadline(time.Time{})
 		case err != nil:
 			return false, err
 		case errors.Is(announced, unix.EAGAIN):
 			return true, nil
 		case errors.Is(announced, unix.ENOBUFS):
-			concerned = true // messages were lost: one of them may have been ours
+			concerned = true // messages were lost, perhaps one about the device
 		case announced != nil:
 			return false, os.NewSyscallError("recvmsg", announced)
 		default:
@@ -100,7 +99,7 @@ func (s *subscription) wait(ctx context.Context, index int) (concerned bool, err
 	}
 }
 
-// recv receives one datagram of the kernel's without waiting.
+// recv receives one datagram from the kernel without waiting.
 func recv(fd int, buf []byte) (int, error) {
 	for {
 		n, from, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
@@ -114,10 +113,9 @@ func recv(fd int, buf []byte) (int, error) {
 	}
 }
 
-// concerns reports whether one of the messages is about the device with that
-// index, or about one that is stacked on it. Messages of other namespaces use
-// the same numbers for other devices: then it may be wrong, and the device is
-// looked at in vain.
+// concerns reports whether one of the messages is about the device with this index, or about
+// a device stacked on it. Messages from other namespaces use the same indexes for other
+// devices. The result may then be wrong, and the device is checked in vain.
 func concerns(datagram []byte, index int) bool {
 	msgs, err := syscall.ParseNetlinkMessage(datagram)
 	if err != nil {
@@ -131,7 +129,7 @@ func concerns(datagram []byte, index int) bool {
 				return true
 			}
 		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-			// struct ifaddrmsg, whose last field is the index
+			// The last field of struct ifaddrmsg is the index.
 			if len(m.Data) < unix.SizeofIfAddrmsg || int(binary.NativeEndian.Uint32(m.Data[4:])) == index {
 				return true
 			}

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tun is what the kernel knows a device by, whatever its name is by now: the descriptors
-// of its queues. It finds out which network namespace the device is in, and asks there.
+// tun identifies a device to the kernel by the descriptors of its queues, whatever its name is
+// by now. It finds out the network namespace of the device, and sends requests there.
 type tun struct {
-	name   string // when it was made
+	name   string // name when the device was made
 	queues []*Queue
 
-	mu       sync.Mutex // guards what follows, what a Device has besides, and ioctls against Close
+	mu       sync.Mutex // guards the fields below and those marked in Device, and ioctls against Close
 	closed   bool
 	location location
 }
@@ -34,11 +34,11 @@ func (t *tun) do(what string, fn func() error) error {
 	return nil
 }
 
-// netlink runs fn with a handle to the network namespace that the device is in,
-// and the device as it is there, and wraps fn's error. Both are asked of the
-// device itself each time, since an administrator may rename it, or move it
-// with `ip link set sn0 netns NAME`. When it was deleted the error wraps
-// ErrGone and unix.EBADFD.
+// netlink runs fn with a handle to the network namespace of the device, and with its link
+// there, and wraps fn's error. It reads namespace and name from a queue's descriptor each
+// time, because an administrator may rename the device, or move it with
+// `ip link set sn0 netns NAME`. If the device was deleted the error wraps ErrGone and
+// unix.EBADFD.
 func (t *tun) netlink(what string, fn func(*netlink.Handle, netlink.Link) error) error {
 	return t.do(what, func() error {
 		name, err := t.locate()
@@ -62,7 +62,7 @@ func (t *tun) attrs(what string) (*netlink.LinkAttrs, error) {
 	return a, err
 }
 
-// locate makes t.location the device's namespace and returns its name there.
+// locate makes t.location the device's current namespace and returns the device's name there.
 func (t *tun) locate() (string, error) {
 	req := ifreq{}
 	err := req.get(t.queues[0].FD())
@@ -75,7 +75,7 @@ func (t *tun) locate() (string, error) {
 	return unix.ByteSliceToString(req.name[:]), err
 }
 
-// follow makes t.location the device's namespace.
+// follow makes t.location the device's current namespace.
 func (t *tun) follow() error {
 	file, id, err := namespaceOf(t.queues[0].FD())
 	if err != nil {
@@ -88,7 +88,7 @@ func (t *tun) follow() error {
 	return t.location.open(id, file)
 }
 
-// read fills s in, and returns the digest of what it found.
+// read fills in s, and returns the digest of the state read.
 func (t *tun) read(s *State) (digest, error) {
 	for try := 0; ; try++ {
 		name, err := t.locate()
@@ -106,8 +106,8 @@ func (t *tun) read(s *State) (digest, error) {
 		if err != nil {
 			return digest{}, err
 		}
-		// The kernel makes a device that cannot tell several addresses apart
-		// promiscuous when it has them.
+		// The kernel makes a device that cannot filter additional unicast addresses
+		// promiscuous when it has some.
 		implied := uint32(min(len(lists.unicast), 1))
 		groups, stacked := parseMulticast(lists.multicast, l.index)
 		*s = State{

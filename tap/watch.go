@@ -12,29 +12,29 @@ import (
 )
 
 const (
-	// pollInterval is how often Watch looks at what the kernel does not
-	// announce, groups joined on the link layer and further unicast addresses, if a
-	// frame to a group was sent meanwhile: whoever joins or leaves a group of IP
-	// reports it (RFC 3376, RFC 3810).
+	// pollInterval is how often Watch checks the attributes whose changes the kernel does not
+	// announce, link-layer groups and additional unicast addresses, if a frame to a group was
+	// sent meanwhile: a host that joins or leaves an IP group sends a report (RFC 3376,
+	// RFC 3810).
 	pollInterval = 250 * time.Millisecond
-	// quietPolls is how many of these pass between two looks without such a
-	// frame; and between two looks at everything where the process may not hear of
-	// changes in other namespaces.
+	// quietPolls is the number of these intervals between two checks if no such frame is sent.
+	// It is also the number between two reads of the whole state if the process has no
+	// permission to receive announcements from other namespaces.
 	quietPolls = 8
 )
 
-// looks is what the devices of this process have in common: a look whether one of them is
-// to be looked at wakes up nobody else.
+// looks is shared by all devices of the process. It checks for hints and makes glances in one
+// goroutine, and wakes up Watch only for a device that is to be read.
 var looks ticker.Ticker
 
-// Watch calls fn with the state of the device, and then at each change, until
-// ctx is done, when it returns nil, or something fails. When the device was
-// deleted, the error wraps ErrGone. The device may be renamed, and moved to
-// another network namespace, meanwhile. fn is never called concurrently; while
-// it runs no changes are lost, but several may become one. What is changed and
-// changed back at once may be none, unless State has returned it in between: then
-// fn is called with the old state, so that whoever acts on State acts again. One
-// Watch runs at a time.
+// Watch calls fn with the state of the device, once at first and then after each change. It
+// returns nil when ctx is done, or an error. If the device was deleted, the error wraps
+// ErrGone. The device may be renamed, and moved to another network namespace, meanwhile.
+//
+// Calls of fn do not overlap. While fn runs no change is lost, but several may be reported as
+// one. A change that is undone at once may not be reported, unless State has returned it in
+// between. fn is then called with the old state, so that a caller that has acted on the result
+// of State acts again. Only one Watch may run at a time.
 func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	fail := func(err error) error { return fmt.Errorf("watching %s: %w", d.name, err) }
 	var s *subscription
@@ -51,7 +51,7 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	d.reminder.Store(reminder)
 	due := true // fn is to be called
 	for {
-		// Subscribed first, read then: no change can be missed.
+		// The state is read after subscribing: no change can be missed.
 		if err := d.tun.subscribe(&s); err != nil {
 			return fail(err)
 		}
@@ -75,7 +75,7 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 			return fail(err)
 		}
 		if seen.namespace != s.at {
-			continue // moved in between
+			continue // the device was moved in between
 		}
 		if due {
 			due = false
@@ -99,8 +99,8 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	}
 }
 
-// State reads the device's state from the kernel. When the device was deleted
-// the error wraps ErrGone.
+// State reads the device's state from the kernel. If the device was deleted the error wraps
+// ErrGone.
 func (d *Device) State() (State, error) {
 	var s State
 	err := d.do("reading the state", func() error {
@@ -117,9 +117,9 @@ func (d *Device) State() (State, error) {
 	return s, nil
 }
 
-// hinted reports whether, since it was asked last, a frame was sent that may be about a
-// change that the kernel does not announce, or State has returned something else than
-// Watch has told.
+// hinted reports whether there is a hint at a change that the kernel does not announce: a
+// frame to a group was sent since the last call, or State has returned a state other than the
+// one that Watch has reported.
 func (d *Device) hinted() bool {
 	hint := d.unreported.Load()
 	for _, q := range d.queues {
@@ -128,9 +128,10 @@ func (d *Device) hinted() bool {
 	return hint
 }
 
-// remind has Watch look if there is a hint, or a glance finds something. It waits for nothing
-// but the kernel, because other devices do. What Watch has not come to is said again. It rests
-// until the next glance if there is nothing to say; who gives a hint wakes it.
+// remind interrupts Watch if there is a hint, or if a glance finds a difference. It waits for
+// nothing but the kernel, because other devices wait for it. It interrupts again as long as
+// Watch has not processed the hint. If there is none, it rests until the next glance: State and
+// the queues wake it when they set a hint.
 func (d *Device) remind(t ticker.Tick) (rest int) {
 	s := d.subscription.Load()
 	if s == nil {
@@ -155,9 +156,9 @@ func (d *Device) remind(t ticker.Tick) (rest int) {
 	return int(quietPolls - 1 - t.N%quietPolls)
 }
 
-// glance reports whether Watch is to look because something seems to be different from what it
-// has seen: it wakes up nobody where nothing is. While somebody else asks the kernel about the
-// device it leaves that for later.
+// glance reports whether Watch is to check the device, because it seems to differ from what
+// Watch has seen. If nothing differs no goroutine is woken up. While another goroutine holds
+// the device's lock, the glance is left for later.
 func (d *Device) glance() (changed bool) {
 	if !d.mu.TryLock() {
 		return false
@@ -167,8 +168,8 @@ func (d *Device) glance() (changed bool) {
 	return d.closed || d.location.file == nil || d.location.id != d.seen.namespace || !d.location.unchanged(&d.seen)
 }
 
-// unannounced reports whether anything that the kernel does not announce is
-// different from old, or State has returned something else than Watch has told.
+// unannounced reports whether an attribute whose changes the kernel does not announce differs
+// from old, or State has returned a state other than the one that Watch has reported.
 func (d *Device) unannounced(old digest) (changed bool, err error) {
 	err = d.do("looking for changes", func() error {
 		name, err := d.locate()
