@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Classes say which frames are latency-sensitive, besides ARP, neighbour
-// discovery and ICMP echo, which always are.
+// Classes defines which frames are latency-sensitive. ARP, neighbour discovery and ICMP echo
+// always are.
 type Classes struct {
 	DSCP DSCPSet `json:"dscp"`
-	// Size is how many bytes an IP packet may have to be latency-sensitive
-	// whatever its DSCP; 0: none is.
+	// Size is the size in bytes up to which an IP packet is latency-sensitive regardless of
+	// its DSCP; 0 for none.
 	Size int `json:"size"`
 }
 
-// DefaultClasses are those of telephony and of network control: EF, VOICE-ADMIT,
-// CS6 and CS7. Size is 0, because in a flood of small frames these are the
-// bulk, and nothing would be gained.
+// DefaultClasses returns the classes of telephony and of network control: EF, VOICE-ADMIT,
+// CS6 and CS7. Size is 0, because in a flood of small frames the small frames are the bulk,
+// and nothing would be gained.
 func DefaultClasses() Classes {
 	return Classes{DSCP: 1<<46 | 1<<44 | 1<<48 | 1<<56}
 }
@@ -27,7 +27,7 @@ func DefaultClasses() Classes {
 // MaxSize is the largest Classes.Size: that of an IP packet.
 const MaxSize = 65535
 
-// Check reports what is wrong with c.
+// Check returns an error if c is invalid.
 func (c Classes) Check() error {
 	if c.Size < 0 || c.Size > MaxSize {
 		return fmt.Errorf("latency-sensitive packets of up to %d bytes: must be 0 to %d", c.Size, MaxSize)
@@ -42,7 +42,7 @@ type DSCPSet uint64
 // Has reports whether code point p is in the set.
 func (s DSCPSet) Has(p uint8) bool { return p < 64 && s>>p&1 != 0 }
 
-// names are those of the IANA's registry, lower case.
+// names has the code points by their names in the registry of the IANA, in lower case.
 var names = map[string]uint8{
 	"cs0": 0, "cs1": 8, "cs2": 16, "cs3": 24, "cs4": 32, "cs5": 40, "cs6": 48, "cs7": 56,
 	"af11": 10, "af12": 12, "af13": 14, "af21": 18, "af22": 20, "af23": 22,
@@ -50,8 +50,8 @@ var names = map[string]uint8{
 	"ef": 46, "va": 44, "le": 1,
 }
 
-// ParseDSCP makes a set of names, such as ef or af41, and numbers. A list that
-// is empty, or only says none, makes the empty set.
+// ParseDSCP returns the set of the code points in list, each a name, such as ef or af41, or a
+// number. The set is empty if list is empty or has only the word none.
 func ParseDSCP(list []string) (DSCPSet, error) {
 	var s DSCPSet
 	if len(list) == 1 && strings.EqualFold(list[0], "none") {
@@ -79,7 +79,7 @@ func (s DSCPSet) String() string {
 	return strings.Join(s.Words(), ",")
 }
 
-// Words are what ParseDSCP takes.
+// Words returns the set as a list for ParseDSCP.
 func (s DSCPSet) Words() []string {
 	byPoint := make(map[uint8]string, len(names))
 	for name, p := range names {
@@ -102,7 +102,7 @@ func (s DSCPSet) Words() []string {
 // MarshalText is String.
 func (s DSCPSet) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is ParseDSCP of a list with commas.
+// UnmarshalText is ParseDSCP for a list separated by commas.
 func (s *DSCPSet) UnmarshalText(b []byte) (err error) {
 	*s, err = ParseDSCP(strings.Split(string(b), ","))
 	return err

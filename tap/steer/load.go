@@ -9,17 +9,17 @@ import (
 	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
-// flows is how many flows are remembered that send too long frames, those that
-// sent one most recently. In the kernel's memory it is less than 512 KiB.
+// flows is how many flows with frames too long for the latency queue the program remembers:
+// those that have sent one most recently. They take less than 512 KiB of the kernel's memory.
 const flows = 4096
 
-// ErrUnavailable is wrapped by errors about a kernel, or rights, with which
-// frames cannot be steered. A netdevice works without.
+// ErrUnavailable is wrapped by errors about a kernel that cannot steer frames, or about
+// missing permissions. A netdevice works without steering.
 var ErrUnavailable = errors.New("latency-sensitive frames cannot be steered into a queue of their own")
 
-// Load assembles the rule for a hook and hands it to the kernel. The caller
-// closes the program; where it has been attached it stays. Errors that the
-// kernel is the cause of wrap ErrUnavailable.
+// Load assembles the rule for a hook and loads it into the kernel. The caller closes the
+// program; where it has been attached it stays. Errors caused by the kernel wrap
+// ErrUnavailable.
 func (r Rule) Load(h Hook) (*ebpf.Program, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (r Rule) Load(h Hook) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// unavailable is an error of bpf(2).
+// unavailable returns the error for a failed bpf(2).
 func unavailable(what string, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, frameasm.Explain(what, err))
 }

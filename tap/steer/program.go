@@ -7,12 +7,12 @@ import (
 	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
-// The program's registers, kept across calls of the kernel's functions.
+// The program's registers. Calls of the kernel's functions do not change them.
 const (
 	ctx    = frameasm.Context
 	offset = frameasm.Offset
 	flow   = asm.R8 // hash of the flow; before that, EtherType
-	marked = asm.R9 // whether the DSCP is a listed one
+	marked = asm.R9 // 1 if the DSCP is in Classes.DSCP, else 0
 )
 
 // Offsets in the program's stack.
@@ -20,21 +20,21 @@ const (
 	header  = -64 // 40 bytes: Ethernet, or IP
 	piece   = -8  // 8 bytes: VLAN tag, ports, type of ICMP
 	total   = -72 // length of the IP packet
-	proto   = -80 // what follows the IP header
+	proto   = -80 // protocol of the IP packet
 	flowKey = -84 // key in the table of flows
-	instant = -96 // value there
+	instant = -96 // value in that table
 )
 
 // The labels of the verdicts.
 const (
 	toLatency = "latency" // the last queue
 	toBulk    = "bulk"    // one of the others, by hash
-	toFirst   = "first"   // what has no flow
+	toFirst   = "first"   // the first queue, for frames without a flow
 )
 
-// assemble returns the rule as a program. Queue numbers are its result; at the
-// ingress of a macvtap, which has no hook for them, they become the hash of the
-// frame, of which the macvtap takes the remainder.
+// assemble returns the rule as a program. The program returns a queue's number. A macvtap has
+// no hook for that: at its ingress the program sets the hash of the frame, and the macvtap
+// uses the remainder of the hash as the queue's number.
 func (r Rule) assemble(h Hook, flows int) asm.Instructions {
 	var p program
 	p.Add(asm.Mov.Reg(ctx, asm.R1))
@@ -64,7 +64,8 @@ func (r Rule) assemble(h Hook, flows int) asm.Instructions {
 	return p.Instructions
 }
 
-// limit is Limit for the length that a program at the hook sees.
+// limit returns Limit for the frame length that a program at the hook sees: at Fanout this is
+// without the Ethernet header.
 func (r Rule) limit(h Hook) int {
 	if h == Fanout {
 		return r.Limit - 14
@@ -90,7 +91,7 @@ func (r Rule) ipv4(p *program) {
 		asm.RSh.Imm(asm.R1, 2),
 	)
 	p.has(marked, r.DSCP, asm.R1)
-	// Fragments: all of a packet's are one flow, whether they have ports or not.
+	// All fragments of a packet are in one flow, whether they have ports or not.
 	p.Half(asm.R1, header+6)
 	p.Add(
 		asm.And.Imm(asm.R1, 0x3fff),
@@ -103,8 +104,8 @@ func (r Rule) ipv4(p *program) {
 	)
 }
 
-// ipv6 reads the header at offset. Extension headers are not followed: the flow
-// is then what has the same addresses.
+// ipv6 reads the header at offset. It does not follow extension headers: the flow of a packet
+// with extension headers has no ports.
 func (r Rule) ipv6(p *program) {
 	p.Label("ipv6")
 	p.Load(header, 40, toFirst)
@@ -139,11 +140,11 @@ func (r Rule) ipv6(p *program) {
 const (
 	echoReply, echoRequest           = 0, 8
 	echoRequest6, echoReply6         = 128, 129
-	routerSolicitation, redirect     = 133, 137 // and neighbour discovery in between
+	routerSolicitation, redirect     = 133, 137 // the other types of neighbour discovery are in between
 	protoICMP, protoICMP6, protoSCTP = unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_SCTP
 )
 
-// transport reads ports into the hash, and what kind of ICMP it is.
+// transport adds the ports to the hash, and checks the type of ICMP.
 func (r Rule) transport(p *program, h Hook) {
 	p.Label("transport")
 	p.Add(
@@ -193,7 +194,7 @@ func (r Rule) transport(p *program, h Hook) {
 	)
 }
 
-// verdict decides by the class of the frame and the past of its flow.
+// verdict decides by the class of the frame and the history of its flow.
 func (r Rule) verdict(p *program, h Hook, flows int) {
 	if r.Size == 0 {
 		p.Add(asm.JEq.Imm(marked, 0, toBulk))
@@ -263,15 +264,15 @@ func (r Rule) queue(p *program, h Hook) {
 		p.Add(
 			asm.Mov.Reg(asm.R1, ctx),
 			asm.Mov.Reg(asm.R2, asm.R0),
-			asm.Add.Imm(asm.R2, int32(r.Queues)), // 0 would be no hash
+			asm.Add.Imm(asm.R2, int32(r.Queues)), // a hash of 0 would be none
 			asm.FnSetHash.Call(),
-			asm.Mov.Imm(asm.R0, -1), // TC_ACT_UNSPEC: others may have a say
+			asm.Mov.Imm(asm.R0, -1), // TC_ACT_UNSPEC: other programs may decide too
 		)
 	}
 	p.Add(asm.Return())
 }
 
-// program is one that is being put together.
+// program is an eBPF program under construction.
 type program struct{ frameasm.Program }
 
 // has makes dst 1 if point is in s, and 0 otherwise.
@@ -283,7 +284,7 @@ func (p *program) has(dst asm.Register, s DSCPSet, point asm.Register) {
 	)
 }
 
-// ifLonger goes to label if the frame has more than limit bytes.
+// ifLonger jumps to label if the frame has more than limit bytes.
 func (p *program) ifLonger(limit int, label string) {
 	p.Add(
 		asm.LoadMem(asm.R1, ctx, frameasm.Len, asm.Word),
@@ -291,8 +292,8 @@ func (p *program) ifLonger(limit int, label string) {
 	)
 }
 
-// lookup finds the flow in the table: R0 points to when it sent something last
-// while it was bulk, or is 0.
+// lookup looks the flow up in the table. R0 then points to the time at which the flow last
+// sent a frame as bulk, or is 0 if the flow is not there.
 func (p *program) lookup(flows int) {
 	p.Add(
 		asm.StoreMem(asm.RFP, flowKey, flow, asm.Word),

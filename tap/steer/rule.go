@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// Pause is after how long without a frame a flow that went with the bulk is
-// looked at again. A queue of super-frames is 32 MiB, which at 10 Gbit/s take
-// 27 ms.
+// Pause is the time without a frame after which a flow that went with the bulk can be
+// latency-sensitive again. A queue of super-frames has 32 MiB, which take 27 ms at 10 Gbit/s.
 const Pause = 100 * time.Millisecond
 
 // Rule says how the frames of one netdevice are spread over its queues.
 type Rule struct {
 	Classes
-	Queues int // all of them, 2 at least; the last one is for latency-sensitive frames
-	// Limit is how many bytes a frame may have to go there, the Ethernet header
-	// included, a VLAN tag that the kernel keeps beside the frame not.
+	Queues int // number of all queues, at least 2; the last one is for latency-sensitive frames
+	// Limit is the length in bytes up to which a frame may go to the last queue. It includes
+	// the Ethernet header, but not a VLAN tag that the kernel keeps outside the frame.
 	Limit int
-	// Pause is that of the package, if it is zero.
+	// Pause replaces the constant Pause, unless it is 0.
 	Pause time.Duration
 }
 
-// Check reports what is wrong with r.
+// Check returns an error if r is invalid.
 func (r Rule) Check() error {
 	switch {
 	case r.Queues < 2 || r.Queues > 256:

@@ -1,10 +1,10 @@
 package steer
 
-// Status says what has become of the wish for a latency queue.
+// Status reports whether a latency queue is in use.
 type Status struct {
 	On bool `json:"on"`
-	// Reason is why not, if it is not on.
+	// Reason is why the latency queue is off.
 	Reason string `json:"reason,omitempty"`
 	Classes
-	Limit int `json:"limit,omitempty"` // bytes of the longest frame that goes there
+	Limit int `json:"limit,omitempty"` // length in bytes of the longest frame that goes there
 }
