@@ -2,9 +2,9 @@ package discard
 
 import "time"
 
-// Patience is the default of Config.Patience: longer than a reader that is at
-// work waits for a processor, on a machine that has too much to do, or for
-// credits. Nothing is lost by it: the queue of a reader that has gone is full.
+// Patience is the default of Config.Patience. A working reader does not wait that long for a
+// processor on an overloaded machine, or for credits. The long time costs nothing: the queue
+// of a reader that is gone is full anyway.
 const Patience = 10 * time.Second
 
 // shortest is the shortest queue, in frames, in which the reserve holds the
@@ -20,12 +20,12 @@ const (
 	Ingress             // before a macvtap takes a frame (tc-bpf(8))
 )
 
-// Config describes what a filter is for.
+// Config describes the netdevice of a filter.
 type Config struct {
 	Hook   Hook
-	Queues int // of the netdevice: 1 to 256
-	Length int // of each queue, in frames
-	// Patience is after how long without a read everything passes; 0 is the
-	// package's.
+	Queues int // number of the netdevice's queues: 1 to 256
+	Length int // length of each queue, in frames
+	// Patience is the time without a read after which all frames pass; 0 means the constant
+	// Patience.
 	Patience time.Duration
 }

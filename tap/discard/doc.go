@@ -1,24 +1,23 @@
-// Package discard makes the kernel drop whole IP datagrams before a queue that
-// is about to be full, instead of some fragments of each in a queue that is:
-// early packet discard, as ATM switches do it for cells.
+// Package discard makes the kernel drop whole IP datagrams before a queue that is nearly full,
+// instead of some fragments of each datagram before a queue that is full. ATM switches do this
+// for cells: early packet discard.
 //
-// A datagram of 64 KiB is 45 frames with an MTU of 1500, and the loss of one of
-// them loses all. A queue with tail drop that is offered more than is taken
-// from it accepts a part of almost every datagram: it carries fragments that
-// are worth nothing, and the receiver keeps them for 30 s (ipfrag_time) until
-// its memory for that is full (ipfrag_high_thresh), after which it reassembles
-// nothing at all. A TAP device does not stop its sender (up to Linux 7.2), and
-// fragments are not super-frames: no offload keeps a datagram together.
+// A datagram of 64 KiB is 45 frames with an MTU of 1500, and if one of them is lost the whole
+// datagram is. An overloaded queue with tail drop accepts a part of almost every datagram. It
+// carries useless fragments, which the receiver keeps for 30 s (ipfrag_time) until its memory
+// for fragments is full (ipfrag_high_thresh). The receiver then reassembles nothing at all. A
+// TAP device does not stop its sender (up to Linux 7.2), and fragments are not super-frames:
+// no offload keeps a datagram together.
 //
-// An eBPF program judges each frame before the queue, by how many wait there:
+// An eBPF program checks each frame before the queue, by the number of frames that wait there:
 //
-//   - the first fragment of a datagram, and a frame that is no fragment, is
-//     dropped if the queue has no more than a reserve left;
-//   - further fragments go into the reserve, unless one before was dropped.
+//   - The first fragment of a datagram, or a frame that is not a fragment, is dropped if only
+//     the reserve of the queue is left.
+//   - Further fragments go into the reserve, unless an earlier fragment was dropped.
 //
-// The program counts the frames that it lets pass. The reader counts what it
-// has read, in memory that both share (Meter), and says when the queue is empty:
-// so whatever error there is in the difference does not last. If frames wait
-// and nobody reads for Patience, the program lets everything pass: the reader
-// may be gone, or be a process that does not count.
+// The program counts the frames that it lets pass. The reader counts the frames that it has
+// read, in memory that both share (Meter), and reports when the queue is empty. This corrects
+// any error in the difference of the two counters. If frames wait and none is read for
+// Patience, the program lets all frames pass: the reader may be gone, or be a process that
+// does not count.
 package discard

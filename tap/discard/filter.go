@@ -12,12 +12,12 @@ import (
 	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
-// ErrUnavailable is wrapped by errors about a kernel, or rights, with which
-// frames cannot be judged. A netdevice works without.
+// ErrUnavailable is wrapped by errors about a kernel that cannot run the filter, about missing
+// permissions, and about a queue that is too short. A netdevice works without a filter.
 var ErrUnavailable = errors.New("whole datagrams cannot be discarded early")
 
-// table is how many datagrams are remembered, by hash: those whose first
-// fragments came most recently. A power of 2.
+// table is how many datagrams the program remembers, by hash: those whose first fragments came
+// most recently. It is a power of 2.
 const table = 4096
 
 // Filter is an eBPF program for the queues of one netdevice.
@@ -26,9 +26,8 @@ type Filter struct {
 	shared  *mapping
 }
 
-// New assembles the program for a netdevice and hands it to the kernel. The
-// caller attaches it and closes it; where it has been attached it stays, and
-// meters remain valid.
+// New assembles the program for a netdevice and loads it into the kernel. The caller attaches
+// and closes the filter. The program stays where it has been attached, and meters stay valid.
 func New(cfg Config) (*Filter, error) {
 	if cfg.Queues < 1 || cfg.Queues > 256 || cfg.Patience < 0 {
 		return nil, fmt.Errorf("early discard for %d queues, with a patience of %v: must be 1 to 256, and not negative",
@@ -50,7 +49,7 @@ func New(cfg Config) (*Filter, error) {
 	if err != nil {
 		return nil, unavailable("making the map of counters", err)
 	}
-	// The program and the mapping keep it.
+	// The program and the mapping keep the map.
 	defer meters.Close()
 	datagrams, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "splitnic_dgrams", Type: ebpf.Array, KeySize: 4, ValueSize: 4 * table, MaxEntries: 1,
@@ -75,24 +74,25 @@ func New(cfg Config) (*Filter, error) {
 	}
 	shared := &mapping{mem}
 	for i := range cfg.Queues {
-		// Nothing has been read yet: the program would take that for since the machine started.
+		// The largest number, which the read counter never has. With 0, the read counter's first
+		// value, the program would find that nothing was read since the machine started.
 		shared.counter(i, seenAt).Store(1<<64 - 1)
 	}
-	// A reader may be at work when its device is closed, so only the garbage
-	// collector knows when nobody has the counters any more.
+	// A reader may still be working when its device is closed, so only the garbage collector
+	// knows when the counters are not in use any more.
 	runtime.AddCleanup(shared, func(mem []byte) { _ = unix.Munmap(mem) }, mem)
 	return &Filter{program: program, shared: shared}, nil
 }
 
-// unavailable is an error of bpf(2).
+// unavailable returns the error for a failed bpf(2).
 func unavailable(what string, err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, frameasm.Explain(what, err))
 }
 
-// FD is the program's descriptor, to attach it by.
+// FD returns the program's descriptor, by which it is attached.
 func (f *Filter) FD() int { return f.program.FD() }
 
-// Close gives the program back, but where it is attached.
+// Close closes the program's descriptor. The program stays where it is attached.
 func (f *Filter) Close() error { return f.program.Close() }
 
 // Meter returns the counters of a queue.

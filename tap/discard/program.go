@@ -7,17 +7,17 @@ import (
 	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
-// The program's registers, kept across calls of the kernel's functions.
+// The program's registers. Calls of the kernel's functions do not change them.
 const (
 	ctx   = frameasm.Context
 	meter = frameasm.Offset // the queue's counters; before that, where the IP header begins
-	kind  = asm.R8          // what the frame is; before that, EtherType
-	entry = asm.R9          // the datagram's in the table; before that, the datagram's hash
+	kind  = asm.R8          // kind of the frame; before that, EtherType
+	entry = asm.R9          // the datagram's entry in the table; before that, its hash
 )
 
 // Kinds of frames.
 const (
-	whole = iota // no fragment
+	whole = iota // not a fragment
 	first
 	further
 )
@@ -26,11 +26,11 @@ const (
 const (
 	header = -56 // 48 bytes: IP header, with the fragment header of IPv6
 	tag    = -8  // VLAN tag
-	hash   = -64 // of the datagram, its lowest bit 0: 4 bytes
+	hash   = -64 // 4 bytes: hash of the datagram, the lowest bit is 0
 )
 
-// assemble returns the program. It lets a frame pass that it does not
-// understand.
+// assemble returns the program. The program handles a frame that it cannot parse as one that
+// is not a fragment.
 func (cfg Config) assemble(meters, datagrams int) asm.Instructions {
 	var p program
 	p.Add(asm.Mov.Reg(ctx, asm.R1))
@@ -43,8 +43,8 @@ func (cfg Config) assemble(meters, datagrams int) asm.Instructions {
 	)
 	p.Label("whole")
 	p.Add(
-		// Used of fragments alone. For a process without CAP_PERFMON the verifier also
-		// follows branches that only a mispredicting processor takes.
+		// Only fragments use the hash and the entry. For a process without CAP_PERFMON the
+		// verifier also follows branches that only a mispredicting processor takes.
 		asm.StoreImm(asm.RFP, hash, 0, asm.Word),
 		asm.LoadMapValue(entry, datagrams, 0),
 		asm.Mov.Imm(kind, whole),
@@ -57,7 +57,7 @@ func (cfg Config) assemble(meters, datagrams int) asm.Instructions {
 	return p.Instructions
 }
 
-// ipv4 hashes what fragments of a datagram have in common.
+// ipv4 hashes the fields that all fragments of a datagram have in common.
 func (p *program) ipv4() {
 	p.Label("ipv4")
 	p.Load(header, 20, "whole")
@@ -82,8 +82,8 @@ func (p *program) ipv4() {
 	)
 }
 
-// ipv6 does the same where the fragment header is the first extension header,
-// as Linux has it unless somebody asks for others.
+// ipv6 does the same if the fragment header is the first extension header, as Linux sends it
+// unless a program requests other headers.
 func (p *program) ipv6() {
 	p.Label("ipv6")
 	p.Load(header, 48, "whole")
@@ -112,8 +112,8 @@ func (p *program) ipv6() {
 	)
 }
 
-// datagram finds the fragment's datagram in the table. Another one that has
-// the same place there is forgotten when the first fragment comes.
+// datagram finds the entry of the fragment's datagram in the table. A first fragment replaces
+// another datagram with the same entry.
 func (p *program) datagram(datagrams int) {
 	p.Label("fragment")
 	p.mix()
@@ -125,7 +125,7 @@ func (p *program) datagram(datagrams int) {
 		asm.RSh.Imm(entry, 32-12), // log2 of table
 		asm.LSh.Imm(entry, 2),
 		asm.LoadMapValue(asm.R1, datagrams, 0),
-		asm.Add.Reg(entry, asm.R1), // a scalar gets a pointer: the verifier has it so
+		asm.Add.Reg(entry, asm.R1), // scalar plus pointer: the verifier accepts this order
 		asm.JEq.Imm(kind, 0, "first"),
 		asm.Mov.Imm(kind, further),
 		asm.Ja.Label("known"),
@@ -134,14 +134,14 @@ func (p *program) datagram(datagrams int) {
 	p.Add(asm.Mov.Imm(kind, first))
 }
 
-// judge decides by what waits in the queue. An entry of the table is the hash
-// of a datagram, with the lowest bit set if the rest of it is to be dropped.
+// judge decides by the number of frames that wait in the queue. An entry of the table is the
+// hash of a datagram, with the lowest bit set if the rest of the datagram is to be dropped.
 func (cfg Config) judge(p *program, meters int) {
 	pass, drop := int32(1<<30), int32(0) // how many bytes to keep
 	p.Label("known")
 	if cfg.Hook == Ingress {
-		pass, drop = -1, 2 // TC_ACT_UNSPEC: others may have a say; TC_ACT_SHOT
-		// A macvtap takes the remainder of the frame's hash.
+		pass, drop = -1, 2 // TC_ACT_UNSPEC: other programs may decide too; TC_ACT_SHOT
+		// A macvtap chooses the queue by the remainder of the frame's hash.
 		p.Add(
 			asm.Mov.Reg(asm.R1, ctx),
 			asm.FnGetHashRecalc.Call(),
@@ -159,7 +159,7 @@ func (cfg Config) judge(p *program, meters int) {
 		asm.Add.Reg(meter, asm.R1),
 		asm.LoadMem(asm.R2, meter, passedAt, asm.DWord),
 		asm.LoadMem(asm.R3, meter, readAt, asm.DWord),
-		asm.Sub.Reg(asm.R2, asm.R3), // that many wait; it may be less than 0
+		asm.Sub.Reg(asm.R2, asm.R3), // number of waiting frames; may be less than 0
 		asm.JEq.Imm(kind, whole, "new"),
 		asm.LoadMem(asm.R4, asm.RFP, hash, asm.Word),
 		asm.JEq.Imm(kind, first, "new"),
@@ -218,7 +218,7 @@ func (cfg Config) judge(p *program, meters int) {
 	)
 }
 
-// program is one that is being put together.
+// program is an eBPF program under construction.
 type program struct{ frameasm.Program }
 
 // mix spreads the bits of the hash.

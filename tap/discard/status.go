@@ -2,14 +2,14 @@ package discard
 
 import "errors"
 
-// Status says whether whole datagrams are discarded before a queue is full.
+// Status reports whether whole datagrams are discarded before a queue is full.
 type Status struct {
 	On bool `json:"on"`
-	// Reason is why not, if it is not on.
+	// Reason is why early discard is off.
 	Reason string `json:"reason,omitempty"`
 }
 
-// StatusOf is what has become of an attempt that ended with err.
+// StatusOf returns the status after an attempt to attach a filter; err is its result.
 func StatusOf(err error) Status {
 	if err != nil {
 		return Status{Reason: err.Error()}
@@ -17,7 +17,7 @@ func StatusOf(err error) Status {
 	return Status{On: true}
 }
 
-// String is "on", or why not.
+// String returns "on", or "off" with the reason.
 func (s Status) String() string {
 	if s.On {
 		return "on"
@@ -25,5 +25,5 @@ func (s Status) String() string {
 	return "off: " + s.Reason
 }
 
-// ErrUnwanted is why a netdevice has no filter whose configuration says so.
+// ErrUnwanted is the reason if the netdevice's configuration turns the filter off.
 var ErrUnwanted = errors.New("it is not wanted")
