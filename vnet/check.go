@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// What Check and the queues find wrong with a frame. They are returned bare,
-// so that they can be compared and cost nothing.
+// Findings of Check and of the queues about a frame. They are returned without wrapping, so
+// that they can be compared and cost nothing.
 var (
 	ErrShort      = errors.New("frame is shorter than its virtio and Ethernet headers")
 	ErrTooLong    = errors.New("frame is longer than 65535 bytes or than the buffer")
@@ -22,8 +22,8 @@ var (
 	ErrGSOProto   = errors.New("virtio header asks for a segmentation that does not match the packet's protocol")
 	ErrGSOHeaders = errors.New("super-frame does not contain its own headers")
 	ErrHdrLen     = errors.New("virtio header claims more headers than the frame has bytes")
-	// ErrMTU is the only finding about frames that were good when they were
-	// sent: those on their way while the MTU is being lowered.
+	// ErrMTU is the only finding about frames that were valid when they were sent: frames
+	// that are on their way while the MTU is lowered.
 	ErrMTU = errors.New("frame or segment exceeds the MTU")
 )
 
@@ -36,20 +36,20 @@ const (
 	udpLen     = 8
 )
 
-// Check reports whether frame, [virtio_net_hdr | Ethernet frame] from a peer
-// that is not trusted, may be given to a netdevice with the given MTU in bytes.
-// It looks through up to two VLAN tags. It reads only frame and neither
-// changes nor keeps it.
+// Check returns nil if frame, [virtio_net_hdr | Ethernet frame] from an untrusted peer, may be
+// given to a netdevice with the given MTU in bytes, and otherwise the finding. It looks behind
+// up to two VLAN tags. It reads nothing but frame, and neither changes nor keeps it.
 //
-// The peer may still be able to write to the memory of frame; then the result
-// holds only for who copies the frame first, or its beginning: see CheckHead.
+// If the peer can still write to the memory of frame, the result is valid only for a copy. The
+// caller then checks a copy of the frame, or of its beginning: see CheckHead.
 //
 // borrowed: frame, for the call.
 func Check(frame []byte, mtu int) error { return CheckHead(frame, len(frame), mtu) }
 
-// CheckHead is Check for a frame of size bytes of which only the beginning is
-// there. Who judges a copy of that writes what was judged, whatever becomes of
-// the original. Headers of a super-frame that are not in head are not there.
+// CheckHead is Check for a frame of size bytes of which only the beginning is available. A
+// caller that checks a copy of the beginning, and writes this copy, writes what was checked,
+// even if the original changes. The headers of a super-frame must be in head: others count as
+// missing.
 //
 // borrowed: head, for the call.
 func CheckHead(head []byte, size, mtu int) error {
@@ -79,8 +79,8 @@ func CheckHead(head []byte, size, mtu int) error {
 		return ErrCsumStart
 	}
 	if h.GSOType == GSONone {
-		// A tag more than a plain frame has is always let through, as the
-		// kernel's is_skb_forwardable does.
+		// One tag more than a plain frame has is always allowed, as in the kernel's
+		// is_skb_forwardable.
 		if size > mtu+max(l2, EthLen+TagLen) {
 			return ErrMTU
 		}
@@ -89,8 +89,8 @@ func CheckHead(head []byte, size, mtu int) error {
 	return checkGSO(&h, eth, l2, proto, mtu)
 }
 
-// Breach reports whether a frame that Check finds that of is one that no peer
-// may send: docs/protocol.md, section 6. All others are dropped.
+// Breach reports whether no peer may send a frame about which Check returns this finding:
+// docs/protocol.md, section 6. Frames with other findings are dropped.
 func Breach(finding error) bool {
 	switch finding {
 	case ErrShort, ErrTooLong, ErrFlags, ErrCsum, ErrHdrLen:
@@ -106,12 +106,12 @@ const anyMTU = 1 << 20
 // (ETH_ZLEN).
 const minEth = 60
 
-// Outgoing judges a frame that was read from a netdevice, before it is given to
-// a peer, by the rules by which the peer does, but for the MTU: that is the
-// peer's. It returns the frame as it can be given, or the finding.
+// Outgoing checks a frame that was read from a netdevice, before it is sent to a peer. It uses
+// the rules that the peer uses, except for the MTU, which is that of the peer's netdevice. It
+// returns the frame to send, or the finding.
 //
-// A frame that ends within its VLAN tags is padded with zeros, in the memory
-// behind it, to the length that a card gives all frames that are shorter.
+// A frame that ends within its VLAN tags is padded with zeros, in the memory behind it, to the
+// length to which a network card pads all shorter frames.
 //
 // borrowed: frame, which is what is returned.
 func Outgoing(frame []byte) ([]byte, error) {
@@ -128,14 +128,14 @@ func Outgoing(frame []byte) ([]byte, error) {
 	return frame, Check(frame, anyMTU)
 }
 
-// OutgoingHead reports whether Outgoing lets a frame of size bytes pass, and leaves it as
-// it is, by its beginning alone. Of a frame that it does not let pass there may be too
-// little in head.
+// OutgoingHead reports whether Outgoing accepts a frame of size bytes without changing it. It
+// reads only the beginning of the frame, and may return false only because head is too short.
 //
 // borrowed: head, for the call.
 func OutgoingHead(head []byte, size int) bool { return CheckHead(head, size, anyMTU) == nil }
 
-// checkGSO is Check for super-frames whose checksum, if any, lies inside.
+// checkGSO is Check for super-frames. The checksum, if any, is already known to be inside the
+// frame.
 func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
 	var want uint8
 	csumOff := tcpCsumOff
@@ -184,8 +184,8 @@ func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
 	return nil
 }
 
-// Longest is the length in bytes of the longest Ethernet frame that a card sends
-// for a frame of size bytes that Check lets pass, of which head has the headers.
+// Longest returns the length in bytes of the longest Ethernet frame that a network card sends
+// for a frame of size bytes that Check has accepted. All headers of the frame are in head.
 //
 // borrowed: head, for the call.
 func Longest(head []byte, size int) int {
@@ -198,9 +198,8 @@ func Longest(head []byte, size int) int {
 	return min(end+int(h.GSOSize), size-HdrLen)
 }
 
-// checkNetwork checks that an IP header lies between l2 and start and, where
-// that can be seen without walking extension headers, that transport protocol
-// want follows it.
+// checkNetwork checks that there is an IP header between l2 and start and, unless there are
+// IPv6 extension headers, that transport protocol want follows it.
 func checkNetwork(eth []byte, l2, start int, proto uint16, want uint8) error {
 	ip := eth[l2:start]
 	if proto == EtherIPv4 {

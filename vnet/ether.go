@@ -22,15 +22,16 @@ const (
 	etherOldestQinQ = 0x9300
 )
 
-// Layers is where the tags of a [virtio_net_hdr | frame] end.
+// Layers describes the tags of a [virtio_net_hdr | frame].
 type Layers struct {
-	Proto uint16 // EtherType behind the tags; 0 if the frame, or what is seen of it, ends before
-	At    int    // of what follows it
-	Tags  int    // of whatever kind
+	Proto uint16 // EtherType behind the tags; 0 if head ends before it
+	At    int    // offset behind that EtherType
+	Tags  int    // number of tags of any type; 2 for one that VLAN does not know
 }
 
-// LayersOf looks through all VLAN tags, also those that are none to VLAN, which some
-// switch may be set to take for one. Other tags count as tags and end it.
+// LayersOf finds the end of all VLAN tags in the beginning of a frame. This includes types that
+// VLAN does not take for VLAN tags, but that a switch may be configured to. Tags that are not
+// VLAN tags are counted and end the search.
 //
 // borrowed: head, for the call.
 func LayersOf(head []byte) (l Layers) {
@@ -39,9 +40,9 @@ func LayersOf(head []byte) (l Layers) {
 		case EtherVLAN, EtherQinQ, etherOldQinQ:
 			l.Tags++
 		case etherOlderQinQ, etherOldestQinQ:
-			l.Tags += 2 // VLAN does not judge it
+			l.Tags += 2 // VLAN does not look behind it
 		case etherISID, etherVNTag, etherETag:
-			l.Tags += 2 // nobody says what is behind it
+			l.Tags += 2 // what is behind it is unknown
 			return l
 		default:
 			return l
@@ -51,8 +52,8 @@ func LayersOf(head []byte) (l Layers) {
 	return l
 }
 
-// LinkControl reports whether the EtherType is of a frame that pauses the link, or
-// changes which links are in use.
+// LinkControl reports whether Proto is the EtherType of frames that pause the link or change
+// which links are in use.
 func (l Layers) LinkControl() bool {
 	switch l.Proto {
 	case etherPause, etherSlow, etherEAPOL, etherLLDP:
@@ -61,9 +62,9 @@ func (l Layers) LinkControl() bool {
 	return false
 }
 
-// VLAN returns the VLAN that a [virtio_net_hdr | frame] is in, 0 if in none. Tags with
-// VLAN 0 give a priority only, and stations look behind them. It is not ok if the
-// frame ends in its tags.
+// VLAN returns the VLAN of a [virtio_net_hdr | frame], or 0 if it is in none. Tags with VLAN 0
+// only have a priority, and stations look behind them. ok is false if the frame ends in its
+// tags.
 //
 // borrowed: head, for the call.
 func VLAN(head []byte) (vlan uint16, ok bool) {

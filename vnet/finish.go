@@ -2,13 +2,13 @@ package vnet
 
 import "encoding/binary"
 
-// Finisher does what a frame leaves to others: it cuts a super-frame into segments and
-// completes checksums, for a device that does neither. It keeps memory for one frame,
-// which it allocates when it is first used.
+// Finisher carries out the offloads of a frame in software: it segments super-frames and
+// completes checksums, for a device that does neither. It has memory for one frame, which it
+// allocates when it is first used.
 type Finisher struct {
 	whole, part []byte
 	h           Header
-	l2, end     int // where the network header begins, and the payload, in the Ethernet frame
+	l2, end     int // offsets of the network header and of the payload in the Ethernet frame
 	segments    int
 	ipv4        bool
 }
@@ -19,10 +19,10 @@ const (
 	tcpCWR = 0x80
 )
 
-// Begin takes a frame that lies in two places, and returns how many segments it makes:
-// one, if it is no super-frame. The error is one of Check's.
+// Begin takes a frame in two parts, and returns the number of its segments: one if it is not a
+// super-frame. Errors are those of Check.
 //
-// borrowed: head and rest, for the call: they are copied before they are judged.
+// borrowed: head and rest, for the call: they are copied before they are checked.
 func (f *Finisher) Begin(head, rest []byte) (n int, err error) {
 	if len(head)+len(rest) > MaxFrame {
 		return 0, ErrTooLong
@@ -49,7 +49,7 @@ func (f *Finisher) Begin(head, rest []byte) (n int, err error) {
 	return f.segments, nil
 }
 
-// Segment makes one of the segments, as a frame that leaves nothing to others.
+// Segment returns segment i as a complete frame, which needs no offload.
 //
 // borrowed: what it returns, until the next call.
 func (f *Finisher) Segment(i int) []byte {
@@ -74,17 +74,18 @@ func (f *Finisher) Segment(i int) []byte {
 	return part
 }
 
-// complete completes the checksum that the header places, over what is there already.
+// complete completes the checksum at the place that the header says, over the sum that is
+// there already.
 func (f *Finisher) complete(eth []byte) {
 	at := int(f.h.CsumStart) + int(f.h.CsumOffset)
 	sum := ^fold(add(0, eth[f.h.CsumStart:]))
 	if sum == 0 {
-		sum = 0xffff // 0 is none, in UDP
+		sum = 0xffff // in UDP, 0 means no checksum
 	}
 	binary.BigEndian.PutUint16(eth[at:], sum)
 }
 
-// fixNetwork makes the IP header that of segment i.
+// fixNetwork changes the IP header into that of segment i.
 func (f *Finisher) fixNetwork(eth []byte, i int) {
 	ip := eth[f.l2:]
 	if !f.ipv4 {
@@ -98,7 +99,7 @@ func (f *Finisher) fixNetwork(eth []byte, i int) {
 	binary.BigEndian.PutUint16(ip[10:], ^fold(add(0, header)))
 }
 
-// fixTransport makes the TCP or UDP header that of segment i, with its checksum.
+// fixTransport changes the TCP or UDP header into that of segment i, with its checksum.
 func (f *Finisher) fixTransport(eth []byte, i int) {
 	t := eth[f.h.CsumStart:]
 	proto := uint32(protoTCP)
@@ -146,7 +147,7 @@ func add(sum uint32, b []byte) uint32 {
 	return uint32(wide)
 }
 
-// fold is the 16-bit sum.
+// fold returns the 16-bit sum.
 func fold(sum uint32) uint16 {
 	for sum>>16 != 0 {
 		sum = sum&0xffff + sum>>16

@@ -10,14 +10,14 @@ const (
 	MinFrame  = HdrLen + EthLen // the shortest [header | frame] that means anything
 	MaxPacket = 65535           // the longest packet in a frame: IPv4's limit
 	MaxFrame  = HdrLen + EthLen + TagLen + MaxPacket
-	Headroom  = TagLen // what InsertVLAN needs in front of the frame
+	Headroom  = TagLen // bytes that InsertVLAN needs before the frame
 	maxTags   = 2      // 802.1ad outer and 802.1Q inner
 	ipv6Fixed = 40
 )
 
-// GSOMaxSize is the gso_max_size (and gro_max_size), in bytes, of a netdevice
-// whose super-frames, with header, Ethernet header and two VLAN tags, have to
-// have lengths of 16 bits: those that fit the immediate data of an RDMA write.
+// GSOMaxSize is the gso_max_size (and gro_max_size), in bytes, of a netdevice. With it the
+// length of a super-frame with virtio_net_hdr, Ethernet header and two VLAN tags fits into
+// 16 bits, as required for the immediate data of an RDMA write.
 const GSOMaxSize = 1<<16 - 1 - HdrLen - EthLen - maxTags*TagLen
 
 // Flags of a header.
@@ -40,7 +40,7 @@ const (
 type Header struct {
 	Flags      uint8
 	GSOType    uint8
-	HdrLen     uint16 // bytes of all protocol headers: a hint that nobody may trust; 0 is allowed
+	HdrLen     uint16 // bytes of all protocol headers: a hint that must not be trusted; 0 is allowed
 	GSOSize    uint16 // bytes of payload in each segment
 	CsumStart  uint16 // where checksumming begins
 	CsumOffset uint16 // where, from CsumStart, the sum is to be stored
@@ -68,8 +68,8 @@ func (h *Header) Encode(frame []byte) {
 	binary.LittleEndian.PutUint16(frame[8:], h.CsumOffset)
 }
 
-// IsPlain reports whether frame, of at least HdrLen bytes, asks nothing of the
-// device that sends it: no checksum to finish and no segmentation.
+// IsPlain reports whether frame, of at least HdrLen bytes, requests no offload from the device
+// that sends it: neither a checksum nor segmentation.
 func IsPlain(frame []byte) bool {
 	return frame[0]&FlagNeedsCsum == 0 && frame[1] == GSONone
 }

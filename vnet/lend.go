@@ -2,22 +2,22 @@ package vnet
 
 import "sync/atomic"
 
-// Region is a part of a Memory. It stays mapped as long as somebody holds it.
+// Region is a part of a Memory. It counts its holds, and stays mapped until the last one is
+// released.
 type Region struct {
 	Bytes []byte
 	holds atomic.Int32
 	unmap func() error
 }
 
-// NewRegion makes a region that is held once. unmap is called when nobody holds it any
-// more.
+// NewRegion makes a region with one hold. unmap is called when the last hold is released.
 func NewRegion(b []byte, unmap func() error) *Region {
 	r := &Region{Bytes: b, unmap: unmap}
 	r.holds.Store(1)
 	return r
 }
 
-// Hold holds the region once more, unless it is unmapped already.
+// Hold adds a hold and returns true, or returns false if the region is unmapped already.
 func (r *Region) Hold() bool {
 	for {
 		n := r.holds.Load()
@@ -30,7 +30,7 @@ func (r *Region) Hold() bool {
 	}
 }
 
-// Release ends one hold.
+// Release releases one hold. If it was the last one Release returns the result of unmap.
 func (r *Region) Release() error {
 	if r.holds.Add(-1) > 0 {
 		return nil
@@ -38,26 +38,25 @@ func (r *Region) Release() error {
 	return r.unmap()
 }
 
-// Memory is memory of somebody else's in which frames lie, a virtual machine's. Its
-// regions do not change: another Memory takes its place, which may have regions in common
-// with it.
+// Memory is memory of a virtual machine with frames in it. Its regions do not change: if the
+// virtual machine's memory changes, another Memory takes its place. The two may have regions in
+// common.
 type Memory struct {
 	Regions []*Region
 	lent    atomic.Int64
 }
 
-// Lend counts n parts of frames that somebody else reads from now on, or who has
-// returned them, if n is negative. It returns how many there are.
+// Lend adds n to the number of lent parts of frames, which others read. A negative n is for
+// parts that have been returned. Lend returns the new number.
 func (m *Memory) Lend(n int) (outstanding int64) { return m.lent.Add(int64(n)) }
 
-// Keys are those by which an RDMA device reads the regions of a Memory. They do not
-// change.
+// Keys has the keys by which an RDMA device reads the regions of a Memory. It does not change.
 type Keys struct {
 	Memory *Memory
-	Keys   []Key // of its regions
+	Keys   []Key // one for each of Memory.Regions
 }
 
-// Key is that of a region, if it is registered.
+// Key is the key of one region. Known is false if the region is not registered.
 type Key struct {
 	LKey  uint32
 	Known bool
@@ -69,23 +68,23 @@ type Piece struct {
 	LKey uint32
 }
 
-// Lent is what of a frame was left where it lies: its pieces follow ReadOp.Frame, which
-// is a copy of the beginning. Without pieces nothing was. Who wrote the frame may change
-// what is in them at any time.
+// Lent is the lent rest of a frame, which is not copied. Its pieces follow ReadOp.Frame, a copy
+// of the beginning. Without pieces nothing is lent. The writer of the frame may change the
+// content of the pieces at any time.
 type Lent struct {
-	Pieces []Piece // the caller's; as many as it has capacity for
+	Pieces []Piece // memory of the caller; its capacity is the limit
 	Size   int     // bytes of the whole frame
 	Loan   Loan
 }
 
-// Loan is by what a port knows that it has lent a part of a frame, until it is returned.
+// Loan identifies a lent part of a frame to its port until it is returned.
 type Loan struct {
 	Memory             *Memory
 	Ring, Epoch, Chain uint32
 }
 
-// Extend adds memory behind the pieces, to the last one if that ends where it begins, and
-// reports whether there is room.
+// Extend adds mem behind the pieces. If mem begins where the last piece ends, and has the same
+// key, it extends that piece. Extend returns false if there is no room for another piece.
 func (l *Lent) Extend(mem []byte, lkey uint32) bool {
 	if n := len(l.Pieces); n > 0 {
 		last := &l.Pieces[n-1]

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Offloads is the set of things a frame may leave to the device that sends it.
-// The values are part of the wire protocol.
+// Offloads is a set of tasks that a frame may leave to the device that sends it. The values are
+// part of the wire protocol.
 type Offloads uint32
 
 // The offloads.
 const (
-	CSUM   Offloads = 1 << iota // unfinished checksums; without it none of the others
+	CSUM   Offloads = 1 << iota // partial checksums; all others require it
 	TSO4                        // TCP super-frames over IPv4
 	TSO6                        // TCP super-frames over IPv6
 	TSOECN                      // TCP super-frames with ECN's CWR
@@ -34,8 +34,8 @@ const (
 	tunUSO6   = 0x40
 )
 
-// Closure returns o without unknown bits and without what cannot stand alone:
-// everything needs CSUM, TSOECN needs a TSO.
+// Closure returns o without unknown bits and without offloads whose prerequisite is missing:
+// all others need CSUM, TSOECN needs TSO4 or TSO6.
 func (o Offloads) Closure() Offloads {
 	if o&CSUM == 0 {
 		return 0
@@ -47,7 +47,7 @@ func (o Offloads) Closure() Offloads {
 	return o
 }
 
-// Intersect returns the closure of what both sides can do.
+// Intersect returns the closure of the offloads that both sets have.
 func (o Offloads) Intersect(p Offloads) Offloads { return (o & p).Closure() }
 
 // TUNFlags returns the argument of the ioctl TUNSETOFFLOAD for the closure
@@ -85,9 +85,9 @@ func (o Offloads) String() string {
 	return strings.Join(names, ",")
 }
 
-// ParseOffloads reads a list as String writes it. Besides the names it knows
-// "all", "none" and "tso" for all three of TCP. The result is the closure of
-// the list: naming tso4 without csum is an error rather than nothing.
+// ParseOffloads parses a list in the form of String. Besides the names it accepts "all", "none",
+// and "tso" for the three TCP offloads. A list with an offload whose prerequisite is missing,
+// such as tso4 without csum, is an error.
 func ParseOffloads(s string) (Offloads, error) {
 	var o Offloads
 	for _, f := range strings.Split(s, ",") {
@@ -120,9 +120,9 @@ func parseOffload(name string) (Offloads, error) {
 	return 0, fmt.Errorf("unknown offload %q; known are %s, tso, all and none", name, strings.Join(offloadNames[:], ", "))
 }
 
-// Names lists the offloads of the set that have one, in the order of their bits.
+// Names returns the names of the known offloads in the set, in the order of their bits.
 func (o Offloads) Names() []string {
-	names := []string{} // a list also when it is empty: null in JSON is none
+	names := []string{} // not nil, which would be null instead of a list in JSON
 	for i, n := range offloadNames {
 		if o&(1<<i) != 0 {
 			names = append(names, n)
@@ -134,8 +134,8 @@ func (o Offloads) Names() []string {
 // MarshalJSON encodes the set as the list of its names.
 func (o Offloads) MarshalJSON() ([]byte, error) { return json.Marshal(o.Names()) }
 
-// UnmarshalJSON decodes a list of names and ignores those it does not know: a
-// peer may have more.
+// UnmarshalJSON decodes a list of names and ignores unknown ones: a peer may know more
+// offloads.
 func (o *Offloads) UnmarshalJSON(b []byte) error {
 	var names []string
 	if err := json.Unmarshal(b, &names); err != nil {

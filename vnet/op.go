@@ -1,15 +1,14 @@
 package vnet
 
-// ReadOp is one frame to be read, of several.
+// ReadOp is the read of one frame in a batch.
 type ReadOp struct {
-	Slot  []byte // where to; more than MaxFrame bytes. The caller's.
+	Slot  []byte // memory of the caller for the frame; more than MaxFrame bytes
 	Frame []byte // set: the part of Slot that holds the frame, if Err is nil
-	Err   error  // set: nil, or as the single read of the device returns it
+	Err   error  // set: nil, or the error that the read of a single frame would return
 }
 
-// Move puts the frame, or the error, of a later one of several reads in the
-// place of op, whose own frame is not wanted. A frame is copied, to the
-// beginning of op's slot.
+// Move replaces the result of op, whose own frame is not wanted, by the frame or the error of
+// from, a later read in the batch. A frame is copied to the beginning of op's slot.
 func (op *ReadOp) Move(from *ReadOp) {
 	op.Frame, op.Err = nil, from.Err
 	if from.Err != nil {
@@ -22,24 +21,24 @@ func (op *ReadOp) Move(from *ReadOp) {
 	op.Frame = op.Slot[:copy(op.Slot, from.Frame)]
 }
 
-// WriteOp is one frame to be written, of several. It may lie in two places.
+// WriteOp is the write of one frame in a batch. The frame may be in two parts.
 type WriteOp struct {
 	Head []byte // the header and the beginning of the frame, or all of it
-	Rest []byte // what follows, or nothing
-	Err  error  // set: nil, or as the single write of the device returns it
+	Rest []byte // the rest of the frame, or empty
+	Err  error  // set: nil, or the error that the write of a single frame would return
 }
 
-// CopyHead copies the beginning of the frame to buf, of more than MinFrame bytes, for
-// who judges a frame that somebody else can still write to: head is the copy, and rest
-// what follows. It is not ok if the frame is none, or lies so that its beginning cannot
-// be in one place and the rest in another.
+// CopyHead copies the beginning of the frame to buf, of more than MinFrame bytes, so that the
+// caller can check a frame to which others can still write. head is the copy, and rest is the
+// rest of the frame. ok is false if the frame is shorter than MinFrame, or if what follows head
+// would be in two parts.
 //
 // borrowed: buf, of which head is a part.
 func (op *WriteOp) CopyHead(buf []byte) (head, rest []byte, ok bool) {
 	head, rest = buf[:copy(buf, op.Head)], op.Rest
 	switch {
 	case len(head) == len(op.Head):
-		// So short a part may end before what the frame is judged by.
+		// Head is short, and may end before the headers that are checked.
 		more := copy(buf[len(head):], rest)
 		head, rest = buf[:len(head)+more], rest[more:]
 	case len(rest) == 0:

@@ -2,10 +2,10 @@ package vnet
 
 import "encoding/binary"
 
-// InsertVLAN puts a VLAN tag that the kernel handed over beside the frame back
-// into it. buf holds Headroom spare bytes and then [header | frame]; afterwards
-// all of buf is [header | frame], one tag longer. The offsets in the header
-// move with the packet. buf must have at least Headroom + MinFrame bytes.
+// InsertVLAN inserts a VLAN tag, which the kernel has delivered separately, into its frame. buf
+// has Headroom spare bytes and then [header | frame]. Afterwards all of buf is
+// [header | frame], one tag longer, and the offsets in the header are adjusted. buf must have
+// at least Headroom + MinFrame bytes.
 func InsertVLAN(buf []byte, tpid, tci uint16) {
 	const moved = HdrLen + 12 // the header and both addresses
 	copy(buf[:moved], buf[Headroom:Headroom+moved])
@@ -19,12 +19,11 @@ func InsertVLAN(buf []byte, tpid, tci uint16) {
 	}
 }
 
-// RewriteHdrLen sets the header's HdrLen to where the transport header ends.
-// The kernel's own value counts whatever happened to be linear, for a forwarded
-// super-frame all 64 KiB of it, and a packet socket allocates that much in one
-// piece when the frame is sent. Frames without segmentation get 0, which means
-// unknown, and so do super-frames that do not contain their headers. frame must
-// have at least MinFrame bytes.
+// RewriteHdrLen sets the header's HdrLen to the end of the transport header. The kernel's value
+// is the size of the linear part of its buffer: all 64 KiB for a forwarded super-frame. A
+// packet socket allocates that many bytes in one piece when the frame is sent. Frames without
+// segmentation, and super-frames that do not contain their headers, get 0, which means unknown.
+// frame must have at least MinFrame bytes.
 func RewriteHdrLen(frame []byte) {
 	n := 0
 	if frame[1] != GSONone {

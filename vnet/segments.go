@@ -4,22 +4,21 @@ import "encoding/binary"
 
 const (
 	// MinWire is the length in bytes of the shortest Ethernet frame without its
-	// frame check sequence: what is shorter is padded.
+	// frame check sequence: shorter frames are padded.
 	MinWire = 60
-	// minTCPSegment bounds a TCP segment's options and payload together. Linux
-	// sends none below: net.ipv4.tcp_min_snd_mss, which counts both, cannot be set
+	// minTCPSegment is the smallest size in bytes of a TCP segment's options and payload
+	// together that Linux sends: net.ipv4.tcp_min_snd_mss, which counts both, cannot be set
 	// lower than TCP_MIN_SND_MSS.
 	minTCPSegment = 48
-	// maxUDPSegments is how many datagrams Linux takes from a socket in one
-	// super-frame, UDP_MAX_SEGMENTS; before 6.9, and for received ones, it is half
-	// of that.
+	// maxUDPSegments is how many datagrams in one super-frame Linux accepts from a socket:
+	// UDP_MAX_SEGMENTS. Before 6.9, and for received super-frames, it is half of that.
 	maxUDPSegments = 128
 )
 
-// OnWire says what a [virtio_net_hdr | frame] of n bytes is on the wire: in how
-// many frames, of how many bytes together, each with its headers and padded to
-// MinWire, without frame check sequences. head is the beginning of it, HdrLen
-// bytes at least: headers that lie behind head count as the shortest.
+// OnWire returns how many frames a [virtio_net_hdr | frame] of n bytes has on the wire, and
+// their length together in bytes. Each has its headers, is padded to MinWire and counts without
+// its frame check sequence. head is the beginning of the frame, at least HdrLen bytes. A
+// transport header behind head counts with its shortest length.
 //
 // borrowed: head, for the call.
 func OnWire(head []byte, n int) (frames, bytes int) {
@@ -37,15 +36,15 @@ func OnWire(head []byte, n int) (frames, bytes int) {
 	return frames, frames * MinWire
 }
 
-// Tiny reports whether a super-frame of n bytes, which begins with head, has more
-// and shorter segments than any of Linux's own: made to keep processors and
+// Tiny reports whether a super-frame of n bytes, which begins with head, has more or shorter
+// segments than any that Linux makes itself. Such a frame is made to keep processors and
 // switches busy.
 //
 // borrowed: head, for the call.
 func Tiny(head []byte, n int) bool {
 	size := int(binary.LittleEndian.Uint16(head[4:]))
 	switch {
-	case head[1] == GSONone || size == 0: // and that is none, to Check
+	case head[1] == GSONone || size == 0: // not a super-frame: Check refuses a size of 0
 		return false
 	case head[1] == GSOUDPL4:
 		return segments(n-HdrLen-headersEnd(head), size) > maxUDPSegments
@@ -56,7 +55,7 @@ func Tiny(head []byte, n int) bool {
 	}
 }
 
-// segments is how many of the given size a payload makes.
+// segments returns how many segments of the given size a payload has.
 func segments(payload, size int) int {
 	if size == 0 {
 		return 1
@@ -64,8 +63,8 @@ func segments(payload, size int) int {
 	return max((payload+size-1)/size, 1)
 }
 
-// headersEnd is the length of a super-frame's headers, with the shortest
-// transport header if its length is not in head.
+// headersEnd returns the length of a super-frame's headers. A transport header whose length is
+// not in head counts as the shortest.
 func headersEnd(head []byte) int {
 	start := int(binary.LittleEndian.Uint16(head[6:]))
 	if head[1] == GSOUDPL4 {
