@@ -1,10 +1,12 @@
-// Package ticker calls functions at regular intervals: all of the same interval from
-// one goroutine, with one timer. Where each of many sessions has a timer and a goroutine
-// of its own, an idle process is kept awake by them. Calls come at multiples of the interval
-// on the clock, so that those of one interval that is a multiple of another come together.
+// Package ticker calls functions at regular intervals. One goroutine with one timer calls all
+// functions of the same interval. With a timer and a goroutine for each of many sessions, an
+// idle process would be kept awake. Calls are made at multiples of the interval on the clock:
+// if one interval is a multiple of another, their calls coincide.
+//
 // A function that knows that it has nothing to do before a later call rests until then, and
-// costs nothing meanwhile; who gives it something to do wakes it. Nobody is woken for a call at
-// which all functions rest: to wake an idle process takes longer than most calls.
+// costs nothing meanwhile. Code that gives the function something to do wakes it. If all
+// functions of an interval rest at a call, the goroutine is not woken for it: to wake an idle
+// process takes longer than most calls.
 package ticker
 
 import (
@@ -14,12 +16,12 @@ import (
 	"time"
 )
 
-// Tick is one call.
+// Tick describes one call.
 type Tick struct {
 	Now  time.Time
-	Late time.Duration // how long ago it was due; those that were due meanwhile are left out
-	// N is the number of the call among those of its interval, the same for all functions:
-	// those that do something in one call of so many do it together.
+	Late time.Duration // delay of the call; calls that were due meanwhile are left out
+	// N is the number of the call among the calls of its interval, the same for all functions:
+	// functions that do something only in every nth call do it together.
 	N uint64
 }
 
@@ -27,33 +29,35 @@ type Tick struct {
 type Ticker struct {
 	mu     sync.Mutex
 	groups map[time.Duration]*group
-	clocks map[time.Duration]*Clock // those asked for, for ever: there are few intervals
+	clocks map[time.Duration]*Clock // never removed: there are few intervals
 }
 
-// epoch is what calls are counted from: the beginning of an hour, which is a multiple of the
-// usual intervals.
+// epoch is the time from which calls are counted: the beginning of an hour, which is a multiple
+// of the usual intervals.
 var epoch = func() time.Time {
 	now := time.Now()
-	return now.Add(now.Truncate(time.Hour).Sub(now.Round(0))) // it keeps the monotonic reading
+	return now.Add(now.Truncate(time.Hour).Sub(now.Round(0))) // keeps the monotonic clock reading
 }()
 
-// Clock is how long the functions of an interval have been called, in whole intervals. It stands
-// still while there are none, and leaves out the time before a call that was more than lateness
-// intervals late: while the process stands still, so does the clock.
+// Clock measures for how long the functions of an interval have been called, in whole intervals.
+// It stands still while the interval has no functions. It leaves out the time before a call that
+// was more than lateness intervals late, and so stands still while the process does.
 type Clock struct {
 	interval time.Duration
 	ticker   *Ticker
-	// Either twice the time at the latest call or, while calls come at which nobody is woken,
-	// twice the time between epoch and the beginning of the clock, and one.
+	// While the goroutine is woken for each call, v is twice the time of the clock at the last
+	// call. While there are calls for which it is not woken, v is twice the time between epoch
+	// and the beginning of the clock, plus one.
 	v     atomic.Int64
-	reads atomic.Int32 // by Often, while calls come at which nobody is woken
-	asked atomic.Bool  // by Often, since the latest call
+	reads atomic.Int32 // reads by Often while there are calls without waking the goroutine
+	asked atomic.Bool  // Often has read the clock since the last call
 }
 
-// lateness is how many intervals a call can be late for the time before it to count.
+// lateness is the largest delay of a call, in intervals, with which the time before it counts.
 const lateness = 4
 
-// Now is the time at the latest call, whether anybody was woken for that or not.
+// Now returns the time of the clock at the last call, whether the goroutine was woken for that
+// call or not.
 func (c *Clock) Now() time.Duration {
 	v := c.v.Load()
 	if v&1 == 0 {
@@ -62,12 +66,13 @@ func (c *Clock) Now() time.Duration {
 	return (time.Since(epoch) - time.Duration(v>>1)).Truncate(c.interval)
 }
 
-// often is how many times Often looks at the time itself.
+// often is how many times Often gets the time from the system before it has the goroutine woken
+// for each call.
 const often = 64
 
-// Often is Now for who asks again and again, as for each batch of frames: for so long somebody is
-// woken for each call, because without that each of them would have to look at the time, which
-// takes longer.
+// Often is Now for callers that use it again and again, as for each batch of frames. While they
+// do, the goroutine is woken for each call. Otherwise each use would have to get the time from
+// the system, which takes longer.
 func (c *Clock) Often() time.Duration {
 	if v := c.v.Load(); v&1 == 0 && c.asked.Load() {
 		return time.Duration(v >> 1)
@@ -84,7 +89,7 @@ func (c *Clock) ask() time.Duration {
 	return c.Now()
 }
 
-// hurry has somebody woken for the next call.
+// hurry has the goroutine of the interval woken for the next call.
 func (c *Clock) hurry() {
 	c.ticker.mu.Lock()
 	defer c.ticker.mu.Unlock()
@@ -94,13 +99,13 @@ func (c *Clock) hurry() {
 	}
 }
 
-// Advance is for who has the functions called himself.
+// Advance adds d to the time of the clock. It is for a caller that calls the functions itself.
 func (c *Clock) Advance(d time.Duration) { c.v.Add(int64(d) << 1) }
 
-// set has the clock stand at the time of a call.
+// set stops the clock at the time of a call.
 func (c *Clock) set(now time.Duration) { c.v.Store(int64(now) << 1) }
 
-// run has the clock go on by itself. It began so long after epoch.
+// run lets the clock go on by itself. began is the time from epoch to the clock's beginning.
 func (c *Clock) run(began time.Duration) { c.v.Store(int64(began)<<1 | 1) }
 
 // Clock returns the clock of an interval.
@@ -122,25 +127,26 @@ func (t *Ticker) clock(interval time.Duration) *Clock {
 	return c
 }
 
-// wheel is one more than the calls that a function can leave out at a time.
+// wheel is the number of slots of a group: one more than the calls that a function can leave out
+// at a time.
 const wheel = 32
 
-// group are those with an interval. All but the clock is guarded by Ticker.mu.
+// group has the tasks with the same interval. All fields but clock are guarded by Ticker.mu.
 type group struct {
 	interval time.Duration
-	slots    [wheel][]*Task // by the number of the call that they wait for
+	slots    [wheel][]*Task // tasks by the number of the call that they wait for, modulo wheel
 	next     uint64         // number of the next call
-	due      time.Duration  // when that is, from epoch
-	passed   time.Duration  // by the clock, at the call before
-	size     int            // those that have not stopped
+	due      time.Duration  // time of the next call, from epoch
+	passed   time.Duration  // time of the clock at the call before
+	size     int            // number of tasks that have not stopped
 	none     chan struct{}
 	clock    *Clock
 
 	timer *time.Timer
-	rest  int // how many calls from the next one on nobody is woken for
+	rest  int // number of calls, from the next one on, for which the goroutine is not woken
 }
 
-// Task is a function that is called.
+// Task is a function that a Ticker calls.
 type Task struct {
 	ticker   *Ticker
 	interval time.Duration
@@ -148,14 +154,13 @@ type Task struct {
 
 	stopped atomic.Bool
 	calling sync.Mutex
-	slot    int  // that it waits in; -1: it is being called. Guarded by Ticker.mu
-	woken   bool // it is being called, and not to rest then. Guarded by Ticker.mu
+	slot    int  // slot in which it waits; -1: it is being called. Guarded by Ticker.mu
+	woken   bool // it is being called, and must not rest after that. Guarded by Ticker.mu
 }
 
-// Every has do called once in each interval; the first call comes when it is the turn
-// of those with the same interval. It must not wait for anything, because all others
-// wait for it, nor stop its own task. It returns how many calls it leaves out then, up to
-// MaxRest.
+// Every makes t call do once in each interval, for the first time at the next call of this
+// interval. do must not wait for anything, because all other functions wait for it, and must not
+// stop its own task. It returns how many calls to leave out next, up to MaxRest.
 func (t *Ticker) Every(interval time.Duration, do func(Tick) (rest int)) *Task {
 	task := &Task{ticker: t, interval: interval, do: do}
 	t.mu.Lock()
@@ -183,23 +188,24 @@ func newGroup(interval time.Duration, clock *Clock) *group {
 	return g
 }
 
-// MaxRest is how many calls a function can leave out at a time. More are taken for so many.
+// MaxRest is how many calls a function can leave out at a time. A larger number counts as
+// MaxRest.
 const MaxRest = wheel - 1
 
-// put has a task wait for the next call but rest.
+// put makes a task leave out rest calls and wait for the one after them.
 func (g *group) put(k *Task, rest int) {
 	k.slot = int((g.next + uint64(max(min(rest, MaxRest), 0))) % wheel)
 	g.slots[k.slot] = append(g.slots[k.slot], k)
 }
 
-// soon has a task wait for the next call, for which somebody is woken then.
+// soon makes a task wait for the next call, and has the goroutine woken for it.
 func (g *group) soon(k *Task) {
 	g.catchUp()
 	g.put(k, 0)
 	g.wake()
 }
 
-// wake has somebody woken for the next call.
+// wake has the goroutine woken for the next call.
 func (g *group) wake() {
 	if g.rest > 0 {
 		g.rest = 0
@@ -208,14 +214,14 @@ func (g *group) wake() {
 	}
 }
 
-// catchUp counts the calls at which nobody was woken.
+// catchUp counts the calls that were due by now and for which the goroutine was not woken.
 func (g *group) catchUp() {
 	if over := time.Since(epoch) - g.due; g.rest > 0 && over >= 0 {
 		g.leaveOut(min(int(over/g.interval)+1, g.rest))
 	}
 }
 
-// leaveOut counts n of the calls that nobody is woken for.
+// leaveOut counts n of the calls for which the goroutine is not woken.
 func (g *group) leaveOut(n int) {
 	g.rest -= n
 	g.next += uint64(n)
@@ -224,7 +230,8 @@ func (g *group) leaveOut(n int) {
 	g.passed += d
 }
 
-// sleep has nobody woken before the next call that somebody waits for.
+// sleep sets the timer to the next call that a task waits for, or to the next call if Often has
+// read the clock.
 func (t *Ticker) sleep(g *group) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,7 +255,7 @@ func (t *Ticker) sleep(g *group) {
 	g.timer.Reset(g.due + time.Duration(g.rest)*g.interval - now)
 }
 
-// take begins a call, and returns its tasks, in a slice that the caller has for that.
+// take begins a call, and returns its tasks in the memory of the slice tasks.
 func (t *Ticker) take(g *group, tasks []*Task) ([]*Task, Tick) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -268,7 +275,7 @@ func (t *Ticker) take(g *group, tasks []*Task) ([]*Task, Tick) {
 	return tasks, tick
 }
 
-// pass counts a call that is so late, and leaves out those that were due meanwhile.
+// pass counts a call with this delay, and leaves out the calls that were due meanwhile.
 func (g *group) pass(late time.Duration) {
 	d := g.interval + late - late%g.interval
 	g.next++
@@ -278,7 +285,7 @@ func (g *group) pass(late time.Duration) {
 	}
 }
 
-// Stop ends the calls. When it returns there is none any more, and none that goes on.
+// Stop ends the calls, and waits for a call in progress. No call begins after Stop has returned.
 // A nil Task has stopped.
 func (k *Task) Stop() {
 	if k == nil {
@@ -291,9 +298,9 @@ func (k *Task) Stop() {
 	defer k.calling.Unlock()
 }
 
-// Wake ends a rest: the function is called in the next interval, and if it is being called
-// now, once more then. It may be called from anywhere, also after Stop, and does not wait for
-// a call. A nil Task has stopped.
+// Wake ends a rest: the function is called at the next call of its interval. A function that is
+// being called now is called again then. Wake may be called from anywhere, also after Stop, and
+// does not wait for a call in progress. A nil Task has stopped.
 func (k *Task) Wake() {
 	if k == nil {
 		return
@@ -314,7 +321,7 @@ func (k *Task) Wake() {
 	}
 }
 
-// drop has a task wait no more.
+// drop removes a task from the slot in which it waits.
 func (g *group) drop(k *Task) {
 	slot := &g.slots[k.slot]
 	i, last := slices.Index(*slot, k), len(*slot)-1
@@ -337,7 +344,7 @@ func (t *Ticker) remove(k *Task) {
 	}
 }
 
-// run calls the functions of a group until it has none.
+// run calls the functions of a group until there are none.
 func (t *Ticker) run(g *group) {
 	defer g.timer.Stop()
 	var tasks []*Task
