@@ -14,8 +14,8 @@ import (
 // Event is a flag that a goroutine can wait for: an eventfd(2).
 type Event struct {
 	fd     int
-	raised atomic.Bool // or about to be
-	got    uint64      // of Clear: one on its stack would be allocated
+	raised atomic.Bool // the flag is raised, or about to be
+	got    uint64      // buffer of Clear: a local one would be allocated
 }
 
 // NewEvent makes an Event that is not raised.
@@ -27,21 +27,21 @@ func NewEvent() (*Event, error) {
 	return &Event{fd: fd}, nil
 }
 
-// FD is readable while the flag is up.
+// FD returns the descriptor, which is readable while the flag is raised.
 func (e *Event) FD() int { return e.fd }
 
-// Set raises the flag, from any goroutine. It never waits, and makes no system
-// call for a flag that is up.
+// Set raises the flag. Any goroutine may call it. It never waits, and makes no system call if
+// the flag is raised already.
 func (e *Event) Set() {
 	if !e.raised.Swap(true) {
 		_ = eventfd.Raise(e.fd) // the counter never overflows
 	}
 }
 
-// Clear lowers the flag. It is for the one goroutine that waits, before it looks
-// at what the flag is raised for: then nothing is missed. A flag that is just
-// being raised stays up: there is one write for each read, and none is left over
-// that would keep the descriptor readable.
+// Clear lowers the flag. Only the goroutine that waits may call it, before it checks what the
+// flag was raised for, so that it misses nothing. A flag that is just being raised stays raised:
+// there is one write for each read, and no write is left over that would keep the descriptor
+// readable.
 func (e *Event) Clear() {
 	if !e.raised.Load() {
 		return

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Set is a set of descriptors that one goroutine waits for: an epoll(7)
-// instance, itself waited for in Go's poller. So a goroutine that sleeps holds
-// neither a thread nor a P. One that sleeps in poll(2) holds both, and keeps the
-// runtime's monitor awake, which looks after Ps in system calls every 20
-// microseconds.
+// Set is a set of descriptors that one goroutine waits for. It is an epoll(7) instance, which
+// is in Go's poller. A goroutine that sleeps therefore holds neither a thread nor a P. A
+// goroutine that sleeps in poll(2) holds both, and keeps the runtime's monitor awake, which
+// checks Ps in system calls every 20 microseconds.
 type Set struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -22,22 +21,22 @@ type Set struct {
 	look func(uintptr) bool
 	call func(uintptr) bool
 
-	work   func() (bool, error) // of Run
-	err    error                // of work
+	work   func() (bool, error) // argument of Run
+	err    error                // last error of work
 	ready  [1]unix.EpollEvent
-	looked bool // by this wait
+	looked bool // this wait has polled the epoll instance
 }
 
-// Interest is a descriptor and what to wait for there.
+// Interest is a descriptor and the event to wait for.
 type Interest struct {
 	fd     int
 	events uint32
 }
 
-// Readable waits until fd can be read.
+// Readable returns the Interest for waiting until fd can be read.
 func Readable(fd int) Interest { return Interest{fd, unix.EPOLLIN} }
 
-// Writable waits until fd can be written.
+// Writable returns the Interest for waiting until fd can be written.
 func Writable(fd int) Interest { return Interest{fd, unix.EPOLLOUT} }
 
 // NewSet makes a Set of descriptors, which it does not own.
@@ -68,10 +67,9 @@ func NewSet(interests ...Interest) (*Set, error) {
 	return s, nil
 }
 
-// Run calls work, and again when something has happened to a descriptor since it
-// was called, until it returns true, and returns the error of that call. Between the
-// calls it sleeps. Each descriptor is one for work to try: what it was that happened is
-// not told.
+// Run calls work, and calls it again whenever a descriptor has had an event since the last call,
+// until work returns true. It returns the error of that last call. Between the calls it sleeps.
+// Run does not report which descriptor has had an event: work has to try each of them.
 func (s *Set) Run(work func() (ended bool, err error)) error {
 	s.work, s.err = work, nil
 	if err := s.raw.Read(s.call); err != nil && s.err == nil {
@@ -80,21 +78,21 @@ func (s *Set) Run(work func() (ended bool, err error)) error {
 	return s.err
 }
 
-// isReady reports whether a descriptor is ready. Go's poller tells of changes
-// only, and forgets those before the wait; so it is asked first, and what wakes
-// it is taken at its word. The question has another use: a TAP or macvtap that is
-// full tells that it has room only to those who have asked whether it has
-// (tun_chr_poll and tap_poll set SOCKWQ_ASYNC_NOSPACE).
+// isReady reports whether a descriptor is ready. Go's poller reports changes only, and forgets
+// the changes before the wait. So isReady polls the epoll instance at the beginning of a wait,
+// and takes a later wake-up as a sign that a descriptor is ready. The poll has another use: a
+// full TAP device or macvtap reports later that it has room only after a poll (tun_chr_poll and
+// tap_poll set SOCKWQ_ASYNC_NOSPACE).
 func (s *Set) isReady(fd uintptr) bool {
 	if s.looked {
 		return true
 	}
 	s.looked = true
 	n, _ := unix.EpollWait(int(fd), s.ready[:], 0)
-	return n != 0 // an error is met again by who looks what is ready
+	return n != 0 // the caller meets an error again when it checks what is ready
 }
 
-// Wait sleeps until a descriptor is ready. Once in a while it wakes in vain.
+// Wait sleeps until a descriptor is ready. Occasionally it returns although none is ready.
 func (s *Set) Wait() error {
 	s.looked = false
 	if err := s.raw.Read(s.look); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -115,5 +113,5 @@ func (s *Set) WaitFor(d time.Duration) error {
 	return err
 }
 
-// Close closes the epoll instance. Nobody may be waiting.
+// Close closes the epoll instance. No goroutine may be waiting.
 func (s *Set) Close() error { return s.file.Close() }
