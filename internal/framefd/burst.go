@@ -2,28 +2,26 @@ package framefd
 
 import "github.com/splitnic/splitnic/internal/uring"
 
-// MaxBurst is the largest number of frames that are read or written at once.
+// MaxBurst is the largest number of frames that are read or written in one system call.
 const MaxBurst = uring.Size
 
-// smallFrame is the mean length, in bytes, below which frames are worth being
-// read together. Copying longer ones costs so much more than a system call that
-// it is better to have all of them come to the same memory, which is in the
-// processor's cache.
+// smallFrame is the mean length in bytes below which frames are worth reading together. To copy
+// a longer frame costs much more than a system call. It is then better to read all frames into
+// the same memory, which is in the processor's cache.
 const smallFrame = 4 << 10
 
-// Small reports whether a frame of n bytes is worth being moved together with
-// others.
+// Small reports whether a frame of n bytes is worth moving together with others.
 func Small(n int) bool { return n < smallFrame }
 
-// Burst says how many frames a reader should ask for at once: twice as many as
-// the last time if there were as many, and all small.
+// Burst determines how many frames a reader should ask for in one call: twice as many as last
+// time if that many were there, and small on average.
 type Burst struct{ last int }
 
 // Next returns how many frames to ask for, at least one and at most limit.
 func (b *Burst) Next(limit int) int { return max(1, min(b.last, limit, MaxBurst)) }
 
-// Saw records that of asked frames got were there, of so many bytes together,
-// and reports whether to go on.
+// Saw records that got frames were there when the reader asked for asked frames, and their
+// length together in bytes. It reports whether to go on reading.
 func (b *Burst) Saw(asked, got, bytes int) bool {
 	switch {
 	case got == 0 || !Small(bytes/got):

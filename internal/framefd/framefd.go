@@ -1,5 +1,5 @@
-// Package framefd is a descriptor that moves one frame in each read or write:
-// a queue of a TAP or macvtap device, or a packet socket.
+// Package framefd reads and writes descriptors that move one frame in each read or write: a
+// queue of a TAP or macvtap device, or a packet socket.
 package framefd
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/uring"
 )
 
-// Bare errors, made once: a conversion for each call would allocate.
+// Errors without wrapping, converted once: a conversion in each call would allocate.
 var (
 	errAgain error = unix.EAGAIN
 	errInval error = unix.EINVAL
@@ -29,29 +29,28 @@ type FD struct {
 	closed  atomic.Bool
 	reading atomic.Bool
 	writing atomic.Bool
-	iov     [2]unix.Iovec // arguments of writev(2), the writer's own
+	iov     [2]unix.Iovec // arguments of writev(2); only the writer uses them
 
 	reads, writes *uring.Ring // nil for none
-	sendBuffer    int         // bytes of frames that wait before a write is refused
+	sendBuffer    int         // bytes of waiting frames after which a write is refused
 }
 
 // New takes over fd, which has to be non-blocking: reads and writes are made
 // without the Go scheduler's knowledge.
 func New(fd int) *FD { return &FD{fd: fd} }
 
-// Int is the descriptor's number, for poll(2) and ioctl(2). It belongs to f.
+// Int returns the descriptor, for poll(2) and ioctl(2). It belongs to f.
 func (f *FD) Int() int { return f.fd }
 
-// Read is read(2). A non-nil error is bare: a unix.Errno, or net.ErrClosed
-// after Close.
+// Read calls read(2). Errors are not wrapped: a unix.Errno, or net.ErrClosed after Close.
 //
 // borrowed: buf, for the call.
 func (f *FD) Read(buf []byte) (int, error) {
 	return f.Receive(unix.SYS_READ, unsafe.Pointer(unsafe.SliceData(buf)), uintptr(len(buf)))
 }
 
-// Receive is Read by another system call, such as SYS_RECVMSG, with the second
-// and third argument of the caller's choice.
+// Receive is Read with another system call, such as SYS_RECVMSG, and with the given second and
+// third arguments.
 //
 // borrowed: what arg2 points to, for the call.
 func (f *FD) Receive(trap uintptr, arg2 unsafe.Pointer, arg3 uintptr) (int, error) {
@@ -65,7 +64,7 @@ func (f *FD) Receive(trap uintptr, arg2 unsafe.Pointer, arg3 uintptr) (int, erro
 	return int(n), Bare(errno)
 }
 
-// Write is write(2), with errors as of Read.
+// Write calls write(2). Errors are as for Read.
 //
 // borrowed: buf, for the call.
 func (f *FD) Write(buf []byte) error {
@@ -88,7 +87,7 @@ func (f *FD) call(trap uintptr, arg2 unsafe.Pointer, arg3, arg4 uintptr) (n uint
 	}
 }
 
-// Bare returns errno as an error, without an allocation.
+// Bare returns errno as an error without wrapping and without an allocation.
 func Bare(errno unix.Errno) error {
 	switch errno {
 	case 0:
@@ -101,9 +100,9 @@ func Bare(errno unix.Errno) error {
 	return errno
 }
 
-// Close closes the descriptor once no read or write is under way. Calls that
-// begin later return net.ErrClosed. A poll(2) by somebody else has to be over:
-// the number may be in use for something else afterwards. It is idempotent.
+// Close waits for reads and writes in progress and closes the descriptor. Calls that begin
+// later return net.ErrClosed. No goroutine may still use the descriptor for poll(2): the number
+// may be that of another file afterwards. Close is idempotent.
 func (f *FD) Close() error {
 	if f.closed.Swap(true) {
 		return nil
@@ -118,7 +117,7 @@ func (f *FD) Close() error {
 	return nil
 }
 
-// closeRings frees the rings. Nobody uses them any more.
+// closeRings frees the rings, which must not be in use any more.
 func (f *FD) closeRings() error {
 	if f.reads == nil {
 		return nil

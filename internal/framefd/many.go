@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReceiveMany is recvmmsg(2) with these flags, for a socket: it returns how many
-// messages were received. Errors are as of Read.
+// ReceiveMany calls recvmmsg(2) with these flags, on a socket, and returns how many messages
+// were received. Errors are as for Read.
 //
 // borrowed: messages and what they refer to, for the call.
 func (f *FD) ReceiveMany(messages []unix.Mmsghdr, flags uintptr) (int, error) {
@@ -25,9 +25,9 @@ func (f *FD) ReceiveMany(messages []unix.Mmsghdr, flags uintptr) (int, error) {
 	return int(n), nil
 }
 
-// SendMany is sendmmsg(2), for a socket: it returns how many messages were sent
-// before the first one that could not be. The error is that of the first
-// message, as of Write; those of others are not told.
+// SendMany calls sendmmsg(2), on a socket, and returns how many messages were sent before the
+// first one that could not be sent. If that is the first message SendMany returns its error, as
+// Write does. Errors of other messages are not reported.
 //
 // borrowed: messages and what they refer to, for the call.
 func (f *FD) SendMany(messages []unix.Mmsghdr) (int, error) {

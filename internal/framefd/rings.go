@@ -13,11 +13,10 @@ import (
 	"github.com/splitnic/splitnic/internal/uring"
 )
 
-// UseRings lets several reads, and several writes, of a TAP-like device take one
-// system call. It is called before the first of them; the size of the device's
-// send buffer must not change afterwards. After an error, which wraps
-// uring.ErrUnsupported where the kernel or the device cannot do it, everything
-// is as before.
+// UseRings lets several reads, or several writes, of a TAP-like device take one system call. It
+// must be called before the first of them. The size of the device's send buffer must not change
+// afterwards. An error leaves everything as it was. It wraps uring.ErrUnsupported if the kernel
+// or the device does not support rings.
 func (f *FD) UseRings() (err error) {
 	if err := f.learnSendBuffer(); err != nil {
 		return fmt.Errorf("learning the size of the send buffer: %w", err)
@@ -34,8 +33,8 @@ func (f *FD) UseRings() (err error) {
 	return nil
 }
 
-// learnSendBuffer asks a TAP device for its send buffer. A macvtap, which does
-// not tell, is given the one that it has from the start: as every socket.
+// learnSendBuffer reads the size of a TAP device's send buffer. A macvtap does not report the
+// size. learnSendBuffer sets it to the initial one, which is that of every socket.
 func (f *FD) learnSendBuffer() error {
 	size, err := unix.IoctlGetInt(f.fd, unix.TUNGETSNDBUF)
 	if err == nil {
@@ -72,9 +71,8 @@ func (f *FD) Enters() (reads, writes uint64) {
 	return f.reads.Enters(), f.writes.Enters()
 }
 
-// BeginReads gives the reader the ring for its reads. There is one, and it is
-// the reader's until EndReads, before which the descriptor cannot be closed.
-// The error is net.ErrClosed.
+// BeginReads returns the ring for reads. UseRings must have succeeded. The reader may use the
+// ring until EndReads, and Close waits for EndReads. The only error is net.ErrClosed.
 func (f *FD) BeginReads() (*uring.Ring, error) {
 	f.reading.Store(true)
 	if f.closed.Load() {
@@ -100,15 +98,15 @@ func (f *FD) BeginWrites() (*uring.Ring, error) {
 // EndWrites gives the ring back.
 func (f *FD) EndWrites() { f.writing.Store(false) }
 
-// Room returns how much can be written, measured in Charge, before the device
-// may refuse a write because it is full: of several writes in a ring the kernel
-// makes those behind one that is refused, and they would overtake it. The
-// caller is the writer, between BeginWrites and EndWrites.
+// Room returns how much can be written, as a sum of Charge, before the device may refuse a write
+// because it is full. If the device refuses one of several writes in a ring, the kernel still
+// makes the writes behind it: their frames would overtake the refused one. Only the writer may
+// call Room, between BeginWrites and EndWrites.
 func (f *FD) Room() int {
 	if f.sendBuffer == math.MaxInt32 {
-		return math.MaxInt // as TAP devices have it: they drop instead
+		return math.MaxInt // the default of TAP devices, which drop frames instead
 	}
-	// Writable is said of a device whose buffer is filled by less than half.
+	// A device is writable if less than half of its send buffer is in use.
 	poll := unix.PollFd{Fd: int32(f.fd), Events: unix.POLLOUT}
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&zero)), 0,
 		0, 0)
@@ -118,10 +116,10 @@ func (f *FD) Room() int {
 	return f.sendBuffer / 2
 }
 
-// zero is no time at all, for ppoll(2).
+// zero is a timeout of 0 for ppoll(2).
 var zero unix.Timespec
 
-// Charge is at least what a frame of n bytes, less than a page, takes of a send
-// buffer: its memory is rounded up to a power of two, and some of the kernel's
-// own comes on top.
+// Charge returns an upper limit of the bytes that a frame of n bytes, less than a page, takes of
+// a send buffer. The kernel rounds the frame's memory up to a power of two, and adds some of its
+// own.
 func Charge(n int) int { return 2*n + 1024 }
