@@ -24,7 +24,7 @@ type entry struct {
 	opcode   uint8
 	flags    uint8
 	_        uint16
-	file     int32 // which registered file, 0 being the only one, or which descriptor
+	file     int32 // index of the registered file, 0 for the only one, or a descriptor
 	_        uint64
 	addr     uint64
 	len      uint32

@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported is wrapped by errors of New about a kernel, or a device, that
-// cannot read and write without waiting in this way: one before Linux 6.4, for
-// TAP and macvtap devices.
+// ErrUnsupported is wrapped by errors of New about a kernel or a device that does not support
+// non-blocking reads and writes through a ring. For TAP and macvtap devices this is a kernel
+// before Linux 6.4.
 var ErrUnsupported = errors.New("not supported by this kernel or device")
 
-// New makes a ring for the descriptor file. The ring holds the file open until
-// Close; when a process is killed, for some milliseconds longer than the
-// process lives.
+// New makes a ring for the descriptor file. The ring keeps the file open until Close. If the
+// process is killed, the file stays open for some milliseconds longer than the process lives.
 func New(file int) (*Ring, error) {
 	r := &Ring{fd: -1}
 	if err := r.open(file); err != nil {
@@ -31,8 +30,8 @@ func (r *Ring) open(file int) error {
 	switch errno {
 	case 0:
 	case unix.ENOSYS, unix.EPERM, unix.EINVAL:
-		// No io_uring, turned off by sysctl kernel.io_uring_disabled or a
-		// filter of system calls, or older than setupSubmitAll.
+		// The kernel has no io_uring or is older than setupSubmitAll, or io_uring is turned off
+		// by sysctl kernel.io_uring_disabled or by a system call filter.
 		return fmt.Errorf("%w: %w", ErrUnsupported, os.NewSyscallError("io_uring_setup", errno))
 	default:
 		return os.NewSyscallError("io_uring_setup", errno)
@@ -45,13 +44,13 @@ func (r *Ring) open(file int) error {
 	if err := r.mapMemory(&p); err != nil {
 		return err
 	}
-	// Before the file is registered: to take that back the kernel waits until no
-	// processor can be using it, which is longer than all else here.
+	// The probe comes before the file is registered: to unregister it the kernel waits until no
+	// processor can be using it, which takes longer than everything else here.
 	if err := r.probe(file); err != nil {
 		return err
 	}
-	// A registered file costs no reference for each operation, which the
-	// threads of a process that read and write the same file fight for.
+	// With a registered file an operation takes no reference to the file. Threads that read and
+	// write the same file would contend for the reference counter.
 	fds := [1]int32{int32(file)}
 	if errno := r.register(registerFiles, unsafe.Pointer(&fds), 1); errno != 0 {
 		return os.NewSyscallError("io_uring_register files", errno)
@@ -60,7 +59,8 @@ func (r *Ring) open(file int) error {
 	return nil
 }
 
-// mapMemory maps what the kernel and the ring share, and fills in what stays.
+// mapMemory maps the memory that the kernel and the ring share, and fills in the values that do
+// not change.
 func (r *Ring) mapMemory(p *params) (err error) {
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
 	size := max(int(p.sqOff.array)+Size*4, int(p.cqOff.cqes)+2*Size*int(unsafe.Sizeof(completion{})))
@@ -83,8 +83,8 @@ func (r *Ring) mapMemory(p *params) (err error) {
 	return nil
 }
 
-// probe reads nothing, which takes no frame away. A device that cannot read
-// without waiting refuses it because of RWF_NOWAIT.
+// probe reads 0 bytes, which consumes no frame. A device that does not support non-blocking
+// reads refuses this because of RWF_NOWAIT.
 func (r *Ring) probe(file int) error {
 	first := r.entries[0]
 	r.entries[0].flags, r.entries[0].file = 0, int32(file)

@@ -1,12 +1,11 @@
-// Package uring moves several frames through a character device by one system
-// call, by the kernel's io_uring(7).
+// Package uring moves several frames through a character device in one system call, with the
+// kernel's io_uring(7).
 //
-// A TAP-like device moves one frame in each read(2) or write(2) and knows
-// nothing like recvmmsg(2). A [Ring] hands the kernel a list of reads, or of
-// writes, and the kernel makes them one after the other, on the caller's own
-// thread and before the call returns: none is ever left waiting, since each
-// says RWF_NOWAIT. So a ring saves system calls, and the work of finding the
-// descriptor each time, and is nothing else.
+// A TAP-like device moves one frame in each read(2) or write(2), and has no counterpart of
+// recvmmsg(2). A [Ring] hands the kernel a list of reads, or of writes. The kernel makes them
+// one after the other, on the caller's own thread and before the call returns. No operation is
+// ever left waiting, because each has RWF_NOWAIT. So a ring saves system calls, and the look-up
+// of the descriptor in each of them, and does nothing else.
 package uring
 
 import (
@@ -18,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Size is how many operations one run can have.
+// Size is the largest number of operations in one run.
 const Size = 64
 
-// Ring is a list of operations on one descriptor. It is for one goroutine at a
-// time, which need not stay on its thread.
+// Ring is a list of operations on one descriptor. Only one goroutine at a time may use it, which
+// need not stay on its thread.
 type Ring struct {
 	fd         int // of the ring itself; -1 for none
 	registered bool
 	rings      []byte // the memory of both queues
-	memory     []byte // of entries
+	memory     []byte // the memory of entries
 	entries    *[Size]entry
 
 	sqTail, cqHead, cqTail *uint32
@@ -36,7 +35,7 @@ type Ring struct {
 	base   uint32 // the tail of the submission queue before this run
 	n      uint32 // operations in this run
 	res    [Size]int32
-	parts  [Size][2]unix.Iovec // what they move: keeps it alive, and off stacks, which move
+	parts  [Size][2]unix.Iovec // their buffers: kept alive, and off stacks, which move
 	enters atomic.Uint64
 }
 
@@ -49,13 +48,12 @@ func (r *Ring) register(op uintptr, arg unsafe.Pointer, n uintptr) unix.Errno {
 // from any goroutine.
 func (r *Ring) Enters() uint64 { return r.enters.Load() }
 
-// Close frees the ring, which must not be in use, and lets go of the file. It
-// is idempotent.
+// Close frees the ring, which must not be in use, and releases the file. It is idempotent.
 func (r *Ring) Close() error {
 	var errs []error
 	if r.registered {
 		r.registered = false
-		// The kernel does this at once, and what is left of a closed ring later.
+		// The kernel unregisters the file at once, but frees a closed ring only later.
 		if errno := r.register(unregisterFiles, nil, 0); errno != 0 {
 			errs = append(errs, os.NewSyscallError("io_uring_register no files", errno))
 		}

@@ -40,9 +40,9 @@ func (r *Ring) Writev(head, rest []byte) {
 	r.n++
 }
 
-// Run makes the operations in order and returns their results: numbers of
-// bytes, or errors as negative numbers. ECANCELED means that an operation was
-// not made, nor those behind it. The results are valid until the next Run.
+// Run makes the operations in order and returns their results: numbers of bytes, or errors as
+// negative numbers. ECANCELED means that neither the operation nor the ones behind it were made.
+// The results are valid until the next Run.
 func (r *Ring) Run() []int32 {
 	n := r.n
 	made := r.submit()
@@ -58,8 +58,8 @@ func (r *Ring) Run() []int32 {
 	return r.res[:n]
 }
 
-// submit hands the run to the kernel and returns how many operations it took:
-// less than all if it has no memory for them, for example.
+// submit hands the run to the kernel and returns how many operations the kernel has accepted:
+// fewer than all if, for example, it has no memory for them.
 func (r *Ring) submit() (made uint32) {
 	atomic.StoreUint32(r.sqTail, r.base+r.n)
 	for made < r.n {
@@ -68,7 +68,7 @@ func (r *Ring) submit() (made uint32) {
 			continue
 		}
 		if errno != 0 || n == 0 {
-			// The kernel looks at the tail during the call only.
+			// The kernel reads the tail only during the call.
 			atomic.StoreUint32(r.sqTail, r.base+made)
 			break
 		}
@@ -77,15 +77,15 @@ func (r *Ring) submit() (made uint32) {
 	return made
 }
 
-// harvest takes the n results out of the queue. They are there when submit has
-// returned, since no operation waits.
+// harvest takes n results out of the completion queue. They are there when submit has returned,
+// because no operation waits.
 func (r *Ring) harvest(n uint32) {
 	head := atomic.LoadUint32(r.cqHead)
 	for n > 0 {
 		tail := atomic.LoadUint32(r.cqTail)
 		if head == tail {
-			// Never seen. It would be wrong to go on while the kernel may
-			// still use the memory.
+			// This has never been seen. It would be wrong to go on while the kernel may still
+			// use the memory.
 			r.enter(0, n, enterGetEvents)
 			continue
 		}
