@@ -13,11 +13,11 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 )
 
-// fresh is how long it is believed how many tasks are running.
+// fresh is how long a count of the running tasks is used.
 const fresh = 4 * time.Millisecond
 
-// Limit bounds how many poll at a time: there is one for a process. It may be used by any
-// goroutine.
+// Limit limits how many workers poll at a time. A process has one Limit. Any goroutine may use
+// it.
 type Limit struct {
 	online   int // processors of the machine
 	most     int
@@ -26,25 +26,25 @@ type Limit struct {
 
 	polling atomic.Int64
 
-	mu   sync.Mutex // guards what follows; who finds it locked goes by what is known
-	at   time.Time  // of the last look
+	mu   sync.Mutex // guards the fields below; a caller that finds it locked uses the last count
+	at   time.Time  // time of the last count
 	idle atomic.Int64
 }
 
-// NewLimit makes one for this process. It leaves one of the processors that the process may
-// use at a time (its processors, its quota) to everything else.
+// NewLimit makes the Limit of this process. It leaves one of the processors that the process may
+// use at a time (by its affinity, its quota) to everything else.
 func NewLimit() *Limit {
 	return LimitOf(len(cpus.Online()), runtime.GOMAXPROCS(0)-1, new(loadavg).runnable)
 }
 
-// LimitOf makes one for a machine with that many processors, where most may poll at a time.
-// runnable counts the machine's tasks that run or wait to run; it is called by one goroutine
-// at a time.
+// LimitOf makes a Limit for a machine with online processors. most is how many workers may poll
+// at a time. runnable counts the machine's tasks that run or wait to run. Only one goroutine at a
+// time calls it.
 func LimitOf(online, most int, runnable func() (int, error)) *Limit {
 	return &Limit{online: online, most: most, runnable: runnable, now: time.Now}
 }
 
-// Enter asks whether one more may poll, who has to call Leave then.
+// Enter reports whether one more worker may poll. If it may, it has to call Leave afterwards.
 func (l *Limit) Enter() bool {
 	if l.most <= 0 {
 		return false
@@ -57,10 +57,11 @@ func (l *Limit) Enter() bool {
 	return true
 }
 
-// Leave says that one has ended to poll.
+// Leave records that a worker has stopped polling.
 func (l *Limit) Leave() { l.polling.Add(-1) }
 
-// look counts the processors that would be idle if nobody polled, if that was long ago.
+// look counts the processors that would be idle if no worker polled, unless the last count is
+// fresh.
 func (l *Limit) look() {
 	if !l.mu.TryLock() {
 		return
@@ -77,7 +78,7 @@ func (l *Limit) look() {
 		l.idle.Store(0)
 		return
 	}
-	// Of those that run one is who asks, and would sleep otherwise.
+	// One of the running tasks is the caller, which would sleep otherwise.
 	l.idle.Store(int64(l.online - max(running-1-polling, 0)))
 }
 
@@ -102,7 +103,7 @@ func (l *loadavg) runnable() (int, error) {
 	return parseRunnable(l.buf[:n])
 }
 
-// parseRunnable is the number before the slash in the fourth field.
+// parseRunnable returns the number before the slash in the fourth field.
 func parseRunnable(text []byte) (int, error) {
 	for range 3 {
 		_, after, ok := bytes.Cut(text, []byte(" "))

@@ -2,25 +2,26 @@ package spin
 
 import "time"
 
-// shortest is the first length of a Window that has none.
+// shortest is the length to which a Window of length 0 grows.
 const shortest = 10 * time.Microsecond
 
-// Window is for how long one worker polls before it sleeps. It grows when the worker has
-// slept for less than the longest time that it may poll, and there is none when it has slept
-// for longer: as the kernel has its virtual processors poll
-// (Documentation/virt/kvm/halt-polling.rst). The zero value is none. It is for one goroutine.
+// Window determines for how long one worker polls before it sleeps. Its length grows when the
+// worker has slept for less than the longest time that it may poll, and becomes 0 when the worker
+// has slept for longer. The kernel uses the same method for virtual processors
+// (Documentation/virt/kvm/halt-polling.rst). The zero value has length 0. Only one goroutine may
+// use a Window.
 type Window struct {
 	length time.Duration
 	slept  time.Time // when the sleep began; zero: there was none
 }
 
-// Length is for how long to poll now, at most longest.
+// Length returns for how long to poll now, at most longest.
 func (w *Window) Length(longest time.Duration) time.Duration { return min(w.length, longest) }
 
-// Sleep says that the worker is about to sleep.
+// Sleep records that the worker is about to sleep.
 func (w *Window) Sleep(now time.Time) { w.slept = now }
 
-// Wake says that it has slept.
+// Wake records that the worker has slept. longest is the longest time that it may poll.
 func (w *Window) Wake(now time.Time, longest time.Duration) {
 	switch took := now.Sub(w.slept); {
 	case w.slept.IsZero():
