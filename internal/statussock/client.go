@@ -29,12 +29,12 @@ var ErrSilent = errors.New("no answer")
 // not have.
 var ErrUnknown = errors.New("the process there has no such command")
 
-// patience is how long a process may take to tell its status, which takes one that
-// is well some milliseconds.
+// patience is how long a process may take to return its status. A process that works takes some
+// milliseconds.
 const patience = 5 * time.Second
 
-// Read fetches the status from the socket at path, or gives up after some seconds:
-// a stopped process must not keep a user from asking the others.
+// Read fetches the status from the socket at path, or gives up after some seconds: a stopped
+// process must not prevent a user from querying the others.
 func Read(ctx context.Context, path string) (json.RawMessage, error) {
 	raw, err := read(ctx, path, patience)
 	if err != nil {
@@ -50,12 +50,12 @@ func read(ctx context.Context, path string, patience time.Duration) (json.RawMes
 	return raw, silent(ctx, path, err)
 }
 
-// Do has the daemon at path carry out a command, and returns its answer.
+// Do makes the daemon at path execute a command, and returns the answer.
 func Do(ctx context.Context, path, command string) (json.RawMessage, error) {
 	return do(ctx, path, command, nil)
 }
 
-// DoWith is Do with an argument, for JSON.
+// DoWith is Do with an argument, which is encoded as JSON.
 func DoWith(ctx context.Context, path, command string, argument any) (json.RawMessage, error) {
 	raw, err := json.Marshal(argument)
 	if err != nil {
@@ -65,7 +65,8 @@ func DoWith(ctx context.Context, path, command string, argument any) (json.RawMe
 }
 
 func do(ctx context.Context, path, command string, argument []byte) (json.RawMessage, error) {
-	// A command may take its time, but not with a process that does nothing at all.
+	// A command may take long, but not because the process is stopped or hangs: the status
+	// request finds this out.
 	if _, err := read(ctx, path, patience); errors.Is(err, ErrSilent) {
 		return nil, fmt.Errorf("%s: %w", command, err)
 	}
@@ -76,9 +77,9 @@ func do(ctx context.Context, path, command string, argument []byte) (json.RawMes
 	return raw, nil
 }
 
-// Call asks the API of the daemon at path, and returns the status of HTTP and what there
-// is in JSON. A daemon without an API is ErrUnknown. It waits until ctx is done, or for so
-// long at most, after which the error wraps ErrSilent.
+// Call sends a request to the API of the daemon at path, and returns the HTTP status and the JSON
+// of the answer. If the daemon has no API the error wraps ErrUnknown. Call waits until ctx is
+// done, but for patience at most. After that the error wraps ErrSilent.
 func Call(
 	ctx context.Context, path, method, what string, body []byte, patience time.Duration,
 ) (status int, raw json.RawMessage, err error) {
@@ -88,10 +89,10 @@ func Call(
 	return status, raw, silent(ctx, path, err)
 }
 
-// silence is the error about a process that does not answer for so long.
+// silence returns the error about a process that does not answer within patience.
 func silence(patience time.Duration) error { return fmt.Errorf("%w within %v", ErrSilent, patience) }
 
-// silent explains err if it came about by silence, the cause of ctx.
+// silent explains err if the cause of ctx is ErrSilent, and returns other errors unchanged.
 func silent(ctx context.Context, path string, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), ErrSilent) {
 		return fmt.Errorf("%s: %w; the process there is stopped or hangs (`ss -xlp` shows which it is)",
@@ -112,7 +113,7 @@ func ask(ctx context.Context, path, method, what string, body []byte) (json.RawM
 	return raw, nil
 }
 
-// failed is the error that a daemon has answered with.
+// failed returns the error that a daemon has answered with.
 func failed(path string, raw json.RawMessage) error {
 	var f failure
 	err := json.Unmarshal(raw, &f)
@@ -122,7 +123,7 @@ func failed(path string, raw json.RawMessage) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// transport connects to the socket at path.
+// transport returns a transport that connects to the socket at path.
 func transport(path string) *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -130,8 +131,8 @@ func transport(path string) *http.Transport {
 	}}
 }
 
-// call sends one request to the socket at path. What is not found, and not told in JSON,
-// the daemon does not have.
+// call sends one request to the socket at path. An answer "not found" that is not in JSON means
+// that the daemon does not have what: the error wraps ErrUnknown.
 func call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
 	t := transport(path)
 	defer t.CloseIdleConnections()
@@ -148,7 +149,7 @@ func call(ctx context.Context, path, method, what string, body []byte) (status i
 	return resp.StatusCode, raw, err
 }
 
-// answer is what a daemon has answered in JSON.
+// answer returns the JSON of a daemon's answer.
 func answer(path string, resp *http.Response) (raw json.RawMessage, err error) {
 	if resp.StatusCode == http.StatusNotFound && resp.Header.Get("Content-Type") != contentType {
 		return nil, fmt.Errorf("%s: %w", path, ErrUnknown)
@@ -159,7 +160,7 @@ func answer(path string, resp *http.Response) (raw json.RawMessage, err error) {
 	return raw, nil
 }
 
-// unanswered is the error about a socket that cannot be asked.
+// unanswered returns the error about a request that the socket at path did not answer.
 func unanswered(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

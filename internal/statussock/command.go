@@ -8,20 +8,20 @@ import (
 	"net/http"
 )
 
-// Command is something that a daemon does when it is told to.
+// Command is a command that a daemon executes on request.
 type Command struct {
 	Name string // a word
-	// Run does it and returns what to answer, for JSON. Several may run at a
-	// time. ctx ends when the asker goes away.
+	// Run executes the command and returns the answer, which is encoded as JSON. Several calls
+	// may run at a time. ctx is done when the client disconnects.
 	Run func(ctx context.Context) (any, error)
 	// RunWith is Run for a command with an argument: JSON, or nothing.
 	RunWith func(ctx context.Context, argument json.RawMessage) (any, error)
-	// RunTo is RunWith for a command that tells something while it runs, by w. What it
-	// returns comes after that.
+	// RunTo is RunWith for a command with output while it runs, which it writes to w. The result
+	// is sent after the output.
 	RunTo func(ctx context.Context, argument json.RawMessage, w io.Writer) (any, error)
 }
 
-// serve answers the command.
+// serve executes the command and sends the answer.
 func (c Command) serve(w http.ResponseWriter, r *http.Request) {
 	if c.RunTo != nil {
 		c.stream(w, r)
@@ -33,7 +33,7 @@ func (c Command) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	// An error here is the client's, which went away.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(filled(answer))
 }
 
@@ -48,7 +48,7 @@ func (c Command) run(w http.ResponseWriter, r *http.Request) (any, error) {
 	return c.RunWith(r.Context(), argument)
 }
 
-// stream answers a command that has RunTo.
+// stream is serve for a command that has RunTo.
 func (c Command) stream(w http.ResponseWriter, r *http.Request) {
 	argument, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxArgument))
 	if err != nil {
@@ -74,15 +74,15 @@ func (c Command) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(http.TrailerPrefix+trailerResult, string(raw))
 }
 
-// refuse answers that a command failed.
+// refuse sends the answer that a command has failed.
 func refuse(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(http.StatusConflict)
-	// An error here is the client's, which went away.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(failure{err.Error()})
 }
 
-// streamWriter sends what is written at once.
+// streamWriter sends written data immediately.
 type streamWriter struct {
 	w     http.ResponseWriter
 	flush func() error

@@ -2,8 +2,8 @@ package statussock
 
 import "reflect"
 
-// filled is v with empty lists in place of nil ones, for JSON in which no list is
-// null. What v points to may be in use elsewhere: it is copied.
+// filled returns v with empty lists in place of nil ones, so that no list is null in JSON. The
+// data that v points to may be in use elsewhere, and is copied.
 func filled(v any) any {
 	if v == nil {
 		return nil
@@ -23,7 +23,7 @@ func fill(v reflect.Value) reflect.Value {
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			break // bytes are no list
+			break // bytes are not a list
 		}
 		c.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
 		for i := range v.Len() {

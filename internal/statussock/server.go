@@ -17,15 +17,15 @@ type Server struct {
 	done chan struct{}
 }
 
-// Serve listens on the socket at path and answers each request with what
-// status returns then, as JSON, or carries out one of the commands. A socket left over by a process that was killed
-// is replaced; one that somebody listens on is not.
+// Serve listens on the socket at path. It answers each request with the current result of status,
+// as JSON, or executes one of the commands. A socket left over by a killed process is replaced. A
+// socket on which a process listens is not replaced.
 func Serve(path string, status func() any, commands ...Command) (*Server, error) {
 	return ServeAPI(path, nil, status, commands...)
 }
 
-// ServeAPI is Serve for a daemon that has an API besides, unless that is nil, which gets
-// what is asked below /v1/.
+// ServeAPI is Serve for a daemon that also has an API, which gets the requests below /v1/. If api
+// is nil there is none.
 func ServeAPI(path string, api http.Handler, status func() any, commands ...Command) (*Server, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("status socket %s: the path has %d bytes, at most %d are possible; %s", path, len(path),
@@ -51,7 +51,7 @@ func ServeAPI(path string, api http.Handler, status func() any, commands ...Comm
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
-		// An error here is the client's, which went away.
+		// An error means that the client has disconnected.
 		_ = json.NewEncoder(w).Encode(filled(status()))
 	})
 	for _, c := range commands {
@@ -63,7 +63,7 @@ func ServeAPI(path string, api http.Handler, status func() any, commands ...Comm
 	s := &Server{http: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
-		_ = s.http.Serve(ln) // always http.ErrServerClosed or the listener's end
+		_ = s.http.Serve(ln) // always http.ErrServerClosed, or the listener has ended
 	}()
 	return s, nil
 }

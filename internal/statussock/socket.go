@@ -13,10 +13,10 @@ import (
 // the zero at its end.
 const maxPath = 107
 
-// elsewhere is what to use where a socket cannot be.
+// elsewhere is the remedy for a path at which the socket cannot be.
 const elsewhere = "put it elsewhere with --status-socket"
 
-// served reports whether somebody listens on a socket.
+// served reports whether a process listens on the socket at path.
 func served(path string) bool {
 	c, err := net.Dial("unix", path)
 	if err == nil {
@@ -25,8 +25,8 @@ func served(path string) bool {
 	return err == nil
 }
 
-// Discard removes the socket that a process has left that was killed, if there is one. One
-// that somebody listens on stays. A file that is no socket stays too, and is an error.
+// Discard removes the socket at path that a killed process has left, if there is one. A socket on
+// which a process listens stays. A file that is not a socket stays too, and is an error.
 func Discard(path string) error {
 	if served(path) {
 		return nil
@@ -44,8 +44,8 @@ func Discard(path string) error {
 	return nil
 }
 
-// listen makes a socket for its owner only, from its first moment on: what a
-// socket has when it is bound is what the file gets (unix(7)).
+// listen makes a socket for its owner only, from its first moment on: the file gets the
+// permissions that the socket has when it is bound (unix(7)).
 func listen(path string) (net.Listener, error) {
 	cfg := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error

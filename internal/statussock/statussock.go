@@ -1,6 +1,6 @@
-// Package statussock serves a daemon's status as JSON on a unix socket, and
-// reads it from there. It also carries commands to the daemon. Whoever may
-// connect may know, and command: the socket is for its owner only.
+// Package statussock serves a daemon's status as JSON on a unix socket, and reads it from there.
+// It also carries commands to the daemon. A user who may connect may read everything and send
+// commands: the socket is for its owner only.
 package statussock
 
 import (
@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// Dir is where daemons put their sockets unless they are told otherwise.
+// Dir is the default directory of the daemons' sockets.
 const Dir = "/run/splitnic"
 
 const suffix = ".sock"
 
-// Path is the socket of the daemon with that name, such as host-sn0.
+// Path returns the path of the socket of the daemon with this name, such as host-sn0.
 func Path(name string) string { return filepath.Join(Dir, name+suffix) }
 
-// List finds the sockets of the daemons on this machine, by name.
+// List returns the paths of the daemons' sockets in Dir, sorted.
 func List() ([]string, error) {
 	entries, err := os.ReadDir(Dir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -13,8 +13,9 @@ import (
 // ErrCutOff is wrapped by errors of Stream about a process that ended meanwhile.
 var ErrCutOff = errors.New("the process there has ended")
 
-// Stream has the daemon at path carry out a command, with an argument for JSON, and copies
-// what that tells to w until it ends, or ctx does. It returns the command's result.
+// Stream makes the daemon at path execute a command, with an argument that is encoded as JSON. It
+// copies the output of the command to w until the command ends or ctx is done, and returns the
+// command's result.
 func Stream(ctx context.Context, path, command string, argument any, w io.Writer) (json.RawMessage, error) {
 	raw, err := json.Marshal(argument)
 	if err == nil {

@@ -10,15 +10,15 @@ type failure struct {
 	Error string `json:"error"`
 }
 
-// apiRoot is where an API is on a socket.
+// apiRoot is the path of an API on a socket.
 const apiRoot = "/v1/"
 
-// The answer of a command that tells something for as long as it runs ends with trailers
-// of HTTP: its result, or why it failed.
+// The answer of a command with output while it runs (RunTo) ends with HTTP trailers: the result,
+// or the error.
 const (
 	trailerResult = "Splitnic-Result"
 	trailerError  = "Splitnic-Error"
 )
 
-// streamType is the content type of what such a command tells.
+// streamType is the content type of the output of such a command.
 const streamType = "application/octet-stream"
