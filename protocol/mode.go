@@ -30,7 +30,7 @@ func ParseMode(s string) (Mode, error) {
 		for _, m := range Modes() {
 			names = append(names, string(m))
 		}
-		return "", fmt.Errorf("transfer mode %q, must be one of %s: %w", s, strings.Join(names, ", "), ErrMode)
+		return "", fmt.Errorf("%w %q: must be one of %s", ErrMode, s, strings.Join(names, ", "))
 	}
 	return m, nil
 }
