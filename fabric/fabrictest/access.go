@@ -6,9 +6,8 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// piece returns the bytes that a record of w names, or nil if its queue pair
-// may not read them. The length is not 0; Network.keys is held unless w is
-// inline.
+// piece returns the bytes of the record wr of w, or nil if q may not read them. The length is
+// not 0. Network.keys is held, unless w is inline.
 func (q *qp) piece(w *work, wr *fabric.SendWR) []byte {
 	if w.Flags&fabric.Inline != 0 {
 		return memoryAt(wr.Addr, wr.Len)
@@ -16,13 +15,13 @@ func (q *qp) piece(w *work, wr *fabric.SendWR) []byte {
 	return q.dom.dev.table.local(q.dom, wr.LKey, wr.Addr, wr.Len, false)
 }
 
-// writable returns where a read, whose length is not 0, is to go, or nil if its
-// queue pair may not write there; Network.keys is held.
+// writable returns the destination of a read, or nil if q may not write there. The length is
+// not 0. Network.keys is held.
 func (q *qp) writable(w *work) []byte {
 	return q.dom.dev.table.local(q.dom, w.LKey, w.Addr, w.Len, true)
 }
 
-// readable reports whether all pieces of w may be read; Network.keys is held.
+// readable reports whether q may read all pieces of w. Network.keys is held.
 func (q *qp) readable(w *work) bool {
 	if w.Flags&fabric.Inline != 0 {
 		return true
@@ -38,8 +37,7 @@ func (q *qp) readable(w *work) bool {
 	return true
 }
 
-// gather copies the pieces of w, which are readable, to dst, one behind the
-// other.
+// gather copies the pieces of w to dst, one after the other. All pieces are readable.
 func (q *qp) gather(dst []byte, w *work) {
 	if w.data != nil {
 		copy(dst, w.data)
@@ -55,8 +53,8 @@ func (q *qp) gather(dst []byte, w *work) {
 	}
 }
 
-// local returns the memory that a work request of dom names by a local key, or
-// nil if it may not use it.
+// local returns the memory of a work request in dom with a local key, or nil if access is not
+// permitted.
 func (t *keyTable) local(dom *domain, lkey uint32, addr uint64, length uint32, write bool) []byte {
 	e := t.find(lkey &^ localBit)
 	if e == nil || e.region == nil {
@@ -69,8 +67,8 @@ func (t *keyTable) local(dom *domain, lkey uint32, addr uint64, length uint32, w
 	return r.slice(addr, length)
 }
 
-// remote returns the memory that a message arriving on q names by a remote
-// key, or nil if the peer may not do that there.
+// remote returns the memory of a message received by q with a remote key, or nil if access is
+// not permitted.
 func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, length uint32) []byte {
 	e := t.find(rkey)
 	if e == nil {
@@ -99,8 +97,8 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 	return w.region.slice(addr, length)
 }
 
-// memoryAt returns the bytes at an address that the caller of PostSend vouches
-// for: inline data need not be registered.
+// memoryAt returns the bytes at an address. Inline data need not be registered, so the caller of
+// PostSend is responsible for the address.
 func memoryAt(addr uint64, length uint32) []byte {
 	p := uintptr(addr)
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), length)

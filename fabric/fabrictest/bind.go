@@ -23,7 +23,7 @@ func (q *qp) BindSend(
 		&work{SendWR: fabric.SendWR{ID: send, Op: fabric.OpSendImm, Flags: f &^ fabric.More}})
 }
 
-// bind posts a bind, and a SEND of the key behind it if that is not nil.
+// bind posts a bind, and then a SEND of the key, unless send is nil.
 func (q *qp) bind(
 	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send *work,
 ) (uint32, error) {

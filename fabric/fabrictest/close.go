@@ -26,8 +26,8 @@ func (d *device) Close() error {
 	return errors.Join(errs...)
 }
 
-// kill closes the queue pairs before anything else, so that peers see them
-// vanish together, and ignores what an orderly Close would complain about.
+// kill closes the queue pairs first, so that peers lose all of them at the same time. It ignores
+// the errors of an orderly Close.
 func (d *device) kill() {
 	for _, dom := range d.openDomains() {
 		for _, q := range dom.openQPs() {
@@ -88,7 +88,7 @@ func (d *domain) openQPs() []*qp {
 	return keysOf(d.qps)
 }
 
-// qpsOn returns the queue pairs that report to c.
+// qpsOn returns the queue pairs that use c.
 func (d *domain) qpsOn(c *cq) []*qp {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,8 +109,7 @@ func keysOf[K comparable](m map[K]struct{}) []K {
 	return out
 }
 
-// Close implements fabric.CQ. Queue pairs that still report to the queue are
-// closed first.
+// Close implements fabric.CQ. It closes the queue pairs that use c.
 func (c *cq) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -145,7 +144,7 @@ func (q *qp) Close() error {
 	q.rq.Unlock()
 	q.resp.Unlock()
 
-	q.sq.Lock()   // whoever had it has finished; the next one sees the state
+	q.sq.Lock()   // waits for a goroutine that has not seen the new state
 	q.sq.Unlock() //nolint:staticcheck // only the wait is wanted
 	q.kick()
 	q.pumps.Wait()
@@ -166,8 +165,7 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// dropWindows unbinds what was bound to the queue pair, whose keys are of no
-// use any more.
+// dropWindows unbinds the windows that are bound to q.
 func (q *qp) dropWindows() {
 	q.dom.mu.Lock()
 	windows := keysOf(q.dom.windows)

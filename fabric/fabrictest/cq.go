@@ -56,13 +56,13 @@ func (c *cq) push(e *cqe, solicited bool) {
 	c.mu.Unlock()
 }
 
-// failed reports whether a completion with status s raises an event on a queue
-// that is armed for solicited ones.
+// failed reports whether a completion with status s raises an event if c is armed for solicited
+// completions only.
 func (c *cq) failed(s fabric.Status) bool {
 	return s != fabric.StatusSuccess && (s != fabric.StatusWRFlushErr || !c.dom.dev.net.quietFlushes)
 }
 
-// raise makes an event; c.mu is held.
+// raise raises an event. c.mu is held.
 func (c *cq) raise() {
 	c.arm = disarmed
 	c.events++
@@ -75,8 +75,8 @@ func (c *cq) raise() {
 	}
 }
 
-// overflow puts the queue in its error state; c.mu is held. Sleepers are woken
-// whether they asked for it or not, as by a device's asynchronous event.
+// overflow puts c into the error state. It raises an event even if c is not armed, like the
+// asynchronous event of a device. c.mu is held.
 func (c *cq) overflow() {
 	c.overflowed = true
 	c.dom.dev.node.overflow.Add(1)
@@ -137,7 +137,7 @@ func (c *cq) FD() int {
 	if c.closed {
 		return -1
 	}
-	if !c.useFD { // until somebody looks at it, events need no system call
+	if !c.useFD { // until the first call, events need no system call
 		c.useFD = true
 		for range c.events {
 			c.fd.add()
@@ -146,7 +146,7 @@ func (c *cq) FD() int {
 	return c.fd.num
 }
 
-// take consumes an event; c.mu is held.
+// take consumes an event, and reports whether there was one. c.mu is held.
 func (c *cq) take() bool {
 	if c.events == 0 {
 		return false
@@ -168,8 +168,8 @@ func (c *cq) ReadEvent() (bool, error) {
 	return c.take(), nil
 }
 
-// Wait implements fabric.CQ. It wakes with an error that wraps net.ErrClosed
-// when the queue is closed and with ctx.Err when ctx is done.
+// Wait implements fabric.CQ. The error wraps net.ErrClosed if c is closed, and ctx.Err if ctx is
+// done.
 func (c *cq) Wait(ctx context.Context) error {
 	for {
 		c.mu.Lock()
@@ -183,7 +183,7 @@ func (c *cq) Wait(ctx context.Context) error {
 		case closed:
 			return fmt.Errorf("waiting for a completion queue of %s: %w", c.name(), net.ErrClosed)
 		case ok:
-			if more { // the token stands for several events: pass it on
+			if more { // one token was for several events: put it back
 				select {
 				case c.wake <- struct{}{}:
 				default:

@@ -2,16 +2,16 @@ package fabrictest
 
 import "github.com/splitnic/splitnic/fabric"
 
-// outcome says what became of a request.
+// outcome is the result of executing a request.
 type outcome uint8
 
 const (
-	done     outcome = iota // with the status beside it
-	notReady                // no receive posted; nothing has happened
-	noAnswer                // nobody there; nothing has happened
+	done     outcome = iota // executed; the status is the other result
+	notReady                // not executed: no receive is posted
+	noAnswer                // not executed: the peer does not answer
 )
 
-// execute tries to carry out a request; q.sq is held.
+// execute tries to execute a request. q.sq is held.
 func (q *qp) execute(w *work) (fabric.Status, outcome) {
 	if h := q.node.hook.Load(); h != nil {
 		if s := (*h)(q.num, w.SendWR); s != fabric.StatusSuccess {
@@ -50,7 +50,7 @@ func (q *qp) execute(w *work) (fabric.Status, outcome) {
 	return s, o
 }
 
-// boundWindow returns the window that key stands for if it is bound to q;
+// boundWindow returns the window with that key, or nil if no such window is bound to q.
 // Network.keys is held.
 func (q *qp) boundWindow(key uint32) *window {
 	e := q.dom.dev.table.find(key)
@@ -63,7 +63,7 @@ func (q *qp) boundWindow(key uint32) *window {
 	return nil
 }
 
-// transmit takes a message to the far end; q.sq and Network.keys are held.
+// transmit sends a message to the peer. q.sq and Network.keys are held.
 func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 	if int64(w.size) > int64(q.net.limits.MaxMsg) {
 		return fabric.StatusLocLenErr, done
@@ -97,9 +97,9 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 	return s, o
 }
 
-// respond is the far end's part: p.resp, from.sq and Network.keys are held. The
-// status is what the sender is told. On an unreliable connection a message that
-// cannot be delivered leaves no trace here.
+// respond executes a message at the receiver q, and returns the status for the sender. On an
+// unreliable connection, a message that cannot be delivered has no effect at q. q.resp, from.sq
+// and Network.keys are held.
 func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 	reliable := q.cfg.Transport == fabric.RC
 	if w.Op == fabric.OpRead {
@@ -130,7 +130,7 @@ func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 	return q.respondSend(from, w, reliable)
 }
 
-// respondRead answers a read, which is on a reliable connection.
+// respondRead executes a read. The connection is reliable.
 func (q *qp) respondRead(from *qp, w *work) (fabric.Status, outcome) {
 	if q.cfg.MaxDestRdAtomic == 0 {
 		return q.refuse(fabric.StatusRemInvReqErr, fabric.StatusSuccess, true)
@@ -146,7 +146,7 @@ func (q *qp) respondRead(from *qp, w *work) (fabric.Status, outcome) {
 	return fabric.StatusSuccess, done
 }
 
-// respondSend takes a SEND into the next receive, which there is.
+// respondSend delivers a SEND to the next receive. There is a posted receive.
 func (q *qp) respondSend(from *qp, w *work, reliable bool) (fabric.Status, outcome) {
 	r := q.receive(q.head)
 	if w.size > r.Len {
@@ -178,9 +178,9 @@ func (q *qp) respondSend(from *qp, w *work, reliable bool) (fabric.Status, outco
 	return fabric.StatusSuccess, done
 }
 
-// refuse fails a message: the sender is told status, the receive that it
-// concerns, if any, completes with own, and the queue pair fails. Unreliable
-// connections only drop the message.
+// refuse fails a message. The sender's request completes with status. The next receive completes
+// with own, unless that is StatusSuccess. q enters the error state. An unreliable connection only
+// drops the message.
 func (q *qp) refuse(status, own fabric.Status, reliable bool) (fabric.Status, outcome) {
 	if !reliable {
 		return status, done
@@ -193,8 +193,8 @@ func (q *qp) refuse(status, own fabric.Status, reliable bool) (fabric.Status, ou
 	return status, done
 }
 
-// await registers from to be woken by the next receive, and reports whether one
-// has been posted meanwhile.
+// await has the next posted receive wake from. It reports whether a receive has been posted
+// meanwhile.
 func (q *qp) await(from *qp, reliable bool) bool {
 	q.rq.Lock()
 	defer q.rq.Unlock()
@@ -207,7 +207,7 @@ func (q *qp) await(from *qp, reliable bool) bool {
 	return false
 }
 
-// takeDrop reports whether the next unreliable message is to be lost.
+// takeDrop reports whether the next message of an unreliable connection has to be dropped.
 func (nd *node) takeDrop() bool {
 	for {
 		c := nd.dropUC.Load()

@@ -83,7 +83,7 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	}
 	c.failQPs = func() {
 		for _, q := range d.qpsOn(c) {
-			_ = q.Fail() // only a closed one refuses
+			_ = q.Fail() // fails only if q is closed
 		}
 	}
 	d.cqs[c] = struct{}{}

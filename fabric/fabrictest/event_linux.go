@@ -8,8 +8,7 @@ import (
 	"github.com/splitnic/splitnic/internal/eventfd"
 )
 
-// eventFD is an eventfd(2) in semaphore mode: readable while its count is not
-// zero.
+// eventFD is an eventfd(2) in semaphore mode. It is readable while its count is not 0.
 type eventFD struct{ num int }
 
 func newEventFD() (eventFD, error) {

@@ -47,8 +47,8 @@ var (
 	errSize         = fmt.Errorf("the pieces of the request have more than 4 GiB together: %w", unix.EINVAL)
 )
 
-// checkSend returns the request that wrs begins with, or why it cannot be
-// taken, and notes an invalidation as posted; q.sq is held.
+// checkSend returns the first request of wrs, or an error if it cannot be posted. An
+// invalidation is recorded as posted. q.sq is held.
 func (q *qp) checkSend(wrs []fabric.SendWR) (work, error) {
 	w := work{SendWR: wrs[0]}
 	switch w.Op {
@@ -83,7 +83,7 @@ func (q *qp) checkSend(wrs []fabric.SendWR) (work, error) {
 	return w, q.checkSlot()
 }
 
-// collect finds the pieces of w, whose first record is wrs[0].
+// collect sets the pieces of w. Its first record is wrs[0].
 func (q *qp) collect(w *work, wrs []fabric.SendWR) error {
 	n, size := 1, uint64(w.Len)
 	for ; wrs[n-1].Flags&fabric.More != 0; n++ {
@@ -104,7 +104,7 @@ func (q *qp) collect(w *work, wrs []fabric.SendWR) error {
 
 func (q *qp) checkSlot() error { return q.checkSlots(1) }
 
-// checkSlots reports why n requests cannot be taken.
+// checkSlots returns an error if n requests cannot be posted.
 func (q *qp) checkSlots(n uint64) error {
 	switch q.state.Load() {
 	case stateInit:
@@ -118,7 +118,7 @@ func (q *qp) checkSlots(n uint64) error {
 	return nil
 }
 
-// submit takes a checked request and carries it out if it can; q.sq is held.
+// submit posts a checked request, and executes it at once if possible. q.sq is held.
 func (q *qp) submit(w *work) {
 	q.posted++
 	w.end = q.posted

@@ -6,11 +6,10 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// forever says that only a kick, not time, makes another look worth while.
+// forever means that the pump waits for a kick, without a time-out.
 const forever time.Duration = -1
 
-// runPump carries out what had to wait, in order, until nothing is left or the
-// queue pair is closed.
+// runPump executes the pending requests in order, until none is left or q is closed.
 func (q *qp) runPump() {
 	defer q.pumps.Done()
 	timer := time.NewTimer(time.Hour)
@@ -47,8 +46,8 @@ func (q *qp) runPump() {
 	}
 }
 
-// step looks at the oldest request and returns 0 if it is done with, or for how
-// long nothing can happen to it unless there is a kick. q.sq is held.
+// step tries to execute the oldest request. It returns 0 if the request is complete, and otherwise
+// the time after which to try again if there is no kick. q.sq is held.
 func (q *qp) step() time.Duration {
 	p := q.other()
 	if q.node.stall.Load() || p != nil && p.node.stall.Load() {
@@ -79,7 +78,7 @@ func (q *qp) step() time.Duration {
 	return 0
 }
 
-// complete takes the oldest request off the queue and reports it.
+// complete removes the oldest request from the queue and completes it.
 func (q *qp) complete(status fabric.Status) {
 	w := q.pending[0]
 	q.pending[0] = work{}
@@ -87,8 +86,8 @@ func (q *qp) complete(status fabric.Status) {
 	q.finish(&w, status)
 }
 
-// waitReceiver counts a try that found no receive. It returns how long to wait,
-// or the final status.
+// waitReceiver counts a try without a posted receive. It returns the time to wait, or 0 and the
+// final status.
 func (q *qp) waitReceiver(w *work, now time.Time) (fabric.Status, time.Duration) {
 	if q.timing.RNRRetry == 7 {
 		if w.rnrTries == 0 {
@@ -101,14 +100,14 @@ func (q *qp) waitReceiver(w *work, now time.Time) (fabric.Status, time.Duration)
 		fabric.StatusRNRRetryExcErr)
 }
 
-// waitAnswer counts a try that nobody answered.
+// waitAnswer counts a try without an answer. Its results are those of waitReceiver.
 func (q *qp) waitAnswer(w *work, now time.Time) (fabric.Status, time.Duration) {
 	d := 4096 * time.Nanosecond << q.timing.Timeout
 	return q.again(w, now, &w.deadTries, &q.sent.Retries, int(q.timing.RetryCount), d, fabric.StatusRetryExcErr)
 }
 
-// again counts a try unless the wait after the last one was cut short by a
-// kick, and returns the time to the next one, or last when there is none left.
+// again counts a try, unless a kick has ended the wait after the try before early. It returns the
+// time until the next try, or last and 0 if there is none.
 func (q *qp) again(
 	w *work, now time.Time, tries *int, count *uint64, retries int, interval time.Duration, last fabric.Status,
 ) (fabric.Status, time.Duration) {
@@ -125,8 +124,8 @@ func (q *qp) again(
 	return 0, d
 }
 
-// rnrTime decodes a receiver-not-ready timer: 0.01 ms, then alternately 3/2
-// and 4/3 of the value before; 0 is the longest.
+// rnrTime decodes the code of a receiver-not-ready timer, as the InfiniBand specification does.
+// Code 1 is 0.01 ms, and code 0 the longest time.
 func rnrTime(code uint8) time.Duration {
 	const unit = 10 * time.Microsecond
 	switch {
@@ -141,7 +140,7 @@ func rnrTime(code uint8) time.Duration {
 	}
 }
 
-// hold leaves the request to the pump; q.sq is held.
+// hold appends the request to the pending ones, and starts the pump. q.sq is held.
 func (q *qp) hold(w *work) {
 	kept := *w
 	kept.more = nil

@@ -33,12 +33,12 @@ func (q *qp) Address() fabric.Address {
 	return fabric.Address{GID: q.node.gid, QPN: q.num, PSN: q.psn, MTU: q.net.mtu}
 }
 
-// errorf says what was being done to the queue pair. The cause comes last.
+// errorf returns an error that names the operation, the queue pair and the cause.
 func (q *qp) errorf(doing string, err error) error {
 	return fmt.Errorf("%s queue pair %#x of %s: %w", doing, q.num, q.node.name, err)
 }
 
-// other returns the queue pair at the far end, or nil if there is none.
+// other returns the peer of q, or nil if it does not exist.
 func (q *qp) other() *qp {
 	if p := q.peer.Load(); p != nil {
 		return p
@@ -50,8 +50,7 @@ func (q *qp) other() *qp {
 	return p
 }
 
-// answers reports whether q, in whatever state, takes messages of from. q.resp
-// is held.
+// answers reports whether q receives messages of from. q.resp is held.
 func (q *qp) answers(from *qp) bool {
 	return q.state.Load() == stateReady &&
 		q.remote.QPN == from.num && q.remote.GID == from.node.gid &&
@@ -59,12 +58,12 @@ func (q *qp) answers(from *qp) bool {
 		q.remote.PSN == from.psn && from.remote.PSN == q.psn
 }
 
-// cutOff reports whether no packet gets from q to p.
+// cutOff reports whether packets from q to p are lost.
 func (q *qp) cutOff(p *qp) bool {
 	return q.node != p.node && (q.node.cut.Load() || p.node.cut.Load())
 }
 
-// kick has the pump look at the queue again, if it is running.
+// kick wakes the pump, if it runs.
 func (q *qp) kick() {
 	select {
 	case q.wake <- struct{}{}:
@@ -72,9 +71,8 @@ func (q *qp) kick() {
 	}
 }
 
-// enterError moves the queue pair to the error state and flushes its receives;
-// q.resp is held. Requests in the send queue are left to whoever holds q.sq:
-// the caller, the next post, or the pump, which is told.
+// enterError moves q to the error state and flushes its receives. q.resp is held. The caller, the
+// next post, or the pump flushes the send queue, which needs q.sq.
 func (q *qp) enterError() {
 	q.rq.Lock()
 	if q.state.Load() < stateError {
@@ -86,7 +84,7 @@ func (q *qp) enterError() {
 	q.kick()
 }
 
-// flushReceives completes all posted receives; q.resp and q.rq are held.
+// flushReceives completes all posted receives. q.resp and q.rq are held.
 func (q *qp) flushReceives() {
 	for ; q.head != q.tail.Load(); q.head++ {
 		q.recvd.Flushes++
@@ -94,7 +92,7 @@ func (q *qp) flushReceives() {
 	}
 }
 
-// wakeSender has a sender that waits for a receive try again; q.rq is held.
+// wakeSender wakes the sender that waits for a receive. q.rq is held.
 func (q *qp) wakeSender() {
 	if s := q.rnrWaiter; s != nil {
 		q.rnrWaiter = nil

@@ -42,7 +42,7 @@ func (r *region) Addr() uint64 { return r.addr }
 // Len implements fabric.Region.
 func (r *region) Len() int { return len(r.mem) }
 
-// slice returns the region's bytes at addr, or nil if they are not all in it.
+// slice returns length bytes of the region at addr, or nil if not all of them are in the region.
 func (r *region) slice(addr uint64, length uint32) []byte {
 	if !within(addr, uint64(length), r.addr, uint64(len(r.mem))) {
 		return nil
@@ -51,8 +51,7 @@ func (r *region) slice(addr uint64, length uint32) []byte {
 	return r.mem[off : off+uint64(length)]
 }
 
-// within reports whether [addr, addr+length) lies in [base, base+size); no sum
-// can wrap.
+// within reports whether [addr, addr+length) is in [base, base+size). No sum overflows.
 func within(addr, length, base, size uint64) bool {
 	return addr >= base && addr-base <= size && length <= size-(addr-base)
 }
