@@ -14,14 +14,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// looked is an endpoint whose keep-alives the test has looked at, because its own beats are
-// hours away.
+// looked is an endpoint whose beats are made by the test. Its own beats are hours away.
 type looked struct {
 	*endpoint
 	next  uint64       // number of the next beat
-	due   uint64       // that at which it looks if it rests
-	hears atomic.Int32 // told so often, and the latest
-	heard atomic.Bool
+	due   uint64       // number of the next beat that is not left out, for resting
+	hears atomic.Int32 // number of calls of OnHears
+	heard atomic.Bool  // argument of the last call
 }
 
 func (l *looked) config(last bool) messaging.Config {
@@ -34,7 +33,7 @@ func (l *looked) config(last bool) messaging.Config {
 	return cfg
 }
 
-// beats has it look n times, and returns how many messages it sent upon each.
+// beats makes n beats, and returns how many messages the endpoint sent at each.
 func (l *looked) beats(n int) []uint64 {
 	sent := make([]uint64, n)
 	for i := range sent {
@@ -47,8 +46,8 @@ func (l *looked) beats(n int) []uint64 {
 	return sent
 }
 
-// lookedPair is two idle endpoints, of which b leaves keep-alives to a. Each has looked since
-// it heard the other.
+// lookedPair returns two idle endpoints, of which b leaves keep-alives to a, and a function
+// that stalls b. Each endpoint has had a beat after its last message from the other.
 func lookedPair(t *testing.T) (stall func(), a, b *looked) {
 	a, b = &looked{}, &looked{}
 	n, ha, hb := newPair(t, a.config(false), b.config(true))
@@ -64,7 +63,7 @@ func lookedPair(t *testing.T) (stall func(), a, b *looked) {
 	return func() { n.Stall("b") }, a, b
 }
 
-// quiet waits until everything has come that was sent, and everything was answered.
+// quiet waits until all messages sent have arrived, and all requests are answered.
 func quiet(t *testing.T, a, b *looked) {
 	t.Helper()
 	until(t, func() error {
@@ -77,8 +76,8 @@ func quiet(t *testing.T, a, b *looked) {
 	})
 }
 
-// TestWhoAsks has two idle endpoints look after each other. The one that asks last leaves
-// all of it to the other, and asks when nobody else does.
+// TestWhoAsks gives beats to two idle endpoints. The one with AskLast must not send
+// keep-alives while the other one does, and must send one when the other one does not.
 func TestWhoAsks(t *testing.T) {
 	_, a, b := lookedPair(t)
 	for round := range 3 {
@@ -97,7 +96,7 @@ func TestWhoAsks(t *testing.T) {
 			t.Errorf("%s was told %d times whether it hears, at last %v", l.name, l.hears.Load(), l.heard.Load())
 		}
 	}
-	// a does not come to it.
+	// a has no beats.
 	if d := cmp.Diff([]uint64{0, 0, 0, 0, 0, 0, 1}, b.beats(7)); d != "" {
 		t.Fatalf("messages upon each beat while the other one does not ask: %s", d)
 	}
@@ -111,8 +110,8 @@ func TestWhoAsks(t *testing.T) {
 	}
 }
 
-// TestTurn has an endpoint begin at each beat between two turns. It never leaves more time to
-// the peer than it does at its turns, and comes to ask at those, and only then.
+// TestTurn starts an endpoint at each of the seven beats between two common beats. The
+// endpoint must hear something at least every six beats, and soon ask only at common beats.
 func TestTurn(t *testing.T) {
 	for first := range uint64(7) {
 		t.Run(fmt.Sprint("from ", first), func(t *testing.T) {
@@ -138,9 +137,9 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// TestSilence33 has the peer stand still. It is asked once, and dead after the peer
-// time-out, which is 33 beats: those that this one has listened in, and one more in which
-// the handler looks for the last time.
+// TestSilence33 stalls the peer. The endpoint must ask it once, and declare it dead after the
+// peer time-out of 33 beats and one more beat, in which the control handler polls for the last
+// time.
 func TestSilence33(t *testing.T) {
 	stall, a, _ := lookedPair(t)
 	stall()
@@ -166,8 +165,8 @@ func TestSilence33(t *testing.T) {
 	}
 }
 
-// resting has both look for n beats, but for those that they can leave out, and returns at
-// which beats each looked and what it sent upon it.
+// resting makes n beats for each of ends, except those that the endpoint says can be left
+// out. It returns for each endpoint the number of messages sent, by the number of the beat.
 func resting(t *testing.T, n int, ends ...*looked) []map[uint64]uint64 {
 	t.Helper()
 	sent := make([]map[uint64]uint64, len(ends))
@@ -192,17 +191,18 @@ func resting(t *testing.T, n int, ends ...*looked) []map[uint64]uint64 {
 	return sent
 }
 
-// TestRest has two idle endpoints look only when they may have something to do. They ask as
-// ever, and hear each other. The one that asks looks then and at the beat behind.
+// TestRest leaves out beats of two idle endpoints. They must ask at every common beat as
+// before, and hear each other. The endpoint that asks must need only the common beat and the
+// one after it.
 func TestRest(t *testing.T) {
 	_, a, b := lookedPair(t)
-	resting(t, 20, a, b) // until they ask at the common beats
+	resting(t, 20, a, b) // long enough that they ask at the common beats
 	a.next, b.next = 70, 70
 	a.due, b.due = 70, 70
 	sent := resting(t, 70, a, b)
 	asked := map[uint64]uint64{}
 	for n := uint64(70); n < 140; n += 7 {
-		asked[n] = 0 // it notices the reply
+		asked[n] = 0 // a notices the reply
 		asked[n+6] = 1
 	}
 	if d := cmp.Diff(asked, sent[0]); d != "" {
@@ -210,7 +210,7 @@ func TestRest(t *testing.T) {
 	}
 	looks := 0
 	for n, m := range sent[1] {
-		// What it sends is a reply, and not upon a look.
+		// b sends replies, but not at a beat.
 		if looks++; m != 0 {
 			t.Errorf("the one that asks last sends %d messages at beat %d", m, n)
 		}
@@ -225,8 +225,8 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestRestSilence has the peer say something at any beat between two looks, and stand still
-// then: it is found dead as soon as by who looks at each beat.
+// TestRestSilence has the peer send a message at each possible beat between two checks, and
+// then stalls it. The peer must be declared dead as soon as if no beat were left out.
 func TestRestSilence(t *testing.T) {
 	for said := range 7 {
 		t.Run(fmt.Sprint("after ", said), func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestRestSilence(t *testing.T) {
 			}
 			quiet(t, a, b)
 			stall()
-			// At the first of these it would be noticed by who looks.
+			// Without left-out beats, the message would be noticed at the first of these.
 			resting(t, 34, a)
 			if err := a.conn.Err(); err != nil {
 				t.Fatalf("too early: %v", err)

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector allocates where the program does not.
+// The race detector makes allocations of its own.
 
 package messaging_test
 
@@ -19,8 +19,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestFramesDoNotAllocate counts the allocations of both endpoints, all threads
-// together, while frames cross.
+// TestFramesDoNotAllocate counts the allocations of both endpoints, in all threads, while
+// frames are exchanged, and expects none.
 func TestFramesDoNotAllocate(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for _, copied := range []int{0, -1} {
@@ -30,7 +30,7 @@ func TestFramesDoNotAllocate(t *testing.T) {
 }
 
 func noAllocations(t *testing.T, mode protocol.Mode, copied int) {
-	// Nobody captures, as nearly always.
+	// No capture is running, which is the usual case.
 	path := new(capture.Point).Path("queue 0", "")
 	cfg := patient(messaging.Config{Mode: mode, PackCopy: copied, KeepAlive: 50 * time.Second,
 		Capture: func(int) *capture.Path { return path }})
@@ -50,7 +50,7 @@ func noAllocations(t *testing.T, mode protocol.Mode, copied int) {
 			t.Errorf("%d bytes: %v allocations per frame", n, got)
 		}
 	}
-	// And several at once, for packs.
+	// Several frames at once travel in packs.
 	f := frame(1, vnet.MinFrame+46, 1500)
 	buf := make([]byte, 1<<16)
 	got := testing.AllocsPerRun(500, func() {
@@ -70,10 +70,10 @@ func noAllocations(t *testing.T, mode protocol.Mode, copied int) {
 	}
 }
 
-// slowPort is a rawPort that holds every frame back once, in either direction.
+// slowPort is a rawPort that holds back every frame once, in both directions.
 type slowPort struct {
 	rawPort
-	read, wrote bool // the latest one was held back
+	read, wrote bool // the last read, or write, was held back
 }
 
 func (p *slowPort) ReadFrames(ops []vnet.ReadOp) int {
@@ -110,7 +110,7 @@ func heldFor(held bool) time.Duration {
 
 var errAgain error = unix.EAGAIN // made once: a conversion for each call would allocate
 
-// TestHeldFramesDoNotAllocate is the same for frames that are held back.
+// TestHeldFramesDoNotAllocate is TestFramesDoNotAllocate for frames that are held back.
 func TestHeldFramesDoNotAllocate(t *testing.T) {
 	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second})
 	_, a, b := startedPair(t, cfg, func(t *testing.T) (messaging.Port, int) {
@@ -131,13 +131,13 @@ func TestHeldFramesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestPoolsTakenBackLeaveNothing has a peer lend pools and take them back, under the
-// same reference and under ever new ones: the books of those that went are those of
-// the next.
+// TestPoolsTakenBackLeaveNothing has a peer lend pools and take them back, under one
+// reference and under many. The endpoint must reuse the bookkeeping of former pools for new
+// ones.
 func TestPoolsTakenBackLeaveNothing(t *testing.T) {
 	const (
-		times, elements = 12, 4096 // as many as it may take back at once
-		most            = elements // bytes for each of them; new books have 17 for each element
+		times, elements = 12, 4096 // no more than the rate limit for flushes allows at once
+		most            = elements // bytes for each pool; new bookkeeping takes 17 for each element
 	)
 	for _, tt := range []struct {
 		name string
@@ -153,7 +153,7 @@ func TestPoolsTakenBackLeaveNothing(t *testing.T) {
 			var before, after runtime.MemStats
 			warm := uint32(2)
 			if tt.refs > 1 {
-				warm = protocol.MaxPoolElements/elements + 2 // as many as are remembered
+				warm = protocol.MaxPoolElements/elements + 2 // as many closed pools as are remembered
 			}
 			lend(0, warm)
 			runtime.ReadMemStats(&before)

@@ -18,17 +18,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// benchPort is a port with frames to read until it has none left, all with the
-// same beginning, and one that counts what is written. It makes no system
-// calls, so that what is measured is the messaging layer, and the memory fabric
-// under it.
+// benchPort is a port with a number of frames to read, all with the same beginning, which
+// counts the frames written to it. It makes no system calls for frames, so that benchmarks
+// measure the messaging layer and the memory fabric below it.
 type benchPort struct {
 	fd    int // eventfd(2); readable while there are frames
 	got   [8]byte
 	begin []byte // of each frame
 	size  int
 	left  atomic.Int64
-	await atomic.Int64 // frames to be written until done is closed
+	await atomic.Int64 // frames to write until done is closed
 	done  chan struct{}
 }
 
@@ -53,7 +52,7 @@ func (p *benchPort) WriteFD() int { return p.fd }
 func (p *benchPort) ReadFrame(slot []byte) ([]byte, error) {
 	if p.left.Load() == 0 {
 		_, _ = unix.Read(p.fd, p.got[:])
-		// There may have been some between the two.
+		// Frames may have been added since the first check.
 		if p.left.Load() == 0 {
 			return nil, errBenchAgain
 		}
@@ -74,7 +73,7 @@ func (p *benchPort) WriteFrame(frame []byte) error {
 	return nil
 }
 
-// BenchmarkFrames moves frames from one endpoint to the other.
+// BenchmarkFrames sends frames from one endpoint to the other.
 func BenchmarkFrames(b *testing.B) {
 	for _, mode := range protocol.Modes() {
 		for _, size := range []int{64, 1500, 65535} {
@@ -85,8 +84,8 @@ func BenchmarkFrames(b *testing.B) {
 	}
 }
 
-// BenchmarkCapturedFrames moves frames from one endpoint to the other, which both can
-// capture: off, nobody does; on, all of them, and they are read.
+// BenchmarkCapturedFrames sends frames between endpoints with a capture point. With off, no
+// capture is running; with on, one captures all frames, and they are read.
 func BenchmarkCapturedFrames(b *testing.B) {
 	for _, size := range []int{64, 1500, 65535} {
 		b.Run(fmt.Sprintf("off/%d", size), func(b *testing.B) {
@@ -111,7 +110,7 @@ func BenchmarkCapturedFrames(b *testing.B) {
 	}
 }
 
-// BenchmarkPackedFrames moves frames that travel in packs: gathered from their slots, or
+// BenchmarkPackedFrames sends frames in packs: gathered by the device from their slots, or
 // copied behind each other.
 func BenchmarkPackedFrames(b *testing.B) {
 	for _, size := range []int{64, 128, 256, 512, 1024, 1500} {
@@ -151,7 +150,7 @@ func benchFrames(b *testing.B, cfg messaging.Config, size int, point *capture.Po
 			b.Fatal(err)
 		}
 	}
-	// What fits none of the pools that have been lent by now is dropped.
+	// A frame that fits none of the pools that have been lent is dropped: wait for all pools.
 	for late := time.Now().Add(time.Minute); len(conns[0].Stats().Channels[0].RemotePools) < len(
 		messaging.DefaultPools(cmp.Or(cfg.Mode, protocol.ModeImm), 1500)); {
 		if time.Now().After(late) {

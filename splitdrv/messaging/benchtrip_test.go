@@ -15,18 +15,18 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 )
 
-// tripPort has one frame to read for each that was written, until it has had enough.
+// tripPort returns each frame that is written to it, until a number of frames was written.
 type tripPort struct {
 	fd   int // eventfd(2); readable while there is a frame
 	got  [8]byte
 	one  [8]byte
 	data []byte
-	left atomic.Int64 // frames to be written
-	have atomic.Int64 // frames to be read: a look in vain is no system call
+	left atomic.Int64 // frames to write until done is closed
+	have atomic.Int64 // frames to read: a read without a frame makes no system call
 	done chan struct{}
 
-	times []time.Duration // since the frame before was written, if they are wanted
-	last  time.Time
+	times []time.Duration // times between writes; nil: do not measure
+	last  time.Time       // of the last write
 }
 
 // FD implements messaging.Port.
@@ -63,15 +63,15 @@ func (p *tripPort) WriteFrame([]byte) error {
 	return p.give()
 }
 
-// give has it have a frame.
+// give adds a frame to read.
 func (p *tripPort) give() error {
 	p.have.Add(1)
 	_, err := unix.Write(p.fd, p.one[:])
 	return err
 }
 
-// trips has one frame of 64 bytes go to and fro between two ends with such a configuration, and
-// returns their connections and the ports.
+// trips sends one frame of 64 bytes to and fro b.N times between two endpoints configured by
+// configure. It returns their Conns and ports.
 func trips(b *testing.B, timed bool, configure func(*messaging.Config)) (conns [2]*messaging.Conn, ports [2]*tripPort) {
 	n := fabrictest.New()
 	for i, name := range []string{"a", "b"} {
@@ -115,8 +115,8 @@ func trips(b *testing.B, timed bool, configure func(*messaging.Config)) (conns [
 	return conns, ports
 }
 
-// BenchmarkRoundTrip has one frame of 64 bytes go to and fro, with receivers that sleep, that
-// poll for up to 100 µs, and that do so adaptively.
+// BenchmarkRoundTrip sends one frame of 64 bytes to and fro, with receivers that sleep, that
+// poll for up to 100 µs, and that poll adaptively.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, c := range []struct {
 		name     string
@@ -143,15 +143,16 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkPolledTrip has the same go to and fro between workers that poll, and shows the
-// percentiles of a round trip.
+// BenchmarkPolledTrip sends the same frame to and fro between polling workers, and reports
+// the percentiles of the round trips.
 func BenchmarkPolledTrip(b *testing.B) {
 	_, ports := trips(b, true, func(cfg *messaging.Config) { cfg.Poll = true })
 	reportTrips(b, ports[0].times)
 }
 
-// BenchmarkBareTrip has two threads pass a number to and fro in memory, each after as much time as
-// the layer takes: its percentiles are what the machine adds to those of PolledTrip.
+// BenchmarkBareTrip has two threads pass a number to and fro in memory. Each thread first
+// works as long as the messaging layer would. The percentiles show what the machine itself
+// adds to those of BenchmarkPolledTrip.
 func BenchmarkBareTrip(b *testing.B) {
 	const side = 3 * time.Microsecond
 	work := func() {

@@ -8,7 +8,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// FuzzProof gives the control handler any first message: it takes one only.
+// FuzzProof gives the control handler any first message. The handler must accept only the
+// peer's proof.
 func FuzzProof(f *testing.F) {
 	bind := NewBinding([32]byte{1}, true)
 	own, remote := []fabric.Address{{QPN: 17}, {QPN: 18}}, []fabric.Address{{QPN: 33}, {QPN: 34}}

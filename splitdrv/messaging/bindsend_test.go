@@ -8,11 +8,11 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// notingQP notes what is posted, of which nothing completes.
+// notingQP records the work requests posted to it. None of them completes.
 type notingQP struct {
 	fabric.QP
 	sent []fabric.SendWR
-	keys []fabric.Flags // of the messages with keys
+	keys []fabric.Flags // flags of the messages with keys
 }
 
 func (q *notingQP) PostSend(wrs []fabric.SendWR) (int, error) {
@@ -27,13 +27,13 @@ func (q *notingQP) BindSend(
 	return 7, nil
 }
 
-// TestBindSendRoom has a pool's window be bound, and its key sent, where the send queue
-// has room for so many work requests. Where there is room for one, and none of those
-// posted has a completion, that one has to ask for it.
+// TestBindSendRoom binds the window of a pool and sends its key while the send queue has room
+// for a few work requests. If there is room for only one, and no posted work request is
+// signaled, the sender must post a signaled one.
 func TestBindSendRoom(t *testing.T) {
 	for _, tt := range []struct {
 		room          int
-		completes     bool // what was posted last
+		completes     bool // the last posted work request is signaled
 		drains, binds int
 	}{
 		{0, true, 0, 0}, {1, true, 0, 0}, {1, false, 1, 0}, {2, true, 0, 1}, {2, false, 0, 1}, {3, false, 0, 1},

@@ -11,10 +11,10 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// takings is which channels took completions, in order.
+// takings records which channels polled completions, in order.
 type takings struct {
 	mu     sync.Mutex
-	runs   []taking // of one channel each
+	runs   []taking // consecutive polls of one channel count as one
 	enough func([]taking) bool
 	done   chan struct{}
 }
@@ -36,7 +36,7 @@ func (k *takings) add(channel, n int) {
 	}
 }
 
-// notedCQ is an endless CQ that notes what is taken.
+// notedCQ is an endlessCQ that records the completions polled.
 type notedCQ struct {
 	endlessCQ
 	channel int
@@ -49,8 +49,8 @@ func (c notedCQ) Poll(out []fabric.Completion) (int, error) {
 	return n, err
 }
 
-// flood runs the receivers of a Conn with endless traffic on the channels until
-// enough says so, and returns who took what.
+// flood runs the receivers of a Conn with endless traffic on its channels until enough
+// returns true. It returns the completions polled by each channel, in order.
 func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, []taking) {
 	t.Helper()
 	dev := fabrictest.New().Device("a")
@@ -66,7 +66,7 @@ func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, 
 	var running sync.WaitGroup
 	for _, ch := range c.channels {
 		ch.recvCQ, ch.qp = notedCQ{endlessCQ{ch.recvCQ}, ch.number, k}, bottomlessQP{ch.qp}
-		// A message that comes late costs the peer no credit.
+		// A late message costs the peer no credit.
 		protocol.PutSendData((*ch.rx.local.Load())[0].Element(0), 1<<63, 1)
 		running.Go(func() {
 			defer ch.rx.w.release()
@@ -81,8 +81,9 @@ func flood(t *testing.T, cfg Config, enough func(*Conn, []taking) bool) (*Conn, 
 	return c, k.runs
 }
 
-// TestBudgetEndsATurn floods two channels, with one handler and with one each, on one
-// P: neither takes more than the budget before the other takes its turn.
+// TestBudgetEndsATurn floods two channels on one P of the Go scheduler, with one handler for
+// both and with one for each. No channel may poll more completions than the budget before the
+// other one runs.
 func TestBudgetEndsATurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const budget = 40
@@ -91,8 +92,8 @@ func TestBudgetEndsATurn(t *testing.T) {
 		_, runs := flood(t, Config{Queues: 2, Handlers: both[:n+1]}, func(_ *Conn, runs []taking) bool {
 			return len(runs) > 100
 		})
-		for i, r := range runs[1:100] { // the first one began alone
-			// Once in a while the runtime lets the same one run again.
+		for i, r := range runs[1:100] { // the first channel started alone
+			// Sometimes the Go scheduler runs the same channel again.
 			if r.most > budget || r.completions > 4*budget {
 				t.Fatalf("%d handlers, turn %d: channel %d took %d completions, %d at once, with a budget of %d", n+1, i,
 					r.channel, r.completions, r.most, budget)
@@ -101,8 +102,8 @@ func TestBudgetEndsATurn(t *testing.T) {
 	}
 }
 
-// TestBudgetInAFlood changes the handler of a channel that never comes to an end
-// of its completions, has it do something else, and sees both done.
+// TestBudgetInAFlood changes the handler of a channel that never runs out of completions, and
+// queues an event for its receiver. Both the change and the event must be handled.
 func TestBudgetInAFlood(t *testing.T) {
 	mailed := false
 	const budget = 3

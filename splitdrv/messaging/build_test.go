@@ -12,7 +12,7 @@ import (
 
 var errBroken = errors.New("broken on purpose")
 
-// brokenDevice is a device on which one call fails, the one after good others.
+// brokenDevice is a device on which one call fails: the one after good successful calls.
 type brokenDevice struct {
 	fabric.Device
 	good int
@@ -70,7 +70,7 @@ func (q *brokenQP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	return q.QP.PostRecv(wrs)
 }
 
-// descriptors counts the open ones, those of events and waiters included.
+// descriptors returns the number of open file descriptors of the process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -80,8 +80,8 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// TestNewReleases makes every step of New fail once and finds everything
-// released afterwards.
+// TestNewReleases makes every step of New fail once, and expects that everything is released
+// afterwards.
 func TestNewReleases(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
@@ -108,12 +108,13 @@ func TestNewReleases(t *testing.T) {
 	}
 }
 
-// badPort is a port whose descriptor cannot be waited for.
+// badPort is a port with an invalid descriptor.
 type badPort struct{ messaging.Port }
 
 func (badPort) FD() int { return -1 }
 
-// TestStartReleases starts over a port that does not work.
+// TestStartReleases starts a session with an invalid port. Start must fail, and Close must
+// release everything.
 func TestStartReleases(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)

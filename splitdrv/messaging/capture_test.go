@@ -13,8 +13,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestCapturedFrames captures at both endpoints of a session, in each mode: the frames are
-// there in order, single ones and those of packs, and the answer comes after what it is to.
+// TestCapturedFrames captures at both endpoints of a session, in each mode. The capture must
+// have all frames in order, both single frames and those of packs, and an answer after the
+// frame that it answers.
 func TestCapturedFrames(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {

@@ -21,10 +21,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestChaos makes sessions with random configurations, moves random frames
-// through them over a fabric that delays and stalls, and ends some of them in
-// random ways. SPLITNIC_SEED replays one of them, as far as the order of things
-// is the seed's; SPLITNIC_SOAK is for how long there are more.
+// TestChaos makes sessions with random configurations, sends random frames through them over a
+// fabric that delays and stalls, and ends some of them in random ways. SPLITNIC_SEED repeats
+// one session, except for what depends on scheduling. SPLITNIC_SOAK is the least duration of
+// the test.
 func TestChaos(t *testing.T) {
 	var sum tally
 	sessions := 0
@@ -54,14 +54,14 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	seed := uint64(time.Now().UnixNano())
-	// As many on every machine, however busy it is.
+	// At least 4 sessions, also on a busy machine.
 	for end := time.Now().Add(soak); (sessions < 4 || time.Now().Before(end)) && !t.Failed(); seed++ {
 		one(seed)
 	}
 	t.Logf("%d sessions: %+v", sessions, sum)
 }
 
-// tally is what happened in all sessions.
+// tally has the sums of counters over all sessions.
 type tally struct {
 	frames, indicated, lost, late, granted, given, returned uint64
 	bound, invalidated, byPeer                              uint64 // windows
@@ -82,20 +82,20 @@ func (y *tally) add(s messaging.Stats) {
 	y.returned += s.PoolsReturned
 }
 
-// chaos is one session.
+// chaos is one random session.
 type chaos struct {
 	t    *testing.T
 	r    *rand.Rand
 	mode protocol.Mode
 	mtu  int
-	size int // of the largest frame
+	size int // length of the longest frame
 	n    *fabrictest.Network
 	a, b *endpoint
 
-	first   map[string]int // pools that each lends from the start
+	first   map[string]int // number of pools that each endpoint lends at first
 	budgets []*messaging.Budget
 	late    fabric.Device
-	dying   atomic.Bool // it is about to be ended
+	dying   atomic.Bool // the session is being ended
 }
 
 func newChaos(t *testing.T, seed uint64) *chaos {
@@ -106,8 +106,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	}
 	queues := 1 + r.IntN(3)
 	cfgA, cfgB := c.config(queues), c.config(queues)
-	// What a lost message has carried is not to be known, so that it must be one
-	// frame.
+	// The number of frames in a lost message is unknown, so every message must have one frame.
 	cfgA.NoPack = c.mode == protocol.ModeSendUC || c.one(3)
 	cfgB.NoPack = cfgA.NoPack
 	cfgA.PeerPools, cfgB.PeerPools = cfgB.Lends(), cfgA.Lends()
@@ -140,7 +139,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 
 func (c *chaos) one(n int) bool { return c.r.IntN(n) == 0 }
 
-// config makes a random configuration.
+// config returns a random configuration.
 func (c *chaos) config(queues int) messaging.Config {
 	elements := func() int { return []int{1, 2, 3, 5, 16, 64, 300}[c.r.IntN(7)] }
 	cfg := messaging.Config{
@@ -173,7 +172,7 @@ func (c *chaos) config(queues int) messaging.Config {
 	return cfg
 }
 
-// run moves the frames, and looks what is left.
+// run sends the frames, and then checks the state of both endpoints.
 func (c *chaos) run() {
 	ctx, cancel := context.WithCancel(deadline(c.t))
 	defer cancel()
@@ -209,7 +208,7 @@ func (c *chaos) run() {
 	if c.t.Failed() {
 		return
 	}
-	// What was lent on request goes back, and then nothing is missing.
+	// All pools lent on request must be returned, and then all elements be accounted for.
 	until(c.t, func() error {
 		for _, h := range []*endpoint{c.a, c.b} {
 			for i, s := range h.conn.Stats().Channels {
@@ -231,7 +230,7 @@ func (c *chaos) run() {
 	}
 }
 
-// length is the length of a frame of a stream.
+// length returns the length of a frame of a stream.
 func (c *chaos) length(seed, frame uint64) int {
 	r := rand.New(rand.NewPCG(seed, frame))
 	most := c.size
@@ -243,8 +242,8 @@ func (c *chaos) length(seed, frame uint64) int {
 	return 100 + r.IntN(most-99)
 }
 
-// stream sends frames and expects them whole and in order, all of them but for
-// those that an unreliable channel lost.
+// stream sends frames and expects them unchanged and in order. On an unreliable channel,
+// frames may be lost.
 func (c *chaos) stream(ctx context.Context, from, to *endpoint, queue, frames int, seed uint64) error {
 	sent := make(chan error, 1)
 	go func() {
@@ -278,7 +277,7 @@ func (c *chaos) stream(ctx context.Context, from, to *endpoint, queue, frames in
 	return errors.Join(err, <-sent)
 }
 
-// next waits for a frame; none when those that are missing are known as lost.
+// next waits for a frame. It returns nil if all missing frames are counted as lost.
 func (c *chaos) next(
 	ctx context.Context, way [2]*endpoint, queue int, frames *int, seed uint64, got int, buf []byte,
 ) ([]byte, error) {
@@ -300,7 +299,7 @@ func (c *chaos) next(
 		if rx.RxFrames+rx.RxLost == tx.TxFrames {
 			return nil, nil
 		}
-		// Only what comes after a lost message tells.
+		// A lost message is noticed only when a later one arrives: send one more.
 		if err := from.wires[queue].Send(ctx, frame(uint64(*frames), c.length(seed, uint64(*frames)), c.mtu)); err != nil {
 			return nil, err
 		}
@@ -308,7 +307,7 @@ func (c *chaos) next(
 	}
 }
 
-// disturb delays, stalls and loses messages until all is done.
+// disturb delays, stalls and drops messages until done is closed.
 func (c *chaos) disturb(r *rand.Rand, done <-chan struct{}) {
 	for {
 		dev := []string{"a", "b"}[r.IntN(2)]
@@ -345,8 +344,7 @@ func (c *chaos) disturb(r *rand.Rand, done <-chan struct{}) {
 	}
 }
 
-// hesitate makes now and then a work request take its time, on one queue pair
-// and not on the others.
+// hesitate delays some work requests, each only on its own queue pair.
 func hesitate(uint32, fabric.SendWR) fabric.Status {
 	if rand.IntN(8) == 0 {
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
@@ -354,14 +352,14 @@ func hesitate(uint32, fabric.SendWR) fabric.Status {
 	return fabric.StatusSuccess
 }
 
-// press has another session want more memory than there is left, so that pools
-// are taken back under load.
+// press opens another session that needs more memory than is left, so that pools are taken
+// back under load.
 func (c *chaos) press() {
 	for _, budget := range c.budgets {
 		conn, err := messaging.New(patient(messaging.Config{Device: c.late, Budget: budget,
 			Pools: []messaging.PoolConfig{{ElementSize: 65536, Elements: 1000}}}))
 		if err == nil {
-			if !c.dying.Load() { // its end leaves room
+			if !c.dying.Load() { // a session that ends frees memory
 				c.t.Error("a session began beyond the budget")
 			}
 			conn.Close()
@@ -385,14 +383,14 @@ func (c *chaos) kill(way int, after time.Duration) {
 		c.n.Kill("b")
 	default:
 		c.b.wires[0].Close()
-		// Nobody reads the other end any more, and a port that stays full would
-		// keep b's sender from ever looking at its own.
+		// Nothing reads from a's wire any more. If a's port stayed full, b's sender would
+		// never look at its own port.
 		c.a.wires[0].Close()
 	}
 }
 
-// ended expects both ends to notice, and neither to blame the other. The first
-// one that does closes, as its endpoint would do.
+// ended expects that both endpoints notice the end, and that neither reports a protocol error
+// of the other. The first one that notices closes, as a real endpoint would.
 func (c *chaos) ended() {
 	first, second := c.a, c.b
 	select {

@@ -30,13 +30,13 @@ type endpoint struct {
 	wires []*porttest.Wire
 }
 
-// newEndpoint makes an endpoint with as many ports as it has queues, not connected.
+// newEndpoint returns an endpoint with one port for each queue, which is not connected.
 func newEndpoint(t *testing.T, n *fabrictest.Network, name string, cfg messaging.Config) *endpoint {
 	t.Helper()
 	return newEndpointOn(t, n.Device(name), name, cfg)
 }
 
-// newEndpointOn is newEndpoint with a device.
+// newEndpointOn is newEndpoint on a given device.
 func newEndpointOn(t *testing.T, dev fabric.Device, name string, cfg messaging.Config) *endpoint {
 	t.Helper()
 	h := &endpoint{name: name, dev: dev}
@@ -68,13 +68,13 @@ func newEndpointOn(t *testing.T, dev fabric.Device, name string, cfg messaging.C
 	return h
 }
 
-// patient is a configuration whose keep-alives do not trouble a slow machine.
+// patient returns cfg with time-outs that are long enough for a slow machine.
 func patient(cfg messaging.Config) messaging.Config {
 	cfg.PeerTimeout, cfg.FlushTime = time.Minute, time.Minute
 	return cfg
 }
 
-// newPair makes two connected endpoints, a and b, and starts them.
+// newPair returns two connected and started endpoints, a and b.
 func newPair(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Network, a, b *endpoint) {
 	t.Helper()
 	n, a, b = newStopped(t, cfgA, cfgB)
@@ -102,7 +102,7 @@ func newStopped(t *testing.T, cfgA, cfgB messaging.Config) (n *fabrictest.Networ
 }
 
 // noKeys fails the test, and the session, when a side sends a key that the peer does not
-// expect: it would wait for a receive for ever.
+// expect. Such a message would wait for a receive for ever.
 func noKeys(t *testing.T, n *fabrictest.Network) {
 	for _, dev := range []string{"a", "b"} {
 		n.OnSend(dev, func(_ uint32, wr fabric.SendWR) fabric.Status {
@@ -115,8 +115,8 @@ func noKeys(t *testing.T, n *fabrictest.Network) {
 	}
 }
 
-// startedPair makes two started endpoints of one queue over ports that open makes,
-// and returns what open returned for the far ends.
+// startedPair makes two started endpoints of one queue on ports from open. It returns the far
+// ends of the ports, as returned by open.
 func startedPair[W any](
 	t *testing.T, cfg messaging.Config, open func(*testing.T) (messaging.Port, W),
 ) (n *fabrictest.Network, a, b W) {
@@ -128,7 +128,7 @@ func startedPair[W any](
 	for i, h := range []*endpoint{ha, hb} {
 		var p messaging.Port
 		p, wires[i] = open(t)
-		// After the port, so that it is closed before it.
+		// Registered after the port, so that the Conn is closed before the port.
 		t.Cleanup(func() { h.conn.Close() })
 		if err := h.conn.Start([]messaging.Port{p}); err != nil {
 			t.Fatal(err)
@@ -147,8 +147,8 @@ func connect(t *testing.T, a, b *endpoint) {
 	}
 }
 
-// settled waits until all elements that are out at one side are accounted for
-// at the other, and checks the ledgers of both.
+// settled waits until the ledgers of both sides agree: all lent elements are available to the
+// peer. It also checks each ledger.
 func settled(t *testing.T, a, b *endpoint) {
 	t.Helper()
 	check := func(granted, lent bufLedger) error {
@@ -176,7 +176,7 @@ func settled(t *testing.T, a, b *endpoint) {
 
 type bufLedger = messaging.Ledger
 
-// until polls cond, which depends on other threads, until it returns nil.
+// until calls cond, which depends on other threads, until it returns nil.
 func until(t *testing.T, cond func() error) {
 	t.Helper()
 	ctx := deadline(t)
@@ -239,8 +239,8 @@ func TestFramesCrossBothWays(t *testing.T) {
 	}
 }
 
-// TestScarcePools squeezes traffic of all sizes through pools of very few
-// elements, with the fewest send slots: every wait there is gets exercised.
+// TestScarcePools sends frames of all sizes through pools of very few elements, with the
+// fewest send slots possible. This exercises every wait for a resource.
 func TestScarcePools(t *testing.T) {
 	for _, elements := range [][2]int{{1, 1}, {3, 1}, {1, 5}, {16, 2}} {
 		t.Run(fmt.Sprint(elements), func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestScarcePools(t *testing.T) {
 	}
 }
 
-// squeeze streams frames of all sizes both ways through one queue.
+// squeeze streams frames of all sizes in both directions through one queue.
 func squeeze(t *testing.T, cfg messaging.Config, frames int) {
 	t.Helper()
 	n, a, b := newPair(t, cfg, cfg)
@@ -279,7 +279,7 @@ func squeeze(t *testing.T, cfg messaging.Config, frames int) {
 	}
 	wg.Wait()
 	if t.Failed() {
-		return // and nothing settles
+		return // the ledgers do not settle after an error
 	}
 	settled(t, a, b)
 	if c := n.Counters("a"); c.RNR != 0 {
@@ -287,13 +287,13 @@ func squeeze(t *testing.T, cfg messaging.Config, frames int) {
 	}
 }
 
-// TestBackPressure fills everything up to a port that takes no frames: the
-// sender must stop reading, and nothing may be lost.
+// TestBackPressure sends frames to a port that is full. The sender must stop reading its own
+// port, and no frame may be lost.
 func TestBackPressure(t *testing.T) {
 	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}}})
 	_, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
-	const frames = 5000 // 5 MB, more than sockets and pool hold
+	const frames = 5000 // 5 MB, more than the sockets and the pool hold
 	sent := make(chan error, 1)
 	go func() {
 		for i := range frames {
@@ -329,8 +329,8 @@ func TestBackPressure(t *testing.T) {
 	settled(t, a, b)
 }
 
-// TestTooLongForEveryPool shows that a frame that fits no pool is dropped and
-// counted, and those behind it pass.
+// TestTooLongForEveryPool sends frames that fit no pool, and others. The former must be
+// dropped and counted, and the others arrive.
 func TestTooLongForEveryPool(t *testing.T) {
 	small := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 8}}, MaxPools: 1})
 	_, a, b := newPair(t, small, small)
@@ -392,7 +392,7 @@ func TestRequests(t *testing.T) {
 	ctx := deadline(t)
 
 	var wg sync.WaitGroup
-	for i := range 50 { // far more than may be out at once
+	for i := range 50 { // far more than may be unanswered at once
 		wg.Go(func() {
 			want := protocol.AppendMTU(nil, 1000+i)
 			got, err := b.conn.Request(ctx, protocol.CfgMTU, want)
@@ -435,20 +435,20 @@ func ended(t *testing.T, h *endpoint) error {
 func TestSilentPeer(t *testing.T) {
 	quick := messaging.Config{KeepAlive: 10 * time.Millisecond, PeerTimeout: 200 * time.Millisecond}
 	n, a, _ := newPair(t, quick, quick)
-	n.Stall("b") // as a machine that is paused: nothing is answered, nothing fails
+	n.Stall("b") // like a paused machine: it answers nothing, and nothing fails
 	if err := ended(t, a); !errors.Is(err, messaging.ErrPeerSilent) {
 		t.Errorf("%v", err)
 	}
 	n.Resume("b")
 }
 
-// TestKeepAlive shows that keep-alives keep an idle session up: it lives
-// through twice its time-out.
+// TestKeepAlive expects that keep-alives keep an idle session up for twice its time-out.
 func TestKeepAlive(t *testing.T) {
-	// On a busy machine no goroutine starves for so long: its end would be dead.
+	// The time-out is longer than a goroutine has to wait on a busy machine. Otherwise that
+	// endpoint would be declared dead.
 	quick := messaging.Config{KeepAlive: 80 * time.Millisecond, PeerTimeout: 2 * time.Second}
 	_, a, b := newPair(t, quick, quick)
-	// In each interval comes a keep-alive at most, and the answer to one.
+	// In each interval, at most one keep-alive and one reply arrive.
 	least := 2 * 2 * uint64(quick.PeerTimeout/quick.KeepAlive)
 	until(t, func() error {
 		if err := errors.Join(a.conn.Err(), b.conn.Err()); err != nil {
@@ -473,8 +473,9 @@ func TestDeadPeer(t *testing.T) {
 	}
 }
 
-// TestFirstError has a write fail whose sender waits for frames and looks at no
-// completion: what the receiver sees is only that its queue pair was flushed.
+// TestFirstError makes a write fail while its sender sleeps and does not poll for completions.
+// The receiver sees only that its queue pair was flushed, but the session must end with the
+// error of the write.
 func TestFirstError(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -488,7 +489,7 @@ func TestFirstError(t *testing.T) {
 				}
 				return fabric.StatusRemOpErr
 			})
-			n.Delay("a", 20*time.Millisecond) // so that the sender sleeps by then
+			n.Delay("a", 20*time.Millisecond) // so that the sender sleeps when the write fails
 			if err := a.wires[0].Send(deadline(t), frame(1, 100, 1500)); err != nil {
 				t.Fatal(err)
 			}
@@ -499,8 +500,8 @@ func TestFirstError(t *testing.T) {
 	}
 }
 
-// TestOwnDeviceGone takes an endpoint its own device away. It need not wait for the
-// peer's silence to know.
+// TestOwnDeviceGone kills the device of an endpoint. The session must end with another error
+// than the peer's silence.
 func TestOwnDeviceGone(t *testing.T) {
 	cfg := patient(messaging.Config{KeepAlive: 10 * time.Millisecond})
 	n, a, _ := newPair(t, cfg, cfg)

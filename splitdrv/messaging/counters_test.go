@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/internal/counter"
 )
 
-// TestCounters gives each counter a value of its own, and wants it found under the
-// counter's name in the status and in the same place of Counts.
+// TestCounters gives each counter a different value. The value must be in the status under the
+// counter's name, and in Counts at the index of the counter in Counters.
 func TestCounters(t *testing.T) {
 	var tx txCounters
 	var rx rxCounters

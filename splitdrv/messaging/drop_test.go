@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// endlessPort has one good frame and then only frames that do not fit.
+// endlessPort has one good frame, followed by endless frames that are too long.
 type endlessPort struct {
 	*porttest.Port
 	reads atomic.Uint64
@@ -23,8 +23,8 @@ func (p *endlessPort) ReadFrame(slot []byte) ([]byte, error) {
 	return nil, vnet.ErrTooLong
 }
 
-// TestEndlessDrops shows that frames which are dropped one after the other
-// hold back neither the frame before them nor the end of the session.
+// TestEndlessDrops reads endless frames that are dropped. They must not delay the good frame
+// before them, nor the end of the session.
 func TestEndlessDrops(t *testing.T) {
 	n := fabrictest.New()
 	a, b := newEndpoint(t, n, "a", patient(messaging.Config{})), newEndpoint(t, n, "b", patient(messaging.Config{}))

@@ -8,23 +8,22 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
-// StartAt makes the data channels number their writes as if so many had been
-// made. Before Start only.
+// StartAt makes the data channels number their writes as if this number of them had been
+// posted already. It must be called before Start.
 func (c *Conn) StartAt(writes uint32) {
 	for _, ch := range c.channels {
 		ch.tx.posted, ch.tx.completed, ch.tx.signaled = writes, writes, writes
 	}
 }
 
-// Remembered is how many elements there are of the pools of the peer's that the
-// Conn knows of.
+// Remembered returns the number of elements of all the peer's pools that the Conn remembers.
 func (c *Conn) Remembered() int {
 	c.pools.mu.Lock()
 	defer c.pools.mu.Unlock()
 	return c.pools.pools.Remembered()
 }
 
-// SetClock gives a configuration another clock for what is lent on request.
+// SetClock sets the clock of the rate limit for pools lent on request.
 func (c *Config) SetClock(now func() time.Time) { c.now = now }
 
 // Assign assigns a data channel to a handler.
@@ -32,7 +31,7 @@ func (c *Conn) Assign(channel, handler int) error {
 	return c.change(HandlerChange{Assign: map[int]int{channel: handler}})
 }
 
-// SetHandler changes the handler that has h's number.
+// SetHandler changes the handler with h's number to h.
 func (c *Conn) SetHandler(h Handler) error {
 	if h.Budget == 0 {
 		h.Budget = DefaultBudget
@@ -51,17 +50,17 @@ func (c *Conn) change(change HandlerChange) error {
 	return c.SetHandling(g)
 }
 
-// SetBeats gives a configuration a clock for its keep-alives, which Beat advances.
+// SetBeats sets the clock of the keep-alives, which Pass advances.
 func (c *Config) SetBeats(clock *ticker.Clock) { c.clock = clock }
 
-// Pass has a part of the interval of keep-alives pass.
+// Pass advances the clock by one part of the keep-alive interval.
 func (c *Conn) Pass() { c.clock.Advance(c.signs.part) }
 
-// Beat has the keep-alives looked at, the nth time, and returns how many further beats could
-// be left out.
+// Beat makes beat n of the keep-alives, and returns how many of the next beats can be left
+// out.
 func (c *Conn) Beat(n uint64) (rest int) { return c.signs.check(ticker.Tick{N: n}) }
 
-// Looked is an error until the control handler has had the look that was asked for.
+// Looked returns an error until the control handler has polled as often as requested.
 func (c *Conn) Looked() error {
 	if wanted, looked := c.control.wanted.Load(), c.control.looked.Load(); looked < wanted {
 		return fmt.Errorf("%d looks of %d", looked, wanted)
@@ -69,7 +68,7 @@ func (c *Conn) Looked() error {
 	return nil
 }
 
-// Answered is an error while requests are unanswered.
+// Answered returns an error while requests are unanswered.
 func (c *Conn) Answered() error {
 	if n := len(c.requests.slots); n > 0 {
 		return fmt.Errorf("%d requests are unanswered", n)
@@ -77,17 +76,17 @@ func (c *Conn) Answered() error {
 	return nil
 }
 
-// StopPoolBeat has the pools looked after by LookAtPools alone.
+// StopPoolBeat stops the beats of the pool manager, so that only LookAtPools runs it.
 func (c *Conn) StopPoolBeat() { c.pools.beat.Load().Stop() }
 
-// LookAtPools is one look of the pool manager's, and reports whether the next ones may be left
-// out.
+// LookAtPools runs the pool manager once. quiet reports that its next beats can be left out.
 func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.look() }
 
-// PoolsRest reports whether the pool manager's looks are left out.
+// PoolsRest reports whether beats of the pool manager are being left out.
 func (c *Conn) PoolsRest() bool { return c.pools.resting.Load() }
 
-// CountPoolBeats counts how often there may have been a look at the pools, until stop.
+// CountPoolBeats adds to n each beat at which the pool manager could have run, until stop is
+// called.
 func (c *Conn) CountPoolBeats(n *atomic.Uint64) (stop func()) {
 	return poolBeats.Every(poolInterval(&c.cfg), func(ticker.Tick) int { n.Add(1); return 0 }).Stop
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// endlessCQ always has as many completions as fit.
+// endlessCQ is a completion queue that is never empty: Poll always fills out.
 type endlessCQ struct{ fabric.CQ }
 
 func (endlessCQ) Poll(out []fabric.Completion) (int, error) {
@@ -19,7 +19,7 @@ func (endlessCQ) Poll(out []fabric.Completion) (int, error) {
 	return len(out), nil
 }
 
-// bottomlessQP takes any number of receives.
+// bottomlessQP is a queue pair that accepts any number of receives.
 type bottomlessQP struct{ fabric.QP }
 
 func (bottomlessQP) PostRecv(wrs []fabric.RecvWR) (int, error) { return len(wrs), nil }
@@ -36,15 +36,15 @@ func floodedConn(t *testing.T) *Conn {
 	return c
 }
 
-// TestMailInAFlood reads the queue while the peer never stops to send messages, which
-// come late and cost it no credit.
+// TestMailInAFlood reads the queue of a receiver while the peer sends messages without end.
+// The messages are late and cost the peer no credit. Reading the queue must end.
 func TestMailInAFlood(t *testing.T) {
 	c := floodedConn(t)
 	ch := c.channels[0]
 	ch.recvCQ, ch.qp = endlessCQ{ch.recvCQ}, bottomlessQP{ch.qp}
 	late := (*ch.rx.local.Load())[0].Element(0)
 	protocol.PutSendData(late, math.MaxUint64, 1)
-	// Returns, or the test ends with its time.
+	// If readQueue does not return, the test times out.
 	if err := ch.rx.readQueue(); err != nil {
 		t.Error(err)
 	}
@@ -53,8 +53,8 @@ func TestMailInAFlood(t *testing.T) {
 	}
 }
 
-// TestReceiverWaitsOnce lets a receiver find no slot for its update again and
-// again, because the peer takes none. It hears when there is one.
+// TestReceiverWaitsOnce has a receiver try several times to send an update while no control
+// slot is free. It must be notified once when a slot becomes free.
 func TestReceiverWaitsOnce(t *testing.T) {
 	c := floodedConn(t)
 	c.control.free = c.control.free[:protocol.OtherControl]

@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// lendAndTakeBack lends the endpoint a pool and takes it back.
+// lendAndTakeBack lends a pool to the endpoint and takes it back.
 func (p *rawPeer) lendAndTakeBack(ref, elements uint32) {
 	p.t.Helper()
 	l := p.ownPool(ref)
@@ -19,8 +19,9 @@ func (p *rawPeer) lendAndTakeBack(ref, elements uint32) {
 	p.recycle(p.function(protocol.FuncBufferPoolFlushReply))
 }
 
-// TestPoolsTakenBackTooOften has a peer lend pools and take them back as fast as it
-// can: the answers come at a pace of elements, and of pools where these are small.
+// TestPoolsTakenBackTooOften has a peer lend pools and take them back as fast as possible. The
+// replies must be rate-limited by the number of elements, and also by that of pools, which
+// matters for small ones.
 func TestPoolsTakenBackTooOften(t *testing.T) {
 	const burst, rate, each = 1 << 16, 1 << 16, 256
 	for _, elements := range []uint32{1, 1 << 14, protocol.MaxPoolElements} {

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestNUMANode has the memory of a session come from the device's node.
+// TestNUMANode expects that the memory of a session comes from the device's NUMA node.
 func TestNUMANode(t *testing.T) {
 	limits := fabrictest.DefaultLimits()
 	limits.NUMANode = testenv.LastNode(t)
@@ -47,9 +47,9 @@ func TestNUMANode(t *testing.T) {
 	}
 }
 
-// TestFootprint finds that a session's registered memory grows by the same for
-// each data channel, by what its pools and send slots take, and with nothing
-// else; and that LeastMemory knows it, but for huge pages.
+// TestFootprint checks that a session's registered memory grows by the same amount for each
+// data channel: that of its pools and send slots, and nothing else. LeastMemory must return
+// the same, except for rounding up to huge pages.
 func TestFootprint(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)

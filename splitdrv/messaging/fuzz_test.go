@@ -21,28 +21,29 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// What a byte of the fuzzer's input has the scripted peer do, modulo scripted.
-// What follows is taken from the input.
+// The steps of the scripted peer. A byte of the fuzzer's input, modulo scripted, selects the
+// step. The parameters of the step are the bytes behind it.
 const (
 	scriptControl  = iota // a control message: 16 bits of length, and its bytes
 	scriptLend            // lend a pool: reference, channel, elements, elements' size in 64 bytes
 	scriptWriteImm        // write with immediate data: element size in bytes of data, 4 bytes of immediate data
 	scriptWrite           // write and indicate: pool, element, length
 	scriptSend            // a SendData: sequence number, length of the frame
-	scriptFrame           // a frame comes out of the Conn's port: length in 16 bytes
-	scriptFlush           // flush of what the Conn lends, or the peer: pool, which
-	scriptWait            // wait until the Conn has handled what came before
+	scriptFrame           // the Conn reads a frame from its port: length in 16 bytes
+	scriptFlush           // flush a pool: pool, and whether it is lent by the Conn (odd) or by the peer
+	scriptWait            // wait until the Conn has handled all steps before
 	scriptRaw             // a message on the data channel: 16 bits of length, and its bytes
-	scriptPayload         // write with immediate data that fits: pool, element, length, and the bytes written
-	scriptDevice          // something happens to a device: which, and how
+	scriptPayload         // write with matching immediate data: pool, element, length, and the bytes written
+	scriptDevice          // an event of a device: which (deviceStatus etc.), and a parameter
 	scripted
 )
 
-// scriptKeys, in the byte that a script begins with, has both sides agree that keys
-// are sent behind binds.
+// scriptKeys is a flag in the first byte of a script: both sides agree that keys are sent
+// behind binds.
 const scriptKeys = 0x80
 
-// sinkPort takes every frame and has those that the test writes to fd.
+// sinkPort drops every frame written to it, and reads frames from fd, to which the test writes
+// them.
 type sinkPort struct{ fd int }
 
 func (p sinkPort) FD() int                 { return p.fd }
@@ -55,7 +56,7 @@ func (p sinkPort) ReadFrame(slot []byte) ([]byte, error) {
 	return slot[:n], nil
 }
 
-// script is a peer that does what bytes say.
+// script is a peer controlled by the bytes of input.
 type script struct {
 	t      *testing.T
 	net    *fabrictest.Network
@@ -71,14 +72,14 @@ type script struct {
 	wire   int
 	lent   []protocol.Pool // by the Conn
 	asked  uint64
-	heard  uint64 // the last request of ours that was answered
-	mute   bool   // the peer's queue pairs have failed, and nothing it asks is answered
+	heard  uint64 // the last of the peer's requests that was answered
+	mute   bool   // the peer's queue pairs have failed, so its requests are not answered
 }
 
 const (
 	scriptReceives = 128
 	scriptPatience = 20 * time.Second
-	ownTransaction = 1 << 40 // and above: our own requests
+	ownTransaction = 1 << 40 // transaction contexts above this are those of await
 )
 
 func (s *script) byte() byte {
@@ -104,15 +105,15 @@ func (s *script) must(err error) {
 	}
 }
 
-// post posts a work request with data behind the receives' memory, and waits
-// for room first.
+// post polls, and then posts a work request with data, which it copies behind the memory of
+// the receives.
 func (s *script) post(qp fabric.QP, wr fabric.SendWR, data []byte) {
 	s.poll()
 	scratch := s.mem[scriptReceives*protocol.MaxControlSize:]
 	n := copy(scratch, data)
 	wr.Addr, wr.Len, wr.LKey = uint64(uintptr(unsafe.Pointer(&scratch[0]))), uint32(n), s.region.LKey()
 	wr.Flags |= fabric.Signaled | fabric.Solicited
-	_, _ = qp.PostSend([]fabric.SendWR{wr}) // a queue pair that has failed takes nothing
+	_, _ = qp.PostSend([]fabric.SendWR{wr}) // a failed queue pair refuses it
 }
 
 func (s *script) send(msg []byte) { s.post(s.ctrl, fabric.SendWR{Op: fabric.OpSend}, msg) }
@@ -123,8 +124,7 @@ func (s *script) postRecv(i uint64) {
 	}})
 }
 
-// poll takes what has come, and answers what has to be answered for the Conn to
-// go on.
+// poll handles all messages that have arrived, and posts their receives again.
 func (s *script) poll() {
 	var comps [32]fabric.Completion
 	for {
@@ -203,7 +203,7 @@ func (s *script) await() (alive bool) {
 	return s.conn.Err() == nil
 }
 
-// pool is what is known of a pool that the Conn lends.
+// pool returns the pool that the Conn lends under ref, or a made-up one if there is none.
 func (s *script) pool(ref uint32) protocol.Pool {
 	for _, p := range s.lent {
 		if p.Ref == ref {
@@ -220,7 +220,7 @@ func (s *script) write(op fabric.Opcode, imm, ref, elem uint32, n int) {
 	}, frame(1, max(n, vnet.MinFrame), 1500)[:n])
 }
 
-// step does what the next byte says.
+// step carries out the step that the next byte selects.
 func (s *script) step() (alive bool) {
 	switch s.byte() % scripted {
 	case scriptControl:
@@ -230,7 +230,7 @@ func (s *script) step() (alive bool) {
 		p := protocol.Pool{Ref: uint32(s.byte()), Context: protocol.PoolContext(uint16(s.byte()), 0),
 			Elements: uint32(s.byte()), ElementSize: 64 * uint32(s.byte())}
 		if !s.mode.Sends() {
-			// Behind what this side uses itself.
+			// Behind the memory that this side uses itself.
 			p.RKey, p.Addr = s.region.RKey(), s.region.Addr()+(scriptReceives+1)*protocol.MaxControlSize
 		}
 		s.send(protocol.AppendBufferRecvPool(nil, 0, p))
@@ -249,7 +249,7 @@ func (s *script) step() (alive bool) {
 		s.post(s.data, fabric.SendWR{Op: fabric.OpSend}, append(msg, frame(1, max(n, vnet.MinFrame), 1500)[:n]...))
 	case scriptFrame:
 		n := 16 * int(s.byte())
-		_, _ = unix.Write(s.wire, frame(1, max(n, vnet.MinFrame), 1500)[:n]) // a full one takes nothing
+		_, _ = unix.Write(s.wire, frame(1, max(n, vnet.MinFrame), 1500)[:n]) // a full socket refuses it
 	case scriptFlush:
 		ref := uint32(s.byte())
 		if s.byte()%2 == 1 {
@@ -268,8 +268,8 @@ func (s *script) step() (alive bool) {
 	return true
 }
 
-// fuzzMessages is one control message of each kind, good for a session in its
-// first moments.
+// fuzzMessages returns one control message of each type, each valid at the beginning of a
+// session.
 func fuzzMessages(mode protocol.Mode) [][]byte {
 	pool := protocol.Pool{Ref: 1, Elements: 4, ElementSize: 2048, Context: protocol.PoolContext(1, 0)}
 	if !mode.Sends() {
@@ -300,9 +300,8 @@ func controlStep(msg []byte) []byte {
 	return append([]byte{scriptControl, byte(len(msg) >> 8), byte(len(msg))}, msg...)
 }
 
-// FuzzControl has a peer do whatever the input says to a Conn: the Conn lives on
-// with consistent books, or ends with an error that names what was wrong. It
-// neither hangs nor leaks.
+// FuzzControl lets the input control the peer of a Conn. The Conn must go on with consistent
+// ledgers, or end with an error that says what was wrong. It must neither hang nor leak.
 func FuzzControl(f *testing.F) {
 	lend := []byte{scriptLend, 0, 1, 4, 4}
 	frames := []byte{scriptFrame, 8, scriptFrame, 8, scriptFrame, 15, scriptWait}
@@ -323,7 +322,7 @@ func FuzzControl(f *testing.F) {
 	f.Fuzz(fuzzScript)
 }
 
-// fuzzScript plays input: the mode, and a script.
+// fuzzScript runs input, which is a byte with the mode, followed by the script.
 func fuzzScript(t *testing.T, input []byte) {
 	if len(input) == 0 || len(input) > 4096 {
 		return
@@ -343,10 +342,10 @@ func fuzzScript(t *testing.T, input []byte) {
 	}
 }
 
-// run plays the script against a Conn of its own and returns what ended it, nil
-// if the script did not.
+// run runs the script against a new Conn. It returns the error that ended the Conn, or nil if
+// the script did not end it.
 func (s *script) run() error {
-	// A peer that does not answer is missed after 5 ms.
+	// With this scale, a peer that does not answer is given up after 5 ms.
 	n := fabrictest.New(fabrictest.WithTimeScale(0.01))
 	s.net = n
 	before := descriptors(s.t)
@@ -362,7 +361,7 @@ func (s *script) run() error {
 		Device: dev, Mode: s.mode, Pools: pools, SendSlots: 8, Batch: 3, SignalEvery: 2,
 		KeepAlive: time.Minute, PeerTimeout: time.Hour, PoolIdle: time.Minute,
 	}
-	if s.keys { // the peer's; its own have keys that the script knows
+	if s.keys { // only the peer sends keys; the Conn's own pools have their keys in the offer
 		cfg.KeySend, cfg.Protection = true, messaging.ProtectRegion
 	}
 	s.conn, err = messaging.New(cfg)

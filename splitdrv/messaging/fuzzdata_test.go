@@ -10,26 +10,27 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// What scriptDevice does, by the byte behind it, modulo devices. The byte behind
-// that says how.
+// The events of scriptDevice. The byte behind it, modulo devices, selects the event, and the
+// next one is the parameter.
 const (
-	deviceStatus  = iota // the Conn's next work requests fail, with this status
-	deviceStall          // nothing moves until the next wait
+	deviceStatus  = iota // the Conn's next work requests fail with this status
+	deviceStall          // the Conn's device stalls until the next wait
 	deviceLose           // the next messages on an unreliable channel are lost, in both directions
 	deviceFail           // one of the peer's queue pairs fails
-	deviceZero           // the peer writes nothing, which is allowed
-	deviceKey            // it sends a key, good or not
-	deviceKeyless        // it lends a pool whose key follows
+	deviceZero           // the peer writes zero bytes, which is allowed
+	deviceKey            // the peer sends a key, which may be invalid
+	deviceKeyless        // the peer lends a pool whose key follows
 	devices
 )
 
-// raw sends bytes on the data channel, whatever they are.
+// raw sends bytes of the input on the data channel, unchecked.
 func (s *script) raw() {
 	n := int(s.byte())<<8 | int(s.byte())
 	s.post(s.data, fabric.SendWR{Op: fabric.OpSend}, s.bytes(n))
 }
 
-// payload writes bytes to an element and says so as an honest peer would.
+// payload writes bytes of the input to an element, with the immediate data that an honest peer
+// would use.
 func (s *script) payload() {
 	ref, elem, n := s.byte(), s.byte(), int(s.byte())
 	p := s.pool(uint32(ref))
@@ -40,12 +41,12 @@ func (s *script) payload() {
 	}, b)
 }
 
-// device makes something happen that is not the peer's to decide.
+// device carries out an event that is mostly not under the peer's control.
 func (s *script) device() {
 	what, how := s.byte()%devices, s.byte()
 	switch what {
 	case deviceStatus:
-		// A status of none is none.
+		// The remainder is always a valid status.
 		status := fabric.Status(how) % (fabric.StatusGeneralErr + 1)
 		s.net.OnSend("a", func(uint32, fabric.SendWR) fabric.Status { return status })
 	case deviceStall:
@@ -87,7 +88,7 @@ func payloadStep(elem byte, payload []byte) []byte {
 	return append([]byte{scriptPayload, 0, elem, byte(len(payload))}, payload...)
 }
 
-// packOf is a pack of frames.
+// packOf returns a pack of frames.
 func packOf(frames ...[]byte) []byte {
 	b := []byte{0x80, 0, 0, byte(len(frames))}
 	for _, f := range frames {
@@ -97,15 +98,15 @@ func packOf(frames ...[]byte) []byte {
 	return b
 }
 
-// sendDataOf is a SendData.
+// sendDataOf returns a SendData message.
 func sendDataOf(seq uint64, data []byte) []byte {
 	b := make([]byte, protocol.SendDataOverhead)
 	protocol.PutSendData(b, seq, len(data))
 	return append(b, data...)
 }
 
-// FuzzData is FuzzControl with scripts that are mostly about the data channels:
-// what is written and sent there, and what becomes of it on the way.
+// FuzzData is FuzzControl with scripts that are mostly about the data channels: writes and
+// sends there, and failures of the fabric.
 func FuzzData(f *testing.F) {
 	wait := []byte{scriptWait}
 	small, large := frame(1, vnet.MinFrame, 1500), frame(1, 100, 1500)

@@ -8,15 +8,15 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// guard is one way to protect the pools of a session, in a mode that writes.
+// guard is one way to protect the pools of a session in a mode with RDMA writes.
 type guard struct {
 	mode       protocol.Mode
 	protection messaging.Protection
-	agreed     bool // that the peer invalidates windows
-	keys       bool // that keys are sent behind binds
+	agreed     bool // the peer has agreed to invalidate windows
+	keys       bool // keys are sent behind binds
 }
 
-// guards are all of them.
+// guards has all combinations that are tested.
 var guards = func() []guard {
 	var all []guard
 	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
@@ -39,15 +39,15 @@ func (g guard) String() string {
 	return s
 }
 
-// of is a configuration with this protection.
+// of returns cfg with this protection.
 func (g guard) of(cfg messaging.Config) messaging.Config {
 	cfg.Mode, cfg.Protection, cfg.Invalidation, cfg.OneTouch = g.mode, g.protection, g.agreed, true
 	cfg.KeySend = g.keys
 	return cfg
 }
 
-// check finds that windows came and went with the pools of a side that has lent
-// two on request, at least, and got them back.
+// check checks the counts of windows bound and invalidated for a side that has lent pools on
+// request, at least two, and got them back.
 func (g guard) check(t *testing.T, s messaging.Stats) {
 	t.Helper()
 	c := s.Channels[0]
@@ -60,7 +60,8 @@ func (g guard) check(t *testing.T, s messaging.Stats) {
 			t.Errorf("windows without need: %+v", c)
 		}
 	case g.protection == messaging.ProtectOneTouch:
-		// Once for each lending, and all but those that are lent now are invalid.
+		// A window is bound each time its element is lent. All are invalidated except those of
+		// the elements that are lent now.
 		transfers := c.RxFrames - c.RxPacked + c.RxPacks
 		if n := c.WindowsBound - c.WindowsInvalidated; c.WindowsBound < transfers || n != uint64(c.Local.Elements) ||
 			c.WindowsInvalidatedByPeer != 0 {

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector allocates where the program does not.
+// The race detector makes allocations of its own.
 
 package messaging_test
 
@@ -14,9 +14,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestHandlersDoNotAllocate is TestFramesDoNotAllocate with workers that are
-// bound to a processor, poll before they sleep, and exhaust their budget with
-// each frame.
+// TestHandlersDoNotAllocate is TestFramesDoNotAllocate with workers that are bound to a
+// processor, poll before they sleep, and exhaust their budget with each frame.
 func TestHandlersDoNotAllocate(t *testing.T) {
 	cpu := cpus.Allowed()[:1]
 	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second, Handlers: []messaging.Handler{

@@ -19,7 +19,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// followed waits until every worker has followed the latest change.
+// followed waits until every worker has applied the last change of its handler. It returns the
+// statistics of the handlers.
 func followed(t *testing.T, conn *messaging.Conn) []messaging.HandlerStats {
 	t.Helper()
 	var all []messaging.HandlerStats
@@ -40,7 +41,7 @@ func followed(t *testing.T, conn *messaging.Conn) []messaging.HandlerStats {
 	return all
 }
 
-// maskOf and niceOf are what the kernel says of a thread.
+// maskOf and niceOf return the affinity mask and the nice value of a thread in the kernel.
 func maskOf(t *testing.T, tid int) cpus.List {
 	t.Helper()
 	var set unix.CPUSet
@@ -59,7 +60,8 @@ func niceOf(t *testing.T, tid int) int {
 	return 20 - n
 }
 
-// boundThreads counts this process's threads that are not as it began.
+// boundThreads returns the number of threads whose affinity mask differs from the allowed
+// processors, or whose nice value differs from that of the main thread.
 func boundThreads(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/task")
@@ -74,7 +76,7 @@ func boundThreads(t *testing.T) int {
 		}
 		var set unix.CPUSet
 		if unix.SchedGetaffinity(tid, &set) != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		p, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
 		if err == nil && (!slices.Equal(cpus.Of(&set), cpus.Allowed()) || 20-p != nice) {
@@ -84,7 +86,8 @@ func boundThreads(t *testing.T) int {
 	return n
 }
 
-// TestHandlingDefaults says which handlers there are and who is with which.
+// TestHandlingDefaults checks which handlers exist by default, and which channel is assigned
+// to which handler.
 func TestHandlingDefaults(t *testing.T) {
 	n := fabrictest.New()
 	dev := n.Device("a") // which has four completion vectors
@@ -128,7 +131,8 @@ func TestHandlingDefaults(t *testing.T) {
 	}
 }
 
-// TestHandlerMistakes asks for what cannot be, before and during a session.
+// TestHandlerMistakes makes invalid changes of handlers and assignments, before and during a
+// session. They must be refused, and change nothing.
 func TestHandlerMistakes(t *testing.T) {
 	_, a, _ := newPair(t, patient(messaging.Config{Queues: 2}), patient(messaging.Config{Queues: 2}))
 	none := cpus.List{cpus.Max - 1}
@@ -148,7 +152,7 @@ func TestHandlerMistakes(t *testing.T) {
 			}
 			cfg.Assigned = make([]int, 2)
 			if channel < 1 || channel > 2 || handler == 0 {
-				return messaging.ErrHandler // there is no such channel to give, and 0 is the default
+				return messaging.ErrHandler // Assigned has no such channel, and a handler of 0 means the default
 			}
 			cfg.Assigned[channel-1] = handler
 			return cfg.Check()
@@ -200,9 +204,9 @@ func TestHandlerMistakes(t *testing.T) {
 	}
 }
 
-// TestHandlerBindsItsWorkers gives handlers processors and priorities, moves a
-// channel from one to the other, and takes all back. What counts is what the
-// kernel says of the threads.
+// TestHandlerBindsItsWorkers gives handlers processors and priorities, moves a channel from
+// one handler to another, and undoes everything. It checks the threads' settings in the
+// kernel.
 func TestHandlerBindsItsWorkers(t *testing.T) {
 	allowed := cpus.Allowed()
 	first, last := allowed[:1], allowed[len(allowed)-1:]
@@ -269,7 +273,7 @@ func TestHandlerBindsItsWorkers(t *testing.T) {
 	check("the other handler", map[int]messaging.Handler{0: control, 1: two, 2: two})
 
 	two.CPUs, two.Priority = last, own
-	if os.Geteuid() == 0 { // others may not go first again
+	if os.Geteuid() == 0 { // other users cannot raise a priority again
 		do(a.conn.SetHandler(two))
 		check("its processors", map[int]messaging.Handler{0: control, 1: two, 2: two})
 	}
@@ -293,8 +297,8 @@ func TestHandlerBindsItsWorkers(t *testing.T) {
 	}
 }
 
-// TestHandlerPriorities has two channels on one processor, one before the other,
-// and exchanges their places.
+// TestHandlerPriorities runs two channels on one processor with different priorities, and then
+// exchanges the priorities.
 func TestHandlerPriorities(t *testing.T) {
 	cpu := cpus.Allowed()[:1]
 	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{
@@ -330,8 +334,8 @@ func TestHandlerPriorities(t *testing.T) {
 	before(2, 1)
 }
 
-// TestHandlerOfPollingWorkers binds workers that never sleep, one for each channel,
-// and lets them go again.
+// TestHandlerOfPollingWorkers binds the polling worker of a channel, which never sleeps, and
+// unbinds it again.
 func TestHandlerOfPollingWorkers(t *testing.T) {
 	cfg := patient(messaging.Config{Queues: 2, Poll: true})
 	_, a, b := newPair(t, cfg, cfg)
@@ -355,8 +359,8 @@ func TestHandlerOfPollingWorkers(t *testing.T) {
 	}
 }
 
-// TestReassignUnderTraffic moves channels between handlers, and changes these,
-// while frames cross both ways. None is lost, and none overtakes another.
+// TestReassignUnderTraffic moves channels between handlers, and changes the handlers, while
+// frames are sent in both directions. No frame may be lost or overtake another.
 func TestReassignUnderTraffic(t *testing.T) {
 	const queues, handlers = 2, 3
 	cfg := patient(messaging.Config{Queues: queues, Handlers: []messaging.Handler{{Number: handlers}}})
@@ -409,7 +413,7 @@ func TestReassignUnderTraffic(t *testing.T) {
 	}
 }
 
-// vectorDevice notes on which completion vectors queues are made.
+// vectorDevice records the completion vectors of the completion queues created.
 type vectorDevice struct {
 	fabric.Device
 	made *[]int
@@ -430,9 +434,9 @@ func (d vectorDomain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	return d.Domain.NewCQ(depth, vector)
 }
 
-// TestVectorOfTheHandler makes the queues on the vectors of the handlers that the
-// channels begin with. A channel that moves keeps its vector, which shows, and has
-// the other one's in the next session.
+// TestVectorOfTheHandler checks that completion queues use the vectors of the handlers to
+// which the channels are assigned at first. A channel that moves to another handler must keep
+// its vector, and report it. In the next session it must have the vector of the new handler.
 func TestVectorOfTheHandler(t *testing.T) {
 	dev := fabrictest.New().Device("a")
 	defer dev.Close()
@@ -453,7 +457,7 @@ func TestVectorOfTheHandler(t *testing.T) {
 		}
 		return conn
 	}
-	// The control channel's, and two of each data channel's.
+	// One queue of the control channel, and two of each data channel.
 	conn := open(cfg, 0, 2, 2, 1, 1, 3, 3)
 	defer conn.Close()
 	if err := conn.Assign(2, 6); err != nil {

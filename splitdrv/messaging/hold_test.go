@@ -15,12 +15,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// pacedPort is a port that holds frames back for as long as the test wants.
+// pacedPort is a port that holds frames back for as long as the test sets.
 type pacedPort struct {
 	porttest.Single
-	rxHold, txHold atomic.Int64 // from the port, and to it
-	trickle        atomic.Bool  // a frame to the port passes when it is tried again
-	rxHeld, txHeld bool         // the latest read, and the latest write
+	rxHold, txHold atomic.Int64 // how long frames from, and to, the port are held back, in ns
+	trickle        atomic.Bool  // each frame to the port is held back once
+	rxHeld, txHeld bool         // the last read, or write, was held back
 }
 
 func (p *pacedPort) ReadHold() time.Duration  { return span(p.rxHeld, &p.rxHold) }
@@ -60,7 +60,7 @@ func (p *pacedPort) hold(d time.Duration) {
 	p.txHold.Store(int64(d))
 }
 
-// pacedPair is two endpoints of which b has a paced port.
+// pacedPair returns two endpoints. b has a paced port, p.
 func pacedPair(t *testing.T, cfg messaging.Config) (a, b *endpoint, p *pacedPort) {
 	t.Helper()
 	cfg = patient(cfg)
@@ -75,7 +75,7 @@ func pacedPair(t *testing.T, cfg messaging.Config) (a, b *endpoint, p *pacedPort
 	return a, b, p
 }
 
-// waits until b's workers wait for the end of a hold, in both directions.
+// waits waits until b's workers wait for the end of a hold, in both directions.
 func waits(t *testing.T, b *endpoint, before messaging.ChannelStats) {
 	t.Helper()
 	until(t, func() error {
@@ -87,7 +87,7 @@ func waits(t *testing.T, b *endpoint, before messaging.ChannelStats) {
 	})
 }
 
-// inEachGuard runs a test in each mode, with each protection of memory.
+// inEachGuard runs a test in each mode and with each memory protection.
 func inEachGuard(t *testing.T, test func(t *testing.T, cfg messaging.Config)) {
 	for _, mode := range []protocol.Mode{protocol.ModeSend, protocol.ModeSendUC} {
 		t.Run(string(mode), func(t *testing.T) { test(t, messaging.Config{Mode: mode}) })
@@ -97,9 +97,9 @@ func inEachGuard(t *testing.T, test func(t *testing.T, cfg messaging.Config)) {
 	}
 }
 
-// TestHeldPort holds frames back in both directions for longer than the test
-// may last. Meanwhile requests are answered; and with the end of the hold every
-// frame comes, in order.
+// TestHeldPort holds frames back in both directions for longer than the test may last. In the
+// meantime requests must be answered. After the end of the hold, every frame must arrive, in
+// order.
 func TestHeldPort(t *testing.T) {
 	inEachGuard(t, func(t *testing.T, cfg messaging.Config) {
 		a, b, p := pacedPair(t, cfg)
@@ -134,8 +134,7 @@ func TestHeldPort(t *testing.T) {
 	})
 }
 
-// TestHeldSleeps has frames come to a port that holds them back: none of them
-// wakes its sender.
+// TestHeldSleeps sends frames to a port that holds them back. They must not wake the sender.
 func TestHeldSleeps(t *testing.T) {
 	a, b, p := pacedPair(t, messaging.Config{})
 	p.hold(time.Hour)
@@ -155,7 +154,7 @@ func TestHeldSleeps(t *testing.T) {
 	})
 	for i := range uint64(50) {
 		come(1 + i)
-		// Which takes longer than to wake.
+		// This takes longer than a wake-up.
 		if _, err := a.conn.Request(ctx, protocol.CfgKeepAlive, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +164,7 @@ func TestHeldSleeps(t *testing.T) {
 	}
 }
 
-// TestHoldEnds lets frames pass after a while, without a word to the workers.
+// TestHoldEnds lets frames pass after a while, without notifying the workers.
 func TestHoldEnds(t *testing.T) {
 	a, b, p := pacedPair(t, messaging.Config{})
 	p.hold(time.Millisecond)
@@ -175,7 +174,7 @@ func TestHoldEnds(t *testing.T) {
 			errs <- stream(deadline(t), dir[0].wires[0], dir[1].wires[0], randomSizes(3, 100), 1500)
 		}()
 	}
-	for range 3 { // each time for a millisecond again
+	for range 3 { // each hold lasts a millisecond
 		waits(t, b, b.conn.Stats().Channels[0])
 	}
 	p.hold(0)
@@ -186,8 +185,8 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// TestHeldAtTheEnd ends sessions of which one side holds frames back for an
-// hour: nobody waits for that.
+// TestHeldAtTheEnd ends sessions while one side holds frames back for an hour. The end must
+// not wait for the hold.
 func TestHeldAtTheEnd(t *testing.T) {
 	inEachGuard(t, func(t *testing.T, cfg messaging.Config) {
 		a, b, p := pacedPair(t, cfg)
@@ -213,8 +212,8 @@ func TestHeldAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestHeldPools has the peer ask for more memory because its frames are held
-// back: it gets none.
+// TestHeldPools has the peer ask for pools because its frames are held back. It must get none
+// until the hold is over.
 func TestHeldPools(t *testing.T) {
 	cfg := messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 3, PeerPools: 3,
 		PoolIdle: 40 * time.Millisecond}

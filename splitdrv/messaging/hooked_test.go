@@ -16,30 +16,28 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// hooked is a device that tells the test what is done with it, before it is done
-// and on the goroutine that does it. An endpoint that is given one works on its own
-// device through it.
+// hooked is a device that calls hooks of the test before operations, on the goroutine of the
+// operation. If it is the Config.Device of an endpoint, the endpoint uses its own device
+// through it.
 type hooked struct {
 	fabric.Device
-	control atomic.Uint32 // number of the control channel's queue pair, once it is known
+	control atomic.Uint32 // number of the control channel's queue pair; 0 before it is created
 
-	mu    sync.Mutex // guards what follows
-	mem   [][]byte   // that was registered
+	mu    sync.Mutex // guards the fields below
+	mem   [][]byte   // registered memory
 	calls hooks
 }
 
-// hooks are what is called, if it is set: a receive is posted, on the control channel
-// or another one; a control message is sent, which an error refuses; a batch is posted on
-// a data channel; a region is deregistered.
+// hooks are functions called before an operation, unless they are nil.
 type hooks struct {
-	post       func(control bool)
-	send       func(protocol.Function)
-	refuse     func(protocol.Function) error
-	data       func()
-	deregister func(rkey uint32)
+	post       func(control bool)            // receives are posted, on the control channel or another one
+	send       func(protocol.Function)       // a control message is sent
+	refuse     func(protocol.Function) error // the same; an error makes the operation fail
+	data       func()                        // a batch is posted on a data channel
+	deregister func(rkey uint32)             // a region is deregistered
 }
 
-// set sets what is called from now on.
+// set replaces the hooks.
 func (h *hooked) set(calls hooks) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -85,11 +83,11 @@ func (d hookedDomain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.h.control.CompareAndSwap(0, q.Num()) // the first one is
+	d.h.control.CompareAndSwap(0, q.Num()) // the first queue pair is that of the control channel
 	return hookedQP{q, d.h}, nil
 }
 
-// at is the data of a request.
+// at returns the data of a work request.
 func (h *hooked) at(wr *fabric.SendWR) []byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,8 +137,8 @@ func (q hookedQP) PostSend(wrs []fabric.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// TestCountedBeforePosted reads the counters where a batch is posted: they have it
-// already, as the peer may answer its frames before this side's sender goes on.
+// TestCountedBeforePosted reads the counters when a batch is posted. The batch must be counted
+// already, because the peer may answer its frames before this side's sender goes on.
 func TestCountedBeforePosted(t *testing.T) {
 	const frames = 100
 	dev := &hooked{}
@@ -170,7 +168,7 @@ func TestCountedBeforePosted(t *testing.T) {
 	}
 }
 
-// toldPort is a port that tells the test how many frames it is to write.
+// toldPort is a port that tells the test how many frames it is about to write.
 type toldPort struct {
 	porttest.Batched
 	told func(frames int)
@@ -181,8 +179,8 @@ func (p toldPort) WriteFrames(ops []vnet.WriteOp) int {
 	return p.Batched.WriteFrames(ops)
 }
 
-// TestCountedBeforeWritten reads the counters where frames are written to the port: they
-// have them already, as they may be answered before this side's receiver goes on.
+// TestCountedBeforeWritten reads the counters when frames are written to the port. The frames
+// must be counted already, because they may be answered before this side's receiver goes on.
 func TestCountedBeforeWritten(t *testing.T) {
 	inEachGuard(t, func(t *testing.T, cfg messaging.Config) {
 		cfg = patient(cfg)
@@ -216,8 +214,8 @@ func TestCountedBeforeWritten(t *testing.T) {
 	})
 }
 
-// TestFlushReplyComesLast has a peer give pools back: when the reply to that leaves,
-// their memory is registered no more, so that whoever has it cannot write there.
+// TestFlushReplyComesLast has a peer give pools back. When the reply is sent, the memory of
+// the pools must be deregistered already, so that the peer can no longer write there.
 func TestFlushReplyComesLast(t *testing.T) {
 	var deregistered, before, replies atomic.Int32
 	keys := make(map[uint32]bool)
@@ -249,9 +247,9 @@ func TestFlushReplyComesLast(t *testing.T) {
 	}
 }
 
-// TestReceiveIsPostedFirst has a peer return an element: the receive that its message
-// has used up is posted again before the element may be written, because the message
-// that the peer sends then counts on it.
+// TestReceiveIsPostedFirst has a peer return an element. The receive used by its message must
+// be posted again before the element may be written again, because the peer's next message,
+// after such a write, relies on this receive.
 func TestReceiveIsPostedFirst(t *testing.T) {
 	dev := &hooked{}
 	h, p := newRawPeer(t, messaging.Config{Device: dev, Protection: messaging.ProtectRegion})
@@ -287,8 +285,8 @@ func TestReceiveIsPostedFirst(t *testing.T) {
 	}
 }
 
-// TestPoolsOnRequestHaveAPace asks for pools and gives them back by a clock of its
-// own: as many as there can be are lent at once, and then as many as are due.
+// TestPoolsOnRequestHaveAPace asks for pools and gives them back, with its own clock. The
+// endpoint must lend up to its maximum at once, and then as many as its rate limit allows.
 func TestPoolsOnRequestHaveAPace(t *testing.T) {
 	const most, interval = 2, 50 * time.Millisecond
 	var clock atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// answer answers a request of the endpoint's.
+// answer answers a request of the endpoint.
 func (p *rawPeer) answer(msg []byte) {
 	p.t.Helper()
 	m, err := protocol.DecodeCfgUtilRequest(msg)
@@ -23,7 +23,7 @@ func (p *rawPeer) answer(msg []byte) {
 	p.recycle(msg)
 }
 
-// recycle posts the receive of a message again.
+// recycle posts the receive that received msg again.
 func (p *rawPeer) recycle(msg []byte) {
 	p.t.Helper()
 	for i := range rawReceives {
@@ -35,7 +35,7 @@ func (p *rawPeer) recycle(msg []byte) {
 	p.t.Fatal("not a message that was received")
 }
 
-// function waits for a message of one kind and answers the requests before it.
+// function waits for a message with this function, and answers the requests before it.
 func (p *rawPeer) function(f protocol.Function) []byte {
 	p.t.Helper()
 	for {
@@ -53,8 +53,8 @@ func (p *rawPeer) function(f protocol.Function) []byte {
 	}
 }
 
-// TestReferenceUsedAgainAtOnce lends a reference again in the very next message
-// after the reply that takes its pool.
+// TestReferenceUsedAgainAtOnce lends a pool under the same reference again in the very next
+// message after the reply that ends the former pool.
 func TestReferenceUsedAgainAtOnce(t *testing.T) {
 	h, p := newRawPeer(t, messaging.Config{PoolIdle: 4 * time.Millisecond})
 	p.send(protocol.AppendBufferRecvPool(nil, 0, p.ownPool(0)))
@@ -91,15 +91,15 @@ func TestReferenceUsedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// TestPoolThatIsNotOfferedYet has a pool wait for its receiver, which waits for
-// its port, for so long that it would be time to take it back, if the peer had
-// it.
+// TestPoolThatIsNotOfferedYet delays the offer of a granted pool, because its receiver waits
+// for a full port, for longer than PoolIdle. The pool must not be taken back before it is
+// offered.
 func TestPoolThatIsNotOfferedYet(t *testing.T) {
 	h, p := newRawPeer(t, messaging.Config{
 		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 256}}, MaxPools: 2,
 		PoolIdle: 4 * time.Millisecond, KeepAlive: 5 * time.Millisecond,
 	})
-	// More than the sockets hold, one frame to each element.
+	// More frames than the sockets hold, each in an element of its own.
 	elem := 0
 	for ; h.conn.Stats().Channels[0].RxPortBusy == 0; elem++ {
 		if elem == 256 {
@@ -128,8 +128,8 @@ func TestPoolThatIsNotOfferedYet(t *testing.T) {
 	}
 }
 
-// TestBooksOfAPeer lends and takes back pools of the largest size under ever
-// new references: what is remembered of them is bounded.
+// TestBooksOfAPeer lends and takes back pools of the largest size, each under a new reference.
+// The number of elements that the endpoint remembers must be bounded.
 func TestBooksOfAPeer(t *testing.T) {
 	h, p := newRawPeer(t, messaging.Config{})
 	for ref := range uint32(5) { // more would take a second each
@@ -147,9 +147,10 @@ func TestBooksOfAPeer(t *testing.T) {
 	}
 }
 
-// TestPoolIsAskedForAgain asks a peer that grants little, and answers requests
-// as it likes: any reply says that what came before was handled, and whoever
-// is granted something does not wait longer and longer before it asks for more.
+// TestPoolIsAskedForAgain has the endpoint ask a peer for pools that grants little, and
+// answers all requests with an error status. Any reply confirms that the messages before it
+// were handled. After a grant, the endpoint must not wait longer and longer before it asks
+// again.
 func TestPoolIsAskedForAgain(t *testing.T) {
 	const asks = 20 // with a pause of 5 s before most of them it would take too long
 	h, p := newRawPeer(t, messaging.Config{PeerPools: asks + 2})
@@ -172,16 +173,16 @@ func TestPoolIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestFlushAcknowledgesIndications gives back a pool right behind an
-// indication: an update has to acknowledge that all the same, because in mode
-// imm the initiator waits for it, and in mode indicate it counts.
+// TestFlushAcknowledgesIndications gives back a pool right behind an indication. An update
+// must still acknowledge the indication: in mode imm the initiator waits for it, and in mode
+// indicate the number of unacknowledged indications is limited.
 func TestFlushAcknowledgesIndications(t *testing.T) {
 	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
 		t.Run(string(mode), func(t *testing.T) {
 			h, p := newRawPeer(t, messaging.Config{Mode: mode})
 			l, data := p.pools[0], good(2000)
 			p.post(p.data, fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr + 3*uint64(l.ElementSize), RKey: l.RKey}, data)
-			for { // its completion; the scratch memory is free then
+			for { // until its completion; then the scratch memory is free
 				var c [1]fabric.Completion
 				n, err := p.cq.Poll(c[:])
 				p.ok(err)
@@ -221,9 +222,9 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 	}
 }
 
-// TestPoolsAskedForTooOften has a peer ask for pools and give them back, as fast as
-// it can: it gets those that there can be, and then no more in a second than a peer
-// asks for that means it.
+// TestPoolsAskedForTooOften has a peer ask for pools and give them back as fast as possible.
+// It must get as many as the endpoint can lend, and then no more per second than an honest
+// peer asks for.
 func TestPoolsAskedForTooOften(t *testing.T) {
 	const asks, pools, rate = 300, 2, 20
 	h, p := newRawPeer(t, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}},

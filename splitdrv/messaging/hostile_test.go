@@ -16,9 +16,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// rawPeer is a peer made of bare queue pairs, which does what the test says
-// and not what the protocol says. What a session refuses is tested by package
-// hostiletest.
+// rawPeer is a peer made of bare queue pairs, which does what the test wants and not what the
+// protocol requires. Package hostiletest tests what a session refuses.
 type rawPeer struct {
 	t      *testing.T
 	mem    []byte
@@ -26,16 +25,16 @@ type rawPeer struct {
 	cq     fabric.CQ
 	ctrl   fabric.QP
 	data   fabric.QP
-	pools  []protocol.Pool    // lent by the other side
-	status protocol.CfgStatus // of its answers
-	next   int                // where in the scratch memory the next message goes
-	got    uint64             // control messages
+	pools  []protocol.Pool    // lent by the endpoint
+	status protocol.CfgStatus // status in replies
+	next   int                // offset in the scratch memory for the next message
+	got    uint64             // number of control messages received
 }
 
 const rawReceives = 64
 
-// newRawPeer connects an endpoint under test to a raw peer and takes the pools that
-// it lends.
+// newRawPeer connects an endpoint under test to a raw peer. It receives the offer of the first
+// pools.
 func newRawPeer(t *testing.T, cfg messaging.Config) (*endpoint, *rawPeer) {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
@@ -114,7 +113,7 @@ func (p *rawPeer) post(qp fabric.QP, wr fabric.SendWR, data []byte) {
 		p.next = 0
 	}
 	at := p.scratch()[p.next:]
-	p.next += copy(at, data) // so that the one before may still be on its way
+	p.next += copy(at, data) // the message before may still be on its way
 	wr.Addr, wr.Len, wr.LKey = uint64(uintptr(unsafe.Pointer(&at[0]))), uint32(len(data)), p.region.LKey()
 	wr.Flags |= fabric.Signaled | fabric.Solicited
 	_, err := qp.PostSend([]fabric.SendWR{wr})
@@ -123,7 +122,7 @@ func (p *rawPeer) post(qp fabric.QP, wr fabric.SendWR, data []byte) {
 
 func (p *rawPeer) send(msg []byte) { p.post(p.ctrl, fabric.SendWR{Op: fabric.OpSend}, msg) }
 
-// write writes data into an element of a lent pool and indicates imm.
+// write writes data into an element of a lent pool, with imm as immediate data.
 func (p *rawPeer) write(pool, elem int, imm protocol.ImmData, data []byte) {
 	l := p.pools[pool]
 	p.post(p.data, fabric.SendWR{
@@ -140,9 +139,10 @@ func (p *rawPeer) ownPool(ref uint32) protocol.Pool {
 
 func good(n int) []byte { return frame(1, n, 1500) }
 
-// TestTooManyRequests floods an endpoint whose configuration is busy.
+// TestTooManyRequests sends requests to an endpoint whose OnRequest does not return. The
+// session must end when there are more than MaxRequests unanswered requests.
 func TestTooManyRequests(t *testing.T) {
-	entered := make(chan struct{}, messaging.MaxRequests) // more than one may be begun once they are released
+	entered := make(chan struct{}, messaging.MaxRequests) // after release, more than one request may enter
 	ctx, release := context.WithCancel(context.Background())
 	h, p := newRawPeer(t, messaging.Config{OnRequest: func(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {
 		entered <- struct{}{}

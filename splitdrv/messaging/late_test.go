@@ -12,8 +12,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// gated is a device whose first completion queue, which is the control channel's,
-// lets nobody look while the gate is held: as if the handler did not get to run.
+// gated is a device whose first completion queue, that of the control channel, cannot be
+// polled while the gate is locked, as if the control handler did not run.
 type gated struct {
 	fabric.Device
 	gate sync.Mutex
@@ -59,11 +59,11 @@ func (q *gatedCQ) Poll(out []fabric.Completion) (int, error) {
 	return q.CQ.Poll(out)
 }
 
-// TestPeerIsHeardLate keeps one endpoint's control handler from running for three times
-// its time-out, twice. What the peer sends meanwhile is there to be read: the peer is not
-// declared dead, then or afterwards, until it sends nothing any more.
+// TestPeerIsHeardLate keeps one endpoint's control handler from running for three times its
+// time-out, twice. The peer's messages arrive in the meantime, but are not read. The peer must
+// not be declared dead, neither then nor afterwards, until it is stalled.
 func TestPeerIsHeardLate(t *testing.T) {
-	const timeout = 500 * time.Millisecond // the peer does not starve for as long on a busy machine
+	const timeout = 500 * time.Millisecond // the peer does not have to wait so long on a busy machine
 	n := fabrictest.New()
 	cfg := messaging.Config{KeepAlive: 10 * time.Millisecond, PeerTimeout: timeout}
 	device := &gated{Device: n.Device("a")}
@@ -95,8 +95,8 @@ func TestPeerIsHeardLate(t *testing.T) {
 	n.Resume("b")
 }
 
-// TestSilentPeerOwesReplies stops a peer that has as many requests to answer as
-// there can be: there is no room for a keep-alive, and it is declared dead.
+// TestSilentPeerOwesReplies stalls a peer that has as many requests to answer as possible.
+// There is no room for a keep-alive, and the peer must still be declared dead.
 func TestSilentPeerOwesReplies(t *testing.T) {
 	n := fabrictest.New()
 	b := newEndpoint(t, n, "b", patient(messaging.Config{}))

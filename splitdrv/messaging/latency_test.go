@@ -11,9 +11,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestLatencyChannel sends frames over the latency channel of each mode, up to
-// the longest that belongs there. A super-frame that comes there all the same is
-// counted, and the ones behind it arrive.
+// TestLatencyChannel sends frames over the latency channel in each mode, up to the longest
+// allowed length. A longer frame on this channel must be dropped and counted, and the frames
+// behind it must arrive.
 func TestLatencyChannel(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for _, mtu := range []int{1500, 9000} {
@@ -46,7 +46,7 @@ func TestLatencyChannel(t *testing.T) {
 					if bulk.Latency || !latency.Latency {
 						t.Errorf("%s: the status names the latency channel wrongly", h.name)
 					}
-					// Frames are counted when they have been written, a batch of them at a time.
+					// Frames may be counted after they have arrived, a batch at a time.
 					until(t, func() error {
 						c, n := h.conn.Stats().Channels[1], uint64(len(sizes))
 						if c.TxFrames != n || c.RxFrames != n || c.TxTooLong != 2 {
@@ -65,8 +65,8 @@ func TestLatencyChannel(t *testing.T) {
 	}
 }
 
-// TestLatencyOfOneSide has pools as for any channel at one side: what the other
-// has room for is enough.
+// TestLatencyOfOneSide has a latency channel at only one side. The other side lends the usual
+// pools, and both sides must work with the pools that they get.
 func TestLatencyOfOneSide(t *testing.T) {
 	cfg := patient(messaging.Config{Queues: 2})
 	with := cfg
@@ -84,8 +84,8 @@ func TestLatencyOfOneSide(t *testing.T) {
 	settled(t, a, b)
 }
 
-// TestLatencyLimitFits checks, for all MTUs, that the longest frame of the
-// latency channel fits an element, with a tag and the header.
+// TestLatencyLimitFits checks, for all MTUs, that the longest frame of the latency channel
+// fits into an element, with a VLAN tag and the header.
 func TestLatencyLimitFits(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for mtu := protocol.MinMTU; mtu <= protocol.MaxMTU; mtu++ {
@@ -125,8 +125,8 @@ func TestLatencyConfigErrors(t *testing.T) {
 	}
 }
 
-// TestLatencyHandler shows that the latency channel has a handler of its own, if
-// there are two, unless somebody has said otherwise.
+// TestLatencyHandler expects that the latency channel has a handler of its own if there are at
+// least two, unless the configuration assigns the channels.
 func TestLatencyHandler(t *testing.T) {
 	dev := fabrictest.New().Device("a")
 	defer dev.Close()

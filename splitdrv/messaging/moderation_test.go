@@ -12,11 +12,11 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// askedDevice notes what it is asked for.
+// askedDevice records calls of Moderate and the configurations of queue pairs.
 type askedDevice struct {
 	fabric.Device
-	moderated []messaging.Moderation // one for each call
-	refuse    error                  // of all these calls
+	moderated []messaging.Moderation // one for each call of Moderate
+	refuse    error                  // result of all these calls
 	qps       []fabric.QPConfig
 }
 
@@ -51,8 +51,8 @@ func (c *askedCQ) Moderate(count int, period time.Duration) error {
 	return c.d.refuse
 }
 
-// newOn makes a Conn of two data channels on a device that notes what it is
-// asked for, and returns the channels' statistics.
+// newOn makes a Conn with two data channels on an askedDevice, and returns the channels'
+// statistics.
 func newOn(t *testing.T, refuse error, cfg messaging.Config) (*askedDevice, []messaging.ChannelStats, error) {
 	t.Helper()
 	d := &askedDevice{Device: fabrictest.New().Device("a"), refuse: refuse}
@@ -70,8 +70,8 @@ func newOn(t *testing.T, refuse error, cfg messaging.Config) (*askedDevice, []me
 	return d, conn.Stats().Channels, nil
 }
 
-// The queues of the data channels are moderated as configured, that of the
-// control channel is not.
+// TestModeration checks that the completion queues of the data channels are moderated as
+// configured, and that of the control channel is not.
 func TestModeration(t *testing.T) {
 	m := messaging.Moderation{Count: 16, Period: 50 * time.Microsecond}
 	for _, c := range []struct {
@@ -104,7 +104,8 @@ func TestModeration(t *testing.T) {
 	}
 }
 
-// A fabric without the notion of moderation is no mistake.
+// TestModerationUnknown configures moderation on a fabric whose completion queues have no
+// Moderate. New must succeed.
 func TestModerationUnknown(t *testing.T) {
 	dev := fabrictest.New().Device("a")
 	t.Cleanup(func() { dev.Close() })
@@ -143,7 +144,8 @@ func TestModerationCheck(t *testing.T) {
 	}
 }
 
-// Packets of all channels are marked alike.
+// TestMarks checks that the queue pairs of all channels have the configured traffic class and
+// service level.
 func TestMarks(t *testing.T) {
 	d, _, err := newOn(t, nil, messaging.Config{TrafficClass: 0xb8, ServiceLevel: 5})
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// opcodes counts what an endpoint has posted on its control channel and on its data
-// channels.
+// opcodes returns counters of the work requests that an endpoint has posted on its control
+// channel and on its data channels.
 func opcodes(n *fabrictest.Network, h *endpoint) (control, data fabrictest.Counters) {
 	first := h.conn.Addresses()[0].QPN
 	for _, qp := range n.QueuePairs(h.name) {
@@ -30,11 +30,11 @@ func opcodes(n *fabrictest.Network, h *endpoint) (control, data fabrictest.Count
 	return control, data
 }
 
-// transfers is how many transfers a channel has made.
+// transfers returns the number of transfers that a channel has sent.
 func transfers(s messaging.ChannelStats) uint64 { return s.TxFrames - s.TxPacked + s.TxPacks }
 
-// TestModes moves the same frames in each mode and finds that each uses the
-// work requests it is made of, on the channels where they belong.
+// TestModes sends the same frames in each mode. Each mode must use only its own kind of work
+// requests, on the right channels.
 func TestModes(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for _, queues := range []int{1, 3} {
@@ -96,7 +96,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestScarcePoolsInModes is TestScarcePools in the other modes.
+// TestScarcePoolsInModes is TestScarcePools in all modes.
 func TestScarcePoolsInModes(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for _, elements := range []int{1, 2, 7} {
@@ -112,9 +112,9 @@ func TestScarcePoolsInModes(t *testing.T) {
 	}
 }
 
-// TestWhatImmediateDataCannotSay sends frames whose length, element or pool
-// does not fit immediate data, among others: they are indicated by a message
-// each, and nothing changes places.
+// TestWhatImmediateDataCannotSay sends frames whose length, element or pool does not fit into
+// immediate data, mixed with others. Each of the former must be indicated by a message, and all
+// frames must arrive in order.
 func TestWhatImmediateDataCannotSay(t *testing.T) {
 	const mtu = protocol.MaxMTU
 	var many []messaging.PoolConfig
@@ -126,7 +126,7 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 		name string
 		cfg  messaging.Config
 		size func(r *rand.Rand) int
-		all  bool // whether some frames at least travel with immediate data
+		all  bool // at least some frames travel with immediate data
 	}{
 		{"length", messaging.Config{MTU: mtu}, long, true},
 		{"element", messaging.Config{MTU: mtu, NoPack: true,
@@ -145,7 +145,7 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 				sizes[i] = c.size(r)
 			}
 			if c.name == "element" {
-				n.Delay("a", time.Second) // no element comes back before the high ones are used
+				n.Delay("a", time.Second) // no element is returned before the high ones are used
 			}
 			var wg sync.WaitGroup
 			for i := range a.wires {
@@ -169,7 +169,7 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 			settled(t, a, b)
 			_, data := opcodes(n, a)
 			var indicated uint64
-			until(t, func() error { // the sender counts behind its messages
+			until(t, func() error { // the sender counts messages after it has sent them
 				var total uint64
 				indicated = 0
 				for _, s := range a.conn.Stats().Channels {
@@ -192,8 +192,8 @@ func TestWhatImmediateDataCannotSay(t *testing.T) {
 	}
 }
 
-// TestManyPools lends more pools than immediate data can name, in the mode that
-// does not need it.
+// TestManyPools lends more pools than immediate data can name, in the mode that does not use
+// immediate data.
 func TestManyPools(t *testing.T) {
 	var pools []messaging.PoolConfig
 	for range 60 {
@@ -227,9 +227,9 @@ func TestManyPools(t *testing.T) {
 	}
 }
 
-// TestLostMessages loses messages on unreliable channels: the others arrive in
-// order, the lost ones are counted, their credits come back, and the control
-// channel is not troubled. Also when all of them are lost.
+// TestLostMessages drops messages on an unreliable channel, also as many as there are credits.
+// The other messages must arrive in order. The lost ones must be counted and their credits
+// returned, and the control channel must have no errors.
 func TestLostMessages(t *testing.T) {
 	cfg := patient(messaging.Config{Mode: protocol.ModeSendUC, NoPack: true,
 		Pools: []messaging.PoolConfig{{ElementSize: 4096, Elements: 16}}})
@@ -268,7 +268,8 @@ func TestLostMessages(t *testing.T) {
 		}
 		return nil
 	})
-	// As many as there are credits: nothing that comes later would tell.
+	// As many as there are credits: the sender has no credit for a later message, by which the
+	// receiver would notice the loss.
 	const credits = 16
 	n.DropUC("a", credits)
 	send(credits + 3)
@@ -282,9 +283,9 @@ func TestLostMessages(t *testing.T) {
 	}
 }
 
-// TestIndicationsAreAcknowledgedEarly sends frames one by one in mode indicate,
-// fewer than make an update due. Their elements go back all the same, after each
-// eighth message, or the sender would have to stop after the sixteenth.
+// TestIndicationsAreAcknowledgedEarly sends frames one by one in mode indicate, too few to
+// make an update due. Their elements must still be returned after every eighth message.
+// Otherwise the sender would have to stop after the sixteenth.
 func TestIndicationsAreAcknowledgedEarly(t *testing.T) {
 	const frames = 8 * protocol.IndicatesPerChannel
 	cfg := patient(messaging.Config{Mode: protocol.ModeIndicate,

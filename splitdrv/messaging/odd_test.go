@@ -23,15 +23,15 @@ import (
 	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
-// oddPort has whatever frames it is given, of any length, and keeps those that
-// are written to it.
+// oddPort is a port that reads the frames given by the test, which have any length, and keeps
+// the frames written to it.
 type oddPort struct {
-	fd int // an eventfd: readable while there are frames
+	fd int // eventfd(2); readable while there are frames
 
 	mu      sync.Mutex
 	in      [][]byte
 	out     [][]byte
-	arrived chan struct{} // one is in out that ends a round
+	arrived chan struct{} // receives when the frame that ends a round is in out
 }
 
 func newOddPort(t testing.TB) *oddPort {
@@ -62,7 +62,7 @@ func (p *oddPort) ReadFrame(slot []byte) ([]byte, error) {
 	}
 	n := copy(slot, frame)
 	for i := range min(len(slot)-n, 80) {
-		slot[n+i] = 0xa5 // of an earlier frame
+		slot[n+i] = 0xa5 // as if left by an earlier frame
 	}
 	return slot[:n], nil
 }
@@ -81,7 +81,7 @@ func (p *oddPort) WriteFrame(frame []byte) error {
 	return nil
 }
 
-// has gives the port frames to be read.
+// has adds frames to be read from the port.
 func (p *oddPort) has(frames [][]byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *oddPort) has(frames [][]byte) error {
 	return err
 }
 
-// took returns what was written to the port.
+// took returns the frames written to the port since the last call.
 func (p *oddPort) took() [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +104,7 @@ var (
 	oddSrc = [6]byte{2, 0, 0, 0, 0, 1}
 )
 
-// mark is the good frame that ends a round.
+// mark returns the valid frame that ends a round.
 func mark() []byte {
 	f := slices.Concat(make([]byte, vnet.HdrLen), oddDst[:], oddSrc[:], []byte{0x88, 0xb6}, []byte("this ends a round"))
 	return append(f, make([]byte, 46)...)
@@ -112,13 +112,13 @@ func mark() []byte {
 
 func isMark(f []byte) bool { return bytes.Equal(f, mark()) }
 
-// oddRig is a session between two netdevices that have odd frames.
+// oddRig is a session between two ports with odd frames.
 type oddRig struct {
 	t     testing.TB
 	mtu   int
 	conns [2]*messaging.Conn
 	ports [2]*oddPort
-	sent  [2]int // frames, but for those at which the port itself fails
+	sent  [2]int // number of frames given to each port
 }
 
 func newOddRig(t testing.TB, cfg messaging.Config) *oddRig {
@@ -153,8 +153,8 @@ func newOddRig(t testing.TB, cfg messaging.Config) *oddRig {
 	return g
 }
 
-// round has each netdevice have its frames, and a good one behind them, and
-// compares what arrives at the other.
+// round gives each port its frames, followed by a mark, and compares what arrives at the other
+// port.
 func (g *oddRig) round(a, b [][]byte) error {
 	ctx, cancel := context.WithTimeoutCause(g.t.Context(), time.Minute, errors.New("a round took over a minute"))
 	defer cancel()
@@ -183,9 +183,9 @@ func (g *oddRig) round(a, b [][]byte) error {
 	return nil
 }
 
-// compare finds the frames that arrived among those that were sent, in order. All
-// those must have arrived that ask nothing of anybody and are no longer than the
-// MTU allows, and none that the rules do not let.
+// compare looks up the received frames among those sent, in order. All frames without any
+// offload, and no longer than the MTU allows, must have arrived, and all other valid frames. No
+// frame may have arrived that the rules forbid.
 func (g *oddRig) compare(sent, got [][]byte) error {
 	if len(got) == 0 || !isMark(got[len(got)-1]) {
 		return errors.New("the good frame is not the last one")
@@ -213,12 +213,12 @@ func (g *oddRig) compare(sent, got [][]byte) error {
 	return nil
 }
 
-// isPadded reports whether got is f, filled up to 60 bytes with zeros.
+// isPadded reports whether got is f, padded with zeros to 60 bytes.
 func isPadded(f, got []byte) bool {
 	return len(got) == vnet.HdrLen+60 && bytes.Equal(got[:len(f)], f) && len(bytes.Trim(got[len(f):], "\x00")) == 0
 }
 
-// books finds each frame in a counter, once the sessions have ended.
+// books stops the session, and checks that each frame is in a counter.
 func (g *oddRig) books() {
 	for _, c := range g.conns {
 		c.Stop()
@@ -238,8 +238,8 @@ func (g *oddRig) books() {
 	}
 }
 
-// oddConfigs are sessions of all modes, without packs, with packs that are gathered, with
-// small frames copied, and with all frames copied.
+// oddConfigs returns configurations of all modes: with small frames copied into packs, without
+// packs, with gathered packs, and with all frames copied.
 func oddConfigs() (all []messaging.Config) {
 	for _, mode := range protocol.Modes() {
 		all = append(all, messaging.Config{Mode: mode}, messaging.Config{Mode: mode, NoPack: true},
@@ -248,10 +248,9 @@ func oddConfigs() (all []messaging.Config) {
 	return all
 }
 
-// TestOddFrames has the netdevices of both sides have the whole corpus, and then
-// random frames, each side its own: 4,000 in each configuration, or SPLITNIC_ODD_FRAMES
-// in all. No session ends, good frames arrive as they were, and all others are in a
-// counter.
+// TestOddFrames sends the whole corpus from both sides, and then random frames, different ones
+// from each side: 4,000 in each configuration, or SPLITNIC_ODD_FRAMES in total. No session may
+// end, valid frames must arrive unchanged, and all others must be in a counter.
 func TestOddFrames(t *testing.T) {
 	configs := oddConfigs()
 	random, seed := 4_000, rand.Uint64()
@@ -302,8 +301,8 @@ func randomFrames(r *frametest.Random, n int) (all [][]byte) {
 	return all
 }
 
-// FuzzOddFrames has a netdevice have any bytes, cut into frames by their own
-// words, on a session in each mode.
+// FuzzOddFrames gives both ports two frames of any bytes, in a session whose mode and packing
+// are also fuzzed.
 func FuzzOddFrames(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 1))
 	corpus := frametest.Corpus(oddDst, oddSrc)

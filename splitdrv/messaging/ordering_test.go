@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// recordingDevice records the rights that memory is registered with.
+// recordingDevice records the access rights with which memory is registered.
 type recordingDevice struct {
 	fabric.Device
 	seen *[]fabric.Access
@@ -30,14 +30,14 @@ func (d recordingDomain) Register(mem []byte, a fabric.Access) (fabric.Region, e
 	return d.Domain.Register(mem, a)
 }
 
-// TestRelaxedOrdering finds pools without windows, and nothing else, to be memory that
-// devices may write to in any order, unless that is switched off.
+// TestRelaxedOrdering checks that only pools without windows are registered with relaxed
+// ordering, and that StrictOrdering disables it.
 func TestRelaxedOrdering(t *testing.T) {
 	for _, c := range []struct {
 		mode       protocol.Mode
 		protection messaging.Protection
 		strict     bool
-		relaxed    int // pools, of two
+		relaxed    int // number of relaxed pools
 	}{
 		{protocol.ModeImm, messaging.ProtectRegion, false, 2},
 		{protocol.ModeImm, messaging.ProtectRegion, true, 0},

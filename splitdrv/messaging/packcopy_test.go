@@ -15,10 +15,10 @@ import (
 
 const packSlots, packSlotSize, packElement = 8, 1024, 2048
 
-// packing is a sender whose goroutine does not run, with slots that no device reads.
+// packing is a sender whose goroutine does not run. No device reads its slots.
 type packing struct {
 	*sender
-	mem []byte // of the slots
+	mem []byte // memory of the slots
 	qp  *notingQP
 }
 
@@ -49,7 +49,8 @@ func newPacking(t *testing.T, cfg Config) *packing {
 	return p
 }
 
-// put has the sender send a frame of n bytes, in the open transfer if it is joined.
+// put makes the sender send a frame of n bytes. joined reports that it was added to the open
+// transfer; otherwise it is in a new one, in element elem.
 func (p *packing) put(t *testing.T, r *rand.Rand, n int) (frame []byte, elem uint16, joined bool) {
 	t.Helper()
 	slot, ok := p.in.slots.Take()
@@ -60,7 +61,7 @@ func (p *packing) put(t *testing.T, r *rand.Rand, n int) (frame []byte, elem uin
 	for i := range frame {
 		frame[i] = byte(r.Uint32())
 	}
-	frame[0] = 0 // no pack
+	frame[0] = 0 // not the first byte of a pack
 	sent := slices.Clone(frame)
 	if p.out.join(frame, slot) {
 		return sent, 0, true
@@ -73,7 +74,7 @@ func (p *packing) put(t *testing.T, r *rand.Rand, n int) (frame []byte, elem uin
 	return sent, elem, false
 }
 
-// message is what a transfer carries, in the order in which the device gathers it.
+// message returns the data of a transfer, in the order in which the device gathers it.
 func (p *packing) message(wrs []fabric.SendWR) (b []byte) {
 	for _, wr := range wrs {
 		b = append(b, p.mem[wr.Addr-address(p.mem):][:wr.Len]...)
@@ -81,7 +82,7 @@ func (p *packing) message(wrs []fabric.SendWR) (b []byte) {
 	return b
 }
 
-// unpacked are the frames of a message.
+// unpacked returns the frames of a message.
 func unpacked(t *testing.T, mode protocol.Mode, b []byte) (frames [][]byte) {
 	t.Helper()
 	if mode.Sends() {
@@ -106,13 +107,13 @@ func unpacked(t *testing.T, mode protocol.Mode, b []byte) (frames [][]byte) {
 	return frames
 }
 
-// TestPackPieces puts frames into one transfer and finds in how many pieces the device gets
-// it, what that carries, and which slots are free: all when the data is inline, and otherwise
-// those of the frames that were copied.
+// TestPackPieces puts frames into one transfer. It checks the number of pieces that the device
+// gathers, the frames in them, and which slots are free: all if the data is inline, and
+// otherwise those of the copied frames.
 func TestPackPieces(t *testing.T) {
 	const (
-		most = 100 // bytes of a frame that is copied
-		// fills leaves room for one such frame in a slot.
+		most = 100 // length of the longest frame that is copied
+		// A frame of fills bytes leaves room for one frame of most bytes in its slot.
 		fills = packSlotSize - slotHeadroom - protocol.PackRecordSize - most
 	)
 	for _, tt := range []struct {
@@ -123,13 +124,13 @@ func TestPackPieces(t *testing.T) {
 	}{
 		{most, []int{60, most, most}, 1, false},
 		{most, []int{60, most, most + 1}, 2, false},
-		{most, []int{60, most + 1, 60}, 2, false}, // behind the second one
+		{most, []int{60, most + 1, 60}, 2, false}, // the third is copied behind the second
 		{most, []int{most + 1, most}, 1, false},   // the first one is never copied
 		{most, []int{60, 60}, 1, true},
 		{most, []int{fills, most}, 1, false},
 		{most, []int{fills, most - 1}, 1, false},
 		{most, []int{fills + 1, most}, 2, false},
-		{most, []int{fills, most, 60, 60}, 2, false}, // the slot is full, and goes on with the next
+		{most, []int{fills, most, 60, 60}, 2, false}, // the first slot is full: the third begins a new piece
 		{-1, []int{60, most, 60}, 3, false},
 		{-1, []int{60, 60}, 2, true},
 		{1 << 16, []int{60, 700, 60, 700}, 2, false},
@@ -198,8 +199,9 @@ func TestPackPieces(t *testing.T) {
 	}
 }
 
-// TestPackEndsWithElement finds a frame that has no room in the element of the transfer to
-// begin the next one, copied or not, and one slot in so many to ask for a completion.
+// TestPackEndsWithElement adds frames, copied or not. A frame that does not fit into the
+// element of the open transfer must begin the next transfer, and the transfer with the third
+// slot must be signaled, because SignalEvery is 3.
 func TestPackEndsWithElement(t *testing.T) {
 	for _, tt := range []struct {
 		copied   int
@@ -213,7 +215,7 @@ func TestPackEndsWithElement(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 1))
 			const first = packElement - protocol.PackHeaderSize - 2*protocol.PackRecordSize - 100
 			for i, size := range []int{first, 100, first, 100} {
-				_, _, joined := p.put(t, r, size+i/2) // the third one is a byte longer, and the fourth does not fit
+				_, _, joined := p.put(t, r, size+i/2) // the third frame is one byte longer, so the fourth does not fit
 				if joined != (i == 1) {
 					t.Errorf("frame %d of %d bytes has joined the transfer: %t", i, size, joined)
 				}

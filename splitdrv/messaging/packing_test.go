@@ -10,9 +10,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestPack has frames pile up before a sender without credit. Then they travel
-// together, in few transfers, and arrive whole and in order; or, without packs,
-// one by one. The device gathers them, but for those that were copied.
+// TestPack has frames pile up while the devices are stalled. Afterwards they must travel in
+// few transfers, or without packs one by one, and arrive unchanged and in order. The device
+// must gather frames only if some are too long to be copied.
 func TestPack(t *testing.T) {
 	const frames, credits = 400, 8
 	for _, mode := range protocol.Modes() {
@@ -62,7 +62,7 @@ func TestPack(t *testing.T) {
 					if !tt.no && (transfers(s) > frames/5 || s.RxPacks == 0 || s.RxPacked > frames) {
 						t.Errorf("%s: %d transfers for %d frames; %+v", h.name, transfers(s), frames, s)
 					}
-					// All frames have 60 to 109 bytes.
+					// The frames have 60 to 109 bytes.
 					if g := n.Counters(h.name).Gathers; (g > 0) != (!tt.no && tt.copied < 109) {
 						t.Errorf("%s: %d transfers were gathered, with frames of up to %d bytes copied", h.name, g, tt.copied)
 					}
@@ -73,9 +73,9 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// TestPackTakesLargerElement has full frames pile up before a sender without a
-// slot. Together they take an
-// element that holds several, although the smallest one would do for each.
+// TestPackTakesLargerElement has frames of full size pile up before a sender without a free
+// slot. They must travel in elements that hold several of them, although the smallest element
+// would suffice for each.
 func TestPackTakesLargerElement(t *testing.T) {
 	const frames = 200
 	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 256},
@@ -109,7 +109,8 @@ func TestPackTakesLargerElement(t *testing.T) {
 	untroubled(t, n, a, b)
 }
 
-// TestPackFillsElement mixes sizes so that packs end where their element does.
+// TestPackFillsElement sends frames of mixed sizes, so that packs end at the end of their
+// element.
 func TestPackFillsElement(t *testing.T) {
 	const frames = 3000
 	for _, mode := range protocol.Modes() {

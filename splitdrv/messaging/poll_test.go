@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// postsDevice counts the calls that post receives without memory, and what they post.
+// postsDevice counts the receives without memory, and the calls that post them.
 type postsDevice struct {
 	fabric.Device
 	calls, receives *atomic.Uint64
@@ -50,20 +50,20 @@ func (q postsQP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	return q.QP.PostRecv(wrs)
 }
 
-// controlWakeups is how often the control handler has been woken, and how many messages
-// there were.
+// controlWakeups returns how often the control handler was woken, and the number of control
+// messages received.
 func controlWakeups(c *messaging.Conn) (wakeups, messages uint64) {
 	s := c.Stats()
 	return s.Handlers[messaging.ControlHandler].Wakeups, s.ControlReceived
 }
 
-// bouncePort returns each frame that it is given, so many times. It is for a polling
-// worker, who both reads and writes, and makes no system calls.
+// bouncePort returns each frame written to it, until a number of frames was written. It makes
+// no system calls. It is for a polling worker, which both reads and writes.
 type bouncePort struct {
 	fd     int
-	frames atomic.Int64 // to be read
-	left   int
-	done   chan struct{} // closed when it has been given so many
+	frames atomic.Int64  // number of frames to read
+	left   int           // number of frames to write until done is closed
+	done   chan struct{} // closed when left reaches 0
 }
 
 func newBouncePort(t *testing.T, frames int) *bouncePort {
@@ -109,9 +109,9 @@ func (p *bouncePort) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// TestPollingWorkers has frames go back and forth between workers that poll, one at a
-// time: they take the credits from the control channel themselves, for which nobody is
-// woken, and post receives many at a time.
+// TestPollingWorkers sends one frame back and forth between polling workers. The workers must
+// poll the control channel for credits themselves, without waking the control handler, and
+// post many receives in each call.
 func TestPollingWorkers(t *testing.T) {
 	const frames = 2000
 	n := fabrictest.New()
@@ -120,7 +120,7 @@ func TestPollingWorkers(t *testing.T) {
 	a, b := newEndpointOn(t, postsDevice{n.Device("a"), &calls, &receives}, "a", cfg), newEndpoint(t, n, "b", cfg)
 	connect(t, a, b)
 	for i, h := range []*endpoint{a, b} {
-		h.ports[0] = newBouncePort(t, frames+i) // a's has its last one first
+		h.ports[0] = newBouncePort(t, frames+i) // a's port is the first to have all its frames
 		if err := h.conn.Start(h.ports); err != nil {
 			t.Fatal(err)
 		}
@@ -153,10 +153,10 @@ func TestPollingWorkers(t *testing.T) {
 	untroubled(t, n, a, b)
 }
 
-// TestPollingWorkerIsStuck finds an endpoint to be heard whose only worker waits for room
-// in its port.
+// TestPollingWorkerIsStuck expects that an endpoint still answers requests while its only
+// worker waits for room in its port.
 func TestPollingWorkerIsStuck(t *testing.T) {
-	// b is the one to be heard; nobody looks whether it hears a.
+	// Only a has a short peer time-out: the test is about whether a hears b.
 	cfg := messaging.Config{Poll: true, KeepAlive: 20 * time.Millisecond, PeerTimeout: 2 * time.Second}
 	n := fabrictest.New()
 	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", patient(messaging.Config{Poll: true}))

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestAdaptivePolling sends frames to and fro. A worker whose sleeps are short comes to poll
-// instead of sleeping; it does not behind long frames, or where no processor is idle.
+// TestAdaptivePolling sends frames to and fro. A worker whose sleeps are short must begin to
+// poll instead of sleeping, but not after long frames, and not if no processor is idle.
 func TestAdaptivePolling(t *testing.T) {
 	idle := func() (int, error) { return 1, nil }
 	busy := func() (int, error) { return 9, nil }
@@ -20,7 +20,7 @@ func TestAdaptivePolling(t *testing.T) {
 		name     string
 		length   int
 		runnable func() (int, error)
-		sleeps   bool // for each frame
+		sleeps   bool // the worker sleeps before each frame
 	}{
 		{"small frames", 64, idle, false},
 		{"long frames", 1514, idle, true},
@@ -28,8 +28,8 @@ func TestAdaptivePolling(t *testing.T) {
 		{"small frames on a machine that does not tell", 64, unknown, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// As long as may be: no pause of a slow machine is longer. All workers may poll: it
-			// is chance which of them does where there is room for one.
+			// The longest polling time, so that no pause of a slow machine is longer. All workers
+			// may poll: if only one may, chance decides which.
 			cfg := patient(messaging.Config{
 				Spin: messaging.MaxSpin, SpinAdaptive: true, SpinLimit: spin.LimitOf(8, 4, c.runnable),
 			})
@@ -43,7 +43,7 @@ func TestAdaptivePolling(t *testing.T) {
 				}
 				return 0
 			}
-			// exchange counts the times that the receiver wakes for so many frames.
+			// exchange sends frames to and fro, and returns how often the receiver was woken.
 			exchange := func(frames int) int {
 				before := woken()
 				for i := range frames {
@@ -64,8 +64,8 @@ func TestAdaptivePolling(t *testing.T) {
 				}
 				return
 			}
-			// It learns from each sleep that is longer than it has polled, which are few where
-			// others keep it from polling.
+			// The worker learns from each sleep that lasts longer than it has polled before. There
+			// are few such sleeps while other threads keep the worker from polling.
 			testenv.Eventually(t, func() bool { return exchange(rounds) < rounds/4 }, "a receiver that polls")
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// looks has the pools of an endpoint looked at until a look says that the next ones can be left
-// out, or, if it is not to be so, once.
+// looks runs the pool manager of an endpoint. If quiet, it does so until the manager reports
+// that its next beats can be left out; otherwise once, and the manager must not report that.
 func looks(t *testing.T, h *endpoint, quiet bool) {
 	t.Helper()
 	until(t, func() error {
@@ -33,8 +33,9 @@ func looks(t *testing.T, h *endpoint, quiet bool) {
 	}
 }
 
-// TestPoolsRest finds the pool manager to look only while there is something to decide: a
-// sender that has come to lack credits, or pools that came on request, at either side.
+// TestPoolsRest checks that the pool manager leaves out beats unless there is something to
+// decide: a sender has begun to lack credits, or there are pools lent on request, at either
+// side.
 func TestPoolsRest(t *testing.T) {
 	n, a, b := newPair(t, scarce(protocol.ModeImm, time.Hour), scarce(protocol.ModeImm, time.Hour))
 	both := []*endpoint{a, b}
@@ -51,7 +52,7 @@ func TestPoolsRest(t *testing.T) {
 
 	lacks := a.conn.Stats().Channels[0].TxNoCredit
 	n.Stall("b")
-	for i := range uint64(50) { // with four elements
+	for i := range uint64(50) { // there are credits for four elements
 		if err := a.wires[0].Send(deadline(t), frame(i, 1000, 1500)); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +94,8 @@ func TestPoolsRest(t *testing.T) {
 	}
 }
 
-// TestPoolsWake counts the looks that are left out when something has changed.
+// TestPoolsWake counts the beats of the pool manager that are left out after a change. They
+// must be few.
 func TestPoolsWake(t *testing.T) {
 	n, a, _ := newPair(t, scarce(protocol.ModeImm, 400*time.Millisecond), scarce(protocol.ModeImm, time.Hour))
 	rests := func() error {
@@ -107,7 +109,7 @@ func TestPoolsWake(t *testing.T) {
 	defer a.conn.CountPoolBeats(&beats)()
 	n.Stall("b")
 	before := a.conn.Stats().Channels[0].TxNoCredit
-	for i := range uint64(50) { // with four elements
+	for i := range uint64(50) { // there are credits for four elements
 		if err := a.wires[0].Send(deadline(t), frame(i, 1000, 1500)); err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +121,7 @@ func TestPoolsWake(t *testing.T) {
 		return nil
 	})
 	from := beats.Load()
-	until(t, rests) // again: it has looked, and found the same twice
+	until(t, rests) // again: the manager has run, and found no change twice
 	if n := beats.Load() - from; n > ticker.MaxRest/2 {
 		t.Errorf("a change was noticed after %d beats", n)
 	}

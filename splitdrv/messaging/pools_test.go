@@ -16,8 +16,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// flow streams frames of one size from one wire to another until it is
-// stopped, at least leastFlow of them, and checks each.
+// flow streams frames of one size from one wire to another until it is stopped, at least
+// leastFlow of them, and checks each.
 type flow struct {
 	from, to *porttest.Wire
 	stop     chan struct{}
@@ -59,7 +59,7 @@ func newFlow(t *testing.T, ctx context.Context, from, to *porttest.Wire, size in
 				default:
 				}
 			}
-			// The last frame may have been received before its number is known.
+			// The last frame may have been received before the total is known.
 			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			got, err := to.Receive(short, buf)
 			cancel()
@@ -81,7 +81,7 @@ func newFlow(t *testing.T, ctx context.Context, from, to *porttest.Wire, size in
 	return f
 }
 
-// finish stops the flow and waits until all has arrived.
+// finish stops the flow and waits until all frames have arrived.
 func (f *flow) finish(t *testing.T) {
 	t.Helper()
 	select {
@@ -96,7 +96,7 @@ func (f *flow) finish(t *testing.T) {
 	}
 }
 
-// scarce is a configuration with few elements, so that a sender soon wants more.
+// scarce returns a configuration with few elements, so that a sender soon asks for pools.
 func scarce(mode protocol.Mode, idle time.Duration) messaging.Config {
 	return patient(messaging.Config{
 		Mode: mode, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 3, PoolIdle: idle,
@@ -116,9 +116,9 @@ func untroubled(t *testing.T, n *fabrictest.Network, endpoints ...*endpoint) {
 	}
 }
 
-// TestPoolsGrowAndComeBack loads a session until the initiator asks for pools
-// and gets them, then leaves it idle until they are given back, or taken back:
-// whoever is the less patient.
+// TestPoolsGrowAndComeBack loads a session until the initiator asks for pools and gets them.
+// Then it leaves the session idle until the initiator gives the pools back, or the target takes
+// them back: the side with the shorter PoolIdle.
 func TestPoolsGrowAndComeBack(t *testing.T) {
 	for _, g := range guards {
 		mode := g.mode
@@ -155,7 +155,7 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 							return fmt.Errorf("round %d: %d pools granted, %d lent, %d bytes pinned, %d before", round, len(s.RemotePools),
 								len(l.LocalPools), sb.MemoryPinned, before)
 						}
-						if sb.PoolsReturned != sb.PoolsGranted { // one may have been asked for at the last moment
+						if sb.PoolsReturned != sb.PoolsGranted { // a pool may have been asked for at the last moment
 							return fmt.Errorf("round %d: %d pools granted, %d came back", round, sb.PoolsGranted, sb.PoolsReturned)
 						}
 						return nil
@@ -175,8 +175,8 @@ func TestPoolsGrowAndComeBack(t *testing.T) {
 	}
 }
 
-// TestTakenBackUnderLoad takes pools back, for want of memory, while frames
-// pass through them: none is lost and none changes places.
+// TestTakenBackUnderLoad takes pools back because of a lack of memory, while frames are sent
+// through them. No frame may be lost, and all must arrive in order.
 func TestTakenBackUnderLoad(t *testing.T) {
 	for _, g := range guards {
 		t.Run(g.String(), func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestTakenBackUnderLoad(t *testing.T) {
 	}
 }
 
-// TestPoolForTheOneThatLacksIt has two data channels without credit at first, of
-// which only the second one is used afterwards: only that one gets more.
+// TestPoolForTheOneThatLacksIt has two data channels that both lack credit at first. Only the
+// second one is used afterwards, and only this one may get more pools.
 func TestPoolForTheOneThatLacksIt(t *testing.T) {
 	cfg := scarce(protocol.ModeImm, time.Hour)
 	cfg.Queues = 2
@@ -255,8 +255,8 @@ func TestPoolForTheOneThatLacksIt(t *testing.T) {
 	}
 }
 
-// TestPoolForLargerFrames asks for a pool when a frame fits none, and goes on
-// either way.
+// TestPoolForLargerFrames sends frames that fit no pool. The endpoint must ask for a pool, and
+// go on whether it is granted or not.
 func TestPoolForLargerFrames(t *testing.T) {
 	cfg := patient(messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 64}}})
 	stingy := cfg
@@ -294,7 +294,7 @@ func TestPoolForLargerFrames(t *testing.T) {
 				}
 			}
 			sa, sb := a.conn.Stats(), b.conn.Stats()
-			// A pool that comes quickly saves even the first frame.
+			// If the pool is lent quickly, not even the first frame is dropped.
 			dropped := sa.Channels[0].TxTooLong > 0
 			if large != c.passes || sa.PoolsAsked == 0 || (!dropped && !c.passes) || (sb.PoolsGranted > 0) != c.passes {
 				t.Errorf("large frames passed: %t; asked for %d pools, granted %d, dropped %d frames", large, sa.PoolsAsked,
@@ -304,7 +304,8 @@ func TestPoolForLargerFrames(t *testing.T) {
 	}
 }
 
-// TestMemoryBounds refuses pools beyond what the session may have.
+// TestMemoryBounds has a peer ask for pools beyond the session's MaxMemory, which must be
+// refused.
 func TestMemoryBounds(t *testing.T) {
 	cfg := scarce(protocol.ModeImm, time.Hour)
 	limited := cfg
@@ -326,9 +327,9 @@ func TestMemoryBounds(t *testing.T) {
 	}
 }
 
-// TestFirstPoolsStay has the initiator ask for a pool before the peer's first
-// ones have all come, whose many keys take their time. Those are not what it has
-// asked for, and it does not give them back when they are not used.
+// TestFirstPoolsStay has the initiator ask for a pool before the peer's first pools have been
+// lent, whose many keys take long to send. The initiator must not take the first pools for the
+// one that it has asked for, and so must not give them back when they are idle.
 func TestFirstPoolsStay(t *testing.T) {
 	cfg := patient(messaging.Config{
 		Queues: 2, Protection: messaging.ProtectOneTouch, OneTouch: true, MaxPools: 2, PoolIdle: 20 * time.Millisecond,
@@ -341,8 +342,8 @@ func TestFirstPoolsStay(t *testing.T) {
 	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", peer)
 	connect(t, a, b)
 	ctx := deadline(t)
-	n.Delay("a", time.Millisecond)                                     // of each of the messages with keys
-	if err := b.wires[0].Send(ctx, frame(0, 1000, 1500)); err != nil { // fits nowhere
+	n.Delay("a", time.Millisecond)                                     // delays each message with keys
+	if err := b.wires[0].Send(ctx, frame(0, 1000, 1500)); err != nil { // fits no pool
 		t.Fatal(err)
 	}
 	for _, h := range []*endpoint{a, b} {

@@ -17,14 +17,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestProtectionOn is about which protection is in force on which device.
+// TestProtectionOn checks which protection is in force on which device.
 func TestProtectionOn(t *testing.T) {
 	none, loose, full := fabric.Limits{}, fabric.Limits{Windows: true}, fabric.Limits{Windows: true, WindowBounds: true}
 	for _, c := range []struct {
 		name   string
 		asked  messaging.Protection
 		limits fabric.Limits
-		want   messaging.Protection // empty: it cannot be
+		want   messaging.Protection // empty: ProtectionOn fails
 	}{
 		{"default without windows", "", none, messaging.ProtectRegion},
 		{"default without their bounds", "", loose, messaging.ProtectRegion},
@@ -52,7 +52,7 @@ func TestProtectionOn(t *testing.T) {
 	}
 }
 
-// TestProtectionOfSession is about what a session makes of it.
+// TestProtectionOfSession checks which protection a session uses.
 func TestProtectionOfSession(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -93,14 +93,14 @@ func TestProtectionOfSession(t *testing.T) {
 	}
 }
 
-// TestWindowsEndWithTheSession ends sessions with windows bound, elements in use
-// and frames on their way, and finds everything released.
+// TestWindowsEndWithTheSession ends sessions with windows bound, elements in use and frames on
+// their way. Everything must be released.
 func TestWindowsEndWithTheSession(t *testing.T) {
 	for _, g := range guards {
 		t.Run(g.String(), func(t *testing.T) {
 			n, a, b := newPair(t, g.of(scarce(g.mode, time.Hour)), g.of(scarce(g.mode, time.Hour)))
 			ctx := deadline(t)
-			for i := range uint64(40) { // nobody takes them
+			for i := range uint64(40) { // the test does not receive them
 				if err := a.wires[0].Send(ctx, frame(i, 1000, 1500)); err != nil {
 					t.Fatal(err)
 				}
@@ -123,8 +123,8 @@ func TestWindowsEndWithTheSession(t *testing.T) {
 	}
 }
 
-// TestOneTouchKeysInMessages lends a pool whose keys take several messages, and
-// uses every element of it.
+// TestOneTouchKeysInMessages lends a pool whose keys take several messages, and uses each of
+// its elements.
 func TestOneTouchKeysInMessages(t *testing.T) {
 	const elements = 2*protocol.MaxPoolKeys + 5
 	cfg := patient(messaging.Config{
@@ -137,7 +137,7 @@ func TestOneTouchKeysInMessages(t *testing.T) {
 	}
 	settled(t, a, b)
 	untroubled(t, n, a, b)
-	// All are bound again, some of them a little later.
+	// All windows are bound again, some of them a little later.
 	until(t, func() error {
 		if s := b.conn.Stats().Channels[0]; s.WindowsBound != 4*elements {
 			return fmt.Errorf("%d windows were bound for %d transfers to %d elements", s.WindowsBound, 3*elements, elements)
@@ -146,7 +146,7 @@ func TestOneTouchKeysInMessages(t *testing.T) {
 	})
 }
 
-// busyPort is a port whose next frame comes when something else has.
+// busyPort is a port that calls wait before each read.
 type busyPort struct {
 	messaging.Port
 	wait func()
@@ -158,10 +158,10 @@ func (p busyPort) ReadFrames(ops []vnet.ReadOp) int {
 	return p.Port.ReadFrames(ops)
 }
 
-// TestBindBesideFrames lends a pool with more windows than there is room for in
-// the send queue, and sends frames that find the room that the first windows
-// leave. The others must be bound all the same. Whether the frames come in
-// between is a matter of chance, so it is tried several times.
+// TestBindBesideFrames lends a pool with more windows than the send queue has room for, and
+// sends a frame when the first windows have been bound and leave room. The other windows must
+// still be bound. Whether the frame is sent in between is a matter of chance, so the test tries
+// several times.
 func TestBindBesideFrames(t *testing.T) {
 	cfg := patient(messaging.Config{
 		Protection: messaging.ProtectOneTouch, OneTouch: true, SendSlots: 20, Batch: 2,
@@ -194,8 +194,8 @@ func TestBindBesideFrames(t *testing.T) {
 	}
 }
 
-// TestUnrevoked ends a session while frames lie in one-touch elements whose
-// windows are not invalid yet: they are not delivered, and counted.
+// TestUnrevoked ends a session while there are frames in one-touch elements whose windows are
+// not invalid yet. The frames must be counted and not delivered.
 func TestUnrevoked(t *testing.T) {
 	const frames = 5
 	n := fabrictest.New()
@@ -204,8 +204,8 @@ func TestUnrevoked(t *testing.T) {
 	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)
 	connect(t, a, b)
 	ctx := deadline(t)
-	// The sender, which would invalidate the windows, waits for its port, once the
-	// peer has all pools.
+	// The sender, which would invalidate the windows, blocks in its port after the peer has all
+	// pools.
 	var hold atomic.Bool
 	waiting, free := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(free) })
@@ -256,7 +256,7 @@ func TestUnrevoked(t *testing.T) {
 	if s := b.conn.Stats().Channels[0]; s.RxUnrevoked != frames || s.RxFrames != 0 {
 		t.Errorf("%+v", s)
 	}
-	if r := a.conn.Stop(); r.Uncertain != frames || r.Unrevoked > 1 { // the one that b has read
+	if r := a.conn.Stop(); r.Uncertain != frames || r.Unrevoked > 1 { // 1: the frame that b has read from its port
 		t.Errorf("%+v remains with who sent them", r)
 	}
 }

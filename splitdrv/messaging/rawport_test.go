@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 )
 
-// rawPort is a port over one end of a socket pair; the test uses the other
-// end directly, because what a test helper allocates would be counted.
+// rawPort is a port on one end of a socket pair. The test uses the other end directly, because
+// allocations of a test helper would be counted.
 type rawPort struct{ fd int }
 
 func (p rawPort) FD() int { return p.fd }

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// sharedPort is a port that others read while it is released.
+// sharedPort is a messaging.SharedPort that records whether it is released.
 type sharedPort struct {
 	porttest.Batched
 	released atomic.Bool
@@ -24,7 +24,7 @@ func (p *sharedPort) ReadFrames(ops []vnet.ReadOp) int {
 
 func (p *sharedPort) Release() { p.released.Store(true) }
 
-// is waits until the port is released, or is not.
+// is waits until the port is released, or not, as given.
 func (p *sharedPort) is(t *testing.T, released bool) {
 	t.Helper()
 	until(t, func() error {
@@ -35,8 +35,8 @@ func (p *sharedPort) is(t *testing.T, released bool) {
 	})
 }
 
-// TestSharedPortIsReleased has a sender that cannot send leave its port to others: without
-// credits, paused, and at its end. One that waits for frames keeps it.
+// TestSharedPortIsReleased checks that a sender releases its port when it cannot send: without
+// credits, while paused, and at its end. A sender that waits for frames must not.
 func TestSharedPortIsReleased(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestSharedPortIsReleased(t *testing.T) {
 				}
 			}
 			ctx := deadline(t)
-			const frames = 5000 // more than sockets and pool hold
+			const frames = 5000 // more than the sockets and the pool hold
 			sent := make(chan error, 1)
 			go func() {
 				for i := range frames {

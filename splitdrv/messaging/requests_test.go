@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestHeldRequests holds a request back for longer than the test may last. What
-// comes behind it is not carried out before it, but signs of life are answered,
-// and the session ends all the same.
+// TestHeldRequests holds a request back for longer than the test may last. The requests behind
+// it must not be carried out before it, but keep-alives must be answered, and the session must
+// be able to end.
 func TestHeldRequests(t *testing.T) {
 	var mu sync.Mutex
 	var judged, done []protocol.CfgType
@@ -73,8 +73,8 @@ func TestHeldRequests(t *testing.T) {
 	}
 }
 
-// TestSignOfLifeOfWhoHangs asks for a sign of life while a request is carried out, which may
-// be for ever: there is none before that is done.
+// TestSignOfLifeOfWhoHangs sends a keep-alive while a request is carried out, which may take
+// for ever. The keep-alive must not be answered before the request is done.
 func TestSignOfLifeOfWhoHangs(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	h, p := newRawPeer(t, messaging.Config{
@@ -84,7 +84,7 @@ func TestSignOfLifeOfWhoHangs(t *testing.T) {
 			return protocol.CfgOK, nil
 		},
 	})
-	// Messages are counted when they have been posted, and may have come by then.
+	// A message may arrive before it is counted as sent.
 	until(t, func() error {
 		if n := h.conn.Stats().ControlSent; n < p.got {
 			return fmt.Errorf("%d messages of %d are counted", n, p.got)
@@ -119,8 +119,8 @@ func TestSignOfLifeOfWhoHangs(t *testing.T) {
 	}
 }
 
-// TestSignOfLifeThatCannotBeSent has the device refuse the answer to a keep-alive: that ends
-// the session, and is not the peer's fault.
+// TestSignOfLifeThatCannotBeSent makes the device refuse the reply to a keep-alive. The session
+// must end, but not with a protocol error of the peer.
 func TestSignOfLifeThatCannotBeSent(t *testing.T) {
 	dev := &hooked{}
 	h, p := newRawPeer(t, messaging.Config{Device: dev, Protection: messaging.ProtectRegion})
@@ -143,8 +143,8 @@ func TestSignOfLifeThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestPauseBesideHeldRequests pauses while the peer holds back as many
-// configuration requests as it can be sent: the pause does not wait for them.
+// TestPauseBesideHeldRequests pauses a session while the peer holds back as many configuration
+// requests as can be sent to it. The pause must not wait for them.
 func TestPauseBesideHeldRequests(t *testing.T) {
 	n := fabrictest.New()
 	a := newEndpoint(t, n, "a", patient(messaging.Config{}))
@@ -177,12 +177,11 @@ func TestPauseBesideHeldRequests(t *testing.T) {
 	asking.Wait()
 }
 
-// TestHeldRequestsKeepTheirOrder holds some requests back for a moment: the pace
-// is asked about each once, and all are carried out in the order in which they
-// came.
+// TestHeldRequestsKeepTheirOrder holds some requests back for a moment. Pace must be called
+// once for each request, and all requests must be carried out in the order of their arrival.
 func TestHeldRequestsKeepTheirOrder(t *testing.T) {
 	const requests = 200
-	var judged, done []byte // of the configuration goroutine, until all is answered
+	var judged, done []byte // used by the configuration goroutine until all requests are answered
 	_, p := newRawPeer(t, messaging.Config{
 		OnRequest: func(_ protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 			done = append(done, data[0])
@@ -220,8 +219,8 @@ func TestHeldRequestsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestSignsOfLifeTooOften has a peer ask for signs of life as fast as they are
-// answered: no faster than any peer needs them.
+// TestSignsOfLifeTooOften has a peer send keep-alives as fast as they are answered. The replies
+// must be rate-limited.
 func TestSignsOfLifeTooOften(t *testing.T) {
 	const asks, burst, rate = 3000, 200, 1000
 	h, p := newRawPeer(t, messaging.Config{})

@@ -11,9 +11,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestMoreFreeThanAnUpdateHolds has a receiver free most elements of the largest
-// pool at once, which are too many for one update: it waits for its port while
-// the peer fills the pool and indicates it.
+// TestMoreFreeThanAnUpdateHolds has a receiver free most elements of the largest pool at once,
+// which are too many for one update. To this end the receiver waits for its full port while the
+// peer fills the pool and indicates it.
 func TestMoreFreeThanAnUpdateHolds(t *testing.T) {
 	cfg := patient(messaging.Config{
 		Mode: protocol.ModeIndicate, NoPack: true, Pools: []messaging.PoolConfig{{ElementSize: 128,
@@ -22,7 +22,7 @@ func TestMoreFreeThanAnUpdateHolds(t *testing.T) {
 	})
 	n, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
-	n.Delay("a", 20*time.Millisecond) // so that one indication names many transfers
+	n.Delay("a", 20*time.Millisecond) // so that one message indicates many transfers
 	const frames = 2 * messaging.MaxElements
 	sent := make(chan error, 1)
 	go func() {

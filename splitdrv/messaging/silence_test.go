@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestSilence measures silence by intervals in which something would have been
-// heard, and by no others.
+// TestSilence checks that silence is measured only by intervals in which a message of the peer
+// would have been noticed.
 func TestSilence(t *testing.T) {
 	var looks, looked uint64
 	full := false
@@ -16,9 +16,9 @@ func TestSilence(t *testing.T) {
 	for i, c := range []struct {
 		heard  uint64
 		late   time.Duration
-		behind bool // the handler has not looked since the interval began
+		behind bool // the handler has not polled since the interval began
 		asking bool
-		full   bool // no request can be sent
+		full   bool // no further request can be sent
 		want   time.Duration
 	}{
 		{heard: 0, want: 1 * time.Second},
@@ -45,7 +45,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestSilenceIsOver reads what has come before it judges.
+// TestSilenceIsOver expects that the control handler polls once more before the silence is
+// found to have lasted too long.
 func TestSilenceIsOver(t *testing.T) {
 	var looks, looked uint64
 	s := silence{interval: time.Second, look: func() uint64 { looks++; return looks },

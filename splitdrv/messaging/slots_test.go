@@ -9,15 +9,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// What a channel begins with, of slots of this size each.
+// slotsAtFirst is the number of send slots that a channel begins with, and slotBytes the size
+// of each.
 const slotsAtFirst, slotBytes = 8, messaging.MaxElementSize
 
-// slotted is a sending endpoint whose peer is stalled, so that all that it sends keeps its
-// slot.
+// slotted is a sending endpoint, a, whose peer can be stalled, so that the slots of all frames
+// that it sends stay in use.
 type slotted struct {
 	n     *fabrictest.Network
 	a, b  *endpoint
-	begin int // bytes registered for the channel before
+	begin int // bytes registered for the channel at the beginning
 	buf   [1 << 16]byte
 }
 
@@ -37,7 +38,7 @@ func newSlotted(t *testing.T, cfg messaging.Config) *slotted {
 	return s
 }
 
-// stall has as many frames sent as fit into the slots, and more that do not.
+// stall stalls the peer, and sends more frames than there can be slots.
 func (s *slotted) stall(t *testing.T) {
 	t.Helper()
 	s.n.Stall("b")
@@ -48,7 +49,8 @@ func (s *slotted) stall(t *testing.T) {
 	}
 }
 
-// awaitSlots waits until there are so many slots, and the sender has too few free ones.
+// awaitSlots waits until the channel has this number of slots, and the sender has too few free
+// ones.
 func (s *slotted) awaitSlots(t *testing.T, slots int) {
 	t.Helper()
 	until(t, func() error {
@@ -64,7 +66,7 @@ func (s *slotted) awaitSlots(t *testing.T, slots int) {
 	})
 }
 
-// resume finds all frames to arrive, in order.
+// resume resumes the peer, and expects all frames, in order.
 func (s *slotted) resume(t *testing.T) {
 	t.Helper()
 	s.n.Resume("b")
@@ -74,7 +76,7 @@ func (s *slotted) resume(t *testing.T) {
 	untroubled(t, s.n, s.a, s.b)
 }
 
-// arrive finds frame i to arrive next.
+// arrive expects frame i next.
 func (s *slotted) arrive(t *testing.T, i uint64) {
 	t.Helper()
 	f, err := s.b.wires[0].Receive(deadline(t), s.buf[:])
@@ -86,8 +88,8 @@ func (s *slotted) arrive(t *testing.T, i uint64) {
 	}
 }
 
-// TestFewSlots finds a channel with no more send slots than it began with while it sends
-// now and then.
+// TestFewSlots expects that a channel that sends one frame at a time keeps the number of send
+// slots that it began with.
 func TestFewSlots(t *testing.T) {
 	s := newSlotted(t, patient(messaging.Config{}))
 	for i := range uint64(slottedFrames) {
@@ -102,7 +104,8 @@ func TestFewSlots(t *testing.T) {
 	untroubled(t, s.n, s.a, s.b)
 }
 
-// TestSlotsGrow finds a channel with as many send slots as it may have when all are in use.
+// TestSlotsGrow expects that a channel gets up to Config.SendSlots send slots when all are in
+// use.
 func TestSlotsGrow(t *testing.T) {
 	for _, most := range []int{20, 50, 64} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
@@ -114,8 +117,8 @@ func TestSlotsGrow(t *testing.T) {
 	}
 }
 
-// TestSlotsWithoutMemory finds a channel to carry on with the slots that it has where
-// there is no memory for more, and to get them once there is.
+// TestSlotsWithoutMemory expects that a channel goes on with the slots that it has while there
+// is no memory for more, and gets more when there is memory.
 func TestSlotsWithoutMemory(t *testing.T) {
 	cfg := patient(messaging.Config{})
 	cfg.Budget = messaging.NewBudget(2*cfg.LeastMemory() + 7*slotBytes)

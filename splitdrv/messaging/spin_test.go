@@ -10,12 +10,12 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// slowCQ is found empty many times before it has a completion, and must not be
-// armed until then.
+// slowCQ is a completion queue that is empty for the first polls. It must not be armed before
+// it has a completion.
 type slowCQ struct {
 	endlessCQ
 	t     *testing.T
-	looks int // that find it empty
+	looks int // number of the poll that first finds a completion, counted down
 	found chan struct{}
 }
 
@@ -36,8 +36,8 @@ func (c *slowCQ) Arm(solicitedOnly bool) error {
 	return c.CQ.Arm(solicitedOnly)
 }
 
-// TestSpin has a receiver poll a queue that is empty for long, as its handler
-// says, and not arm it meanwhile. It ends with the session even so.
+// TestSpin runs a receiver whose handler is configured to poll, on a queue that is empty for
+// long. The receiver must not arm the queue in the meantime, and must end with the session.
 func TestSpin(t *testing.T) {
 	c := floodedConn(t)
 	ch := c.channels[0]
@@ -51,7 +51,7 @@ func TestSpin(t *testing.T) {
 	cq := &slowCQ{endlessCQ: endlessCQ{ch.recvCQ}, t: t, looks: 5000, found: make(chan struct{})}
 	ch.recvCQ, ch.qp = cq, bottomlessQP{ch.qp}
 	canSleep(t, c)
-	// A message that comes late costs the peer no credit.
+	// A late message costs the peer no credit.
 	protocol.PutSendData((*ch.rx.local.Load())[0].Element(0), 1<<63, 1)
 	ended := make(chan error, 1)
 	go func() {
@@ -65,7 +65,8 @@ func TestSpin(t *testing.T) {
 	}
 }
 
-// canSleep gives the receivers and the control handler what they sleep with.
+// canSleep gives the receivers and the control handler their notifications and waiters, which
+// they need to sleep.
 func canSleep(t *testing.T, c *Conn) {
 	t.Helper()
 	var err error
@@ -91,8 +92,8 @@ func await(t *testing.T, c <-chan struct{}) {
 	}
 }
 
-// polledCQ tells that it was polled a second time, which is by who polls it although
-// it was empty.
+// polledCQ is an empty completion queue that closes again when it is polled a second time:
+// by a worker that polls before it sleeps.
 type polledCQ struct {
 	fabric.CQ
 	polls int
@@ -106,7 +107,7 @@ func (c *polledCQ) Poll([]fabric.Completion) (int, error) {
 	return 0, nil
 }
 
-// TestSpinEnds ends a session whose workers poll empty queues.
+// TestSpinEnds ends a session whose workers poll empty queues. The workers must end.
 func TestSpinEnds(t *testing.T) {
 	dev := fabrictest.New().Device("a")
 	t.Cleanup(func() { dev.Close() })
@@ -129,7 +130,7 @@ func TestSpinEnds(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c.halt() // waits for them
+		c.halt() // waits for the workers
 	}()
 	await(t, ended)
 }

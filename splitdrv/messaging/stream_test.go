@@ -16,8 +16,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// deadline bounds the wait for whatever has to come about, by a minute in which no
-// frame of a stream arrives: how many do in a minute is the machine's business.
+// deadline returns a context that is canceled after a minute in which no frame of a stream
+// arrives. So it does not depend on how many frames a machine handles in a minute.
 func deadline(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	late := time.AfterFunc(time.Minute, func() { cancel(errors.New("nothing has arrived for a minute")) })
@@ -28,18 +28,18 @@ func deadline(t *testing.T) context.Context {
 	return context.WithValue(ctx, lateKey{}, late)
 }
 
-// lateKey is the key of the timer in a context of deadline.
+// lateKey is the key of the timer in a context from deadline.
 type lateKey struct{}
 
-// progress begins the minute of a context of deadline anew.
+// progress restarts the minute of a context from deadline.
 func progress(ctx context.Context) {
 	if late, ok := ctx.Value(lateKey{}).(*time.Timer); ok {
 		late.Reset(time.Minute)
 	}
 }
 
-// frame is a frame of n bytes whose content proves its place in the stream. As
-// a super-frame, if it is longer than the MTU.
+// frame returns frame number seq of a stream, with n bytes. Its content depends on both. If it
+// is longer than the MTU, it is a super-frame.
 func frame(seq uint64, n int, mtu int) []byte {
 	f := make([]byte, n)
 	r := rand.New(rand.NewPCG(seq, uint64(n)))
@@ -65,14 +65,14 @@ func frame(seq uint64, n int, mtu int) []byte {
 	return f
 }
 
-// stream sends frames of the given sizes into one wire and expects them, whole
-// and in order, at the other.
+// stream sends frames of the given sizes into one wire, and expects them unchanged and in
+// order at the other.
 func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) error {
 	sent := sendAll(ctx, from, sizes, mtu)
 	return errors.Join(receiveAll(ctx, to, sizes, mtu), <-sent)
 }
 
-// sendAll sends the frames of a stream in the background, and tells how that ended.
+// sendAll sends the frames of a stream in the background. The channel receives the result.
 func sendAll(ctx context.Context, from *porttest.Wire, sizes []int, mtu int) <-chan error {
 	errs := make(chan error, 1)
 	go func() {
@@ -87,7 +87,7 @@ func sendAll(ctx context.Context, from *porttest.Wire, sizes []int, mtu int) <-c
 	return errs
 }
 
-// receiveAll receives the frames of a stream, whole and in order.
+// receiveAll expects the frames of a stream, unchanged and in order.
 func receiveAll(ctx context.Context, to *porttest.Wire, sizes []int, mtu int) error {
 	buf := make([]byte, vnet.MaxFrame+1)
 	for i, n := range sizes {

@@ -14,14 +14,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// stuckPort is full from a frame on, and counts what it is given when the
-// session has ended.
+// stuckPort is full after room frames, and counts the frames written to it after the session
+// has ended.
 type stuckPort struct {
 	porttest.Single
 	room  int
 	conn  *messaging.Conn
-	stuck chan struct{} // closed when it is full
-	late  atomic.Int64
+	stuck chan struct{} // closed when the port is full
+	late  atomic.Int64  // number of frames written after the end
 }
 
 func (p *stuckPort) WriteFrame([]byte) error {
@@ -38,8 +38,8 @@ func (p *stuckPort) WriteFrame([]byte) error {
 	return unix.EAGAIN
 }
 
-// TestStuckPortAtTheEnd ends a session whose port is full: the frames that it
-// had no room for are lost, and none that came after them is delivered.
+// TestStuckPortAtTheEnd ends a session whose port is full. The frames for which it had no room
+// are lost, and no later frame may be delivered.
 func TestStuckPortAtTheEnd(t *testing.T) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
@@ -64,7 +64,7 @@ func TestStuckPortAtTheEnd(t *testing.T) {
 		}
 		return nil
 	})
-	// So that the receiver finds many of them together, in packs.
+	// Stall the peer, so that its receiver finds many frames together, in packs.
 	n.Stall("b")
 	const frames = 200
 	for i := range uint64(frames) {

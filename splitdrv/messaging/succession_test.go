@@ -16,23 +16,23 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestUnsent ends a session that has taken frames it could not send, and has
-// the next one send them first.
+// TestUnsent ends a session that has read frames which it could not send. The next session must
+// send them first.
 func TestUnsent(t *testing.T) {
 	const mtu, long = 9000, 9000
 	n := fabrictest.New()
 	cfg := patient(messaging.Config{MTU: mtu, MaxPools: 5})
 	scarce := cfg
-	// A frame that is short has somewhere to go when there is no room for another
-	// long one, which is read all the same.
+	// The small pool keeps the sender reading when there is no room for another long frame: a
+	// short frame would fit. So the long frame is read, too.
 	scarce.Pools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 10240, Elements: 2}}
-	scarce.Protection = messaging.ProtectRegion // so that nobody has to bind windows
+	scarce.Protection = messaging.ProtectRegion // so that no windows have to be bound
 	a, b := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", scarce)
 	connect(t, a, b)
 	if err := a.conn.StartControl(); err != nil {
 		t.Fatal(err)
 	}
-	// The peer lends and does not read: nothing comes back.
+	// The peer lends pools and is then stopped: it returns no elements.
 	if err := b.conn.StartControl(); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestUnsent(t *testing.T) {
 		}
 		return nil
 	})
-	b.conn.Stop() // what it has lent stays written to
+	b.conn.Stop() // a can still write to the pools that b has lent
 	if err := a.conn.StartData(a.ports, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestUnsent(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	// The same port, another session.
+	// Another session on the same port.
 	c, d := newEndpoint(t, n, "c", cfg), newEndpoint(t, n, "d", cfg)
 	connect(t, c, d)
 	if err := d.conn.Start(d.ports); err != nil {
@@ -97,8 +97,9 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestPause shows that a paused session takes no frame, that everything sent
-// before has arrived, also when it is stopped at once, and that it goes on.
+// TestPause checks that a paused session reads no frame, that everything sent before the pause
+// has arrived, also if the session is stopped at once, and that the session goes on after
+// Resume.
 func TestPause(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -163,9 +164,9 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestFlushInAStream ends a session in good order while its peer sends what only the
-// largest pool takes: all that the peer has read has arrived, or is left to be sent
-// over another session.
+// TestFlushInAStream flushes and ends a session while the peer sends frames that fit only into
+// the largest pool. Each frame that the peer has read must arrive, or be left for another
+// session to send.
 func TestFlushInAStream(t *testing.T) {
 	for _, g := range guards {
 		t.Run(g.String(), func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// failing is a device whose queue pairs can be failed, as by an error that the
-// device alone knows of.
+// failing is a device whose queue pairs the test can move to the error state, as if by an error
+// that only the device knows.
 type failing struct {
 	fabric.Device
 	qps []fabric.QP
@@ -35,9 +35,9 @@ func (d *failingDomain) NewQP(c fabric.QPConfig) (fabric.QP, error) {
 	return qp, err
 }
 
-// TestChannelFailsUnheard fails an idle data channel on a device that raises no
-// event for the receives that it flushes: the session ends all the same. Nobody
-// sends on the channel, so the peer, which is told nothing, cannot find out.
+// TestChannelFailsUnheard fails the queue pair of an idle data channel on a device that raises
+// no event for flushed receives. The session must still end. The peer does not send on the
+// channel and is not told, so its session must go on.
 func TestChannelFailsUnheard(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {

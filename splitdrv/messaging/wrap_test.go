@@ -8,8 +8,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestSequenceWraps sends frames, inline and not, while the numbers of the
-// writes wrap around.
+// TestSequenceWraps sends frames, inline and not, while the numbers of the writes wrap around.
 func TestSequenceWraps(t *testing.T) {
 	n := fabrictest.New()
 	cfg := patient(messaging.Config{SendSlots: 12, Batch: 4, SignalEvery: 7})
