@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestNetnsDeadMachine takes the network away between two established ends, as a
-// machine does that loses power: nothing resets the connection. Others who have vouched
-// for the machine say that it is heard no longer.
+// TestNetnsDeadMachine cuts the network between the two ends of a session, as if a machine had
+// lost power: nothing resets the connection. If the peer was vouched for, this ends. Both ends
+// must find their peer gone.
 func TestNetnsDeadMachine(t *testing.T) {
 	for _, vouched := range []bool{false, true} {
 		t.Run(fmt.Sprint("vouched ", vouched), func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestNetnsDeadMachine(t *testing.T) {
 	}
 }
 
-// TestNetnsDeadInHandshake takes it away between authentication and session. The
-// deadline of the handshake is an hour away.
+// TestNetnsDeadInHandshake cuts the network between authentication and session. The deadline
+// of the handshake is an hour away, but both sides must find their peer gone before.
 func TestNetnsDeadInHandshake(t *testing.T) {
 	m := newMachines(t, ServerConfig{HandshakeTimeout: time.Hour})
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -63,11 +63,11 @@ func TestNetnsDeadInHandshake(t *testing.T) {
 	if _, err := waiting.Hello(ctx, testHello()); !errors.Is(err, ErrPeerGone) {
 		t.Errorf("host: %v", err)
 	}
-	cancel() // this one has nothing on its way
+	cancel() // this host has sent nothing that is unacknowledged, and so notices nothing
 	<-greeted
 }
 
-// machines are an I/O unit and a host, in a network namespace each.
+// machines is an I/O unit and a host, each in its own network namespace.
 type machines struct {
 	hostNS, unitNS string
 	host           *Security
@@ -115,7 +115,7 @@ func (m *machines) dial(t *testing.T, cfg ClientConfig) *Client {
 	return c
 }
 
-// die is the end of the host's machine.
+// die sets the link of the host's machine down.
 func (m *machines) die(t *testing.T) {
 	t.Helper()
 	testenv.With(t, m.hostNS, func(h *netlink.Handle) error {

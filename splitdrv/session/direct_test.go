@@ -22,7 +22,7 @@ func testPeer() *DirectPeer {
 		Own: []protocol.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 1, 1}}, VLANs: vlans}
 }
 
-// directs are messages about direct connections, by step, and what they are on the wire.
+// directs returns messages about direct connections, by step, and their encoding.
 func directs() map[DirectStep]struct {
 	message  Direct
 	fromUnit bool
@@ -61,8 +61,8 @@ func directs() map[DirectStep]struct {
 	}
 }
 
-// TestDirectGolden compares each message with what it is on the wire, and has the
-// other side alone take it, but for the end, which both say.
+// TestDirectGolden checks the encoding of each message. Only the other side may accept it,
+// except that both sides send and accept the messages about the end.
 func TestDirectGolden(t *testing.T) {
 	for step, m := range directs() {
 		b, err := json.Marshal(directMessage{typeDirect, m.message})
@@ -80,7 +80,7 @@ func TestDirectGolden(t *testing.T) {
 	}
 }
 
-// TestFieldsOfDirect sets each field to values that it may not have.
+// TestFieldsOfDirect sets each field to invalid values, which must be refused.
 func TestFieldsOfDirect(t *testing.T) {
 	all := directs()
 	with := func(change map[string]any) map[string]any {
@@ -140,7 +140,8 @@ func TestFieldsOfDirect(t *testing.T) {
 	}
 }
 
-// TestExtremesOfDirect sets fields to the least and the greatest values that they may have.
+// TestExtremesOfDirect sets fields to the least and the greatest valid values, which must be
+// accepted.
 func TestExtremesOfDirect(t *testing.T) {
 	for step, fields := range map[DirectStep]map[string][]any{
 		DirectOffer:  {"mtu": {protocol.MinMTU, protocol.MaxMTU}, "pools": {1, protocol.MaxChannelPools}},
@@ -159,7 +160,7 @@ func TestExtremesOfDirect(t *testing.T) {
 	}
 }
 
-// TestDirectPeerEqual tells apart what an I/O unit may say of another host.
+// TestDirectPeerEqual changes each field of a DirectPeer, which must not be equal afterwards.
 func TestDirectPeerEqual(t *testing.T) {
 	p := testPeer()
 	if !p.Equal(testPeer()) {
@@ -203,7 +204,8 @@ func FuzzDirect(f *testing.F) {
 	})
 }
 
-// TestDirectSecretIsNotPrinted formats one in every way.
+// TestDirectSecretIsNotPrinted formats a DirectSecret in every way. The secret must not be in
+// the result.
 func TestDirectSecretIsNotPrinted(t *testing.T) {
 	s := DirectSecret{1, 2, 3}
 	d := &Direct{Secret: &s}
@@ -217,7 +219,8 @@ func TestDirectSecretIsNotPrinted(t *testing.T) {
 	}
 }
 
-// direct is an established session in which both sides hear about direct connections.
+// direct returns an established session in which both sides handle messages about direct
+// connections.
 func direct(t *testing.T, host, unit func(*Direct)) (*Client, *Server) {
 	t.Helper()
 	h, u := friends(t)
@@ -230,7 +233,7 @@ func direct(t *testing.T, host, unit func(*Direct)) (*Client, *Server) {
 	return c, complete(t, ln, c, func(s *Server) { s.HandleDirect(unit) })
 }
 
-// TestDirectMessages sends each message over an established session.
+// TestDirectMessages sends each message over an established session. It must arrive unchanged.
 func TestDirectMessages(t *testing.T) {
 	atHost, atUnit := make(chan *Direct, 1), make(chan *Direct, 1)
 	c, s := direct(t, func(d *Direct) { atHost <- d }, func(d *Direct) { atUnit <- d })
@@ -254,7 +257,8 @@ func TestDirectMessages(t *testing.T) {
 	}
 }
 
-// TestDirectUnreadable has one side send what the other does not take.
+// TestDirectUnreadable has a host send messages that the I/O unit refuses. They must end the
+// session.
 func TestDirectUnreadable(t *testing.T) {
 	for name, tt := range map[string]struct {
 		message string
@@ -277,7 +281,8 @@ func TestDirectUnreadable(t *testing.T) {
 	}
 }
 
-// TestDirectWithoutFeature has a host speak of direct connections in a session without.
+// TestDirectWithoutFeature has a host send a message about direct connections in a session
+// without that feature. It must end the session.
 func TestDirectWithoutFeature(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
@@ -290,7 +295,7 @@ func TestDirectWithoutFeature(t *testing.T) {
 	}
 }
 
-// TestDirectTooOften has a host flood the I/O unit: what is too much waits.
+// TestDirectTooOften floods a connection with messages. Those above the rate limit must wait.
 func TestDirectTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -313,14 +318,14 @@ func TestDirectTooOften(t *testing.T) {
 	})
 }
 
-// TestDirectUnread has the host not read what it is told: its session ends, and the
-// sender does not wait for longer.
+// TestDirectUnread has a host that does not read messages. The session must end after the
+// time-out of SendDirect.
 func TestDirectUnread(t *testing.T) {
 	hold := make(chan struct{})
 	c, s := direct(t, func(*Direct) { <-hold }, func(*Direct) {})
 	defer close(hold)
-	// The kernel gives up a peer that has read nothing for half the peer timeout. What
-	// fits into the buffers is written before that.
+	// The kernel gives up a peer that has read nothing for half the peer timeout. The buffers
+	// must be full before that.
 	for _, c := range []*Conn{c.Conn, s.Conn} {
 		tcp := c.raw.(*net.TCPConn)
 		if err := errors.Join(tcp.SetReadBuffer(4096), tcp.SetWriteBuffer(4096)); err != nil {
@@ -333,7 +338,7 @@ func TestDirectUnread(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		// It would end without that, too, for another reason.
+		// Without the time-out, the session would end too, but for another reason.
 		err = waitDone(t, s.Conn)
 		if !errors.Is(err, ErrPeerGone) || !strings.Contains(err.Error(), "does not read what it is sent") {
 			t.Error(err)

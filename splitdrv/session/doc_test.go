@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestDocumentedMessages decodes the examples of docs/protocol.md in their
-// order.
+// TestDocumentedMessages decodes the examples of docs/protocol.md in their order. There must be
+// an example of each message.
 func TestDocumentedMessages(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// TestDrainGolden compares the messages for an I/O unit that drains with what they are on
-// the wire.
+// TestDrainGolden checks the encoding of the messages for draining an I/O unit.
 func TestDrainGolden(t *testing.T) {
 	for want, m := range map[string]any{
 		`{"type":"drain","on":true}`:           drainMessage{typeDrain, true},
@@ -24,8 +23,8 @@ func TestDrainGolden(t *testing.T) {
 	}
 }
 
-// TestDrainMessages has the I/O unit ask the host to go, and not any more, and the host
-// say that it stays, in words that are fit for a log.
+// TestDrainMessages has the I/O unit ask the host to leave, and withdraw that. The host answers
+// that it stays. Its reason must arrive printable and not too long for a log.
 func TestDrainMessages(t *testing.T) {
 	h, u := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: u})
@@ -55,8 +54,8 @@ func TestDrainMessages(t *testing.T) {
 	}
 }
 
-// TestDrainUnasked has either side say what only the other one may, or what is not part
-// of the session: that ends it.
+// TestDrainUnasked has a host send a message that only the I/O unit may send, and one of a
+// feature that the session does not have. Each must end the session.
 func TestDrainUnasked(t *testing.T) {
 	for name, message := range map[string]string{
 		"without the feature": `{"type":"stays","reason":"x"}`,
@@ -77,7 +76,8 @@ func TestDrainUnasked(t *testing.T) {
 	}
 }
 
-// TestDrainTooOften has a host say time and again that it stays: what is too much waits.
+// TestDrainTooOften has a host say many times that it stays. Messages above the rate limit must
+// wait.
 func TestDrainTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

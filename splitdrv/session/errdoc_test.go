@@ -16,8 +16,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestErrdocDialing produces what a host's status says when there is no session, or
-// not any more.
+// TestErrdocDialing produces the errors in a host's status without a session, or after one.
+// Each must be explained in the documentation.
 func TestErrdocDialing(t *testing.T) {
 	host, unit := friends(t)
 	explained := func(t *testing.T, err error) {
@@ -113,7 +113,7 @@ func TestErrdocDialing(t *testing.T) {
 	hour := func(n time.Duration) time.Time { return time.Now().Add(n * time.Hour) }
 	for name, from := range map[string]time.Duration{"certificate that is over": -48, "certificate of the future": 47} {
 		t.Run(name, func(t *testing.T) {
-			// Two who trust one authority, one of them with such a certificate.
+			// Two sides that trust one authority. One of them has such a certificate.
 			a := &authority{testca.NewFor(t, hour(-72), hour(72))}
 			key := newKey(t)
 			untimely := a.trusting(t, key, a.issueFor(t, key, "node17.cluster", x509.ExtKeyUsageClientAuth, hour(from),
@@ -158,7 +158,8 @@ func TestErrdocDialing(t *testing.T) {
 	})
 }
 
-// TestErrdocCodes has a session refused, and ended, with every code.
+// TestErrdocCodes refuses, and ends, a session with every code. Each error must be explained in
+// the documentation.
 func TestErrdocCodes(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
@@ -191,8 +192,8 @@ func TestErrdocCodes(t *testing.T) {
 	}
 }
 
-// TestErrdocRevoked takes trust away from a host that has a session, and has it
-// come again.
+// TestErrdocRevoked withdraws the trust in a host that has a session, and has the host connect
+// again. Each error must be explained in the documentation.
 func TestErrdocRevoked(t *testing.T) {
 	h, u := newKey(t), newKey(t)
 	trustsHost := "alpha=" + h.Fingerprint().String()
@@ -213,15 +214,16 @@ func TestErrdocRevoked(t *testing.T) {
 	}
 }
 
-// TestErrdocReasons has a row for everything that connections can be counted
-// by.
+// TestErrdocReasons expects that each reason by which connections are counted is explained in
+// the documentation.
 func TestErrdocReasons(t *testing.T) {
 	for _, name := range Reasons() {
 		testenv.Explained(t, name)
 	}
 }
 
-// TestNetnsErrdocDialing dials where nobody can be reached.
+// TestNetnsErrdocDialing dials an address that cannot be reached. Each error must be explained
+// in the documentation.
 func TestNetnsErrdocDialing(t *testing.T) {
 	testenv.NeedRoot(t)
 	ns := testenv.NetNS(t)
@@ -247,7 +249,7 @@ func TestNetnsErrdocDialing(t *testing.T) {
 	testenv.Veth(t, ns, "void0", testenv.NetNS(t), "end0")
 	testenv.Address(t, ns, "void0", "192.0.2.7/24")
 	testenv.With(t, ns, func(h *netlink.Handle) error {
-		// Nobody is asked for the address, so that nobody says that it is not there.
+		// A permanent neighbour entry: no resolution that could fail and report this.
 		err := h.NeighAdd(&netlink.Neigh{
 			LinkIndex: testenv.Link(t, ns, "void0").Attrs().Index, IP: net.IPv4(192, 0, 2, 1), State: netlink.NUD_PERMANENT,
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1},

@@ -13,14 +13,14 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
-// TestExpiryEndsSession has the certificate of either side come to its end while a
-// session lasts: the other side ends it by itself.
+// TestExpiryEndsSession has the certificate of one side expire during a session. The other side
+// must end the session.
 func TestExpiryEndsSession(t *testing.T) {
 	a := newAuthority(t)
 	for _, side := range []string{"the host's", "the I/O unit's"} {
 		t.Run(side, func(t *testing.T) {
 			host, unit := a.member(t, "node17", x509.ExtKeyUsageClientAuth), a.member(t, "gw1", x509.ExtKeyUsageServerAuth)
-			// That the one lives which is vouched for says nothing about its certificate.
+			// Vouching says that the peer is alive, and nothing about its certificate.
 			vouched, timeout := side == "the host's", 100*time.Millisecond
 			if vouched {
 				timeout = time.Hour
@@ -46,26 +46,26 @@ func TestExpiryEndsSession(t *testing.T) {
 	}
 }
 
-// TestCostOfHandshakes says what handshakes count.
+// TestCostOfHandshakes checks the charge for handshakes.
 func TestCostOfHandshakes(t *testing.T) {
 	h := handshakesWithin(rate.NewLimiter(0.2*rate.Limit(time.Second), int(100*time.Millisecond)))
 	for _, tt := range []struct{ worked, want time.Duration }{
-		{0, 0}, {3 * time.Millisecond, 6 * time.Millisecond}, // what comes after a turn takes as long again
-		// However long one takes, it counts as if there were 25 in a second.
+		{0, 0}, {3 * time.Millisecond, 6 * time.Millisecond}, // the work after a turn takes as long again
+		// However long a handshake takes, its charge allows at least 25 handshakes per second.
 		{time.Minute, 200 * time.Millisecond / 25},
 	} {
 		if got := h.cost(tt.worked); got != tt.want {
 			t.Errorf("a turn of %v counts %v, want %v", tt.worked, got, tt.want)
 		}
 	}
-	// A tenth of each processor.
+	// Handshakes may use a tenth of each processor.
 	if h, want := newHandshakes(), 0.1*float64(runtime.NumCPU())/25; math.Abs(h.most.Seconds()-want) > 1e-6 {
 		t.Errorf("a handshake counts %v at most, want %v s", h.most, want)
 	}
 }
 
-// TestCostIsWork has turns last a while: they cost what their goroutine worked
-// meanwhile, and not what others had of the processor.
+// TestCostIsWork has turns that last a while. The charge must be for the processor time of their
+// own goroutine, and not for that of others.
 func TestCostIsWork(t *testing.T) {
 	used := func() time.Duration {
 		var u unix.Rusage
@@ -75,13 +75,13 @@ func TestCostIsWork(t *testing.T) {
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	for _, work := range []time.Duration{0, 20 * time.Millisecond} {
-		left := rate.NewLimiter(10*rate.Limit(time.Second), int(time.Second)) // it is whole again by the end
+		left := rate.NewLimiter(10*rate.Limit(time.Second), int(time.Second)) // is full again before the end
 		h := handshakesWithin(left)
 		end, err := h.begin(t.Context(), connFrom("10.0.0.1"), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(200 * time.Millisecond) // which are others'
+		<-time.After(200 * time.Millisecond) // time of other goroutines
 		for before := used(); used()-before < work; {
 		}
 		left.SetLimit(0)

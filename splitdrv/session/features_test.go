@@ -7,8 +7,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// TestLatencyFeature takes a latency channel that is not the only data channel,
-// from an I/O unit that was asked for it.
+// TestLatencyFeature decodes welcomes with a latency channel. They must be accepted only if the
+// host has offered the feature, and the channel is not the only data channel.
 func TestLatencyFeature(t *testing.T) {
 	for _, tt := range []struct {
 		offered bool

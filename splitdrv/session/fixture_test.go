@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// testContext ends a test that hangs; no test waits for it.
+// testContext returns a context that ends a test that hangs. No test waits for its end.
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -27,7 +27,7 @@ func newKey(t testing.TB) *Key {
 	return key
 }
 
-// secured is the Security of key that trusts the given entries.
+// secured returns the Security of key that trusts the given entries.
 func secured(t testing.TB, key *Key, trusted ...string) *Security {
 	t.Helper()
 	var trust Trust
@@ -52,14 +52,14 @@ func insecure(t testing.TB) *Security {
 	return s
 }
 
-// friends are the Securities of a host and an I/O unit that trust each other
-// under the names of host1 and unit1.
+// friends returns the Securities of a host and an I/O unit that trust each other under the names
+// host1 and unit1.
 func friends(t testing.TB) (host, unit *Security) {
 	h, u := newKey(t), newKey(t)
 	return secured(t, h, "unit1="+u.Fingerprint().String()), secured(t, u, "host1="+h.Fingerprint().String())
 }
 
-// rejections collects what a listener rejects.
+// rejections collects the errors of connections that a listener rejects.
 type rejections chan error
 
 func (r rejections) add(_ net.Addr, err error) { r <- err }
@@ -75,10 +75,10 @@ func (r rejections) next(t testing.TB) error {
 	}
 }
 
-// atOnce bounds what nothing delays but a busy machine.
+// atOnce is the time limit for events that only a busy machine can delay.
 const atOnce = 10 * time.Second
 
-// soon fails the test unless done is closed at once.
+// soon fails the test unless done is closed within atOnce.
 func soon(t testing.TB, done <-chan struct{}, complaint string) {
 	t.Helper()
 	select {
@@ -116,8 +116,8 @@ func dial(t testing.TB, ln *Listener, s *Security) (*Client, error) {
 	return c, err
 }
 
-// knock dials, says hello and returns the error of whichever failed. A host that is
-// let in is refused.
+// knock dials, sends a hello, and returns the error of the step that failed. A host that gets
+// through is refused.
 func knock(t testing.TB, ln *Listener, s *Security) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -132,7 +132,7 @@ func knock(t testing.TB, ln *Listener, s *Security) error {
 	return call(t, ln, s)
 }
 
-// call is knock where somebody else accepts.
+// call is knock for a listener on which the test accepts.
 func call(t testing.TB, ln *Listener, s *Security) error {
 	t.Helper()
 	c, err := dial(t, ln, s)
@@ -188,13 +188,13 @@ func testAccept() Accept {
 	return Accept{ControlReceives: protocol.ControlReceives(protocol.ModeImm, 2, 3), Channels: testChannels(200, 3)}
 }
 
-// establish runs a whole handshake and returns both ends.
+// establish runs a complete handshake and returns both ends.
 func establish(t testing.TB, ln *Listener, host *Security) (*Client, *Server) {
 	t.Helper()
 	return establishWith(t, ln, ClientConfig{Security: host, HandshakeTimeout: time.Minute})
 }
 
-// establishWith is establish with a configuration of the host's.
+// establishWith is establish with a configuration of the host.
 func establishWith(t testing.TB, ln *Listener, cfg ClientConfig) (*Client, *Server) {
 	t.Helper()
 	c, err := Dial(testContext(t), ln.Addr().String(), cfg)
@@ -204,8 +204,8 @@ func establishWith(t testing.TB, ln *Listener, cfg ClientConfig) (*Client, *Serv
 	return c, complete(t, ln, c)
 }
 
-// complete runs the handshake that follows Dial and returns the other end, which is
-// shown to others before it is ready.
+// complete runs the handshake after Dial and returns the other end. Before Ready, it calls each
+// of show with that end.
 func complete(t testing.TB, ln *Listener, c *Client, show ...func(*Server)) *Server {
 	t.Helper()
 	ctx := testContext(t)

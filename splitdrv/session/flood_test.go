@@ -13,17 +13,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// flood makes connections that say nothing, each from the next /64 of a network.
+// flood makes silent connections, each from the next /64 of a range of networks.
 type flood struct {
-	from netHalf // of the first one
-	size int     // networks
+	from netHalf // first network
+	size int     // number of networks
 	next int
 }
 
 // netHalf is the first half of an IPv6 address.
 type netHalf uint64
 
-// a52 is a /52 of IPv6 addresses: 4096 networks of machines.
+// a52 is the beginning of a /52 of IPv6 addresses, which has 4096 networks of /64.
 const a52 = netHalf(0x2001_0db8_0001_7000)
 
 func (h netHalf) conn() *Conn {
@@ -38,12 +38,12 @@ func (f *flood) conn() *Conn {
 	return (f.from + netHalf(f.next%f.size)).conn()
 }
 
-// TestFloodOfSources has 10,000 connections come from all networks of a /52 while
-// each of the others is on its way to its hello, which takes 100 ms.
+// TestFloodOfSources makes 10,000 silent connections per second from all networks of a /52.
+// Meanwhile each of several hosts takes 100 ms to its hello. No host may lose its place.
 func TestFloodOfSources(t *testing.T) {
 	const rate, hosts = 10_000, 33
 	silent := &flood{from: a52 + hosts, size: 4096 - hosts}
-	// Hosts come once each.
+	// Each host connects once.
 	for name, host := range map[string]func(i int) *Conn{
 		"IPv4":                          func(i int) *Conn { return connFrom(fmt.Sprintf("10.0.0.%d", i+1)) },
 		"another /48":                   func(i int) *Conn { return netHalf(0x2001_0db8_0002_7000 + i).conn() },
@@ -76,9 +76,8 @@ func TestFloodOfSources(t *testing.T) {
 	}
 }
 
-// TestFloodFromEverywhere has silent connections come from as many /48 as there are.
-// Known machines keep three quarters of the places, all at once, and the others the
-// rest.
+// TestFloodFromEverywhere makes silent connections, each from another /48. Known machines must
+// keep three quarters of the places, even all at once, and the others the rest.
 func TestFloodFromEverywhere(t *testing.T) {
 	w := newPendingConns(DefaultMaxHandshakes)
 	const kept = DefaultMaxHandshakes * 3 / 4
@@ -105,7 +104,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 	if n := w.count() - w.unknown; n != kept {
 		t.Errorf("%d of %d hosts are left", n, kept)
 	}
-	// Known machines do not keep the others out either.
+	// Known machines must not keep the others out either.
 	for i := range 2 * kept {
 		c := connFrom(fmt.Sprintf("10.1.%d.1", i))
 		w.authenticated(c)
@@ -116,8 +115,8 @@ func TestFloodFromEverywhere(t *testing.T) {
 	}
 }
 
-// TestPendingWithoutAddresses has connections that come from no address: they are those
-// of one machine.
+// TestPendingWithoutAddresses makes connections without an IP address. They must count as
+// connections of one machine.
 func TestPendingWithoutAddresses(t *testing.T) {
 	w := newPendingConns(12)
 	for i := range 4 {
@@ -128,8 +127,8 @@ func TestPendingWithoutAddresses(t *testing.T) {
 	}
 }
 
-// TestKnownMachines forgets machines that have not been there for longest, and does
-// not know those whose peers prove nothing.
+// TestKnownMachines checks that the machines that connected least recently are forgotten first,
+// and that machines without authentication, or without an IP address, are not known.
 func TestKnownMachines(t *testing.T) {
 	w := newPendingConns(4)
 	knows := func(c *Conn) bool {
@@ -158,8 +157,8 @@ func TestKnownMachines(t *testing.T) {
 	}
 }
 
-// TestHandshakesOfNetworks has handshakes wait from all over a /52, from another
-// network and from a known machine: each of these has its turn at once.
+// TestHandshakesOfNetworks has handshakes from all networks of a /52 wait, and then those from
+// other networks and from a known machine. Each of the latter must soon have its turn.
 func TestHandshakesOfNetworks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := handshakesWithin(rate.NewLimiter(1e15, 1e15))
@@ -184,7 +183,7 @@ func TestHandshakesOfNetworks(t *testing.T) {
 				mu.Unlock()
 				turns <- end
 			}()
-			synctest.Wait() // so that they come in order
+			synctest.Wait() // so that they wait in this order
 		}
 		flood := &flood{from: a52, size: 4096}
 		for range 60 {

@@ -11,8 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// again encodes a decoded message and decodes it again; the result must be the
-// same.
+// again encodes a decoded message and decodes it again. The result must be the same.
 func again[M any](t *testing.T, m M, encoded any, decodeAgain func([]byte) (M, error)) {
 	t.Helper()
 	frame, err := encodeFrame(encoded)
@@ -88,8 +87,8 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// FuzzEnd is about the messages that end a connection: whatever they say, the
-// error's text is one printable line.
+// FuzzEnd decodes messages that end a connection. The text of the error must be one printable
+// line, and not too long.
 func FuzzEnd(f *testing.F) {
 	for _, m := range []any{
 		byeMessage{typeBye, CodeShuttingDown, "told to"},
@@ -114,7 +113,7 @@ func FuzzEnd(f *testing.F) {
 	})
 }
 
-// FuzzDrain is about the messages for an I/O unit that drains.
+// FuzzDrain decodes the messages for draining an I/O unit.
 func FuzzDrain(f *testing.F) {
 	f.Add([]byte(`{"type":"drain","on":true}`))
 	f.Add([]byte(`{"type":"stays","reason":"a\nb"}`))

@@ -9,23 +9,22 @@ import (
 	"testing"
 )
 
-// FuzzFiles is about the files that say who one is and whom one trusts: keys,
-// lists of fingerprints, certificates. Whatever they hold, they are taken or
-// refused, and the reason does not show what may be a secret.
+// FuzzFiles loads files of any content as a key, a list of fingerprints and certificates. Each
+// must be accepted or refused, and the error must not quote what may be a secret.
 func FuzzFiles(f *testing.F) {
 	key := newKey(f)
 	der, err := x509.MarshalPKCS8PrivateKey(key.private)
 	if err != nil {
 		f.Fatal(err)
 	}
-	// As SaveKey does, but for the wait for the disk.
+	// As SaveKey does, but without waiting for the disk.
 	saved := pem.EncodeToMemory(&pem.Block{Type: keyPEMType, Bytes: der})
 	f.Add(string(saved))
 	f.Add(strings.Replace(string(saved), "PRIVATE", "PUBLIC", 1))
 	f.Add("# hosts\nhost1=" + key.Fingerprint().String() + "\n\n" + newKey(f).Fingerprint().String() + " # another\n")
 	f.Add("host1=sha256:")
 	f.Add("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
-	path := filepath.Join(f.TempDir(), "file") // each process has one
+	path := filepath.Join(f.TempDir(), "file") // each process has its own
 	f.Fuzz(func(t *testing.T, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

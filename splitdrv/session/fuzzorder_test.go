@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// words are the messages that a script of FuzzOrder is made of: all there are,
-// good and not quite good ones, and a heartbeat.
+// words returns the messages of which scripts of FuzzOrder consist: messages of most types, valid
+// and almost valid ones, and a heartbeat.
 func words(f *testing.F) []string {
 	hello := testHello()
 	good := testWelcome()
@@ -40,9 +40,8 @@ func words(f *testing.F) []string {
 	}
 }
 
-// FuzzOrder is the handshake, of either role, with a peer that says known
-// messages in any order: one byte of the input each. Of all orders one leads to
-// a session.
+// FuzzOrder runs the handshake, in either role, with a peer that sends known messages in any
+// order. Each byte of the input selects a message. Only the right order may lead to a session.
 func FuzzOrder(f *testing.F) {
 	words := words(f)
 	security := insecure(f)
@@ -68,14 +67,13 @@ func FuzzOrder(f *testing.F) {
 	})
 }
 
-// goodOrder reports whether order begins with one of first and goes on with
-// rest.
+// goodOrder reports whether order begins with one of first, followed by rest.
 func goodOrder(order, first []byte, rest ...byte) bool {
 	return len(order) > len(rest) && slices.Contains(first, order[0]) && slices.Equal(order[1:1+len(rest)], rest)
 }
 
-// FuzzStream is the handshake, of either role, with a peer whose bytes are the
-// input: lengths and all.
+// FuzzStream runs the handshake, in either role, with a peer that sends the input, including the
+// lengths of frames.
 func FuzzStream(f *testing.F) {
 	words := words(f)
 	security := insecure(f)
@@ -98,8 +96,8 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// playServer plays the I/O unit's part against a script. Without hope it must
-// not come to a session.
+// playServer plays the I/O unit's role against a script. Unless hope, there must not be a
+// session.
 func playServer(t *testing.T, security *Security, script []byte, how uint8, hope bool) {
 	t.Helper()
 	c, peer := newScripted(security, roleHost, "", script, how)
@@ -130,7 +128,7 @@ func playServer(t *testing.T, security *Security, script []byte, how uint8, hope
 	finish(t, c, peer, err, typeWelcome, typeReady)
 }
 
-// playClient plays the host's part against a script.
+// playClient plays the host's role against a script. Unless hope, there must not be a session.
 func playClient(t *testing.T, security *Security, script []byte, how uint8, hope bool) {
 	t.Helper()
 	c, peer := newScripted(security, roleUnit, "", script, how)
@@ -154,8 +152,7 @@ func playClient(t *testing.T, security *Security, script []byte, how uint8, hope
 	finish(t, c, peer, err, typeHello, typeAccept, typeReady)
 }
 
-// TestOrder goes through all orders of three messages: a session comes about in
-// the right ones, and in no other.
+// TestOrder sends three messages in all orders. Only the right order may lead to a session.
 func TestOrder(t *testing.T) {
 	security := insecure(t)
 	byType := map[string]string{}

@@ -19,12 +19,12 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// scriptedPeer is a connection in memory to a peer that sends prepared bytes,
-// whatever it hears.
+// scriptedPeer is a connection in memory to a peer that sends prepared bytes, independent of
+// what it receives.
 type scriptedPeer struct {
-	script []byte // all that it sends
-	chunk  int    // most bytes that arrive at a time
-	end    error  // of reading, after the last byte
+	script []byte // all bytes that the peer sends
+	chunk  int    // most bytes that one Read returns
+	end    error  // error of Read after the last byte
 
 	mu     sync.Mutex
 	rest   []byte
@@ -69,8 +69,8 @@ func (*scriptedPeer) SetDeadline(time.Time) error      { return nil }
 func (*scriptedPeer) SetReadDeadline(time.Time) error  { return nil }
 func (*scriptedPeer) SetWriteDeadline(time.Time) error { return nil }
 
-// newScripted is a connection past its authentication to a peer who sends each
-// line as a frame and then raw. how chooses the rest.
+// newScripted returns an authenticated connection to a peer that sends each line as a frame,
+// followed by raw. how selects the chunk and the end of the scriptedPeer.
 func newScripted(s *Security, peer role, lines string, raw []byte, how uint8) (*Conn, *scriptedPeer) {
 	p := &scriptedPeer{
 		chunk: []int{1, 3, 100, 1 << 20}[how&3],
@@ -90,7 +90,7 @@ func newScripted(s *Security, peer role, lines string, raw []byte, how uint8) (*
 	return c, p
 }
 
-// heardTypes are the types of the frames that this side has sent.
+// heardTypes returns the types of the messages that this side has sent.
 func heardTypes(t *testing.T, p *scriptedPeer) []string {
 	t.Helper()
 	p.mu.Lock()
@@ -113,13 +113,12 @@ func heardTypes(t *testing.T, p *scriptedPeer) []string {
 	return types
 }
 
-// finish checks a connection whose handshake is over with the error err, ends
-// it, and checks what it leaves. order is what this side sends when all goes
-// well.
+// finish checks a connection whose handshake has ended with err, closes it, and checks the final
+// state. order has the types of the messages that this side sends in a successful handshake.
 func finish(t *testing.T, c *Conn, p *scriptedPeer, err error, order ...string) {
 	t.Helper()
 	if err == nil {
-		// The reader meets the end of the script, if nothing before it.
+		// The reader gets to the end of the script, unless it fails before.
 		<-c.Done()
 	} else if c.Err() == nil {
 		t.Errorf("failed with %v and did not end", err)
@@ -147,7 +146,7 @@ func finish(t *testing.T, c *Conn, p *scriptedPeer, err error, order ...string) 
 	}
 }
 
-// looseMessage is what the fuzz targets themselves understand of a message.
+// looseMessage has the fields of a message that the fuzz targets themselves decode.
 type looseMessage struct {
 	Type     string          `json:"type"`
 	Magic    string          `json:"magic"`
@@ -179,8 +178,8 @@ func loose(script []byte, types ...string) ([]looseMessage, bool) {
 	return messages, true
 }
 
-// addresses reports whether m has queue pairs for that many data channels, and
-// control receives for a peer with so many pools on each.
+// addresses reports whether m has queue pairs for this number of data channels, and enough
+// control receives for a peer with this number of pools on each.
 func (m *looseMessage) addresses(mode protocol.Mode, queues, pools int) bool {
 	seen := make(map[uint32]bool)
 	for _, c := range m.Channels {
@@ -190,8 +189,8 @@ func (m *looseMessage) addresses(mode protocol.Mode, queues, pools int) bool {
 		m.Receives >= protocol.ControlReceives(mode, queues, pools)
 }
 
-// FuzzServer is the I/O unit's end against hosts that send anything in any
-// order.
+// FuzzServer runs the I/O unit's side against hosts that send any messages in any order. There
+// may be a session only after valid messages.
 func FuzzServer(f *testing.F) {
 	hello, accept, ready := helloWith(f, nil), changed(f, acceptMessage{typeAccept, testAccept()}, nil), `{"type":"ready"}`
 	bye := changed(f, byeMessage{typeBye, CodeFailed, "x"}, nil)
@@ -250,8 +249,8 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzClient is the host's end against I/O units that send anything in any
-// order.
+// FuzzClient runs the host's side against I/O units that send any messages in any order. There
+// may be a session only after valid messages.
 func FuzzClient(f *testing.F) {
 	hello := testHello()
 	good := testWelcome()

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
-// written counts what is written to it.
+// written counts the writes to it.
 type written struct {
 	net.Conn
 	n atomic.Int32
@@ -21,13 +21,13 @@ func (w *written) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestVouchRests has a connection look only when it may have a heartbeat to send while
-// somebody vouches for the peer, and in each part from when nobody does.
+// TestVouchRests counts the calls of look. While the peer is vouched for, they must happen only
+// when a heartbeat may be due, and otherwise in each part.
 func TestVouchRests(t *testing.T) {
 	for peer, some := range map[role]int32{roleHost: 0, roleUnit: 1} {
 		t.Run("of "+peer.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const part = 7 * time.Second // nobody else has that
+				const part = 7 * time.Second // an interval of no other task
 				var sent written
 				var looks atomic.Int32
 				c := &Conn{authentication: authentication{security: &Security{}, peerRole: peer}, stream: &sent}
@@ -50,7 +50,7 @@ func TestVouchRests(t *testing.T) {
 				pass(1, 1, some)
 				pass(2*unneeded, 2, 2*some)
 				c.Vouch(false)
-				pass(2, 2, 3) // one at once
+				pass(2, 2, 3) // one heartbeat is sent at once
 				c.Vouch(true)
 				pass(unneeded, 2, some)
 			})

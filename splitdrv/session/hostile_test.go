@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// rawHost speaks TLS as s does and leaves the rest to the test.
+// rawHost connects to ln with TLS as s does. The test does the rest.
 func rawHost(t *testing.T, ln *Listener, s *Security) *tls.Conn {
 	t.Helper()
 	nc, err := net.Dial("tcp", ln.Addr().String())
@@ -34,7 +34,7 @@ func frame(payload string) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(payload))), payload...)
 }
 
-// helloWith is the JSON of a good hello with some fields set otherwise.
+// helloWith returns the JSON of a valid hello with some fields changed.
 func helloWith(t testing.TB, change map[string]any) string {
 	t.Helper()
 	return changed(t, helloMessage{typeHello, magic, spoken, testHello()}, change)
@@ -99,7 +99,7 @@ func TestHostileHellos(t *testing.T) {
 			if tt.want != nil && !errors.Is(err, tt.want) || Reason(err) != tt.reason {
 				t.Errorf("got %v, %q, want %v, %q", err, Reason(err), tt.want, tt.reason)
 			}
-			// It ends, and the I/O unit goes on.
+			// The connection must end. The I/O unit must go on.
 			io.Copy(io.Discard, c)
 		})
 	}
@@ -125,7 +125,7 @@ func TestFieldsOfHello(t *testing.T) {
 			}
 		}
 	}
-	// What a later version may add is ignored.
+	// Additions of later versions are ignored.
 	h, err := decodeHello([]byte(helloWith(t, map[string]any{
 		"later": map[string]int{"x": 1}, "features": []string{"early", "later"},
 		"offloads": []string{"tso4", "later"}, "versions": Versions{1, 9}, "modes": strings.Split("a b c d e f g h", " "),
@@ -190,18 +190,18 @@ func TestFieldsOfWelcome(t *testing.T) {
 		t.Errorf("version 2: %v", err)
 	}
 
-	// What is needed depends on the mode.
+	// The requirements depend on the mode.
 	hello.Queues, hello.Pools, hello.Modes = 3, 64, protocol.Modes()
 	for _, tt := range []struct {
 		mode            protocol.Mode
 		pools, receives int
-		field           string // the one at fault
+		field           string // the invalid field
 	}{
 		{protocol.ModeImm, 64, 2*258 + 16, ""},
 		{protocol.ModeImm, 64, 2*258 + 15, "control_receives"},
 		{protocol.ModeIndicate, 1, 2*274 + 16, ""},
 		{protocol.ModeIndicate, 64, 2*274 + 15, "control_receives"},
-		{protocol.ModeSend, 1, 2*6 + 16, ""}, // the host lends one, too
+		{protocol.ModeSend, 1, 2*6 + 16, ""}, // the host lends one pool, too
 		{protocol.ModeSend, 1, 2*6 + 15, "control_receives"},
 		{protocol.ModeSend, 2, 1000, "pools"},
 		{protocol.ModeSendUC, 2, 1000, "pools"},
@@ -250,7 +250,7 @@ func TestVersionMismatch(t *testing.T) {
 	host, unit := friends(t)
 	ln, rejected := listen(t, ServerConfig{Security: unit})
 	c := rawHost(t, ln, host)
-	// Of another version nothing but the versions need make sense.
+	// In a hello of another version, only the versions have to be valid.
 	if _, err := c.Write(frame(`{"type":"hello","magic":"splitnic","versions":{"min":2,"max":3},"queues":"many"}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestBadHelloIsRefused(t *testing.T) {
 func TestSilentHostsKeepNobodyOut(t *testing.T) {
 	host, unit := friends(t)
 	ln, rejected := listen(t, ServerConfig{Security: unit, MaxHandshakes: 1})
-	// One that says nothing at all, one that stops after TLS.
+	// One host that sends nothing at all, and one that stops after TLS.
 	silent, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -308,7 +308,7 @@ func TestSilentHostsKeepNobodyOut(t *testing.T) {
 	defer silent.Close()
 	rawHost(t, ln, host)
 	establish(t, ln, host)
-	// The second took the place of the first, and the third that of the second.
+	// The second host has taken the place of the first, and the third that of the second.
 	for range 2 {
 		if err := rejected.next(t); !errors.Is(err, ErrTooManyHandshakesAddress) {
 			t.Errorf("rejected for %v", err)
@@ -396,8 +396,7 @@ func TestHostileAfterReady(t *testing.T) {
 	}
 }
 
-// failingListener fails to accept a few times, as when there are no file
-// descriptors left.
+// failingListener fails to accept a few times, as if there were no file descriptors left.
 type failingListener struct {
 	net.Listener
 	failures chan error
@@ -430,8 +429,8 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 	establish(t, ln, host)
 }
 
-// TestLongValue has a host send a value that is none, and as long as a message can
-// be: what is said and logged about it is not.
+// TestLongValue decodes a hello with an invalid value that is as long as a message can be. The
+// error must be short.
 func TestLongValue(t *testing.T) {
 	_, err := decodeHello([]byte(`{"magic":"splitnic","versions":{"min":1,"max":1},"queues":` +
 		strings.Repeat("9", maxFrame-100) + `}`))

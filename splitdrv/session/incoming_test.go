@@ -19,7 +19,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// firstWords is the ClientHello of an honest host.
+// firstWords returns the ClientHello of an honest host.
 func firstWords(t *testing.T, host *Security) []byte {
 	t.Helper()
 	near, far := net.Pipe()
@@ -28,7 +28,7 @@ func firstWords(t *testing.T, host *Security) []byte {
 	go func() {
 		defer close(done)
 		c := tls.Client(near, newConn(near, host, roleUnit, time.Now().Add(time.Hour), time.Minute).tlsConfig())
-		_ = c.HandshakeContext(ctx) // nobody answers
+		_ = c.HandshakeContext(ctx) // there is no answer
 	}()
 	defer func() {
 		cancel()
@@ -51,8 +51,7 @@ func firstWords(t *testing.T, host *Security) []byte {
 	return append(head[:], hello...)
 }
 
-// keyShares returns the extension of a ClientHello that has the keys of the
-// exchange.
+// keyShares returns the key_share extension of a ClientHello.
 func keyShares(t *testing.T, record []byte) []byte {
 	t.Helper()
 	const number = 51 // RFC 8446 §4.2
@@ -72,16 +71,16 @@ func keyShares(t *testing.T, record []byte) []byte {
 	return nil
 }
 
-// TestNoSecondClientHello says which groups it knows and shows no key for any: an
-// answer would be a question for another ClientHello, behind which the expensive
-// part would be in nobody's turn.
+// TestNoSecondClientHello sends a ClientHello that lists known groups and has a key share for
+// none of them. It must be rejected: a TLS server would answer with a HelloRetryRequest, and the
+// expensive public-key operations after the second ClientHello would be outside of a turn.
 func TestNoSecondClientHello(t *testing.T) {
 	host, unit := friends(t)
 	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour})
 	hello := firstWords(t, host)
 	shares := keyShares(t, hello)
 	for b := shares[2:]; len(b) > 4; b = b[4+int(binary.BigEndian.Uint16(b[2:])):] {
-		binary.BigEndian.PutUint16(b, 0x7a7a) // a group that nobody knows
+		binary.BigEndian.PutUint16(b, 0x7a7a) // an unknown group
 	}
 	nc, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
@@ -99,8 +98,8 @@ func TestNoSecondClientHello(t *testing.T) {
 	establish(t, ln, host)
 }
 
-// TestLongHandshake shows more certificates than anybody needs, behind one that
-// is trusted.
+// TestLongHandshake sends a trusted certificate followed by more others than allowed. The
+// connection must be rejected.
 func TestLongHandshake(t *testing.T) {
 	host, unit := friends(t)
 	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour})
@@ -123,8 +122,8 @@ func TestLongHandshake(t *testing.T) {
 	establish(t, ln, host)
 }
 
-// issued are n certificates, each issued by the next one and the last one by
-// issuer, all of one name and with keys that take long to check.
+// issued returns a chain of n certificates, each issued by the next one, and the last one by
+// issuer. All have one name and keys whose signatures take long to verify.
 func issued(t *testing.T, n int, issuer *authority) (chain []*x509.Certificate, leaf *ecdsa.PrivateKey) {
 	t.Helper()
 	parent, key := issuer.Cert, any(issuer.Key)
@@ -152,7 +151,7 @@ func issued(t *testing.T, n int, issuer *authority) (chain []*x509.Certificate, 
 	return chain, leaf
 }
 
-// TestChains has certificates with others between them and the authority.
+// TestChains verifies certificates with intermediate ones between them and the authority.
 func TestChains(t *testing.T) {
 	a, stranger := newAuthority(t), newAuthority(t)
 	var trust Trust
@@ -166,7 +165,7 @@ func TestChains(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		chain  []*x509.Certificate
-		issued int // by the authority
+		issued int // number of certificates issued by the authority
 		want   error
 	}{
 		{"one", good[maxChain-1:], 1, nil},
@@ -176,7 +175,7 @@ func TestChains(t *testing.T) {
 		{"with a stranger's", append(short[:2:2], others[:2]...), 2, nil},
 		{"too many", long, maxChain + 1, errLongChain},
 		{"a stranger's, of the same names", others, 0, x509.UnknownAuthorityError{}},
-		// Whoever connects has these. With them no other signature is checked either.
+		// Anyone can have got these. No other signature must be verified because of them.
 		{"a stranger's, with the authority's own", append(others[:4:4], a.Cert), 1, x509.UnknownAuthorityError{}},
 		{"a stranger's, with one that the authority has issued", append(others[:4:4], short[1]), 1,
 			x509.UnknownAuthorityError{}},

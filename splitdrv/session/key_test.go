@@ -38,8 +38,8 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
-// TestKeyFileIsWhole reads a key as soon as its file is there: a process that is killed meanwhile
-// leaves no part of one, which would stand in the way of the next.
+// TestKeyFileIsWhole reads a key file as soon as it exists. It must be complete: a process that
+// is killed must not leave an incomplete file, which the next one could neither load nor replace.
 func TestKeyFileIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 50 {
@@ -65,7 +65,8 @@ func TestKeyFileIsWhole(t *testing.T) {
 	}
 }
 
-// TestLoadKeyDoesNotWait is given a pipe that nobody writes to.
+// TestLoadKeyDoesNotWait loads a key from a named pipe without a writer. LoadKey must fail at
+// once.
 func TestLoadKeyDoesNotWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
@@ -117,7 +118,7 @@ func TestLoadKeyRefuses(t *testing.T) {
 	}
 }
 
-// p256Key was made for this test by openssl genpkey -algorithm EC.
+// p256Key was generated for this test with openssl genpkey -algorithm EC.
 const p256Key = `-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgLEXpV1QUURGGdO8V
 SxfMa39fz7B7yuTdNYihOCIirwyhRANCAARiH3c7e2yidEZCuzIboLFpDU3loR8s
@@ -170,9 +171,9 @@ func TestKeyAccess(t *testing.T) {
 		{0o620, 0, 0, false},
 		{0o600, 1000, 1000, true},
 		{0o440, 1000, 1000, false},
-		{0o600, 1000, 0, false}, // root uses what somebody else can change
+		{0o600, 1000, 0, false}, // root would use a file that another user can change
 		{0o600, 1001, 1000, false},
-		{0o440, 0, 1000, true}, // what systemd makes of a credential
+		{0o440, 0, 1000, true}, // as systemd creates credentials
 		{0o640, 0, 1000, true},
 		{0o660, 0, 1000, false},
 		{0o644, 0, 1000, false},

@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// from is a connection that only has an address.
+// from is a connection that has only an address.
 type from struct {
 	net.Conn
 	addr net.Addr
@@ -36,20 +36,20 @@ func TestPending(t *testing.T) {
 	var conns []*Conn
 	for _, step := range []struct {
 		ip     string
-		out    int // index among all that came, -1 for none
+		out    int // index of the connection that loses its place, -1 for none
 		reason error
 	}{
 		{"10.0.0.1", -1, nil},                        // 0
 		{"10.0.0.2", -1, nil},                        // 1
 		{"10.0.0.1", -1, nil},                        // 2
 		{"10.0.0.1", -1, nil},                        // 3
-		{"10.0.0.1", 0, ErrTooManyHandshakesAddress}, // 4: that source has 3
+		{"10.0.0.1", 0, ErrTooManyHandshakesAddress}, // 4: this source has 3
 		{"10.0.0.3", -1, nil},                        // 5
-		{"10.0.0.4", 2, ErrTooManyHandshakes},        // 6: the oldest of the source that has most
+		{"10.0.0.4", 2, ErrTooManyHandshakes},        // 6: the oldest of the source with most
 		{"10.0.0.3", 3, ErrTooManyHandshakes},        // 7
 		{"10.0.0.5", 5, ErrTooManyHandshakes},        // 8: 10.0.0.3 has two now
-		{"10.0.0.6", 1, ErrTooManyHandshakes},        // 9: all have one, so the oldest
-		{"::ffff:10.0.0.6", 9, ErrTooManyHandshakes}, // 10: that source has two with it
+		{"10.0.0.6", 1, ErrTooManyHandshakes},        // 9: all sources have one, so the oldest
+		{"::ffff:10.0.0.6", 9, ErrTooManyHandshakes}, // 10: this source has two now
 	} {
 		c := connFrom(step.ip)
 		conns = append(conns, c)
@@ -67,7 +67,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestHandshakesGivenUp has connections wait for a turn that does not come.
+// TestHandshakesGivenUp has connections wait for a turn that is never free. They must give up
+// with the reason of their end.
 func TestHandshakesGivenUp(t *testing.T) {
 	h := newHandshakes()
 	first, err := h.begin(t.Context(), connFrom("10.0.0.1"), false)
@@ -96,14 +97,14 @@ func TestHandshakesGivenUp(t *testing.T) {
 	}
 }
 
-// elsewhere dials from another address of this machine than everybody else.
+// elsewhere dials from another address of this machine than all other dials of the tests.
 func elsewhere(t *testing.T, ln *Listener) (net.Conn, error) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	return d.DialContext(testContext(t), "tcp", ln.Addr().String())
 }
 
-// countRejected counts what a listener rejects, by reason.
+// countRejected counts the connections that a listener rejects, by reason.
 type countRejected struct {
 	mu sync.Mutex
 	by map[string]int
@@ -121,9 +122,9 @@ func (r *countRejected) get(reason string) int {
 	return r.by[reason]
 }
 
-// TestThousandStalledConnections opens a thousand connections from one address,
-// of which some say nothing and some stop within the ClientHello. A host from
-// another one connects among them.
+// TestThousandStalledConnections opens a thousand connections from one address. Half of them send
+// nothing, and half stop within the ClientHello. In between, a host at another address must be
+// able to connect.
 func TestThousandStalledConnections(t *testing.T) {
 	testenv.NoLeaks(t)
 	host, unit := friends(t)
@@ -159,8 +160,8 @@ func TestThousandStalledConnections(t *testing.T) {
 	}
 }
 
-// TestFloodOfHandshakes has keys that nobody trusts shake hands as fast as they can from one
-// address. A host from another one gets through each time.
+// TestFloodOfHandshakes makes handshakes with untrusted keys as fast as possible from one
+// address. A host at another address must be able to connect each time.
 func TestFloodOfHandshakes(t *testing.T) {
 	host, unit := friends(t)
 	unknown := secured(t, newKey(t), unit.Fingerprint().String())
@@ -181,7 +182,7 @@ func TestFloodOfHandshakes(t *testing.T) {
 					return
 				}
 				c := newConn(nc, unknown, roleUnit, time.Now().Add(time.Minute), time.Minute)
-				_ = tls.Client(nc, c.tlsConfig()).HandshakeContext(testContext(t)) // whatever becomes of it
+				_ = tls.Client(nc, c.tlsConfig()).HandshakeContext(testContext(t)) // may fail
 				nc.Close()
 			}
 		})
@@ -202,15 +203,15 @@ func TestFloodOfHandshakes(t *testing.T) {
 	}
 }
 
-// TestFloodOfHeartbeats sends heartbeats until they are no longer read as they
-// come.
+// TestFloodOfHeartbeats sends heartbeats until they are throttled. The end of the session must
+// still be noticed.
 func TestFloodOfHeartbeats(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
-	// The kernel gives up a peer that does not read for half of that.
+	// The kernel gives up a peer that does not read for half of this time-out.
 	c, s := establishWith(t, ln, ClientConfig{Security: host, PeerTimeout: time.Minute})
-	// The sockets hold all of them. With more, a reader that gets its processor late would
-	// find them full, and read too slowly from then on for the kernel of the sender.
+	// The sockets hold all these heartbeats. With more, a reader that starts late would find the
+	// sockets full, and would then read too slowly for the kernel of the sender.
 	many := bytes.Repeat(frame(""), 4*heartbeatBurst)
 	c.writing.Lock()
 	_, err := c.tls.Write(many)
@@ -219,7 +220,7 @@ func TestFloodOfHeartbeats(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, func() bool { return s.HeartbeatsThrottled() > 0 }, "heartbeats that wait")
-	// The end is noticed all the same.
+	// The end must still be noticed.
 	c.Close()
 	waitDone(t, s.Conn)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// TestPlatform finds both sides with the same opinion of both identifiers, which
-// stay while a process keeps its key, and are others in the next.
+// TestPlatform checks that both sides agree on both platform identifiers. They must stay the same
+// while a process keeps its key, and be others in the next process with this key.
 func TestPlatform(t *testing.T) {
 	hostKey, unitKey := newKey(t), newKey(t)
 	start := func() (host, unit *Security) {
@@ -35,9 +35,9 @@ func TestPlatform(t *testing.T) {
 	}
 }
 
-// TestPlatformUnknown is about peers of before: a hello without a run gets a
-// welcome without an identifier, byte for byte as it was; and a welcome without
-// one is taken.
+// TestPlatformUnknown tests peers of earlier versions. A hello without a run must get a welcome
+// without an identifier, byte for byte as in earlier versions, and a welcome without an
+// identifier must be accepted.
 func TestPlatformUnknown(t *testing.T) {
 	s := &Server{Conn: &Conn{authentication: authentication{security: insecure(t)}}}
 	w := testWelcome()
@@ -55,8 +55,8 @@ func TestPlatformUnknown(t *testing.T) {
 	}
 }
 
-// TestPlatformRefused is about an I/O unit that issues what does not follow from
-// the host's key and run, or where there is nothing to issue.
+// TestPlatformRefused has an I/O unit issue an identifier that does not follow from the host's key
+// and run, or although a run is missing. The host must refuse each.
 func TestPlatformRefused(t *testing.T) {
 	host := insecure(t)
 	c := &Client{Conn: &Conn{authentication: authentication{security: host}}}

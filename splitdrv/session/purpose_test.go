@@ -10,11 +10,11 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// usages are all that a certificate can say about the two parts.
+// usages has the extended key usages of certificates, and for which role each is valid.
 var usages = []struct {
 	name       string
 	usages     []x509.ExtKeyUsage
-	host, unit bool // what it is good for
+	host, unit bool // valid for this role
 }{
 	{"nothing", nil, false, false},
 	{"client", []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, true, false},
@@ -26,7 +26,7 @@ var usages = []struct {
 	{"something else", []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}, false, false},
 }
 
-// memberFor is a member with these purposes, and with DNS names.
+// memberFor returns a member with these extended key usages and DNS names.
 func (a *authority) memberFor(t *testing.T, name string, usages []x509.ExtKeyUsage, dns ...string) *Security {
 	t.Helper()
 	key := newKey(t)
@@ -36,7 +36,8 @@ func (a *authority) memberFor(t *testing.T, name string, usages []x509.ExtKeyUsa
 	}))
 }
 
-// TestPurpose has certificates of one authority, for all purposes, on both sides.
+// TestPurpose uses certificates of one authority with all usages on both sides. A side must be
+// trusted only if its certificate is for its role.
 func TestPurpose(t *testing.T) {
 	a := newAuthority(t)
 	host := a.member(t, "node17", x509.ExtKeyUsageClientAuth)
@@ -70,8 +71,8 @@ func TestPurpose(t *testing.T) {
 	}
 }
 
-// TestPurposeOfListedKeys has keys that are listed: their certificates do not
-// matter, as those that splitnic makes itself, which are for both.
+// TestPurposeOfListedKeys uses listed keys. The usages of their certificates must not matter, nor
+// those of the certificates that splitnic makes itself, which are for both roles.
 func TestPurposeOfListedKeys(t *testing.T) {
 	a := newAuthority(t)
 	for _, u := range usages {
@@ -88,7 +89,7 @@ func TestPurposeOfListedKeys(t *testing.T) {
 	}
 }
 
-// TestExpectedNames has a host that names the I/O units it expects.
+// TestExpectedNames has a host that lists the names of the I/O units it expects.
 func TestExpectedNames(t *testing.T) {
 	a := newAuthority(t)
 	server := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -97,7 +98,7 @@ func TestExpectedNames(t *testing.T) {
 		name   string
 		unit   *Security
 		expect []string
-		want   string // the name by which it is known; "": it is not trusted
+		want   string // the name by which the I/O unit is known; "": it is not trusted
 	}{
 		{"none", gw1, nil, "gw1"},
 		{"its own", gw1, []string{"gw1"}, "gw1"},
@@ -128,14 +129,14 @@ func TestExpectedNames(t *testing.T) {
 			}
 			testenv.Explained(t, err.Error())
 			rejected.next(t)
-			// A key that is listed is trusted by whatever name.
+			// A listed key is trusted under any name.
 			if err := host.made.trust.Add(tt.unit.Fingerprint().String()); err != nil {
 				t.Fatal(err)
 			}
 			establish(t, ln, host)
 		})
 	}
-	// Hosts have names of their own.
+	// An I/O unit's expected names do not apply to hosts.
 	unit := a.member(t, "gw1", x509.ExtKeyUsageServerAuth)
 	if err := unit.made.trust.Expect("gw1"); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,8 @@ func TestReason(t *testing.T) {
 	}
 }
 
-// TestEveryFieldHasAReason looks for the fields that are checked.
+// TestEveryFieldHasAReason searches the source for calls of invalid. Their fields must be exactly
+// those in fields.
 func TestEveryFieldHasAReason(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// late is a connection on which one write comes after its deadline. Those behind it,
-// for which there is a new deadline, do not.
+// late is a connection on which the first write misses its deadline. Later writes, with a new
+// deadline, do not.
 type late struct {
 	net.Conn
 	past bool
@@ -23,14 +23,14 @@ func (l *late) Write(b []byte) (int, error) {
 	return l.Conn.Write(b)
 }
 
-// delay has the next write of a connection, which nobody uses just now, come too late.
+// delay makes the next write of a connection miss its deadline. The connection must not be in use.
 func delay(c *Conn) {
 	r := c.tls.NetConn().(*records)
 	r.Conn = &late{Conn: r.Conn}
 }
 
-// TestLateRecord has either side be too late with a message of the handshake. The other
-// side finds it gone, and nothing forged.
+// TestLateRecord has one side miss the deadline with a message of the handshake. The other side
+// must find its peer gone, and not report a forged record.
 func TestLateRecord(t *testing.T) {
 	for _, who := range []role{roleHost, roleUnit} {
 		t.Run(who.String(), func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// clock is one of both sides of a session that a test moves on.
+// clock is the clock of both sides of a session, which a test advances.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) of(sides ...*Security) {
@@ -26,7 +26,7 @@ func (c *clock) of(sides ...*Security) {
 
 func (c *clock) add(d time.Duration) { c.ahead.Add(int64(d)) }
 
-// pair is a session between two who have certificates of one authority, for an hour.
+// pair is a session between two sides with certificates of one authority, valid for an hour.
 type pair struct {
 	*authority
 	t                *testing.T
@@ -51,14 +51,14 @@ func newPair(t *testing.T) *pair {
 	return p
 }
 
-// until is the Security of somebody whose certificate lasts so long from now on.
+// until returns the Security of key, with a certificate that is valid for this time from now on.
 func (p *pair) until(key *Key, name string, usage x509.ExtKeyUsage, lasts time.Duration) *Security {
 	p.t.Helper()
 	now := time.Now().Add(time.Duration(p.clock.ahead.Load()))
 	return p.trusting(p.t, key, p.issueFor(p.t, key, name, usage, now.Add(-time.Minute), now.Add(lasts)))
 }
 
-// lives moves the clock on and checks that the session goes on, or ends.
+// lives advances the clock and checks that the session goes on, or that it ends, as wanted.
 func (p *pair) lives(d time.Duration, want bool) {
 	p.t.Helper()
 	p.clock.add(d)
@@ -69,8 +69,8 @@ func (p *pair) lives(d time.Duration, want bool) {
 	}
 }
 
-// TestRenew renews a session again and again: it goes on while certificates come and
-// go, also those for other keys, and ends with the last of them.
+// TestRenew renews a session several times. The session must go on while certificates, and even
+// keys, are replaced, and end when the last certificate expires.
 func TestRenew(t *testing.T) {
 	for _, keys := range []string{"the same keys", "other keys"} {
 		t.Run(keys, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestRenew(t *testing.T) {
 				if p.s.Peer().Fingerprint != p.hostKey.Fingerprint() || p.c.Peer().Fingerprint != p.unitKey.Fingerprint() {
 					t.Errorf("the peers are %v and %v", p.s.Peer(), p.c.Peer())
 				}
-				// Others would have expired by the next change.
+				// Other connections would have expired at the next change.
 				testenv.Eventually(t, func() bool { return p.host.living() == 1 && p.unit.living() == 1 },
 					"only the session's connections are left")
 			}
@@ -107,8 +107,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// TestRenewOneSide renews a session with what has come anew on one side only: it ends
-// with what the other one has shown.
+// TestRenewOneSide renews a session with a new certificate of only one side. The session must end
+// when the certificate of the other side expires.
 func TestRenewOneSide(t *testing.T) {
 	p := newPair(t)
 	update(t, p.host, p.until(p.hostKey, "node17", x509.ExtKeyUsageClientAuth, 9*time.Hour), 0)
@@ -127,8 +127,8 @@ func TestRenewOneSide(t *testing.T) {
 	endedAs(t, p.c.Conn, p.s.Conn, "expired")
 }
 
-// TestRevokedAfterRenewal revokes the key that a session began with, which is nothing
-// to it any more, and the one that it goes on with.
+// TestRevokedAfterRenewal revokes the key that a session began with, which must not matter after
+// the renewal, and then the key of the renewal, which must end the session.
 func TestRevokedAfterRenewal(t *testing.T) {
 	p := newPair(t)
 	first := p.hostKey
@@ -150,7 +150,8 @@ func TestRevokedAfterRenewal(t *testing.T) {
 	endedAs(t, p.s.Conn, p.c.Conn, "revoked")
 }
 
-// TestRenewRefuses has others than the session's own host renew it.
+// TestRenewRefuses tries to renew a session without the right proof, or as another host. This must
+// be refused and not extend the session.
 func TestRenewRefuses(t *testing.T) {
 	p := newPair(t)
 	id := p.c.welcome.Session
@@ -216,8 +217,8 @@ func TestRenewRefuses(t *testing.T) {
 	p.lives(20*time.Minute, false)
 }
 
-// TestRenewAtAnother has something else answer than the I/O unit that has the session,
-// although it has a certificate of its name.
+// TestRenewAtAnother sends the renewal to another server than the I/O unit of the session. It has
+// a certificate with the same name, but must be refused.
 func TestRenewAtAnother(t *testing.T) {
 	p := newPair(t)
 	other := p.until(newKey(t), "gw1", x509.ExtKeyUsageServerAuth, 9*time.Hour)
@@ -261,7 +262,7 @@ func TestRenewAtAnother(t *testing.T) {
 	}
 }
 
-// TestRenewUnknown has an I/O unit that does not renew sessions.
+// TestRenewUnknown tries to renew a session with an I/O unit without that feature.
 func TestRenewUnknown(t *testing.T) {
 	p := newPair(t)
 	p.c.welcome.Features = nil
@@ -270,7 +271,8 @@ func TestRenewUnknown(t *testing.T) {
 	}
 }
 
-// TestChangedAtUpdate tells who waits for it.
+// TestChangedAtUpdate expects that Update closes the channel of Changed, and that nothing else
+// does.
 func TestChangedAtUpdate(t *testing.T) {
 	host, unit := friends(t)
 	changed, other := host.Changed(), unit.Changed()
@@ -289,7 +291,7 @@ func TestChangedAtUpdate(t *testing.T) {
 	}
 }
 
-// FuzzRenew is about the messages of a renewal.
+// FuzzRenew decodes the messages of a renewal.
 func FuzzRenew(f *testing.F) {
 	f.Add([]byte(changed(f, renewMessage{typeRenew, "s-1", proof{1}}, nil)))
 	f.Add([]byte(changed(f, renewedMessage{typeRenewed, proof{2}}, nil)))

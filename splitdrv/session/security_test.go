@@ -38,8 +38,7 @@ func TestUnitDoesNotTrustHost(t *testing.T) {
 	h, u := newKey(t), newKey(t)
 	ln, rejected := listen(t, ServerConfig{Security: secured(t, u, newKey(t).Fingerprint().String())})
 	host := secured(t, h, u.Fingerprint().String())
-	// The verdict comes over a connection that is about to be closed; it must
-	// not get lost however often.
+	// The verdict is sent over a connection that is then closed. It must never get lost.
 	for range 20 {
 		err := knock(t, ln, host)
 		var here, there *UntrustedError
@@ -126,7 +125,7 @@ func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKey
 	return a.issueFor(t, key, name, usage, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
 
-// issueFor is issue of one that is valid from and until then.
+// issueFor is issue for a certificate that is valid between from and until.
 func (a *authority) issueFor(
 	t *testing.T, key *Key, name string, usage x509.ExtKeyUsage, from, until time.Time,
 ) string {
@@ -136,7 +135,7 @@ func (a *authority) issueFor(
 	})
 }
 
-// issueAs is issue of one with the content of a template.
+// issueAs is issue for a certificate with the content of a template.
 func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "certificate")
@@ -144,8 +143,7 @@ func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) 
 	return file
 }
 
-// trusting is the Security of key, with the certificate in a file, that trusts
-// a.
+// trusting returns the Security of key with the certificate in a file. It trusts a.
 func (a *authority) trusting(t *testing.T, key *Key, certificate string) *Security {
 	t.Helper()
 	var trust Trust
@@ -159,7 +157,7 @@ func (a *authority) trusting(t *testing.T, key *Key, certificate string) *Securi
 	return s
 }
 
-// member is the Security of one who has a certificate of a and trusts a.
+// member returns a Security with a new key and a certificate of a. It trusts a.
 func (a *authority) member(t *testing.T, name string, usage x509.ExtKeyUsage) *Security {
 	t.Helper()
 	key := newKey(t)
@@ -204,7 +202,7 @@ func TestAuthority(t *testing.T) {
 		}
 	}
 
-	// A host that plays the I/O unit.
+	// A host that acts as an I/O unit.
 	rogue, _ := listen(t, ServerConfig{Security: a.member(t, "node18.cluster", x509.ExtKeyUsageClientAuth)})
 	if err := knock(t, rogue, a.member(t, "node17.cluster", x509.ExtKeyUsageClientAuth)); !errors.As(err, &untrusted) ||
 		untrusted.Ours {
@@ -212,7 +210,7 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
-// trusting has a certificate of one authority and trusts another.
+// trusting returns a Security with a certificate of one authority that trusts another.
 func trusting(t *testing.T, issuer, trusted *authority) *Security {
 	t.Helper()
 	key := newKey(t)
@@ -242,8 +240,8 @@ func TestNewSecurityRefuses(t *testing.T) {
 	}
 }
 
-// TestNobodyIsTrusted names each way to trust somebody, among them the file that packages install
-// empty.
+// TestNobodyIsTrusted expects that the error about an empty Trust names each way to trust a peer,
+// among them the file that packages install empty.
 func TestNobodyIsTrusted(t *testing.T) {
 	err := second(NewSecurity(newKey(t), "", &Trust{}))
 	for _, way := range []string{"--trust sha256:", "--trust-file", "--ca"} {
@@ -302,13 +300,14 @@ func TestMistakenKeyFileIsNotQuoted(t *testing.T) {
 	}
 }
 
-// TestTLSWithoutOurs connects with TLS clients that lack what a host has.
+// TestTLSWithoutOurs connects with TLS clients that lack something that a host has. They must be
+// rejected.
 func TestTLSWithoutOurs(t *testing.T) {
 	host, unit := friends(t)
 	for _, tt := range []struct {
 		name   string
 		config *tls.Config
-		want   error // nil: whatever package tls says
+		want   error // nil: any error of package tls
 	}{
 		{"application protocol", &tls.Config{Certificates: []tls.Certificate{host.made.certificate}}, ErrNotSplitnic},
 		{"certificate", &tls.Config{NextProtos: []string{alpnSecure}}, nil},

@@ -131,7 +131,7 @@ func TestPeerGone(t *testing.T) {
 		if host1 {
 			dying, left = c.Conn, s.Conn
 		}
-		// What the kernel does for a killed process.
+		// The kernel does the same for a killed process.
 		dying.raw.Close()
 		if err := waitDone(t, left); !errors.Is(err, ErrPeerGone) {
 			t.Errorf("ended with %v", err)
@@ -191,7 +191,7 @@ func TestCloseUnblocksSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		if s, err := ln.Accept(testContext(t)); err == nil { // hello has arrived: the host waits
+		if s, err := ln.Accept(testContext(t)); err == nil { // the hello has arrived, and the host waits
 			c.Close()
 			s.Close()
 		}
@@ -224,8 +224,8 @@ func TestContextEndsStep(t *testing.T) {
 	}
 }
 
-// TestContextEndsStepCleanly has the I/O unit give a handshake up while it
-// writes. The host sees that it is gone, not a record that it cannot decipher.
+// TestContextEndsStepCleanly has the I/O unit give up a handshake while it writes. The host must
+// find its peer gone, and not get a record that it cannot decrypt.
 func TestContextEndsStepCleanly(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
@@ -271,7 +271,7 @@ func TestDeadlineOfHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// Nobody accepts: the welcome does not come.
+	// The test does not accept, so there is no welcome.
 	_, err = c.Hello(testContext(t), testHello())
 	if err == nil || !strings.Contains(err.Error(), "no answer in time") {
 		t.Errorf("hello: %v", err)
@@ -375,7 +375,7 @@ func TestWithPort(t *testing.T) {
 	}
 }
 
-// unread is an established connection whose client the test reads itself.
+// unread returns an established connection. The client has no reader: the test reads itself.
 func unread(t *testing.T, peerTimeout time.Duration) (*Client, *Server) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit, PeerTimeout: peerTimeout})
@@ -417,21 +417,22 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestVouch sends no heartbeats while the peer is heard by other means, but for one of a
-// host's in a while, and begins with the one that is due when it is not any more.
+// TestVouch checks that no heartbeats are sent while the peer is heard by other means, except a
+// few by a host. When the peer is not heard any more, a heartbeat must be sent at once.
 func TestVouch(t *testing.T) {
 	for part, some := range map[role]int{roleUnit: 0, roleHost: 2} {
 		t.Run(part.String(), func(t *testing.T) { vouch(t, part, some) })
 	}
 }
 
-// vouch has an end that has some heartbeats left in two rounds of looks.
+// vouch tests an end that sends some heartbeats in two rounds of looks while the peer is vouched
+// for.
 func vouch(t *testing.T, part role, some int) {
 	c, s := unread(t, 50*time.Hour)
 	if part == roleHost {
 		s.peerRole = roleUnit
 	}
-	number := uint64(unneeded - 3) // of the latest look
+	number := uint64(unneeded - 3) // number of the last look
 	looks := func(n int) {
 		for range n {
 			testenv.Eventually(t, func() bool { return !s.heartbeats.going.Load() }, "heartbeat is sent")
@@ -466,10 +467,10 @@ func vouch(t *testing.T, part role, some int) {
 		t.Fatalf("instead of the bye: %q, %v", b, err)
 	}
 	s.Vouch(true)
-	s.Vouch(false) // nothing is sent any more, nor waited for
+	s.Vouch(false) // sends nothing any more, and does not wait
 }
 
-// deadlineConn knows the deadlines that were set last.
+// deadlineConn records the deadline that was set last.
 type deadlineConn struct {
 	net.Conn
 	mu   sync.Mutex

@@ -8,14 +8,15 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// clocked is a rate with a burst for everybody, and a clock.
+// clocked returns a sessionRate with the same burst for all peers, and a function that advances
+// its clock.
 func clocked(burst int) (r *sessionRate, pass func(time.Duration)) {
 	now := time.Unix(1000, 0)
 	r = newSessionRate(func(Identity) int { return burst }, func() time.Time { return now })
 	return r, func(d time.Duration) { now = now.Add(d) }
 }
 
-// opens is a connection of somebody who opens sessions.
+// opens returns a connection of a peer that opens sessions.
 func opens(ip string, id Identity) *Conn {
 	c := connFrom(ip)
 	c.verdict.Store(&verdict{id: id})
@@ -26,12 +27,12 @@ func key(n uint32) Identity {
 	return Identity{Fingerprint: Fingerprint{byte(n), byte(n >> 8), byte(n >> 16), 1}}
 }
 
-// endless is how many sessions at once are taken for no bound at all.
+// endless is a number of sessions at once that counts as no limit at all.
 const endless = 1000
 
 func TestSessionRate(t *testing.T) {
 	o, pass := clocked(3)
-	// burst opens until that is refused, and returns how many were not.
+	// burst opens sessions until one is refused, and returns how many were opened.
 	burst := func(c *Conn) (n int) {
 		t.Helper()
 		for n < endless {
@@ -57,7 +58,7 @@ func TestSessionRate(t *testing.T) {
 	if n := burst(opens("10.0.0.1", key(2))); n != 3 {
 		t.Errorf("%d sessions at once with another key from there, want 3", n)
 	}
-	for range 1000 { // none of which costs anything
+	for range 1000 { // refused sessions must cost nothing
 		burst(one)
 	}
 	pass(time.Second/sessionsPerSecond + time.Millisecond)
@@ -69,7 +70,7 @@ func TestSessionRate(t *testing.T) {
 		t.Errorf("%d sessions after an hour, want 3", n)
 	}
 
-	// Keys that change with every start are nobody's.
+	// Keys of insecure peers change with every start, so they identify no peer.
 	anybody := func(n uint32) Identity { id := key(n); id.Insecure = true; return id }
 	n := 0
 	for i := range uint32(10) {
@@ -85,7 +86,7 @@ func TestSessionRate(t *testing.T) {
 	}
 }
 
-// TestSessionRateByPolicy changes how many somebody may open at once.
+// TestSessionRateByPolicy changes how many sessions a peer may open at once.
 func TestSessionRateByPolicy(t *testing.T) {
 	o, pass := clocked(0)
 	most := 0
@@ -110,8 +111,8 @@ func TestSessionRateByPolicy(t *testing.T) {
 	}
 }
 
-// TestTooOften has a host open and drop sessions until it is refused, which it
-// is told to wait for. Another one is not.
+// TestTooOften has a host open and drop sessions until it is refused and told how long to wait.
+// Another host must not be refused.
 func TestTooOften(t *testing.T) {
 	h, other, u := newKey(t), newKey(t), newKey(t)
 	trust := u.Fingerprint().String()
@@ -139,7 +140,7 @@ func TestTooOften(t *testing.T) {
 			t.Errorf("I/O unit: %v", err)
 		}
 	}
-	// What is wrong with a hello is nobody's to find out then.
+	// A host that is refused for this must not learn what is wrong with its hello.
 	c := rawHost(t, ln, host)
 	if _, err := c.Write(frame(`{"type":"hello"}`)); err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func TestTooOften(t *testing.T) {
 	}
 	establish(t, ln, beside)
 
-	// Without keys, those who come from one address are one.
+	// Without keys, all hosts with one address count as one.
 	ln, _ = listen(t, ServerConfig{Security: insecure(t), Burst: func(Identity) int { return 1 },
 		now: func() time.Time { return now }})
 	establish(t, ln, insecure(t))

@@ -13,14 +13,15 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// living is how many connections the Security judges at its next Update.
+// living returns the number of connections that the next Update of the Security checks.
 func (s *Security) living() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// update is Update with a Security that is there for nothing else.
+// update calls Update with a Security that is used for nothing else, and expects that it ends
+// want connections.
 func update(t *testing.T, s, next *Security, want int) {
 	t.Helper()
 	if n, err := s.Update(next); n != want || err != nil {
@@ -28,8 +29,7 @@ func update(t *testing.T, s, next *Security, want int) {
 	}
 }
 
-// revoking is the Security of key that trusts some entries and knows revoked
-// keys.
+// revoking returns the Security of key that trusts the given entries and has a revoked key.
 func revoking(t *testing.T, key *Key, revoked Fingerprint, trusted ...string) *Security {
 	t.Helper()
 	s := secured(t, key, trusted...)
@@ -39,7 +39,7 @@ func revoking(t *testing.T, key *Key, revoked Fingerprint, trusted ...string) *S
 	return s
 }
 
-// endedAs checks both ends of a connection that was ended by one.
+// endedAs checks both ends of a connection that the end by has ended for this reason.
 func endedAs(t *testing.T, by, of *Conn, reason string) {
 	t.Helper()
 	var revoked *RevokedError
@@ -68,7 +68,7 @@ func TestUpdateChangesKey(t *testing.T) {
 		t.Errorf("a host that does not know the new key: %v", err)
 	}
 	rejected.next(t)
-	// Both keys, under one name: what an administrator does.
+	// An administrator lists both keys under one name.
 	update(t, host, secured(t, h, "gw1="+old.Fingerprint().String(), "gw1="+next.Fingerprint().String()), 0)
 	c2, _ := establish(t, ln, host)
 	if id := c2.Peer(); id.Fingerprint != next.Fingerprint() || id.Name != "gw1" {
@@ -77,7 +77,7 @@ func TestUpdateChangesKey(t *testing.T) {
 	if c.Err() != nil || s.Err() != nil || c.Peer().Fingerprint != old.Fingerprint() {
 		t.Errorf("the old session, with %v, ended: %v, %v", c.Peer(), c.Err(), s.Err())
 	}
-	// The old one goes from the list, and what still uses it ends.
+	// The old key is removed from the list, and the session that still uses it ends.
 	update(t, host, secured(t, h, "gw1="+next.Fingerprint().String()), 1)
 	endedAs(t, c.Conn, s.Conn, "untrusted")
 	if c2.Err() != nil {
@@ -92,7 +92,7 @@ func TestUpdateEndsSessions(t *testing.T) {
 		name   string
 		byHost bool
 		next   *Security
-		reason string // none: the session goes on
+		reason string // empty: the session goes on
 	}{
 		{"the host's key left the list", false, secured(t, u, other.Fingerprint().String()), "untrusted"},
 		{"the host's key was revoked", false, revoking(t, u, h.Fingerprint(), trustsHost), "revoked"},
@@ -204,8 +204,8 @@ func TestUpdateWithAuthority(t *testing.T) {
 	}
 }
 
-// TestUpdateWhileConnecting changes whom an I/O unit trusts while hosts connect:
-// whatever they have got to, none is left that is not trusted.
+// TestUpdateWhileConnecting changes the list of hosts that an I/O unit trusts while hosts connect.
+// However far their handshakes are, no connection of an untrusted host may be left.
 func TestUpdateWhileConnecting(t *testing.T) {
 	h, u := newKey(t), newKey(t)
 	host := secured(t, h, u.Fingerprint().String())
@@ -218,7 +218,7 @@ func TestUpdateWhileConnecting(t *testing.T) {
 			hosts.Go(func() {
 				if c, err := dial(t, ln, host); err == nil {
 					defer c.Close()
-					_, _ = c.Hello(testContext(t), testHello()) // until somebody ends it
+					_, _ = c.Hello(testContext(t), testHello()) // until the other side ends it
 				}
 			})
 		}
@@ -267,7 +267,7 @@ func TestEndedConnectionsAreForgotten(t *testing.T) {
 	}
 	c.Close()
 	waitDone(t, s.Conn)
-	// One that is given up in the middle of its handshake.
+	// A connection that is given up during its handshake.
 	if d, err := dial(t, ln, host); err == nil {
 		d.Close()
 	}
@@ -315,8 +315,8 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestVerdictOfYesterday finds a peer to be trusted by a list that has just been
-// replaced: it does not count.
+// TestVerdictOfYesterday enlists a verdict that was made with a list that has just been replaced.
+// The verdict must not count.
 func TestVerdictOfYesterday(t *testing.T) {
 	host, unit := friends(t)
 	ln, _ := listen(t, ServerConfig{Security: unit})
@@ -332,8 +332,8 @@ func TestVerdictOfYesterday(t *testing.T) {
 	}
 }
 
-// halfway is a client's connection on which its ClientHello and its certificate
-// pass, and nothing after that.
+// halfway is a client's connection that sends its ClientHello and its certificate, and drops
+// everything after that.
 type halfway struct {
 	net.Conn
 	records int
@@ -353,13 +353,13 @@ func (c *halfway) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestUpdateHalfway revokes the key of a host that stops in its TLS handshake when
-// it has shown its certificate: neither the Update nor another host waits for it,
-// although it could go on like that for an hour.
+// TestUpdateHalfway revokes the key of a host that stops in its TLS handshake after it has sent
+// its certificate. Neither the Update nor another host may wait for this host, although its
+// handshake could take an hour.
 func TestUpdateHalfway(t *testing.T) {
 	h, u, other := newKey(t), newKey(t), newKey(t)
 	unit := secured(t, u, h.Fingerprint().String(), other.Fingerprint().String())
-	// One at a time from here: the next one takes the place of the first.
+	// Only one handshake at a time for this address: the next one takes the place of the first.
 	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour, MaxHandshakes: perMachine})
 	certificate, err := selfSigned(h)
 	if err != nil {
