@@ -8,8 +8,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// drain takes frames of n bytes until there is nothing more for any, and returns
-// their bytes.
+// drain takes frames of n bytes from the bucket until none passes, and returns the number of
+// bytes taken.
 func drain(b *bucket, n int, urgent bool) (bytes int) {
 	for b.take(sized(n), urgent) == 1 {
 		bytes += n
@@ -17,8 +17,8 @@ func drain(b *bucket, n int, urgent bool) (bytes int) {
 	return bytes
 }
 
-// TestComingAgain has a host open one session after the other for what the first
-// moment of each lets pass, on its latency channel: no more passes than in one.
+// TestComingAgain has a host open one session after the other for the burst that its latency
+// channel has at the beginning of each. No more bytes may pass than in one session.
 func TestComingAgain(t *testing.T) {
 	for _, way := range []string{"tx", "rx"} {
 		for _, owner := range []string{"", "sha256:x"} {
@@ -49,8 +49,8 @@ func TestComingAgain(t *testing.T) {
 	}
 }
 
-// TestAccounts has an owner have several sessions at a time, for each of which it
-// has the rate, and another one beside.
+// TestAccounts tests accounts of an owner with several sessions at the same time, each with its
+// own rate, and of another owner.
 func TestAccounts(t *testing.T) {
 	h := &hand{at: time.Hour}
 	fresh := func() account {
@@ -82,7 +82,7 @@ func TestAccounts(t *testing.T) {
 		t.Errorf("a third one: %+v", a)
 	}
 	k.put("one", heavy)
-	// It is paid for while nobody has it.
+	// The debt is paid off while no session uses the account.
 	h.at += 50 * time.Millisecond
 	if k.put("two", fresh()); k.left["one"] != nil {
 		t.Errorf("%+v is left when it is paid for", k.left["one"])

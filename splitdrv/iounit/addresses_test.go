@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// comes has a host with that name, trusted by name, ask for an address, the zero
-// one for any.
+// comes has a host that is trusted under this name request the address wish. The zero address
+// requests any.
 func comes(u *Unit, name, key string, wish protocol.MAC) (*attachment, protocol.MAC, error) {
 	id := session.Identity{Name: name}
 	a := &attachment{
@@ -33,7 +33,8 @@ func comes(u *Unit, name, key string, wish protocol.MAC) (*attachment, protocol.
 	return a, mac, err
 }
 
-// TestOwnAddressOnly has hosts without a policy ask for what is not theirs.
+// TestOwnAddressOnly has hosts without a policy of their own request addresses. They must get
+// only their own.
 func TestOwnAddressOnly(t *testing.T) {
 	u := newUnit(t, Config{})
 	alpha, mac, err := comes(u, "alpha", "k1", protocol.MAC{})
@@ -49,13 +50,13 @@ func TestOwnAddressOnly(t *testing.T) {
 	if _, got, err := comes(u, "beta", "k3", macOf("k3/beta")); err != nil || got != macOf("k3/beta") {
 		t.Errorf("its own: %v, %v", got, err)
 	}
-	// A host that has another key keeps the address that it had.
+	// A host with a new key keeps its address.
 	alpha, got, err := comes(u, "alpha", "k4", mac)
 	if err != nil || got != mac {
 		t.Errorf("with another key: %v, %v", got, err)
 	}
 	u.leave(alpha)
-	// As many are remembered as there can be hosts, a few times.
+	// The number of remembered addresses is a multiple of the largest number of hosts.
 	for i := range grantsOfHost * u.cfg.MaxHosts {
 		a, _, err := comes(u, fmt.Sprint("host", i), "k", protocol.MAC{})
 		if err != nil {
@@ -71,7 +72,8 @@ func TestOwnAddressOnly(t *testing.T) {
 	}
 }
 
-// TestReservedAddresses has hosts ask for what the policy names for others.
+// TestReservedAddresses has hosts request addresses that the policy reserves for other hosts. They
+// must be refused.
 func TestReservedAddresses(t *testing.T) {
 	u := newUnit(t, Config{Policy: parsed(t, `
 default: {macs: any}
@@ -104,7 +106,7 @@ hosts:
 			t.Errorf("%s asks for none: %v, %v", host, got, err)
 		}
 	}
-	// The same of frames, and of addresses later on.
+	// The same for frames, and for addresses that are requested later.
 	c := newClient(t, u.policy.Load().For("", "open"))
 	judge := func(m protocol.MAC, want verdict) {
 		t.Helper()
@@ -123,7 +125,7 @@ hosts:
 	}
 }
 
-// TestSharedAddresses has two hosts of a group have the same address at a time.
+// TestSharedAddresses has two hosts of a group use the same address at the same time.
 func TestSharedAddresses(t *testing.T) {
 	text := `hosts:
   left: {macs: "02:bb:00:00:00:01", share: bond}
@@ -144,14 +146,15 @@ func TestSharedAddresses(t *testing.T) {
 		t.Errorf("who does not share: %v, %v", mac, err)
 	}
 	delete(u.hosts, "third/third")
-	// Nobody is told where the address is but by those who use it.
+	// An address that another host has, too, must not be announced: only the hosts' own frames
+	// show where it is.
 	c := newClient(t, hostWith("all"))
 	c.s.tells.send(other, 0)
 	c.s.tells.send(machine, 0)
 	if n := len(c.port.announced); n != 1 {
 		t.Errorf("%d addresses are announced", n)
 	}
-	// It is shared no longer: the later one goes.
+	// The address is not shared any more: the later session must end.
 	var gone []string
 	for _, a := range []*attachment{left, right} {
 		s := newServices(&a.host, &u.common, c.port, bond, 1500, 1500)
@@ -172,7 +175,7 @@ func TestSharedAddresses(t *testing.T) {
 	}
 }
 
-// TestUnbound asks of sessions to be bound.
+// TestUnbound changes the policy to require bound sessions. Sessions that are not bound must end.
 func TestUnbound(t *testing.T) {
 	h := *policy.Default().For("", "")
 	h.RequireBind = true

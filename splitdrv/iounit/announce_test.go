@@ -38,19 +38,19 @@ func TestAnnouncement(t *testing.T) {
 	}
 }
 
-// announcer is one of its own for the host.
+// announcer returns a new announcer for the host.
 func (c *client) announcer() *announcer {
 	return newAnnouncer(c.s.host, c.unit.addresses, c.port, &c.s.rules, &c.s.lines)
 }
 
-// TestAnnouncer hears a host announced: at once, with growing pauses, for all of
-// its addresses and its few VLANs, anew when it is set up again, and no more when
-// the session has ended.
+// TestAnnouncer checks the announcements of a host. There must be one at once, and then more after
+// growing pauses, for all its addresses and few VLANs, again when the host is set up again, and
+// none after the end of the session.
 func TestAnnouncer(t *testing.T) {
 	c := newClient(t, &policy.Host{AnyMAC: true})
 	synctest.Test(t, func(t *testing.T) {
 		done, ended := make(chan struct{}), make(chan struct{})
-		c.s.tells = c.announcer() // its channel has to be of the bubble
+		c.s.tells = c.announcer() // its channel must be created in the bubble
 		a := c.s.tells
 		go func() {
 			defer close(ended)
@@ -92,7 +92,7 @@ func TestAnnouncer(t *testing.T) {
 		tagged.host = &policy.Host{AnyMAC: true, TaggedOnly: true}
 		c.s.rules.Store(&tagged)
 		time.Sleep(announcePauses[1])
-		heard(n + 6) // in its VLAN alone
+		heard(n + 6) // only in its VLAN
 		close(done)
 		<-ended
 		time.Sleep(time.Minute)
@@ -100,13 +100,13 @@ func TestAnnouncer(t *testing.T) {
 	})
 }
 
-// TestAnnouncementsAreBounded has a host say on and on that it is here: the LAN
-// hears that a few times, and its last word.
+// TestAnnouncementsAreBounded has a host request many times to be set up. The announcements must
+// be rate-limited, and the last request must be announced.
 func TestAnnouncementsAreBounded(t *testing.T) {
 	c := newClient(t, &policy.Host{AnyMAC: true})
 	synctest.Test(t, func(t *testing.T) {
 		done, ended := make(chan struct{}), make(chan struct{})
-		c.s.tells = c.announcer() // its channel has to be of the bubble
+		c.s.tells = c.announcer() // its channel must be created in the bubble
 		go func() {
 			defer close(ended)
 			c.s.tells.run(done)
@@ -135,7 +135,8 @@ func TestAnnouncementsAreBounded(t *testing.T) {
 	})
 }
 
-// TestStandBy keeps the port down until the host wants it up, which announces it.
+// TestStandBy checks that the port is down until the host requests it up, and that the host is
+// announced then.
 func TestStandBy(t *testing.T) {
 	c := newClient(t, &policy.Host{AnyMAC: true})
 	if err := c.s.standBy(); err != nil {
@@ -154,8 +155,8 @@ func TestStandBy(t *testing.T) {
 	}
 }
 
-// TestAnnouncedWhenHere announces a host when it says that it is up, and not for
-// having a session, nor as long as its netdevice is down.
+// TestAnnouncedWhenHere checks that a host is announced when it reports that it is up, and not
+// because it has a session, nor while its netdevice is down.
 func TestAnnouncedWhenHere(t *testing.T) {
 	c := newClient(t, &policy.Host{AnyMAC: true})
 	if !c.port.up {
@@ -169,7 +170,7 @@ func TestAnnouncedWhenHere(t *testing.T) {
 	for i, step := range []struct {
 		what string
 		do   func()
-		want int // announcements
+		want int // number of announcements
 	}{
 		{"a session", func() {}, 0},
 		{"another address", func() { c.mac(machine, protocol.CfgOK) }, 0},
@@ -188,7 +189,7 @@ func TestAnnouncedWhenHere(t *testing.T) {
 		}
 	}
 	c = newClient(t, &policy.Host{AnyMAC: true})
-	link(true)() // which its port is already
+	link(true)() // the port is up already
 	if n := len(c.port.announced); n != 1 {
 		t.Errorf("the first word of a host: %d announcements", n)
 	}

@@ -11,19 +11,19 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// hand is a clock that only the test turns.
+// hand is a clock that the test advances.
 type hand struct{ at time.Duration }
 
 func (h *hand) now() time.Duration { return h.at }
 
-// sized is a frame that counts n bytes.
+// sized returns a frame that counts as n bytes.
 func sized(n int) []vnet.WriteOp { return []vnet.WriteOp{{Head: make([]byte, vnet.HdrLen+n)}} }
 
-// allowed is how many bytes a rate amounts to in some time.
+// allowed returns the number of bytes that a rate in bits per second allows in this time.
 func allowed(rate int64, t time.Duration) float64 { return float64(rate) * t.Seconds() / 8 }
 
-// TestBucketRate takes from buckets whatever they give: never more than the
-// rate, but for the frame that empties it, and never much less.
+// TestBucketRate takes as many frames from buckets as possible. That must never be more than the
+// rate, except for the frame that empties the bucket, and never much less.
 func TestBucketRate(t *testing.T) {
 	for _, rate := range []int64{policy.MinRate, 1e6, 33_333_333, 1e9, 100e9, policy.MaxRate} {
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestBucketRate(t *testing.T) {
 					n = 1<<16 - 30
 				}
 				for b.take(sized(n), false) == 0 {
-					// As a worker that wakes too late, sometimes much.
+					// Like a worker that wakes late, sometimes very late.
 					h.at += max(b.wait(false), minHold)
 					if random.IntN(100) == 0 {
 						h.at += time.Duration(random.IntN(int(burstTime / 2)))
@@ -57,7 +57,7 @@ func TestBucketRate(t *testing.T) {
 	}
 }
 
-// TestBucketBurst lets a bucket fill for long.
+// TestBucketBurst lets a bucket fill for a long time. The bucket must allow one burst.
 func TestBucketBurst(t *testing.T) {
 	for rate, burst := range map[int64]int{policy.MinRate: burstBytes, 1e9: 500_000, policy.MaxRate: 500_000_000} {
 		h := &hand{}
@@ -79,10 +79,11 @@ func TestBucketBurst(t *testing.T) {
 	}
 }
 
-// TestBucketOverdraft takes a frame that the bucket has not enough for.
+// TestBucketOverdraft takes a frame for which the level of the bucket does not suffice. The next
+// frame must wait until the debt is paid off.
 func TestBucketOverdraft(t *testing.T) {
 	h := &hand{}
-	b := newBucket(bounds{bits: 8e6}, h.now) // a byte in a microsecond
+	b := newBucket(bounds{bits: 8e6}, h.now) // one byte per microsecond
 	h.at = time.Microsecond
 	if b.take(append(sized(60_001), sized(60)...), false) != 1 {
 		t.Fatal("no frame, or both of them, passed")
@@ -94,7 +95,7 @@ func TestBucketOverdraft(t *testing.T) {
 	if b.take(sized(60), false) != 0 {
 		t.Error("a frame passed before the last one was paid for")
 	}
-	if w := b.wait(false); w != 1 && w != 2 { // nanoseconds, one of them for what is rounded
+	if w := b.wait(false); w != 1 && w != 2 { // nanoseconds, one of them for rounding
 		t.Errorf("the next frame waits for %v", w)
 	}
 	h.at += time.Microsecond
@@ -111,7 +112,7 @@ func TestBucketOverdraft(t *testing.T) {
 	}
 }
 
-// TestBucketUrgent has the latency channel's frames pass while the others wait.
+// TestBucketUrgent checks that frames of the latency channel pass while others wait, up to a limit.
 func TestBucketUrgent(t *testing.T) {
 	h := &hand{}
 	b := newBucket(bounds{bits: 8e6}, h.now)
@@ -137,7 +138,7 @@ func TestBucketUrgent(t *testing.T) {
 	}
 }
 
-// TestBucketSet changes the rate.
+// TestBucketSet changes the rate of a bucket.
 func TestBucketSet(t *testing.T) {
 	h := &hand{}
 	b := newBucket(bounds{bits: 1e6}, h.now)
@@ -148,7 +149,7 @@ func TestBucketSet(t *testing.T) {
 	if got := b.wait(false); got < slow/101 || got > slow/99 {
 		t.Errorf("a hundred times the rate has a frame wait for %v instead of %v", got, slow)
 	}
-	// What was saved with a high rate is no more than a burst with the low one.
+	// A level saved with a high rate is reduced to the burst of the low one.
 	b.set(bounds{bits: 100e9})
 	h.at += time.Hour
 	b.set(bounds{bits: 1e6})
@@ -159,7 +160,7 @@ func TestBucketSet(t *testing.T) {
 	if n*1000 > burstBytes+1000 {
 		t.Errorf("%d frames of a thousand bytes at once", n)
 	}
-	// What was overdrawn with a high rate is paid back in finite time.
+	// A debt from a high rate does not take too long to be paid off with a low one.
 	b.set(bounds{bits: 100e9})
 	h.at += time.Hour
 	for b.take(sized(1<<16-30), true) == 1 {
@@ -170,7 +171,8 @@ func TestBucketSet(t *testing.T) {
 	}
 }
 
-// TestBucketShared has several workers take from one bucket at once.
+// TestBucketShared has several workers take from one bucket at the same time. Together they must
+// not take more than it has.
 func TestBucketShared(t *testing.T) {
 	h := &hand{}
 	b := newBucket(bounds{bits: 1e6}, h.now)
@@ -197,8 +199,7 @@ func TestBucketShared(t *testing.T) {
 	}
 }
 
-// TestBucketPackets bounds packets: those that super-frames become, and short
-// frames.
+// TestBucketPackets limits packets: those into which super-frames are segmented, and short frames.
 func TestBucketPackets(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -245,7 +246,7 @@ func TestBucketPackets(t *testing.T) {
 	}
 }
 
-// TestBucketOneBound takes one of two bounds away, and puts it back.
+// TestBucketOneBound removes one of two limits, and sets it again.
 func TestBucketOneBound(t *testing.T) {
 	h := &hand{}
 	b := newBucket(bounds{bits: 8e6, packets: 1000}, h.now)

@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestDirectAnswer has hosts that may be silent for long have as long for what they do
-// for a direct connection.
+// TestDirectAnswer checks the default of Config.DirectAnswer: a longer peer time-out gives hosts
+// more time for the steps of a direct connection.
 func TestDirectAnswer(t *testing.T) {
 	for _, c := range []struct{ peerTimeout, given, want time.Duration }{
 		{0, 0, 2 * time.Second},

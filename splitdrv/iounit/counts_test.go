@@ -28,7 +28,7 @@ func TestViolationsAreCountedByRule(t *testing.T) {
 		&messaging.ProtocolError{Rule: messaging.ErrFrame},
 		fmt.Errorf("%w: %w", session.ErrFrame, errors.New("too long")),
 		session.ErrMessage, session.ErrUnexpected, session.ErrUnexpected,
-		session.ErrPeerGone, &session.ByeError{}, net.ErrClosed, // no fault of the host's
+		session.ErrPeerGone, &session.ByeError{}, net.ErrClosed, // not violations by the host
 	} {
 		u.violation(err)
 	}
@@ -100,7 +100,8 @@ func TestEndingsAreCounted(t *testing.T) {
 	}
 }
 
-// TestOrderedEndsAreNoWarnings has a drain or an upgrade of all hosts leave no warning.
+// TestOrderedEndsAreNoWarnings expects that the ends of sessions by a drain or an upgrade of all
+// hosts are not logged as warnings.
 func TestOrderedEndsAreNoWarnings(t *testing.T) {
 	for want, errs := range map[slog.Level][]error{
 		slog.LevelInfo: {
@@ -119,7 +120,8 @@ func TestOrderedEndsAreNoWarnings(t *testing.T) {
 	}
 }
 
-// TestNamesOfCountersAreDifferent is what labels of metrics have to be.
+// TestNamesOfCountersAreDifferent expects different names in each list, because they are labels of
+// metrics.
 func TestNamesOfCountersAreDifferent(t *testing.T) {
 	for _, names := range [][]string{Rules(), Refusals(), Endings()} {
 		slices.Sort(names)

@@ -40,7 +40,7 @@ func TestEnter(t *testing.T) {
 		t.Errorf("a third host of two: %v", err)
 	}
 
-	a1.cancel = func(err error) { // which is what ends a session
+	a1.cancel = func(err error) { // cancel ends a session
 		*why1 = err
 		u.leave(a1)
 		close(a1.gone)
@@ -48,7 +48,7 @@ func TestEnter(t *testing.T) {
 	if err := enter(ctx, a3); err != nil || u.hosts["a"] != a3 || !errors.Is(*why1, errReplaced) {
 		t.Errorf("the host came again: %v; the old session ended by: %v", err, *why1)
 	}
-	// One that waited all the time.
+	// An older session that has waited since then.
 	if err := enter(ctx, a2); !errors.Is(err, errReplaced) || u.hosts["a"] != a3 || *why3 != nil {
 		t.Errorf("an older session in place of the latest: %v", err)
 	}
@@ -60,8 +60,8 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// TestEnterWaitsNotForEver has a host come again, over and over, whose last session
-// does not end.
+// TestEnterWaitsNotForEver has a host open sessions several times while its previous session does
+// not end. Each must be refused after a while.
 func TestEnterWaitsNotForEver(t *testing.T) {
 	u := newUnit(t, Config{})
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestEnterWaitsNotForEver(t *testing.T) {
 	})
 }
 
-// TestEnterSessionsOfAKey lets no key take all places.
+// TestEnterSessionsOfAKey checks that the number of sessions of one key is limited.
 func TestEnterSessionsOfAKey(t *testing.T) {
 	u := newUnit(t, Config{})
 	enter := func(owner, name string) (*attachment, error) {
@@ -120,7 +120,7 @@ func TestEnterSessionsOfAKey(t *testing.T) {
 			t.Errorf("without keys: %v", err)
 		}
 	}
-	// One that comes again is not one more.
+	// A host that replaces its own session does not count twice.
 	first.cancel = func(error) {
 		u.leave(first)
 		close(first.gone)
@@ -130,8 +130,8 @@ func TestEnterSessionsOfAKey(t *testing.T) {
 	}
 }
 
-// TestLeave frees a host's addresses for whoever comes next, at once: a machine
-// may have moved behind another host.
+// TestLeave checks that the addresses of a host that leaves are free at once for other hosts: a
+// machine may have moved behind another host.
 func TestLeave(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
@@ -149,8 +149,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestBurst is enough for all sessions that there may be, and for those that have
-// few as well.
+// TestBurst checks that Burst suffices for all sessions that a peer may have, and has a minimum for
+// peers with few sessions.
 func TestBurst(t *testing.T) {
 	u := newUnit(t, Config{MaxHosts: 40, Policy: parsed(t, "hosts: {alpha: {max-sessions: 50}}")})
 	for name, want := range map[string]int{"": 16, "alpha": 100, "beta": 16} {

@@ -13,13 +13,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// TestLogIsNotFlooded: neither one who is not let in, nor a host, can fill the log.
+// TestLogIsNotFlooded checks that neither rejected connections nor requests of a host can flood
+// the log.
 func TestLogIsNotFlooded(t *testing.T) {
 	const tries = 500
 	var log bytes.Buffer
 	count := func(what string) {
 		t.Helper()
-		// As many lines again may come while the test runs slowly.
+		// More lines are allowed if the test runs slowly.
 		if n := bytes.Count(log.Bytes(), []byte("\n")); n == 0 || n > tries/2 {
 			t.Errorf("%s: %d lines about %d attempts", what, n, tries)
 		}
@@ -47,7 +48,8 @@ func TestLogIsNotFlooded(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreLoggedOnce has hosts come again and again that get no session.
+// TestRefusalsAreLoggedOnce has hosts connect many times that get no session. Each different
+// refusal must be logged once, until the policy changes.
 func TestRefusalsAreLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	u := newUnit(t, Config{})
@@ -62,7 +64,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 		}
 	}
 	untrusted := func(key byte) error { return &session.UntrustedError{Fingerprint: session.Fingerprint{key}} }
-	// No two of them are the same.
+	// All attempts are different.
 	attempts := []func(){
 		comes("a", "", session.CodeFull, fmt.Errorf("%w: 1", errFull)),
 		comes("a", "", session.CodeFull, errSessions),
@@ -104,13 +106,13 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// newcomer is a host whose session is refused.
+// newcomer returns a host whose session is refused.
 func newcomer(u *Unit, key string) *attachment {
 	return &attachment{host: host{s: new(session.Server), key: key, log: u.cfg.Log}}
 }
 
-// TestMACIsKeptUntilItIsChanged: another host gets neither address while it is
-// not certain that the port takes the new one.
+// TestMACIsKeptUntilItIsChanged checks that another host gets neither the old nor the new address
+// until the port has accepted the new one.
 func TestMACIsKeptUntilItIsChanged(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	c.port.during = func() {

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// parsed is a policy from its text.
+// parsed returns the policy with this text.
 func parsed(t *testing.T, text string) *policy.Policy {
 	t.Helper()
 	p, err := policy.Parse("test", []byte(text))
@@ -24,7 +24,7 @@ func parsed(t *testing.T, text string) *policy.Policy {
 	return p
 }
 
-// TestGovernVLANs changes what a host may do while its session lasts.
+// TestGovernVLANs changes the VLANs that a host may use during its session.
 func TestGovernVLANs(t *testing.T) {
 	c := newClient(t, hostWith("5,10-19"))
 	govern := func(may *policy.Host, vlans string) {
@@ -37,11 +37,11 @@ func TestGovernVLANs(t *testing.T) {
 			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.rules.Load().receive, vlans)
 		}
 	}
-	govern(hostWith("5-12"), "5-12") // it wants all that it may have
+	govern(hostWith("5-12"), "5-12") // the host wants all allowed VLANs
 	c.vlans("6,7", protocol.CfgOK)
 	govern(hostWith("7-12"), "7")
 	govern(hostWith("none"), "none")
-	govern(hostWith("all"), "6-7") // it has never taken back what it wants
+	govern(hostWith("all"), "6-7") // the host still wants both
 	c.vlans("100", protocol.CfgOK)
 	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
 	if now, _ := c.s.current(); now.vlans != protocol.AllVLANs() {
@@ -49,7 +49,7 @@ func TestGovernVLANs(t *testing.T) {
 	}
 }
 
-// TestGovernSource changes which addresses the frames of a host may come from.
+// TestGovernSource changes the source addresses that frames of a host may have.
 func TestGovernSource(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	behind := protocol.MAC{2, 0xbb, 0, 0, 0, 1}
@@ -73,8 +73,7 @@ func TestGovernSource(t *testing.T) {
 	}
 }
 
-// TestGovernRates bounds a host's rates while its session lasts, changes the
-// bounds and takes them away.
+// TestGovernRates limits a host's rates during its session, changes the limits and removes them.
 func TestGovernRates(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	big := frame(own, other, 60000)
@@ -84,7 +83,7 @@ func TestGovernRates(t *testing.T) {
 		h.MaxTxRate, h.MaxRxRate = tx, rx
 		return h
 	}
-	// try says for how long each direction is held back, behind a frame that is.
+	// try writes and reads frames, and returns for how long each direction is held back.
 	try := func() (tx, rx time.Duration) {
 		t.Helper()
 		p := c.s.ports[0]
@@ -98,7 +97,7 @@ func TestGovernRates(t *testing.T) {
 	if tx, rx := try(); tx != 0 || rx != 0 {
 		t.Errorf("without a bound held back for %v and %v", tx, rx)
 	}
-	// Around what 60,000 bytes take, more or less one frame.
+	// about reports whether got is about the time of 60,000 bytes, give or take one frame.
 	about := func(got time.Duration, rate int64) bool {
 		most := time.Duration(60000 * 8 * int64(time.Second) / rate)
 		return got > 0 && got <= most && (rate > 10e6 || got > most/2)
@@ -111,13 +110,13 @@ func TestGovernRates(t *testing.T) {
 		if now := c.s.may(); now.MaxTxRate != r[0] || now.MaxRxRate != r[1] {
 			t.Errorf("in force are %d and %d", now.MaxTxRate, now.MaxRxRate)
 		}
-		// An empty bucket lets a frame pass as soon as there is one bit in it.
+		// A bucket passes a frame as soon as it has one bit.
 		testenv.Eventually(t, func() bool {
 			tx, rx := try()
 			return (r[0] == 0 || r[0] == 1e12) == (tx == 0) && (r[0] == 0 || tx == 0 || about(tx, r[0])) &&
 				(r[1] == 0 || r[1] == 1e12) == (rx == 0) && (r[1] == 0 || rx == 0 || about(rx, r[1]))
 		}, "held back as by rates of %d and %d", r[0], r[1])
-		// Nothing else takes a bound away.
+		// Nothing else removes a limit.
 		c.vlans("5", protocol.CfgOK)
 		c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
 		if now := c.s.rules.Load(); (now.tx != nil) != (r[0] > 0) || (now.rx != nil) != (r[1] > 0) {
@@ -126,8 +125,8 @@ func TestGovernRates(t *testing.T) {
 	}
 }
 
-// TestGovernConflicts takes from a host what it has, and what cannot be taken
-// but with the session.
+// TestGovernConflicts changes the policy so that it forbids something that a host has. The session
+// must end only if the host uses it and it cannot be withdrawn otherwise.
 func TestGovernConflicts(t *testing.T) {
 	base := func(change func(h *policy.Host)) *policy.Host {
 		h := hostWith("all")
@@ -187,7 +186,7 @@ func TestGovernConflicts(t *testing.T) {
 	}
 }
 
-// TestSetPolicy has all kinds of sessions meet another policy.
+// TestSetPolicy changes the policy while there are sessions of all kinds.
 func TestSetPolicy(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	u := c.unit
@@ -231,13 +230,13 @@ func TestSetPolicy(t *testing.T) {
 		t.Errorf("%d sessions end", n)
 	}
 	ended := slices.Sorted(maps.Keys(reasons))
-	// Those that were being opened end for any change.
+	// Sessions that are being opened end at any change of their policy.
 	if !slices.Equal(ended, []string{"a", "many0", "many1", "many2", "unchanged"}) {
 		t.Errorf("%q end: %v", ended, reasons)
 	}
 }
 
-// TestSetPolicySessions lets the first sessions of a key stay.
+// TestSetPolicySessions lowers the number of sessions of a key. The oldest sessions must stay.
 func TestSetPolicySessions(t *testing.T) {
 	var reasons []int
 	u := newUnit(t, Config{})

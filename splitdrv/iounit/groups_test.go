@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// groupLimited is a rule that bounds the packets to groups by clock h.
+// groupLimited returns a change of rules that limits packets to groups, with clock h.
 func groupLimited(packets int64, h *hand) func(*rules) {
 	return func(r *rules) {
 		r.toGroups = newBucket(bounds{packets: packets}, h.now)
@@ -24,12 +24,12 @@ func groupLimited(packets int64, h *hand) func(*rules) {
 	}
 }
 
-// TestGroupRate has a host send more to groups than it may, among other frames:
-// what is too many is dropped, everything else passes in order, and nothing waits.
+// TestGroupRate has a host send more frames to groups than it may, among other frames. Those above
+// the limit must be dropped, all others must pass in order, and none may wait.
 func TestGroupRate(t *testing.T) {
 	toGroup := superFrame(14480, 1448) // ten packets
 	copy(toGroup[dstAt:], wanted[:])
-	// A broadcast that is no valid frame is not one of those that it may send.
+	// An invalid broadcast frame must not count against the limit.
 	bad := slices.Clone(toGroup)
 	bad[0] |= 0x80
 	for _, tc := range []struct {
@@ -99,15 +99,15 @@ func TestGroupRate(t *testing.T) {
 	}
 }
 
-// TestGroupRateHeld writes broadcasts that wait for another rate, to a queue that
-// is full again and again: what waits has not been sent to a group yet, however
-// often it is tried, so that none is dropped, or is said to be.
+// TestGroupRateHeld writes broadcasts that wait for another rate limit, to a queue that is often
+// full. A waiting frame must not count as sent to a group, however often it is tried. So no frame
+// may be dropped or reported as dropped.
 func TestGroupRateHeld(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	h := &hand{}
 	p, q := newPoliced(hostWith("all"), groupLimited(1000, h),
 		func(r *rules) { r.tx = newBucket(bounds{packets: 900}, h.now) })
-	// Of a batch only the first two may pass, and the second one has to wait.
+	// Only the first two frames of a batch may pass, and the second one has to wait.
 	p.rules.Load().toGroups.takeOne(cost{packets: burstPackets - 2}, false)
 	var frames [][]byte
 	for i := range 1000 {
@@ -135,8 +135,8 @@ func TestGroupRateHeld(t *testing.T) {
 	}
 }
 
-// TestGroupRateUrgent has the latency channel, which has ARP, send when the other
-// channels have used up what may go to groups.
+// TestGroupRateUrgent has the latency channel, which carries ARP, send to groups when the other
+// channels have exhausted the limit. Its frames must pass, up to its own limit.
 func TestGroupRateUrgent(t *testing.T) {
 	h := &hand{}
 	p, q := newPoliced(hostWith("all"), groupLimited(policy.MinPPS, h))
@@ -162,8 +162,8 @@ func TestGroupRateUrgent(t *testing.T) {
 	}
 }
 
-// TestGroupRateComingAgain has a host open one session after the other for the
-// burst that each begins with: no more passes than in one.
+// TestGroupRateComingAgain has a host open one session after the other for the burst that each
+// begins with. No more frames may pass than in one session.
 func TestGroupRateComingAgain(t *testing.T) {
 	may := hostWith("all")
 	may.MaxTxGroupPPS = policy.MinPPS
@@ -191,7 +191,8 @@ func TestGroupRateComingAgain(t *testing.T) {
 	}
 }
 
-// TestGroupAccount keeps what a session has left until it is full again.
+// TestGroupAccount checks that the bucket of a session that has ended is kept until it is full
+// again.
 func TestGroupAccount(t *testing.T) {
 	h := &hand{}
 	b := newBucket(bounds{packets: 100}, h.now)
@@ -219,8 +220,7 @@ func TestGroupAccount(t *testing.T) {
 	}
 }
 
-// TestGovernGroupRate bounds what a session sends to groups while it lasts, and
-// takes the bound away.
+// TestGovernGroupRate limits the packets to groups during a session, and removes the limit.
 func TestGovernGroupRate(t *testing.T) {
 	const frames = 1000
 	c := newClient(t, policy.Default().For("", ""))
@@ -256,7 +256,7 @@ func TestGovernGroupRate(t *testing.T) {
 	if d != (Dropped{GroupRate: uint64(frames - n)}) || c.s.reported().TxDropped != st.TxDropped+d.GroupRate {
 		t.Errorf("%+v, %+v; the host is told %+v", st, d, c.s.reported())
 	}
-	// Nothing else takes the bound away.
+	// Nothing else removes the limit.
 	c.vlans("5", protocol.CfgOK)
 	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
 	if c.s.rules.Load().toGroups == nil {
@@ -266,7 +266,7 @@ func TestGovernGroupRate(t *testing.T) {
 	if n := send(); n != frames || len(c.s.refuse.list()) != 0 {
 		t.Errorf("%d broadcasts passed when the bound was gone, others were dropped because %q", n, c.s.refuse.list())
 	}
-	// A bound that is new has a burst saved, so that nothing is lost at once.
+	// A new limit begins with a full burst, so that frames are not dropped at once.
 	bound(policy.MinPPS)
 	testenv.Eventually(t, func() bool { return send() > 0 }, "broadcasts passing")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// etherFrame is a frame from the host's own address with the rest in hexadecimal:
-// tags, EtherType, and what follows.
+// etherFrame returns a frame from the host's own address. rest is hexadecimal: tags, EtherType and
+// payload.
 func etherFrame(dst [6]byte, rest string) []byte {
 	b, err := hex.DecodeString(strings.ReplaceAll(rest, " ", ""))
 	if err != nil {
@@ -26,7 +26,7 @@ func etherFrame(dst [6]byte, rest string) []byte {
 	return append(f, make([]byte, max(0, vnet.HdrLen+60-len(f)))...)
 }
 
-// judged writes a frame to a port of a host and says what became of it.
+// judged writes a frame to a port of a host and returns the verdict, as counted.
 func judged(t *testing.T, h *policy.Host, f []byte) verdict {
 	t.Helper()
 	p, q := newPoliced(h)
@@ -126,7 +126,7 @@ func TestNestedTags(t *testing.T) {
 	}
 }
 
-// TestTaggedOnly has frames pass that are in a VLAN, and no others.
+// TestTaggedOnly checks that only frames in a VLAN pass.
 func TestTaggedOnly(t *testing.T) {
 	for _, tc := range []struct {
 		name, rest     string
@@ -150,7 +150,7 @@ func TestTaggedOnly(t *testing.T) {
 	}
 }
 
-// superFrame is a TCP super-frame with segments of that size.
+// superFrame returns a TCP super-frame with segments of this size.
 func superFrame(payload, size int) []byte {
 	f := etherFrame(machine, "0800 4500 0000 0000 0000 4006 0000 c0000201 c0000202")
 	f = append(f[:vnet.HdrLen+14+20], make([]byte, 20+payload)...)
@@ -169,7 +169,7 @@ func TestTinySegments(t *testing.T) {
 	}
 }
 
-// hostIPs are those addresses and prefixes.
+// hostIPs returns the parsed addresses and prefixes.
 func hostIPs(t *testing.T, texts ...string) (ips []netip.Prefix) {
 	t.Helper()
 	for _, s := range texts {
@@ -255,7 +255,7 @@ func TestIPSource(t *testing.T) {
 			t.Errorf("%s, without a list: verdict %d", tc.name, got)
 		}
 	}
-	// What does not fit the copy cannot be judged.
+	// Headers beyond the copied beginning cannot be checked, so the frame must be dropped.
 	long := etherFrame(machine, v6("3c", a, "3a18"+strings.Repeat("00", 198)+icmp("88", a)))
 	if got := judged(t, h, long); got != ipSource {
 		t.Errorf("a message behind the copy: verdict %d", got)
@@ -266,7 +266,8 @@ func TestIPSource(t *testing.T) {
 	}
 }
 
-// TestDefaultSource has a host without a policy use what is not its own.
+// TestDefaultSource has a host without a policy of its own send from foreign addresses. Only its own
+// address may pass.
 func TestDefaultSource(t *testing.T) {
 	h := policy.Default().For("", "")
 	for src, want := range map[protocol.MAC]verdict{own: pass, machine: source, other: source, card: source} {
@@ -307,7 +308,7 @@ func FuzzLayers(f *testing.F) {
 	})
 }
 
-// TestStrictAllocs counts the allocations for a host that everything is judged of.
+// TestStrictAllocs counts the allocations for a host whose frames are checked for everything.
 func TestStrictAllocs(t *testing.T) {
 	h := hostWith("all", "02:*")
 	h.SingleTag, h.IPs = true, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
@@ -325,13 +326,13 @@ func TestStrictAllocs(t *testing.T) {
 		etherFrame(machine, "86dd 60000000 0020 3a ff 20010db8000000000000000000000001 20010db8000000000000000000000002 8800 0000 00000000 20010db8000000000000000000000001"),
 		etherFrame(machine, "0806 0001 0800 0604 0001 020000000001 c000020a 000000000000 c0000201"),
 	}
-	// Of these, one after the other, some pass and most do not.
+	// A few of these pass, and most are above the limit.
 	frames = append(frames, slices.Repeat([][]byte{toGroup}, 2*policy.MinPPS)...)
 	ops := make([]vnet.WriteOp, 0, len(frames))
 	for _, f := range frames {
 		ops = append(ops, vnet.WriteOp{Head: f})
 	}
-	p.WriteFrames(slices.Clone(ops)) // the first of a kind is noted
+	p.WriteFrames(slices.Clone(ops)) // the first drop for each reason is recorded
 	if n := testing.AllocsPerRun(100, func() {
 		clock.at += time.Second
 		if p.WriteFrames(ops) != len(ops) {

@@ -16,16 +16,15 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// limited is a rule that bounds the rates by clock h.
+// limited returns a change of rules that limits the rates in both directions, with clock h.
 func limited(rate int64, h *hand) func(*rules) {
 	return func(r *rules) {
 		r.tx, r.rx = newBucket(bounds{bits: rate}, h.now), newBucket(bounds{bits: rate}, h.now)
 	}
 }
 
-// TestLimitedWrites writes batches to a queue that is full again and again, for
-// a host that is held back: each frame is written once, in order, and none too
-// early.
+// TestLimitedWrites writes batches for a host with a rate limit, to a queue that is often full. Each
+// frame must be written once, in order, and not too early.
 func TestLimitedWrites(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for round := range 100 {
@@ -80,14 +79,13 @@ func TestLimitedWrites(t *testing.T) {
 	}
 }
 
-// TestLimitedFull writes to a queue that takes one frame of many: the others are
-// paid for when they pass.
+// TestLimitedFull writes many frames to a queue that takes one. Only this one may be charged.
 func TestLimitedFull(t *testing.T) {
 	h := &hand{}
 	p, q := newPoliced(hostWith("all"), limited(1e9, h))
 	h.at = time.Hour
 	b := p.rules.Load().tx
-	b.wait(false) // which fills it
+	b.wait(false) // fills the bucket
 	q.room = 1
 	f := frame(broadcast, own, 1000)
 	if n := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, 10)...)); n != 1 ||
@@ -99,8 +97,8 @@ func TestLimitedFull(t *testing.T) {
 	}
 }
 
-// TestLimitedReads reads, in batches and one by one: no more than one frame more
-// than there is room for, and what does not pass does not count.
+// TestLimitedReads reads frames, in batches and one by one. At most one frame more may be read than
+// there is room for, and filtered frames must not count.
 func TestLimitedReads(t *testing.T) {
 	for _, n := range []int{1, 64} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -160,7 +158,7 @@ func TestLimitedReads(t *testing.T) {
 	}
 }
 
-// TestUnlimited looks at a host with a bound on one direction, and none.
+// TestUnlimited tests a host with a limit in one direction, which is then removed.
 func TestUnlimited(t *testing.T) {
 	h := &hand{}
 	p, q := newPoliced(hostWith("all"), limited(policy.MinRate, h), func(r *rules) { r.tx = nil })
@@ -173,7 +171,7 @@ func TestUnlimited(t *testing.T) {
 	if _, err := p.ReadFrame(make([]byte, 2000)); !errors.Is(err, unix.EAGAIN) || p.ReadHold() == 0 || p.WriteHold() != 0 {
 		t.Errorf("%v; writing is held back for %v, reading for %v", err, p.WriteHold(), p.ReadHold())
 	}
-	// The bound goes away.
+	// The limit is removed.
 	p.rules.Store(&rules{mac: own, host: hostWith("all"), receive: protocol.AllVLANs(), mtu: protocol.MaxMTU})
 	if d := p.ReadHold(); d != minHold {
 		t.Errorf("one who was held back waits %v longer", d)
@@ -183,8 +181,7 @@ func TestUnlimited(t *testing.T) {
 	}
 }
 
-// TestLimitedAllocs counts the allocations for a host that is held back now and
-// then.
+// TestLimitedAllocs counts the allocations for a host that is sometimes held back.
 func TestLimitedAllocs(t *testing.T) {
 	h := &hand{}
 	p, q := newPoliced(hostWith("all"), limited(1e9, h))

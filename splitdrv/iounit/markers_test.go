@@ -17,8 +17,8 @@ func markerFrame(number int) []byte {
 	return protocol.AppendMarker(nil, own, other, &m)
 }
 
-// newQueues makes a host's interface of several queues. woken counts how often their
-// readers are.
+// newQueues returns the ports and queues of a host's interface with n queues. woken counts how often
+// their readers are woken.
 func newQueues(n int, direct bool) (ports []*policed, queues []*queue, woken *int) {
 	woken = new(int)
 	m := newMarkers(n, func() bool { return direct }, func() { *woken++ })
@@ -30,8 +30,8 @@ func newQueues(n int, direct bool) (ports []*policed, queues []*queue, woken *in
 	return ports, queues, woken
 }
 
-// readAll reads until there is nothing more, so many frames in one go. It returns their
-// lengths, and -1 for a marker.
+// readAll reads until the queue is empty, up to most frames in one call. It returns the lengths of
+// the frames, and -1 for a marker.
 func readAll(t *testing.T, p *policed, most int) (lengths []int) {
 	t.Helper()
 	ops := make([]vnet.ReadOp, most)
@@ -58,8 +58,8 @@ func readAll(t *testing.T, p *policed, most int) (lengths []int) {
 	return nil
 }
 
-// TestMarkerToAllQueues has a marker that the LAN put into one queue come through all,
-// behind what lies there.
+// TestMarkerToAllQueues has the LAN put a marker into one queue. It must be read from all queues,
+// behind the frames that are in them.
 func TestMarkerToAllQueues(t *testing.T) {
 	for most := 1; most < 6; most++ {
 		ports, queues, woken := newQueues(3, true)
@@ -94,7 +94,8 @@ func equal(a, b []int) bool {
 	return true
 }
 
-// TestMarkerThroughBusyQueue has a queue that is never read dry.
+// TestMarkerThroughBusyQueue has a queue that is never read until it is empty. The marker must be
+// read after as many frames as a queue can hold.
 func TestMarkerThroughBusyQueue(t *testing.T) {
 	ports, queues, _ := newQueues(2, true)
 	queues[0].in = [][]byte{markerFrame(1)}
@@ -115,7 +116,7 @@ func TestMarkerThroughBusyQueue(t *testing.T) {
 	}
 }
 
-// TestMarkersThatAreNotCopied has what is to stay in its queue.
+// TestMarkersThatAreNotCopied tests frames that must stay in their own queue.
 func TestMarkersThatAreNotCopied(t *testing.T) {
 	for name, tc := range map[string]struct {
 		direct bool
@@ -139,7 +140,7 @@ func TestMarkersThatAreNotCopied(t *testing.T) {
 	}
 }
 
-// TestMarkerFlood has somebody send a host markers as fast as can be.
+// TestMarkerFlood sends markers to a host as fast as possible. The number of copies must be limited.
 func TestMarkerFlood(t *testing.T) {
 	const flood = 10000
 	ports, queues, _ := newQueues(3, true)
@@ -166,14 +167,14 @@ func TestMarkerFlood(t *testing.T) {
 	}
 }
 
-// TestMarkersStayBehind has markers and frames come in any order, and queues be read in
-// any: no marker comes through a queue before what lay in it.
+// TestMarkersStayBehind has markers and frames arrive in any order, and queues be read in any order.
+// No marker may be read from a queue before the frames that were in the queue when it arrived.
 func TestMarkersStayBehind(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		ports, queues, _ := newQueues(3, true)
 		ports[0].markers.rate = rate.NewLimiter(rate.Inf, 0)
-		put, read := make([]int, 3), make([]int, 3) // frames, by queue
+		put, read := make([]int, 3), make([]int, 3) // number of frames, by queue
 		before, through := [][]int{}, [][]int{{}, {}, {}}
 		ops := make([]vnet.ReadOp, 4)
 		for i := range ops {
@@ -226,7 +227,7 @@ func TestMarkersStayBehind(t *testing.T) {
 	}
 }
 
-// lateQueue is a queue of which each read has something happen before it returns.
+// lateQueue is a queue that calls after before a read returns.
 type lateQueue struct {
 	*queue
 	after func()
@@ -238,8 +239,8 @@ func (q *lateQueue) ReadFrames(ops []vnet.ReadOp) int {
 	return n
 }
 
-// TestMarkerComesDuringRead has a frame, and a marker behind it, come when another queue
-// has just been found empty.
+// TestMarkerComesDuringRead has a frame arrive in a queue that has just been found empty, and a
+// marker after it in another queue. The marker must not be read before the frame.
 func TestMarkerComesDuringRead(t *testing.T) {
 	ports, queues, _ := newQueues(2, true)
 	ports[1].queue = &lateQueue{queues[1], func() {

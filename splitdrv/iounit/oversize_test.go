@@ -6,8 +6,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestOversize counts frames that are longer than a card with an MTU of 1500 has
-// to send, whole or in segments.
+// TestOversize checks that frames are counted if they are, whole or in segments, longer than a
+// network card with an MTU of 1500 has to send.
 func TestOversize(t *testing.T) {
 	tagged := func(segment uint16, tags int) []byte { // a super-frame
 		f := super(4000, segment)
@@ -45,7 +45,7 @@ func TestOversize(t *testing.T) {
 	}
 }
 
-// TestOversizeOfAll counts frames of all queues, by the MTU that the card has then.
+// TestOversizeOfAll checks that frames of all queues are counted, by the card's MTU at that time.
 func TestOversizeOfAll(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	c.port.queues = 2

@@ -14,8 +14,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// batch returns operations that write frames, each cut in two at random if its
-// first part is short enough for that.
+// batch returns operations that write frames. Some of them, at random, are cut into two parts.
 func batch(random *rand.Rand, frames ...[]byte) []vnet.WriteOp {
 	ops := make([]vnet.WriteOp, len(frames))
 	for i, f := range frames {
@@ -28,8 +27,8 @@ func batch(random *rand.Rand, frames ...[]byte) []vnet.WriteOp {
 	return ops
 }
 
-// TestWriteFrames writes frames that pass and frames that do not, to a queue
-// that is full again and again: each is written or counted once.
+// TestWriteFrames writes frames that pass and frames that do not, to a queue that is often full. Each
+// must be written or counted once.
 func TestWriteFrames(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
@@ -76,7 +75,7 @@ func TestWriteFrames(t *testing.T) {
 	}
 }
 
-// TestWriteFramesAtOnce checks that frames stay together.
+// TestWriteFramesAtOnce checks that frames are written in few batches.
 func TestWriteFramesAtOnce(t *testing.T) {
 	p, q := newPoliced(hostWith("all"))
 	f := frame(broadcast, own, 60)
@@ -94,7 +93,7 @@ func TestWriteFramesAtOnce(t *testing.T) {
 	}
 }
 
-// TestWriteFramesErrors looks at errors of single frames in a batch.
+// TestWriteFramesErrors checks the errors of single frames in a batch.
 func TestWriteFramesErrors(t *testing.T) {
 	p, q := newPoliced(hostWith("all"))
 	long := frame(broadcast, own, 500)
@@ -130,8 +129,8 @@ func TestWriteFramesErrors(t *testing.T) {
 	}
 }
 
-// TestFramesChange lets the host change the frames of a batch after they were
-// judged.
+// TestFramesChange has the host change the frames of a batch after they were checked. The checked
+// frames must be written.
 func TestFramesChange(t *testing.T) {
 	p, q := newPoliced(hostWith("5"))
 	var frames, want [][]byte
@@ -153,7 +152,7 @@ func TestFramesChange(t *testing.T) {
 	}
 }
 
-// TestReadFrames reads frames of which some are not wanted.
+// TestReadFrames reads frames, some of which must be filtered.
 func TestReadFrames(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for _, share := range []int{0, 1, 5, 9, 10} {
@@ -187,7 +186,7 @@ func TestReadFrames(t *testing.T) {
 				}
 				for i := range some[:n] {
 					if some[i].Err != nil {
-						// Who hears that there is nothing more does not come back for it.
+						// EAGAIN is right only if the queue is empty, because the reader then waits for FD.
 						want := vnet.ErrFiltered
 						if len(q.in) == 0 && !errors.Is(some[i].Err, want) {
 							want = unix.EAGAIN

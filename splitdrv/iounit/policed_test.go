@@ -30,13 +30,13 @@ func (p *policed) WriteFrame(frame []byte) error {
 
 // queue is a LAN queue of frames in memory.
 type queue struct {
-	in    [][]byte // to be read
-	out   [][]byte // written
-	err   error    // of the next write
-	tweak func()   // called during a write, before the frame is looked at
-	quiet bool     // nothing is kept of what is written
-	room  int      // frames that a batch of writes has room for, and may not; 0 for any number
-	calls int      // of batches
+	in    [][]byte // frames to read
+	out   [][]byte // frames written
+	err   error    // result of writes
+	tweak func()   // called during a write, before the frame is copied
+	quiet bool     // written frames are not kept
+	room  int      // number of frames that one batch of writes takes; 0 for any number
+	calls int      // number of batches
 }
 
 func (q *queue) FD() int      { return 3 }
@@ -114,7 +114,7 @@ func frame(dst [6]byte, src protocol.MAC, n int, vlans ...uint16) []byte {
 	return f
 }
 
-// newPoliced returns a port under the rules of a host with those VLANs.
+// newPoliced returns a port with the rules of a host, and its queue.
 func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
 	r := &rules{mac: own, host: h, every: true, receive: h.VLANs, mtu: protocol.MaxMTU, card: protocol.MaxMTU}
 	for _, c := range change {
@@ -129,7 +129,8 @@ func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
 	return p, q
 }
 
-// hostWith may use those VLANs and addresses; any if none are given.
+// hostWith returns the policy of a host that may use these VLANs and addresses, or any address if
+// there is none in the list.
 func hostWith(vlans string, macs ...string) *policy.Host {
 	h := *policy.Default().For("", "")
 	h.VLANs, _ = protocol.ParseVLANs(vlans)
@@ -215,7 +216,8 @@ func TestOtherTags(t *testing.T) {
 	}
 }
 
-// TestFrameChanges lets the host change a frame after it was judged.
+// TestFrameChanges has the host change a frame after it was checked. The checked frame must be
+// written.
 func TestFrameChanges(t *testing.T) {
 	p, q := newPoliced(hostWith("5"))
 	f := frame(broadcast, own, 1000, 5)
@@ -232,7 +234,7 @@ func TestFrameChanges(t *testing.T) {
 	}
 }
 
-// super is a TCP super-frame of the host's, of n bytes with segments of so many.
+// super returns a TCP super-frame of the host, with n bytes and segments of this size.
 func super(n int, segment uint16) []byte {
 	f := frame(broadcast, own, n)
 	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: segment, CsumStart: 34, CsumOffset: 16}
@@ -243,15 +245,15 @@ func super(n int, segment uint16) []byte {
 	return f
 }
 
-// TestHeaderChanges writes frames whose virtio header the host has changed since
-// they were checked in its memory.
+// TestHeaderChanges writes frames whose virtio header the host has changed since they were checked
+// in its memory. They must be refused.
 func TestHeaderChanges(t *testing.T) {
 	for name, change := range map[string]func([]byte){
 		"segments over the MTU":     func(f []byte) { f[4], f[5] = 0xb5, 5 }, // 1461
 		"segments of nothing":       func(f []byte) { f[4], f[5] = 0, 0 },
 		"checksum behind the frame": func(f []byte) { f[7] = 0xff },
 		"another segmentation":      func(f []byte) { f[1] = vnet.GSOTCPv6 },
-		"no segmentation":           func(f []byte) { f[1] = vnet.GSONone }, // and so over the MTU
+		"no segmentation":           func(f []byte) { f[1] = vnet.GSONone }, // exceeds the MTU then
 		"unknown flags":             func(f []byte) { f[0] |= 0x80 },
 	} {
 		p, q := newPoliced(hostWith("all"), func(r *rules) { r.mtu = 1500 })
@@ -294,11 +296,11 @@ func TestFromLAN(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		frame []byte
-		begin bool // passes as the session begins
+		begin bool // passes at the beginning of the session
 		later bool // passes with lists
 	}{
 		{"to the host", frame(own, machine, 60), true, true},
-		{"to somebody else", frame(machine, other, 60), true, true}, // what the LAN interface says
+		{"to somebody else", frame(machine, other, 60), true, true}, // left to the LAN interface
 		{"to all", frame(broadcast, machine, 60), true, true},
 		{"to a group", frame(wanted, machine, 60), true, true},
 		{"to the first group", frame([6]byte{1, 0, 0x5e, 0, 0, 1}, machine, 60), true, true},
@@ -334,7 +336,8 @@ func TestFromLAN(t *testing.T) {
 	}
 }
 
-// TestReadEnds reads from a LAN that is nothing but noise.
+// TestReadEnds reads from a LAN that has only frames that are filtered. A read must not go through
+// all of them.
 func TestReadEnds(t *testing.T) {
 	p, q := newPoliced(hostWith("none"))
 	q.in = slices.Repeat([][]byte{frame(own, machine, 60, 7)}, 1000)
@@ -384,7 +387,7 @@ func FuzzVLAN(f *testing.F) {
 		if v > 4095 || v != 0 && !ok {
 			t.Errorf("VLAN %d, %t", v, ok)
 		}
-		// What lies behind the tags does not matter.
+		// Bytes behind the tags do not matter.
 		if w, okay := vnet.VLAN(append(slices.Clone(b), 0x81, 0, 0, 13)); ok && (w != v || !okay) {
 			t.Errorf("VLAN %d, longer %d", v, w)
 		}

@@ -1,6 +1,6 @@
 //go:build !race
 
-// It is about what the race detector finds.
+// The test has a data race on purpose.
 
 package iounit
 
@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// judgedQueue finds what is wrong with the frames that are written to it.
+// judgedQueue checks the frames that are written to it.
 type judgedQueue struct {
 	queue
 	frames, wrong int
@@ -30,8 +30,8 @@ func (q *judgedQueue) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// TestHeaderRace has a host change the segment size of a super-frame all the
-// time while it is checked, and then written.
+// TestHeaderRace has a host change the segment size of a super-frame all the time while the frame is
+// checked and then written. No invalid frame may be written.
 func TestHeaderRace(t *testing.T) {
 	p, _ := newPoliced(hostWith("all"), func(r *rules) { r.mtu = 1500 })
 	q := &judgedQueue{}
@@ -44,7 +44,7 @@ func TestHeaderRace(t *testing.T) {
 		for size := uint16(1460); !done.Load(); size ^= 1460 ^ 9000 {
 			binary.LittleEndian.PutUint16(f[4:], size)
 			for range 20 {
-				_ = done.Load() // for a moment it stays as it is
+				_ = done.Load() // leaves the size unchanged for a moment
 			}
 		}
 	}()

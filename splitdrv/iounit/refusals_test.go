@@ -12,9 +12,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestRefusals has frames dropped for several reasons, again and again: each is
-// kept once, and names the key of the policy that allows it, until the policy
-// changes.
+// TestRefusals has frames dropped for several reasons, many times. Each reason must be listed once,
+// until the policy changes, and name the key of the policy that would allow the frame.
 func TestRefusals(t *testing.T) {
 	c := newClient(t, policy.Default().For("", ""))
 	p := c.s.ports[0]
@@ -43,7 +42,7 @@ func TestRefusals(t *testing.T) {
 		st.TxDropped != 0 {
 		t.Errorf("%+v, %+v", st, d)
 	}
-	// The host knows fewer reasons.
+	// The counters for the host have fewer reasons.
 	if st := c.s.reported(); st != (protocol.Statistics{TxSource: 3, TxVLAN: 3, TxDropped: 6}) {
 		t.Errorf("the host is told %+v", st)
 	}
@@ -73,8 +72,8 @@ func TestRefusals(t *testing.T) {
 	same()
 }
 
-// TestDropsAreShown has a capture show each frame that is dropped, once, with the reason,
-// also where it was tried again behind one that had to wait.
+// TestDropsAreShown checks that a capture has each dropped frame once, with the reason, even if it
+// was tried again after a frame before it had to wait.
 func TestDropsAreShown(t *testing.T) {
 	c := newClient(t, policy.Default().For("", ""))
 	shown, err := c.unit.Captures().Start(capture.Config{Paths: "host alpha dropped"})
@@ -105,7 +104,7 @@ func TestDropsAreShown(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreTold has the reasons passed on, each once.
+// TestRefusalsAreTold checks that each reason is passed on once.
 func TestRefusalsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, done := newRefusals(), make(chan struct{})

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// TestRequestsOfAKey has sessions of one key share what their requests may cost,
-// those that have ended and those that begin, and those of another key not.
+// TestRequestsOfAKey checks that all sessions of one key, former and new ones, share a rate limit
+// for requests, and that another key has its own.
 func TestRequestsOfAKey(t *testing.T) {
 	u := newUnit(t, Config{})
 	attach := func(owner, name string) *host {
@@ -26,7 +26,7 @@ func TestRequestsOfAKey(t *testing.T) {
 	for u.paced(a, protocol.CfgMAC, mac) == 0 {
 		n++
 	}
-	// And what has been saved up since.
+	// The limit has been refilled since the beginning.
 	const atOnce = leastBurst * costSession / costChange
 	if most := atOnce + int(time.Since(began).Seconds()*requestRate/costChange) + 1; n < atOnce || n > most {
 		t.Errorf("%d changes are carried out at once, not %d to %d", n, atOnce, most)
@@ -39,7 +39,7 @@ func TestRequestsOfAKey(t *testing.T) {
 	}
 }
 
-// TestRequestsCost has what changes a netdevice cost more than what does not.
+// TestRequestsCost checks that requests that change a netdevice cost more than others.
 func TestRequestsCost(t *testing.T) {
 	data := []byte{1}
 	for _, tt := range []struct {

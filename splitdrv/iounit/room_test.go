@@ -7,14 +7,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// roomy is a queue of a LAN whose room is seen by a descriptor that is readable, such as that
-// of a vhost-user port.
+// roomy is a queue of a LAN whose descriptor is readable when it has room, such as that of a
+// vhost-user port.
 type roomy struct{ lan.Queue }
 
 func (roomy) RoomIsReadable() bool { return true }
 
-// TestRoomIsReadable has the rules before a queue say how its room is seen: a receiver that
-// waits for the other event never goes on.
+// TestRoomIsReadable checks that a policed port reports the same RoomIsReadable as its queue. A
+// receiver that waits for the wrong event would never go on.
 func TestRoomIsReadable(t *testing.T) {
 	for _, c := range []struct {
 		queue lan.Queue

@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// eligible is a host that may have direct connections, without a session.
+// eligible returns a host that may have direct connections. It has no session.
 func eligible(u *Unit, n byte) *directed {
 	mac := protocol.MAC{2, 0, 0, 0, 9, n}
 	h := &host{
@@ -30,7 +30,7 @@ func eligible(u *Unit, n byte) *directed {
 	return x
 }
 
-// queueOf is a queue of a host's, through which it sends to others.
+// queueOf returns a queue of a host, through which it sends to others.
 func queueOf(u *Unit, x *directed) *policed {
 	p, q := newPoliced(hostWith("all"))
 	q.quiet = true
@@ -40,13 +40,13 @@ func queueOf(u *Unit, x *directed) *policed {
 
 func (x *directed) mac() protocol.MAC { return x.port.macs[0] }
 
-// TestSampling has a host send to two others, in several patterns, and finds about as
-// many packets of each as there were.
+// TestSampling has a host send to two others, in several patterns. The sampled counts must be about
+// as high as the numbers of packets.
 func TestSampling(t *testing.T) {
 	for name, tt := range map[string]struct {
 		after  int
 		frames func(b, c protocol.MAC) [][]byte
-		b, c   uint64 // packets each time
+		b, c   uint64 // number of packets to each host in one batch
 	}{
 		"to one": {1000, func(b, _ protocol.MAC) [][]byte { return [][]byte{frame(b, own, 100)} }, 1, 0},
 		"in turn": {1000, func(b, c protocol.MAC) [][]byte {
@@ -94,7 +94,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// superFrameTo is one of 42 packets.
+// superFrameTo returns a super-frame of 42 packets.
 func superFrameTo(to protocol.MAC) []byte {
 	f := superFrame(60000, 1448)
 	copy(f[dstAt:], to[:])
@@ -102,8 +102,8 @@ func superFrameTo(to protocol.MAC) []byte {
 	return f
 }
 
-// TestNobodyIsSampled is about hosts that are alone, or may not: nobody's frames are
-// looked at.
+// TestNobodyIsSampled checks that no frames are sampled for a host that is alone, or while there are
+// no two hosts that may have a direct connection.
 func TestNobodyIsSampled(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	a := eligible(u, 1)
@@ -128,7 +128,7 @@ func TestNobodyIsSampled(t *testing.T) {
 		t.Error("one who has left is looked for")
 	}
 	u.direct.leave(a.host)
-	for n := range byte(200) { // more than there are places at first
+	for n := range byte(200) { // more than there are slots at first
 		eligible(u, 10+n)
 	}
 	if o := u.direct.owners.Load(); len(o.macs) != 201 {
@@ -136,7 +136,7 @@ func TestNobodyIsSampled(t *testing.T) {
 	}
 }
 
-// TestSamplingAllocates counts the allocations for frames that are looked at.
+// TestSamplingAllocates counts the allocations for sampled frames.
 func TestSamplingAllocates(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	a, b := eligible(u, 1), eligible(u, 2)
@@ -151,8 +151,8 @@ func TestSamplingAllocates(t *testing.T) {
 	}
 }
 
-// TestFlowsAreWatched has frames flow, rest and flow: hosts get an offer soon, and
-// while nothing flows nobody looks.
+// TestFlowsAreWatched has a flow of frames, a pause and another flow. The hosts must soon get an
+// offer, and while there is no flow, flows must not be watched.
 func TestFlowsAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUnit(t, Config{Direct: true, DirectAfter: 1000})
@@ -204,7 +204,8 @@ func TestFlowsAreWatched(t *testing.T) {
 	})
 }
 
-// TestUnread has a host not take what it is told: its session ends, and nobody waits.
+// TestUnread has a host that does not read messages. Its session must end, and sending must not
+// wait.
 func TestUnread(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	a := eligible(u, 1)
@@ -218,7 +219,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestWhyNotDirect is about what the policy, or the session, says of a host.
+// TestWhyNotDirect checks the reasons why a host may not have direct connections: those of its
+// policy, its port and its session.
 func TestWhyNotDirect(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	x := eligible(u, 1)
@@ -266,7 +268,7 @@ func TestWhyNotDirect(t *testing.T) {
 	}
 }
 
-// TestSamplesTaken has samples be taken once, and not be lost where more hosts come.
+// TestSamplesTaken checks that samples are taken once, and not lost when there are more hosts.
 func TestSamplesTaken(t *testing.T) {
 	s := newSamples(0)
 	s.fit(4)
@@ -277,9 +279,9 @@ func TestSamplesTaken(t *testing.T) {
 	}
 }
 
-// BenchmarkSampling is what a frame to the LAN costs the I/O unit where hosts may have
-// direct connections, so that it looks for whom frames are, and where they may not. There
-// are 64 hosts, and frames to one of them, but too few for a connection.
+// BenchmarkSampling measures the cost of a frame to the LAN if hosts may have direct connections, so
+// that the I/O unit looks up the destinations of frames, and if they may not. There are 64 hosts, and
+// frames to one of them.
 func BenchmarkSampling(b *testing.B) {
 	for _, direct := range []bool{false, true} {
 		b.Run(fmt.Sprintf("direct=%t", direct), func(b *testing.B) {
@@ -301,7 +303,8 @@ func BenchmarkSampling(b *testing.B) {
 	}
 }
 
-// TestSlotsAreUsedAgain has hosts come and go: what is counted by does not grow with them.
+// TestSlotsAreUsedAgain has many hosts enter and leave. The number of slots for counting must not
+// grow.
 func TestSlotsAreUsedAgain(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	most := len(u.direct.slots)
@@ -314,8 +317,8 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// TestFactsOfPolicy has a host be judged by what the policy permits, and by names that it
-// has proved alone.
+// TestFactsOfPolicy checks that the facts about a host have only the modes that the policy permits,
+// and only names that the host has proved.
 func TestFactsOfPolicy(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	x := eligible(u, 1)

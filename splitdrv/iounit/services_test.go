@@ -22,7 +22,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// port is a LAN interface that remembers what was set.
+// port is a LAN interface that records its settings.
 type port struct {
 	queue                 *queue
 	queues                int // 0 means 1
@@ -33,9 +33,9 @@ type port struct {
 	offloads              vnet.Offloads
 	link                  lan.LinkState
 	stats                 lan.Stats
-	announcing            sync.Mutex // guards announced, and what fails while somebody announces
+	announcing            sync.Mutex // guards announced, and fail while an announcer runs
 	announced             [][]byte
-	fail                  map[string]error // by method
+	fail                  map[string]error // error of the next call, by method
 	during                func()           // called by SetMAC
 }
 
@@ -107,7 +107,7 @@ func newUnit(t testing.TB, cfg Config) *Unit {
 	return u
 }
 
-// client asks the services of one host on a unit with another one.
+// client makes requests to the services of one host, on an I/O unit that has another host, too.
 type client struct {
 	t    *testing.T
 	s    *services
@@ -115,7 +115,7 @@ type client struct {
 	unit *Unit
 }
 
-// named is a peer that is trusted by a name.
+// named returns the identity of a peer that is trusted under a name.
 func named(name string) func() session.Identity {
 	return func() session.Identity { return session.Identity{Name: name} }
 }
@@ -148,7 +148,7 @@ func newClient(t *testing.T, h *policy.Host) *client {
 	return c
 }
 
-// ask makes a request, which is answered with that status, and returns the reply.
+// ask makes a request, expects this status, and returns the reply.
 func (c *client) ask(what string, t protocol.CfgType, data []byte, want protocol.CfgStatus) []byte {
 	c.t.Helper()
 	status, reply := c.s.answer(t, data)
@@ -203,7 +203,7 @@ func TestServiceMAC(t *testing.T) {
 	if got := c.ask("query", protocol.CfgMAC, nil, protocol.CfgOK); !slices.Equal(got, machine[:]) {
 		t.Errorf("in force is %v", got)
 	}
-	// The former one is free for another host.
+	// The former address is free for another host.
 	if err := c.unit.addresses.claim(&c.unit.hosts["b"].host, own, nil); err != nil {
 		t.Error(err)
 	}
@@ -226,7 +226,7 @@ func TestServiceMTU(t *testing.T) {
 	if got, err := protocol.DecodeMTU(c.ask("query", protocol.CfgMTU, nil, protocol.CfgOK)); got != 1400 || err != nil {
 		t.Errorf("in force is %d, %v", got, err)
 	}
-	// The card's MTU was asked for, and nobody has told it yet.
+	// The card's MTU has changed, which the services have not been told yet.
 	c.port.link.MTU = 1600
 	c.mtu(1600, protocol.CfgOK)
 	if r := c.s.rules.Load(); r.card != 1600 || r.mtu != 1600 {
@@ -296,7 +296,7 @@ func TestServiceFilter(t *testing.T) {
 	if err != nil || !got.Equal(f) {
 		t.Errorf("in force is %+v, %v", got, err)
 	}
-	// On a port of a bridge it is nothing to be allowed.
+	// On a port of a bridge, promiscuous mode needs no permission.
 	c.port.floods = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
 	c.filter(protocol.ReceiveFilter{}, protocol.CfgOK)
@@ -433,7 +433,7 @@ func TestAddressOfPolicy(t *testing.T) {
 	if m, err := attach("g", protocol.MAC{}, hostWith("all", "02:55:00:00:00:01")); err == nil {
 		t.Errorf("none is free: %v", m)
 	}
-	// Somebody has taken the address that a host would have, before it comes.
+	// Another host has taken the address that a host would get, before that host connects.
 	for i, h := range []*policy.Host{open, hostWith("all", "02:77:*")} {
 		late := fmt.Sprint("late", i)
 		theirs := macOf(late)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestHostCounters gives each counter of a host a value of its own, and wants it found
-// under the counter's name in the status and in the same place of Counts.
+// TestHostCounters gives each counter of a host a different value. The value must be in the status
+// under the counter's name, and in Counts at the index of the counter in HostCounters.
 func TestHostCounters(t *testing.T) {
 	var h HostStatus
 	value := uint64(0)
