@@ -7,19 +7,19 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// channel is one data channel of a side: its sender and its receiver, and what
-// the sender has on the network.
+// channel is one data channel of a side: its sender, its receiver, and the sender's work requests
+// on the network.
 type channel struct {
 	m      *model
 	s      *side
 	number int
 
-	// The sender's.
+	// Fields of the sender. Sequence numbers count its work requests.
 	remotePools []*pool
 	held        int // length of the frame that has no credit yet
 	net         []transfer
-	executed    int // sequence numbers of work requests
-	visible     int // those whose completions can be polled
+	executed    int // last sequence number carried out
+	visible     int // last sequence number whose completion can be polled
 	completed   int
 	posted      int
 	signaled    int
@@ -34,9 +34,9 @@ type channel struct {
 	releasing   []release
 	requests    []sqRequest
 
-	// The receiver's.
+	// Fields of the receiver.
 	cq         []transfer
-	receives   int // posted
+	receives   int // number of posted receives
 	queue      []rxEvent
 	reading    []rxEvent
 	drained    bool
@@ -45,18 +45,18 @@ type channel struct {
 	spare      int
 	expected   uint64
 	sentByPeer uint64
-	sent       uint64 // as it was when the queue was taken
+	sent       uint64 // sentByPeer when the queue was taken
 	queued     bool
 	repost     int
-	returns    bool // elements may have to go back
-	blocked    bool // there was no slot to send an update from
+	returns    bool // elements may have to be returned
+	blocked    bool // no slot was free to send an update from
 	arrived    uint64
 	latest     uint64
-	elements   bufpool.Returns // that go back
+	elements   bufpool.Returns // elements to return
 	batches    bufpool.Batches // of one-touch pools
-	taken      uint64          // transfers that were gathered
+	taken      uint64          // number of transfers gathered
 
-	// Unprocessed at the peer.
+	// Numbers of messages that the peer has not processed.
 	forced    int
 	indicates int
 }
@@ -68,9 +68,9 @@ const (
 	opWrite
 	opSend
 	opDrain
-	opInvalidate // of a window of this side's
-	opBind       // the same
-	opSendInv    // of one of the peer's, by a message
+	opInvalidate // invalidates a window of this side
+	opBind       // binds a window of this side
+	opSendInv    // a message that invalidates a window of the peer
 	opSendKey    // a message with the key of a window
 )
 
@@ -83,13 +83,13 @@ type transfer struct {
 	elem   int
 	frame  uint64
 	number uint64 // opSend: the sequence number
-	key    int    // of a write
-	land   func() // what follows when it has completed
+	key    int    // key of a write
+	land   func() // called when the request has completed
 }
 
 type release struct {
 	pool *pool
-	last bool // the peer takes the pool back: its window ends as well
+	last bool // the peer takes the pool back, so its window is invalidated, too
 }
 
 type rxKind uint8
@@ -111,7 +111,7 @@ type rxEvent struct {
 	batch *bufpool.Batch
 }
 
-// deliver carries out the oldest work request of the sender's at the peer.
+// deliver carries out the sender's oldest work request at the peer.
 func (c *channel) deliver() bool {
 	if len(c.net) == 0 || c.s.peer.dead {
 		return false
@@ -164,7 +164,7 @@ func (c *channel) deliver() bool {
 	return true
 }
 
-// complete lets the sender see some more completions.
+// complete makes more completions visible to the sender.
 func (c *channel) complete() bool {
 	if c.visible == c.executed {
 		return false
@@ -195,7 +195,7 @@ func (c *channel) dry() bool {
 	return true
 }
 
-// revoke takes a pool from the sender, and tells it.
+// revoke takes a pool away from the sender, and notifies it.
 func (c *channel) revoke(r release) {
 	r.pool.stopping = true
 	c.remotePools = slices.DeleteFunc(c.remotePools, func(o *pool) bool { return o == r.pool })
@@ -281,7 +281,7 @@ func (c *channel) add() bool {
 		c.held = 0
 		c.net = append(c.net, t)
 		if c.m.rules.earlyIndicate && t.op == opWrite {
-			t.op = opDrain // owes nothing when it completes
+			t.op = opDrain // its completion has no effect
 			c.pending = append(c.pending, transfer{pool: p, elem: elem})
 		}
 		c.inFlight = append(c.inFlight, t)
@@ -293,12 +293,12 @@ func (c *channel) add() bool {
 	return false
 }
 
-// settle polls for completions, indicates, and lets go of pools.
+// settle polls for completions, sends indications, and releases pools.
 func (c *channel) settle() bool {
 	before, pending, unacked := c.completed, len(c.pending), c.indicated
 	for len(c.inFlight) > 0 {
-		// The completion of a request completes all before it, and there is one
-		// only if it was asked for.
+		// The completion of a request completes all requests before it. Only signaled requests
+		// have one.
 		i := slices.IndexFunc(c.inFlight, func(t transfer) bool { return t.seq > c.completed && c.isSignaled(t.seq) })
 		if i < 0 || c.inFlight[i].seq > c.visible {
 			break
@@ -340,8 +340,8 @@ func (c *channel) settle() bool {
 	return c.letGo() || did
 }
 
-// isSignaled reports whether request seq asked for a completion. What was asked
-// for after a batch was gathered stands in signaled.
+// isSignaled reports whether request seq is signaled. The signaled field has a request that was
+// signaled only after its batch was gathered.
 func (c *channel) isSignaled(seq int) bool {
 	if seq == c.signaled {
 		return true
@@ -350,7 +350,7 @@ func (c *channel) isSignaled(seq int) bool {
 	return i >= 0 && c.inFlight[i].signal
 }
 
-// letGo finishes what is out of use.
+// letGo finishes the release of pools that are out of use.
 func (c *channel) letGo() bool {
 	did := false
 	for i := 0; i < len(c.releasing); {

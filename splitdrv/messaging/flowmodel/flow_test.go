@@ -29,7 +29,7 @@ func setting[T any](t *testing.T, name string, parse func(string) (T, error)) (v
 
 func parseSeed(s string) (uint64, error) { return strconv.ParseUint(s, 0, 64) }
 
-// TestFlow walks through random runs in all modes.
+// TestFlow makes random runs in all modes. No run may fail.
 func TestFlow(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// TestBrokenRules breaks one rule at a time and expects the model to find it. What
-// it takes long to find it looks for from a seed that found it once.
+// TestBrokenRules breaks one rule at a time, and expects that the model finds it. If this takes
+// long, it starts from a seed that has found the broken rule before.
 func TestBrokenRules(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// step has the pools hear of an event, and hands on what is to be done.
+// step passes an event to the pools, and hands their actions on.
 func (s *side) step(e bufpool.Event) {
 	for _, a := range s.hear(e) {
 		s.hand(a)
@@ -23,8 +23,8 @@ func (s *side) hear(e bufpool.Event) []bufpool.Action {
 	return out
 }
 
-// hand hands an action to who has to carry it out. A broken rule is an action that
-// is left out or comes at another time, or an event that comes too early.
+// hand hands an action to the worker that carries it out. For a broken rule, an action is left out
+// or carried out at another time, or an event happens too early.
 func (s *side) hand(a bufpool.Action) {
 	broken := &s.m.rules
 	var c *channel
@@ -87,7 +87,7 @@ func (s *side) hand(a bufpool.Action) {
 	}
 }
 
-// release hands on what was withheld, and reports whether there was anything.
+// release hands on the withheld actions for l, and reports whether there was an entry for l.
 func (s *side) release(l *bufpool.Local) bool {
 	withheld, ok := s.withheld[l]
 	delete(s.withheld, l)
@@ -97,7 +97,7 @@ func (s *side) release(l *bufpool.Local) bool {
 	return ok
 }
 
-// manage is the pool manager's part: the first thing that it has to do.
+// manage is one step of the pool manager: its first action.
 func (s *side) manage() bool {
 	switch {
 	case s.behind && s.mine < 4:
@@ -121,7 +121,7 @@ func (s *side) manage() bool {
 	return true
 }
 
-// do carries out an action of the pool manager's.
+// do carries out an action of the pool manager.
 func (s *side) do(a bufpool.Action) {
 	switch a.Do {
 	case bufpool.Make:
@@ -167,7 +167,7 @@ func (s *side) do(a bufpool.Action) {
 	}
 }
 
-// tick has the pools look for some that are not used.
+// tick makes the pools look for unused ones.
 func (s *side) tick(int) bool {
 	if s.m.mode.Sends() || !s.m.flowing {
 		return false
@@ -176,7 +176,7 @@ func (s *side) tick(int) bool {
 	return true
 }
 
-// need is when a sender lacks an element.
+// need is the event that a sender lacks an element.
 func (s *side) need(c int) bool {
 	if s.m.mode.Sends() || !s.m.flowing {
 		return false
@@ -186,13 +186,14 @@ func (s *side) need(c int) bool {
 	return true
 }
 
-// rescue says what was sent on a channel without a credit.
+// rescue tells the peer what was sent on a channel without credits.
 func (s *side) rescue(c int) bool {
 	ch := s.channels[c]
 	if s.m.mode != protocol.ModeSendUC || s.m.rules.noSent || !ch.dry() {
 		return false
 	}
-	// At rest only if something is missing, or there would be no rest.
+	// Without new frames, only if something is missing. Otherwise the model would never come to
+	// rest.
 	if !s.m.flowing && (s.peer.channels[c].expected == ch.next || s.mine > 0 || len(ch.net) > 0) {
 		return false
 	}

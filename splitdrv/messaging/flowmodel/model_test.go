@@ -7,45 +7,45 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// rules are what the sides do. Those that are set are broken.
+// rules has the rules that the sides keep. Those that are set are broken.
 type rules struct {
 	lateRepost     bool // a control message takes effect before its receive is posted again
-	updateFirst    bool // elements go back before the receives they stand for are posted again
+	updateFirst    bool // elements are returned before their receives are posted again
 	eager          bool // an update for each element, without waiting for a quarter
 	overtaken      bool // nothing waits for a transfer that immediate data cannot indicate
-	noDrain        bool // a pool is retired before what has arrived is taken
-	noWindow       bool // indications are not bounded
+	noDrain        bool // a pool is retired before its completions are taken
+	noWindow       bool // indications are not limited
 	earlyIndicate  bool // a transfer is indicated before it has completed
 	earlyRelease   bool // a flush is answered before transfers have completed
 	noAcknowledge  bool // no update for indications as such
 	noLastSignal   bool // nothing asks for the completion of a pool's last transfer
-	noSent         bool // nobody says what was sent on a channel that loses messages
-	hastyReturn    bool // what was lost goes back before a quarter is free
-	lateTaken      bool // the reply to a flush takes effect after what comes behind it
+	noSent         bool // the peer is not told what was sent on a channel that loses messages
+	hastyReturn    bool // elements of lost messages are returned before a quarter is free
+	lateTaken      bool // the reply to a flush takes effect after the messages behind it
 	earlyTakeBack  bool // a pool is taken back before it was offered
 	earlyReuse     bool // a reference is free before the reply that says so
 	askTwice       bool // a pool is asked for while the last request is not acknowledged
-	hastyTakeBack  bool // a pool is taken back before the last one is gone
+	hastyTakeBack  bool // a pool is taken back before the last one is drained
 	flushTwice     bool // a flush is sent while another one is not answered
 	partialUpdates bool // no update is cut: one that does not fit is not sent
-	lateExtra      bool // a first pool that comes late is taken for one that was asked for
+	lateExtra      bool // a first pool that is offered late is taken for a requested one
 
-	// Of windows.
-	staleKey        bool // one is bound again with the same key
+	// Rules of windows.
+	staleKey        bool // a window is bound again with the same key
 	unboundOffer    bool // a pool is offered before its windows are bound
 	offerFirst      bool // a pool is offered before the keys of its elements are sent
-	noRevoke        bool // elements are looked at while their windows are bound
-	lateLook        bool // or when they are bound again
-	unboundReturn   bool // elements go back before their windows are bound
-	hastyRetire     bool // a pool is retired while elements of it are gathered
+	noRevoke        bool // elements are read while their windows are bound
+	lateLook        bool // elements are read when their windows are bound again
+	unboundReturn   bool // elements are returned before their windows are bound
+	hastyRetire     bool // a pool is retired while some of its elements are gathered
 	earlyDispose    bool // a pool is deregistered while its windows are bound
 	bothInvalidate  bool // both sides invalidate the window around a pool
 	earlyInvalidate bool // the window of a pool is invalidated before the peer has taken it back
-	noFurther       bool // there are no receives for the messages that do so, or that bring keys
-	keylessUse      bool // a pool is written to before its key has come
+	noFurther       bool // there are no receives for messages that invalidate windows or have keys
+	keylessUse      bool // a pool is written to before its key has arrived
 	keyBeforeBind   bool // a key is sent before its window is bound
 	keyElsewhere    bool // a key is taken for that of a pool of another channel
-	forgetful       bool // what is with the sender when the session ends is not counted
+	forgetful       bool // batches at the sender are not counted when the session ends
 }
 
 // model is both sides and the network between them.
@@ -58,35 +58,35 @@ type model struct {
 	failure error
 	flowing bool // ports have frames, senders lack elements
 	steps   int
-	agreed  bool  // whose pools are behind windows has the peer invalidate them
-	sends   bool  // and sends their keys behind their binds
-	keys    int   // the latest that no window has yet
+	agreed  bool  // the peer invalidates the windows of pools
+	sends   bool  // the keys of windows are sent behind their binds
+	keys    int   // first key of the last window
 	sent    []int // keys in messages
 }
 
 // shape is the configuration of a run.
 type shape struct {
 	channels, maxPools, firstPools int
-	lengths                        []int // of pools
+	lengths                        []int // possible numbers of elements of pools
 	depth, signalEvery             int   // of send queues
-	idle                           int   // looks without use after which a pool goes
+	idle                           int   // number of ticks after which an unused pool is given up
 }
 
 const (
 	smallElement = 2048
 	largeElement = protocol.MaxImmLength + 65
-	// fits is how many elements an update holds here: a quarter of the largest
-	// pool at least.
+	// fits is the number of elements that an update holds in the model: at least a quarter of the
+	// largest pool.
 	fits  = 50
 	batch = 3
 )
 
 var poolLengths = []int{1, 2, 3, 4, 5, 8, 16, 80, 200}
 
-// frameLengths are those of the frames: the last is too long for immediate data.
+// frameLengths has the lengths of frames. The last one is too long for immediate data.
 var frameLengths = [...]int{100, 1500, 1500, 60000, protocol.MaxImmLength + 9}
 
-// newModel makes one with windows, or without.
+// newModel returns a model with or without windows.
 func newModel(seed uint64, mode protocol.Mode, windows bool, broken rules) *model {
 	m := &model{mode: mode, rules: broken, r: rand.New(rand.NewPCG(seed, 0x5eed)), flowing: true}
 	m.shape = shape{channels: 1 + m.r.IntN(2), maxPools: 1 + m.r.IntN(5), signalEvery: 1 + m.r.IntN(4)}
@@ -105,7 +105,7 @@ func newModel(seed uint64, mode protocol.Mode, windows bool, broken rules) *mode
 	}
 	m.sides[0].peer, m.sides[1].peer = m.sides[1], m.sides[0]
 	if windows && !mode.Sends() {
-		// Drawn apart, so that without windows a seed means what it meant.
+		// A separate generator, so that without windows a seed gives the same run as before.
 		r := rand.New(rand.NewPCG(seed, 0xa4d))
 		m.agreed, m.sends = r.IntN(2) == 0, seed%2 == 0
 		for _, s := range m.sides {
@@ -131,7 +131,7 @@ func (m *model) fail(format string, args ...any) {
 // one reports true once in n times.
 func (m *model) one(n int) bool { return m.r.IntN(n) == 0 }
 
-// walk makes random steps. Most of the time somebody does nothing for a while.
+// walk makes random steps. Most of the time one worker of one side does nothing for a while.
 func (m *model) walk(steps int) {
 	var idler worker
 	lazy := 0
@@ -139,7 +139,7 @@ func (m *model) walk(steps int) {
 		if i%64 == 0 {
 			idler, lazy = worker(m.r.IntN(int(workers))), m.r.IntN(2)
 		}
-		for range 8 { // until something was to be done
+		for range 8 { // until an action has done something
 			side := m.r.IntN(2)
 			a := &actions[m.r.IntN(len(actions))]
 			if m.sides[side].dead || (a.worker == idler && side == lazy) {
@@ -157,7 +157,7 @@ func (m *model) walk(steps int) {
 	}
 }
 
-// quiesce lets everything be delivered and done, without new frames.
+// quiesce lets everything be delivered and carried out, without new frames.
 func (m *model) quiesce() {
 	m.flowing = false
 	for again := true; again && m.failure == nil; {
@@ -179,22 +179,22 @@ func (m *model) quiesce() {
 	m.flowing = true
 }
 
-// worker is who acts.
+// worker is the part of a side that carries out an action.
 type worker uint8
 
 const (
 	network worker = iota
-	adapter        // completes what has been carried out
+	adapter        // completes work requests that have been carried out
 	handler
 	sender
 	receiver
 	answerer
 	manager
-	whim // what happens for no reason
+	whim // actions that happen without a reason
 	workers
 )
 
-// actions are all that can happen, to a side and one of its data channels.
+// actions has all actions of a side and one of its data channels.
 var actions = []struct {
 	worker
 	act func(s *side, channel int) bool
@@ -218,7 +218,7 @@ var actions = []struct {
 	{whim, func(s *side, c int) bool { return s.tick(c) }},
 }
 
-// check compares the ledgers with where the elements are.
+// check compares the ledgers with the places of the elements.
 func (m *model) check() {
 	for _, s := range m.sides {
 		for _, p := range s.localPools {
@@ -226,7 +226,7 @@ func (m *model) check() {
 			if l.Check() != nil || l.Consumed != p.at[consumed] || l.Returning != p.at[returning] {
 				m.fail("%s: pool %d: the target's ledger is %+v, elements are %v", s.name, p.ref, l, p.at)
 			}
-			if p.remote == nil || p.remote.Credits == nil { // it was refused
+			if p.remote == nil || p.remote.Credits == nil { // the pool was refused
 				continue
 			}
 			if g := p.remote.Ledger(); g.Check() != nil || g.Available != p.at[available] {
@@ -241,8 +241,7 @@ func (m *model) check() {
 	}
 }
 
-// rested checks a model that has come to rest: nothing is lost or forgotten,
-// and everybody can send again.
+// rested checks a model at rest: nothing is lost or forgotten, and all channels can send again.
 func (m *model) rested() {
 	for _, s := range m.sides {
 		if s.unprocessed != 0 || s.mine != 0 || len(s.queue) != 0 {
@@ -283,7 +282,7 @@ func (m *model) rested() {
 	}
 }
 
-// abandoned checks what is left where the session ends.
+// abandoned checks the state that is left when the session ends.
 func (m *model) abandoned() {
 	for _, s := range m.sides {
 		for _, c := range s.channels {
@@ -292,8 +291,7 @@ func (m *model) abandoned() {
 	}
 }
 
-// run is one run: a walk, perhaps the death of a side, and rest from time to
-// time.
+// run makes one run: a walk, sometimes the death of a side, and a rest from time to time.
 func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int) *model {
 	m := newModel(seed, mode, windows, broken)
 	rounds := 1 + m.r.IntN(3)
@@ -304,7 +302,7 @@ func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int)
 		}
 		if m.one(16) {
 			m.sides[m.r.IntN(2)].dead = true
-			m.walk(steps / rounds) // the other one hears nothing any more
+			m.walk(steps / rounds) // the other side receives nothing any more
 			if m.failure == nil {
 				m.abandoned()
 			}

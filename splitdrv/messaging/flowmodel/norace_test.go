@@ -2,5 +2,5 @@
 
 package flowmodel
 
-// runs is how many there are in each mode.
+// runs is the number of runs in each mode.
 const runs = 5000

@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// receive is one step of the receiver: others may see what is between two.
+// receive is one step of the receiver. Other workers may run between two steps.
 func (c *channel) receive() bool {
 	first, second := c.postAgain, c.giveBack
 	if c.m.rules.updateFirst {
@@ -43,7 +43,7 @@ func (c *channel) receive() bool {
 	return true
 }
 
-// postAgain posts the receives that were used up.
+// postAgain posts used receives again.
 func (c *channel) postAgain() bool {
 	if c.repost == 0 {
 		return false
@@ -73,7 +73,7 @@ func (c *channel) take() {
 	c.cq = slices.Clone(c.cq[n:])
 }
 
-// consume takes a frame from an element that the peer has written.
+// consume takes a frame from an element that the peer has indicated.
 func (c *channel) consume(p *pool, elem int) {
 	if c.pools[int(p.ref)-c.number*c.m.shape.maxPools] != p {
 		c.m.fail("%s: a transfer into pool %d, which is not lent", c.s.name, p.ref)
@@ -91,8 +91,7 @@ func (c *channel) consume(p *pool, elem int) {
 	p.written[elem] = 0
 }
 
-// use takes an element through the states that it passes while its frame is
-// handed to the port.
+// use moves an element through the states that it has while its frame is handed to the port.
 func (c *channel) use(p *pool, elem int) {
 	if _, err := p.elements.Consume(elem, 1); err != nil {
 		c.m.fail("%s: pool %d: %v", c.s.name, p.ref, err)
@@ -106,7 +105,7 @@ func (c *channel) use(p *pool, elem int) {
 	}
 }
 
-// arrive is the port.
+// arrive is the port: it checks the order of frames.
 func (c *channel) arrive(frame uint64) {
 	if frame <= c.latest || (frame != c.latest+1 && c.m.mode != protocol.ModeSendUC) {
 		c.m.fail("%s: frame %d arrives after frame %d", c.s.name, frame, c.latest)
@@ -131,7 +130,7 @@ func (c *channel) message(t transfer) {
 	c.arrive(t.frame)
 }
 
-// only is the pool of a channel in the send modes.
+// only returns the only pool of a channel in the send modes.
 func (c *channel) only() *pool { return c.s.made[c.localPools[0]] }
 
 func (c *channel) lose(n int64) {
@@ -166,7 +165,7 @@ func (c *channel) read(l rxEvent) {
 	case rxDrain:
 		c.revokeGathered()
 		if l.pool.guard == oneTouch && l.pool.at[consumed] > 0 && !c.m.rules.hastyRetire {
-			// Not before its windows are bound again.
+			// The pool is forgotten when its windows are bound again.
 			l.pool.retiring = true
 			c.pools[int(l.pool.ref)-c.number*c.m.shape.maxPools] = nil
 			return
@@ -225,8 +224,7 @@ func (c *channel) adopt(p *pool) {
 	}
 }
 
-// giveBack returns elements if there is reason to. Now and then there is no
-// slot to do it from.
+// giveBack returns elements if this is due. Sometimes there is no slot to send the update from.
 func (c *channel) giveBack() bool {
 	if !c.returns {
 		return false

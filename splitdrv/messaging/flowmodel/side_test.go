@@ -27,13 +27,13 @@ type message struct {
 	pools   []*pool // msgPools, and requestKeys
 	returns []returned
 	due     []*pool // pools for which an update, or an offer, counts
-	forced  bool    // an update that none of them was due for
-	retire  bool    // one that comes before a pool goes
+	forced  bool    // an update that was due for no pool
+	retire  bool    // an update before the end of a pool
 	inds    []indication
 	ref     uint32 // msgFlush
 	number  uint64 // transaction of a flush
 	request requestKind
-	size    int // msgGet: of the elements
+	size    int // msgGet: size of the elements
 	sent    uint64
 }
 
@@ -53,7 +53,7 @@ const (
 	requestOther  requestKind = iota
 	requestBehind             // the keep-alive behind a BufferRecvPoolGet
 	requestSent
-	requestKeys // of a pool's windows
+	requestKeys // has the keys of a pool's windows
 )
 
 // side is one side of the session, target and initiator.
@@ -65,31 +65,31 @@ type side struct {
 	channels []*channel
 
 	out         []message // on their way to the peer
-	taken       []message // handled by the peer, their receives not posted again: a broken rule
+	taken       []message // handled by the peer before their receives are posted again: a broken rule
 	unprocessed int
 	count       [kinds]int
-	retires     int // updates before a pool goes, unprocessed
+	retires     int // number of unprocessed updates before the end of a pool
 
 	pools       *bufpool.Pools
-	localPools  map[*bufpool.Local]*pool  // until they are deregistered
-	made        map[*bufpool.Local]*pool  // ever
-	remotePools map[*bufpool.Remote]*pool // the peer's
-	queue       []bufpool.Action          // the pool manager's
+	localPools  map[*bufpool.Local]*pool  // pools that are not deregistered
+	made        map[*bufpool.Local]*pool  // all pools
+	remotePools map[*bufpool.Remote]*pool // pools of the peer
+	queue       []bufpool.Action          // actions for the pool manager
 	behind      bool                      // a keep-alive has to be sent behind a BufferRecvPoolGet
 
-	// Of broken rules: what the pools want to be done and is put off, by what it waits
-	// for; replies that are put off.
+	// Used by broken rules: actions of the pools that are withheld, by what they wait for, and
+	// replies that are delayed.
 	withheld map[*bufpool.Local][]bufpool.Action
 	early    map[uint64][]bufpool.Action
 	late     []uint64
 
-	mine  int // requests unanswered
+	mine  int // number of unanswered requests
 	inbox []message
 
 	guard   guard
-	unsent  []*pool // whose keys have to be sent before they are offered
-	telling bool    // those of the first one are
-	heard   bool    // and have been heard
+	unsent  []*pool // pools whose keys have to be sent before they are offered
+	telling bool    // the keys of the first one have been sent
+	heard   bool    // the peer has answered them
 }
 
 func newSide(m *model, i int) *side {
@@ -108,8 +108,8 @@ func newSide(m *model, i int) *side {
 	return s
 }
 
-// returns is the mode by which elements go back: as in mode imm, where one that is
-// indicated is urgent, if that is a broken rule.
+// returns returns the mode that decides when elements are returned. For some broken rules this is
+// imm, where the return of an indicated element is urgent.
 func (m *model) returns() protocol.Mode {
 	if m.rules.eager || m.rules.hastyReturn {
 		return protocol.ModeImm
@@ -117,7 +117,7 @@ func (m *model) returns() protocol.Mode {
 	return m.mode
 }
 
-// receives is how many receives a data channel has at most.
+// receives returns the largest number of receives of a data channel.
 func (s *side) receives() int {
 	switch {
 	case s.m.mode == protocol.ModeIndicate:
@@ -127,8 +127,8 @@ func (s *side) receives() int {
 	}
 }
 
-// furtherReceives is how many a data channel has besides: for the messages that
-// invalidate windows, and for those with keys.
+// furtherReceives returns the number of additional receives of a data channel, for messages that
+// invalidate windows and for those with keys.
 func (s *side) furtherReceives() (n int) {
 	if s.m.rules.noFurther {
 		return 0
@@ -144,7 +144,7 @@ func (s *side) furtherReceives() (n int) {
 
 func (s *side) poolLength() int { return s.m.shape.lengths[s.m.r.IntN(len(s.m.shape.lengths))] }
 
-// fill makes a pool of a place for one.
+// fill makes the pool for l.
 func (s *side) fill(l *bufpool.Local, size int) *pool {
 	n := s.poolLength()
 	p := &pool{
@@ -158,8 +158,8 @@ func (s *side) fill(l *bufpool.Local, size int) *pool {
 	return p
 }
 
-// offerFirst makes the first pools. Which of them come on request, a peer that does
-// not know them all yet can tell by their size.
+// offerFirst makes the first pools. Their sizes differ, so that a peer that does not know all of
+// them yet can tell a pool that it has requested by its size.
 func (s *side) offerFirst() {
 	m := s.m
 	s.pools = bufpool.NewPools(bufpool.Config{
@@ -187,7 +187,7 @@ func (s *side) offerFirst() {
 	}
 }
 
-// send sends a control message and compares what is unprocessed with the bounds.
+// send sends a control message and compares the numbers of unprocessed messages with their bounds.
 func (s *side) send(msg message) {
 	m := s.m
 	s.out = append(s.out, msg)
@@ -226,8 +226,7 @@ func (s *side) send(msg message) {
 	}
 }
 
-// answers is how many updates of a data channel that no pool was due for may be
-// unprocessed.
+// answers returns how many updates of a data channel that were due for no pool may be unprocessed.
 func (m *model) answers() int {
 	switch m.mode {
 	case protocol.ModeImm:
@@ -239,7 +238,7 @@ func (m *model) answers() int {
 	}
 }
 
-// processed is when the receive of a message of this side's is posted again.
+// processed is called when the receive of a message of this side is posted again.
 func (s *side) processed(msg message) {
 	s.unprocessed--
 	s.count[msg.kind]--
@@ -256,7 +255,7 @@ func (s *side) processed(msg message) {
 	}
 }
 
-// handle is the control handler's part: the peer's oldest message.
+// handle is one step of the control handler: it handles the peer's oldest message.
 func (s *side) handle() bool {
 	if len(s.peer.out) == 0 {
 		return false
@@ -272,7 +271,7 @@ func (s *side) handle() bool {
 	return true
 }
 
-// repost posts receives again that should have been before.
+// repost posts receives again that should have been posted before, for a broken rule.
 func (s *side) repost() bool {
 	if len(s.peer.taken) == 0 {
 		return false
@@ -351,7 +350,7 @@ func (s *side) dispatch(msg message) {
 	}
 }
 
-// local is the pool with a reference that this side lends, nil if there is none.
+// local returns the pool with this reference that this side lends, or nil.
 func (s *side) local(ref uint32) *bufpool.Local {
 	for l := range s.localPools {
 		if l.Ref == ref {
@@ -361,7 +360,7 @@ func (s *side) local(ref uint32) *bufpool.Local {
 	return nil
 }
 
-// addRemote takes a pool that the peer lends.
+// addRemote adds a pool that the peer lends.
 func (s *side) addRemote(p *pool) {
 	switch {
 	case s.peer.sendsKey(p):
@@ -414,7 +413,7 @@ func (s *side) answer() bool {
 	return true
 }
 
-// request sends a request, if another one may be out.
+// request sends a request, if there may be another unanswered one.
 func (s *side) request(k requestKind, channel int) bool {
 	if s.mine == 4 || (k == requestOther && !s.m.flowing) {
 		return false

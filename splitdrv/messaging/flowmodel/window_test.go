@@ -6,28 +6,27 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 )
 
-// guard is how a side protects the pools that it lends, on top of their
-// registration.
+// guard is how a side protects the pools that it lends, in addition to their registration.
 type guard uint8
 
 const (
-	region   guard = iota // by nothing
-	around                // by a window around each pool
-	oneTouch              // by a window around each element, which can be written once
+	region   guard = iota // no further protection
+	around                // a window around each pool
+	oneTouch              // a window around each element, which can be written once
 	guards
 )
 
-// batchLength is how many elements travel in one batch at most.
+// batchLength is the largest number of elements in one batch.
 const batchLength = 4
 
 // window is a memory window as the device sees it.
 type window struct {
 	bound bool
-	key   int // of the latest bind
-	best  int // the highest that it was ever bound with
+	key   int // key of the last bind
+	best  int // the highest key of all binds
 }
 
-// bind is carried out by the device of who lends the pool.
+// bind is carried out by the device of the side that lends the pool.
 func (w *window) bind(m *model, ref uint32, elem int) {
 	if w.bound {
 		m.fail("window %d of pool %d is bound twice", elem, ref)
@@ -42,8 +41,8 @@ func (w *window) bind(m *model, ref uint32, elem int) {
 	w.bound, w.best = true, w.key
 }
 
-// invalidate is carried out by that device too, whoever asks for it. One that is
-// not bound takes a Soft-RoCE machine down.
+// invalidate is carried out by the device of the side that lends the pool, too, even if the other
+// side requests it. With Soft-RoCE, invalidating a window that is not bound crashes the machine.
 func (w *window) invalidate(m *model, ref uint32, elem int) {
 	if !w.bound {
 		m.fail("window %d of pool %d is invalidated and is not bound", elem, ref)
@@ -51,7 +50,7 @@ func (w *window) invalidate(m *model, ref uint32, elem int) {
 	w.bound = false
 }
 
-// makeWindows makes those of a pool, not bound.
+// makeWindows makes the windows of a pool. They are not bound.
 func (p *pool) makeWindows(g guard) {
 	switch p.guard = g; g {
 	case around:
@@ -66,7 +65,7 @@ func (p *pool) makeWindows(g guard) {
 	}
 }
 
-// window is what an element is behind, nil if it is nothing.
+// window returns the window that protects an element, or nil if there is none.
 func (p *pool) window(elem int) *window {
 	switch p.guard {
 	case around:
@@ -78,7 +77,7 @@ func (p *pool) window(elem int) *window {
 	}
 }
 
-// learn has the initiator know the keys of a pool's windows.
+// learn gives the initiator the keys of a pool's windows.
 func (p *pool) learn() {
 	p.keys = p.keys[:0]
 	for i := range p.windows {
@@ -86,7 +85,7 @@ func (p *pool) learn() {
 	}
 }
 
-// key is the one that the initiator writes to an element with.
+// key returns the key with which the initiator writes to an element.
 func (p *pool) key(elem int) int {
 	switch p.guard {
 	case around:
@@ -98,13 +97,13 @@ func (p *pool) key(elem int) int {
 	}
 }
 
-// takes reports whether the device takes a write to an element with a key.
+// takes reports whether the device accepts a write to an element with a key.
 func (p *pool) takes(elem, key int) bool {
 	w := p.window(elem)
 	return !p.gone && (w == nil || w.bound && w.key == key)
 }
 
-// relend is an element's return: the initiator counts its key.
+// relend is called when an element is returned: the initiator computes its next key.
 func (p *pool) relend(elem int) {
 	if p.guard != oneTouch {
 		return
@@ -115,17 +114,15 @@ func (p *pool) relend(elem int) {
 	}
 }
 
-// invalidates reports whether the peer invalidates the window around a pool of
-// this side's.
+// invalidates reports whether the peer invalidates the windows around this side's pools.
 func (s *side) invalidates() bool { return s.guard == around && s.m.agreed }
 
-// sendsKeys reports whether this side sends the keys of its pools behind their binds,
-// of those that were asked for.
+// sendsKeys reports whether this side sends the keys of requested pools behind their binds.
 func (s *side) sendsKeys() bool { return s.guard == around && s.m.sends }
 
 func (s *side) sendsKey(p *pool) bool { return p.local.KeyFollows(s.sendsKeys()) }
 
-// tell is the part of who tells keys, pool by pool.
+// sendKeys is one step of sending keys, one pool after the other.
 func (s *side) sendKeys() bool {
 	switch {
 	case len(s.unsent) == 0:
@@ -145,7 +142,7 @@ func (s *side) sendKeys() bool {
 	return true
 }
 
-// sqRequest is something for a sender to do besides frames.
+// sqRequest is a task for a sender other than frames.
 type sqRequest struct {
 	kind  sqKind
 	pool  *pool
@@ -164,8 +161,7 @@ const (
 	sqRebind
 )
 
-// perform posts requests as far as there is room, and reports whether it has
-// posted any.
+// perform posts requests as far as there is room, and reports whether it has posted any.
 func (c *channel) perform() bool {
 	posted, n := c.posted, len(c.requests)
 	for len(c.requests) > 0 && c.performOne(&c.requests[0]) {
@@ -211,7 +207,7 @@ func (c *channel) performOne(e *sqRequest) bool {
 	return true
 }
 
-// follows is what follows when a request's work requests have completed.
+// follows returns the function to call when a request's work requests have completed.
 func (c *channel) follows(e sqRequest) func() {
 	switch e.kind {
 	case sqRevoke:
@@ -219,7 +215,7 @@ func (c *channel) follows(e sqRequest) func() {
 	case sqRebind:
 		return func() { c.queue = append(c.queue, rxEvent{kind: rxRebound, batch: e.batch}) }
 	case sqUnbind:
-		if c.s.invalidates() { // a broken rule: nobody waits for it
+		if c.s.invalidates() { // a broken rule: nothing waits for the completion
 			return func() {}
 		}
 		return func() { c.s.step(bufpool.Event{Kind: bufpool.Unbound, Local: e.pool.local}) }
@@ -231,7 +227,7 @@ func (c *channel) follows(e sqRequest) func() {
 	}
 }
 
-// post posts a work request that is no transfer.
+// post posts a work request that is not a transfer.
 func (c *channel) post(t transfer) {
 	c.posted++
 	t.seq = c.posted
@@ -242,8 +238,8 @@ func (c *channel) post(t transfer) {
 	c.inFlight = append(c.inFlight, t)
 }
 
-// invalidate sends the peer the message that invalidates the window around a
-// pool of its, once, and reports whether there was room for it.
+// invalidate sends the message that invalidates the window around a pool of the peer, once. It
+// reports whether there was room for it.
 func (c *channel) invalidate(p *pool) bool {
 	if !p.remote.Invalidate || p.remote.Invalidated {
 		return true
@@ -256,8 +252,8 @@ func (c *channel) invalidate(p *pool) bool {
 	return true
 }
 
-// bindSend posts the bind of a pool's window and the message with its key behind it,
-// and reports whether there was room for both.
+// bindSend posts the bind of a pool's window, followed by the message with its key. It reports
+// whether there was room for both.
 func (c *channel) bindSend(p *pool) bool {
 	if c.room() < 2 {
 		return false
@@ -274,8 +270,7 @@ func (c *channel) bindSend(p *pool) bool {
 	return true
 }
 
-// keyed hears a key that the peer has sent. The receive of the message is posted
-// again first.
+// keyed handles a key that the peer has sent. It first posts the receive of the message again.
 func (c *channel) keyed(t transfer) {
 	c.receives++
 	c.repost--
@@ -286,7 +281,7 @@ func (c *channel) keyed(t transfer) {
 	c.s.step(bufpool.Event{Kind: bufpool.Keyed, Channel: channel, Key: uint32(t.key)})
 }
 
-// gather takes an element without looking at it.
+// gather takes an element without reading it.
 func (c *channel) gather(p *pool, elem int) {
 	if _, err := p.elements.Consume(elem, 1); err != nil {
 		c.m.fail("%s: pool %d: %v", c.s.name, p.ref, err)
@@ -300,7 +295,7 @@ func (c *channel) gather(p *pool, elem int) {
 	c.batches.Gather(bufpool.Written{Local: p.local, Element: elem})
 }
 
-// revokeGathered has the windows invalidated of what was gathered.
+// revokeGathered requests that the windows of the gathered elements be invalidated.
 func (c *channel) revokeGathered() {
 	b := c.batches.Revoke()
 	switch {
@@ -312,7 +307,7 @@ func (c *channel) revokeGathered() {
 	}
 }
 
-// look delivers what lies in elements that nobody can write any more.
+// look delivers the frames in elements that can no longer be written.
 func (c *channel) look(b *bufpool.Batch) {
 	c.batches.Revoked()
 	for _, w := range b.Written {
@@ -325,7 +320,7 @@ func (c *channel) look(b *bufpool.Batch) {
 	}
 }
 
-// revoked hears that windows are invalid.
+// revoked is called when the windows of a batch are invalid.
 func (c *channel) revoked(b *bufpool.Batch) {
 	if !c.m.rules.lateLook {
 		c.look(b)
@@ -337,7 +332,7 @@ func (c *channel) revoked(b *bufpool.Batch) {
 	c.requests = append(c.requests, sqRequest{kind: sqRebind, batch: b})
 }
 
-// rebound hears that windows are bound again.
+// rebound is called when the windows of a batch are bound again.
 func (c *channel) rebound(b *bufpool.Batch) {
 	if c.m.rules.lateLook {
 		c.look(b)
@@ -355,13 +350,13 @@ func (c *channel) rebound(b *bufpool.Batch) {
 	c.batches.Put(b)
 }
 
-// invalidated hears that a message of the peer's has invalidated a window.
+// invalidated is called when a message of the peer has invalidated a window.
 func (c *channel) invalidated(p *pool) {
 	c.s.step(bufpool.Event{Kind: bufpool.Invalidated, Local: p.local})
 }
 
-// abandoned checks what a session leaves that ends here and now: the frames that
-// were taken and not delivered lie in batches, and come after all others.
+// abandoned checks the state if the session ended now: the frames that were taken and not delivered
+// must be in batches, and be later than all others.
 func (c *channel) abandoned() {
 	unrevoked, next := 0, c.latest
 	gathered := len(c.batches.Gathered())
