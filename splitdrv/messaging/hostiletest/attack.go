@@ -11,22 +11,21 @@ import (
 // Attack is one thing that a peer can do wrong.
 type Attack struct {
 	Name  string
-	Modes []protocol.Mode // in which it can be done
+	Modes []protocol.Mode // modes in which it can be done
 
-	// What comes of it. With a Code the session ends, because the rule of that
-	// name was broken on that Channel; 0 is the control channel. With Refused
-	// the attacker's own device reports one of these, and the session ends
-	// because its queue pair has failed. Dropped is that of an unreliable queue
-	// pair, where the attacker's device hears nothing and the session's may fail
-	// or just drop the message. A Silent attacker sends nothing, for which the
-	// session ends without a rule that was broken. With none of these nothing happens at all.
+	// The expected result. With Code, the session ends because the rule with this code was broken
+	// on Channel; 0 is the control channel. With Refused, the attacker's own device reports one of
+	// these statuses, and the session ends because its queue pair has failed. Dropped is for
+	// unreliable queue pairs: the attacker's device reports no error, and the session's queue pair
+	// may fail or just drop the message. With Silent, the attacker sends nothing, and the session
+	// ends although no rule was broken. With none of these, nothing happens.
 	Code    string
 	Channel int
 	Refused []fabric.Status
 	Dropped bool
 	Silent  bool
 
-	// Delivered is how many good frames get through before.
+	// Delivered is the number of valid frames delivered before the attack takes effect.
 	Delivered int
 	// Local attacks need a session in the same process.
 	Local bool
@@ -34,7 +33,7 @@ type Attack struct {
 	do         func(p *Peer)
 	prepare    func(v *victim, cfg *messaging.Config)
 	oneReceive bool
-	unbound    bool // the attack is instead of the proof, or before it
+	unbound    bool // the attack takes the place of the proof, or precedes it
 }
 
 // Do attacks. The Peer must have Started.

@@ -8,13 +8,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// Attacks are all of them.
+// Attacks returns all attacks.
 func Attacks() []Attack {
 	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(),
 		sequences(), packs(), devices(), windows(), proofs(), tolerated())
 }
 
-// rules are what stands behind the codes.
+// rules has the errors of the rules, by code.
 var rules = map[string]error{
 	"short-message":     protocol.ErrShort,
 	"long-message":      protocol.ErrLong,
@@ -53,8 +53,8 @@ var rules = map[string]error{
 	"key-message":       bufpool.ErrKeyMessage,
 }
 
-// meaningless says in which modes a rule cannot be broken: no message or
-// transfer of theirs comes under it, or the device is the first to refuse.
+// meaningless has the modes in which a rule cannot be broken, by code: the rule applies to no
+// message or transfer of the mode, or the device refuses first.
 var meaningless = map[string][]protocol.Mode{
 	"long-message":      writing, // receives are as long as the longest message
 	"pool-memory":       writing,

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// poolsAndUpdates are well-formed messages about pools that make no sense.
+// poolsAndUpdates returns attacks with well-formed messages about pools that make no sense.
 func poolsAndUpdates() []Attack {
 	lent := func(p *Peer) { p.send(p.lend(func(*protocol.Pool) {})) } // pool 3
 	return []Attack{
@@ -67,7 +67,7 @@ func poolsAndUpdates() []Attack {
 	}
 }
 
-// flushes are about pools that come and go.
+// flushes returns attacks with flushes and returns of pools.
 func flushes() []Attack {
 	lent := func(p *Peer) { p.send(p.lend(func(*protocol.Pool) {})) }
 	giveBack := func(ref uint32) uint32 { return ref | protocol.FlushGiveBack }
@@ -94,7 +94,7 @@ func flushes() []Attack {
 		{Name: "second flush while one is unanswered", Modes: writing, Code: "too-many-flushes", Delivered: 1, Local: true,
 			prepare: func(v *victim, _ *messaging.Config) { v.port.hold() },
 			do: func(p *Peer) {
-				// The receiver does not get to the first before its port is free.
+				// The receiver does not handle the first flush while its port blocks.
 				p.transfer(0, 0, frame(100))
 				p.victim.until(p.ctx, func() bool { return p.victim.port.delivered.Load() == 1 })
 				p.flush(giveBack(p.Pools[0].Ref))
@@ -120,7 +120,7 @@ func flushes() []Attack {
 	}
 }
 
-// requests are well-formed messages that have no place.
+// requests returns attacks with well-formed messages that are not allowed at that time.
 func requests() []Attack {
 	unexpected := func(name string, msg func() []byte) Attack {
 		return Attack{Name: name, Modes: sending, Code: "unexpected", do: func(p *Peer) { p.send(msg()) }}
@@ -161,7 +161,7 @@ func requests() []Attack {
 	}
 }
 
-// asked has the session ask for something and returns what could be the reply.
+// asked makes the session send a request, and returns a possible reply.
 func (p *Peer) asked() protocol.CfgUtilReply {
 	p.t.Helper()
 	p.surly = true

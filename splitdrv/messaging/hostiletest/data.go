@@ -11,13 +11,13 @@ import (
 // twoChannels gives the session a second data channel.
 func twoChannels(_ *victim, cfg *messaging.Config) { cfg.Queues = 2 }
 
-// regions is that of one that protects its pools by regions alone.
+// regions is twoChannels for a session that protects its pools only by regions.
 func regions(v *victim, cfg *messaging.Config) {
 	twoChannels(v, cfg)
 	cfg.Protection = messaging.ProtectRegion
 }
 
-// ofChannel finds a pool of a data channel.
+// ofChannel returns the index of a pool of a data channel.
 func (p *Peer) ofChannel(ch uint16) int {
 	for i, l := range p.Pools {
 		if l.Channel() == ch {
@@ -28,7 +28,7 @@ func (p *Peer) ofChannel(ch uint16) int {
 	return 0
 }
 
-// writes are about what is written with immediate data, or should not be.
+// writes returns attacks with writes with immediate data, and with operations that must not be used.
 func writes() []Attack {
 	imm := protocol.PackImm
 	return []Attack{
@@ -38,7 +38,7 @@ func writes() []Attack {
 			}},
 		{Name: "immediate data about another channel's pool", Modes: onlyImm, Code: "pool-unknown", Channel: 1, Local: true,
 			prepare: regions, do: func(p *Peer) {
-				// To write there is within what the keys allow.
+				// The keys allow a write to this pool.
 				other := p.ofChannel(2)
 				p.imm(other, 0, imm(uint8(p.Pools[other].Ref), 0, 100), frame(100))
 			}},
@@ -82,7 +82,7 @@ func writes() []Attack {
 	}
 }
 
-// indications are about what is said on the control channel to have been written.
+// indications returns attacks with indications on the control channel.
 func indications() []Attack {
 	says := func(name, code string, channel int, what func(p *Peer) protocol.Indication) Attack {
 		return Attack{Name: name, Modes: writing, Code: code, Channel: channel, do: func(p *Peer) { p.indicate(what(p)) }}
@@ -127,7 +127,7 @@ func indications() []Attack {
 	}
 }
 
-// sequences are about the numbers of SendData.
+// sequences returns attacks with the sequence numbers of SendData.
 func sequences() []Attack {
 	sent := func(p *Peer, next uint64) {
 		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{
@@ -148,8 +148,7 @@ func sequences() []Attack {
 			do: func(p *Peer) { p.sendData(math.MaxUint64, frame(100)) }},
 		{Name: "message without credit", Modes: onlyRC, Code: "not-lent", Channel: 1, Delivered: -1, Local: true,
 			oneReceive: true, do: func(p *Peer) {
-				// One that takes no updates runs out of elements, though not of
-				// receives.
+				// A peer that receives no updates runs out of elements, but not of receives.
 				for i := uint64(0); p.victim.conn.Err() == nil; i++ {
 					p.sendData(i, frame(100))
 					p.victim.until(p.ctx, func() bool { return p.stats().Channels[0].RxFrames > i || p.victim.conn.Err() != nil })

@@ -10,13 +10,13 @@ import (
 
 var (
 	accessError = []fabric.Status{fabric.StatusRemAccessErr}
-	// tooLong is what a sender hears of a message that is longer than the
-	// receive; Soft-RoCE says that the operation failed.
+	// tooLong has the statuses of a message that is longer than its receive. With Soft-RoCE it
+	// is StatusRemOpErr.
 	tooLong = []fabric.Status{fabric.StatusRemInvReqErr, fabric.StatusRemOpErr}
 )
 
-// devices are what an RDMA device refuses by itself. Its queue pair fails, and
-// with it the session.
+// devices returns attacks that an RDMA device refuses by itself. The queue pair fails, and the session
+// ends.
 func devices() []Attack {
 	// at writes to an address of the session's memory.
 	at := func(p *Peer, op fabric.Opcode, addr uint64, key uint32) {
@@ -72,15 +72,14 @@ func devices() []Attack {
 	)
 }
 
-// tolerated is what nobody minds: the session goes on, and no frame is let
-// through.
+// tolerated returns attacks that are harmless: the session goes on, and no invalid frame is delivered.
 func tolerated() []Attack {
 	return []Attack{
 		{Name: "nothing", Modes: everywhere, do: func(*Peer) {}},
 		{Name: "write that is not indicated", Modes: writing,
 			do: func(p *Peer) { p.write(fabric.OpWrite, 0, 0, 0, frame(100)); p.completed() }},
 		{Name: "write to another channel's pool", Modes: writing, Local: true, prepare: regions, do: func(p *Peer) {
-			// One protection domain is what a peer has, and all its pools.
+			// All pools for a peer are in one protection domain.
 			p.write(fabric.OpWrite, p.ofChannel(2), 0, 0, frame(100))
 			p.completed()
 		}},
@@ -172,7 +171,7 @@ func tolerated() []Attack {
 	}
 }
 
-// answered makes a request that must get an answer with that status.
+// answered makes a request and expects a reply with this status.
 func (p *Peer) answered(t protocol.CfgType, data []byte, want protocol.CfgStatus) {
 	p.t.Helper()
 	if got := p.request(t, data); got != want {

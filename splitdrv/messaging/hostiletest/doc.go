@@ -1,14 +1,13 @@
-// Package hostiletest is a peer that misbehaves on purpose, and the suite that
-// lets it at a session: everything that package messaging refuses, in every
-// transfer mode, on whatever fabric the test brings.
+// Package hostiletest has a peer that misbehaves on purpose, and a test suite in which it attacks
+// sessions: everything that package messaging refuses, in every transfer mode, on any fabric that a
+// test provides.
 //
-// An [Attack] is one thing that a peer can do wrong, with what has to come of
-// it: the session ends with the one rule that was broken, or the RDMA device
-// refuses, or nothing happens. The tests here make a session for each attack, and
-// also check that no frame of the attacker's got through, that other sessions on the
-// same device carry on, and that nothing is left behind: over memory in unit tests
-// and over Soft-RoCE in TestRDMAHostile.
+// An [Attack] is one thing that a peer can do wrong, with the expected result: the session ends
+// with the rule that was broken, or the RDMA device refuses, or nothing happens. The tests of this
+// package make a session for each attack. They also check that no frame of the attacker is
+// delivered, that other sessions on the same device go on, and that nothing is left behind. Unit
+// tests use memory as the fabric, and TestRDMAHostile uses Soft-RoCE.
 //
-// A [Peer] alone, made of bare queue pairs, is for tests that reach the session
-// by other ways, such as a process of the product.
+// A [Peer], made of bare queue pairs, can be used alone in tests that reach the session in other
+// ways, for example in a process of the product.
 package hostiletest

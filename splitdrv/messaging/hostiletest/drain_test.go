@@ -12,19 +12,19 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// late is a device that delivers late: what is posted on a data channel, while
-// holding, is carried out when it is released. The control channel, the first
-// queue pair that is made, is not held up.
+// late is a device that delivers late. While holding is set, it carries out work requests on data
+// channels only after release. The control channel, which is the first queue pair made, is not
+// delayed.
 type late struct {
 	fabric.Device
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	holding bool
 	made    int
 	held    []heldBatch
 }
 
-// heldBatch is what one call has posted.
+// heldBatch has the work requests posted by one call.
 type heldBatch struct {
 	qp  fabric.QP
 	wrs []fabric.SendWR
@@ -66,14 +66,14 @@ func (q lateQP) PostSend(wrs []fabric.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
-// hold has what is posted from now on wait.
+// hold holds back all work requests posted from now on.
 func (d *late) hold() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.holding = true
 }
 
-// release delivers what was held.
+// release posts the work requests held back, and holds back no more.
 func (d *late) release() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +87,7 @@ func (d *late) release() error {
 	return nil
 }
 
-// counts is how many transfers, and how many writes of nothing, are held.
+// counts returns how many transfers, and how many writes of zero bytes, are held back.
 func (d *late) counts() (transfers, drains int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,8 +103,8 @@ func (d *late) counts() (transfers, drains int) {
 	return transfers, drains
 }
 
-// drain flushes pools into which transfers are on their way, or have come and were
-// not looked at, in the modes that write. newFabric is called once for each part.
+// drain tests flushes of pools to which transfers are on their way, or have arrived and were not
+// handled, in the modes with RDMA writes. It calls newFabric once for each test.
 func drain(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 	for _, mode := range writing {
 		t.Run(fmt.Sprintf("%s, on their way", mode), func(t *testing.T) { drainSender(t, newFabric(t), mode) })
@@ -112,7 +112,7 @@ func drain(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 	}
 }
 
-// drained is a session, and a peer that keeps to the protocol.
+// drained returns a session, and a peer that keeps to the protocol.
 func drained(t *testing.T, f twoDevices, cfg messaging.Config) (*victim, *Peer) {
 	testenv.NoLeaks(t)
 	cfg.NoPack, cfg.MaxInline = true, -1
@@ -124,13 +124,13 @@ func drained(t *testing.T, f twoDevices, cfg messaging.Config) (*victim, *Peer) 
 	return v, p
 }
 
-// drainSender takes a pool back while the session's writes to it are on their way:
-// the reply comes when all have arrived, and are indicated.
+// drainSender takes a pool back while the session's writes to it are on their way. The reply must
+// arrive after all of them have arrived and are indicated.
 func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	const transfers = ownElements - 1
 	d := &late{Device: f.Victim}
 	cfg := small(d, mode, f.Timing)
-	cfg.SendSlots, cfg.SignalEvery = 16, 8 // so that nobody asks for a completion by chance
+	cfg.SendSlots, cfg.SignalEvery = 16, 8 // so that no transfer is signaled by chance
 	v, p := drained(t, f, cfg)
 	d.hold()
 	p.send(p.lend(func(*protocol.Pool) {}))
@@ -144,8 +144,8 @@ func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 		return n == transfers
 	})
 	p.flush(3)
-	// What answers this has heard of the flush. Then it asks for a completion, if
-	// nobody has.
+	// When the session answers this, it has received the flush. It then posts a signaled request, if
+	// the last transfer is not signaled.
 	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive}))
 	early := func() bool {
 		return slices.ContainsFunc(p.inbox, func(msg []byte) bool {
@@ -194,12 +194,12 @@ func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	}
 }
 
-// drainReceiver gives a pool back whose last frames have come while the session's
-// port held its receiver up: they are delivered before the pool goes.
+// drainReceiver gives a pool back whose last frames have arrived while the session's port blocked the
+// receiver. The frames must be delivered before the pool ends.
 func drainReceiver(t *testing.T, f twoDevices, mode protocol.Mode) {
 	const frames = 4
 	cfg := small(f.Victim, mode, f.Timing)
-	// The receiver looks at one completion before it looks at what else there is.
+	// The receiver handles one completion before it looks for other events.
 	cfg.Handlers = []messaging.Handler{{Number: 1, Budget: 1}}
 	v, p := drained(t, f, cfg)
 	v.port.hold()
@@ -209,7 +209,7 @@ func drainReceiver(t *testing.T, f twoDevices, mode protocol.Mode) {
 		p.transfer(0, i, frame(100))
 	}
 	p.flush(p.Pools[0].Ref | protocol.FlushGiveBack)
-	p.Alive() // the session has heard of the flush
+	p.Alive() // the session has received the flush
 	v.release()
 	p.message(protocol.FuncBufferPoolFlushReply)
 	p.Alive()

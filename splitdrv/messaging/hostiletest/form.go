@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// formOfControl are control messages that do not decode.
+// formOfControl returns attacks with control messages that cannot be decoded.
 func formOfControl() []Attack {
 	var attacks []Attack
 	bad := func(name, code string, msg func(p *Peer) []byte) {
@@ -20,7 +20,7 @@ func formOfControl() []Attack {
 	badPool := func(name, code string, change func(*protocol.Pool)) {
 		bad(name, code, func(p *Peer) []byte { return p.lend(change) })
 	}
-	const first = protocol.HeaderSize // where bodies begin
+	const first = protocol.HeaderSize // offset of the body
 
 	bad("control message of no bytes", "short-message", func(*Peer) []byte { return nil })
 	bad("control message without header", "short-message", func(*Peer) []byte { return header(1)[:11] })
@@ -97,8 +97,8 @@ func formOfControl() []Attack {
 	return attacks
 }
 
-// formOfData are messages on a data channel that do not decode, and frames that
-// no netdevice would take.
+// formOfData returns attacks with messages on a data channel that cannot be decoded, and with frames
+// that no netdevice would accept.
 func formOfData() []Attack {
 	var attacks []Attack
 	bad := func(name, code string, msg func() []byte) {

@@ -10,17 +10,15 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// errRevocation is what a session hears whose invalidation was held back until it
-// ended.
+// errRevocation is the error of an invalidation that was held back until the session ended.
 var errRevocation = errors.New("the invalidation was held back for ever")
 
-// gate is a device whose queue pairs hold back the invalidation of windows until it
-// is open: the time in which a key is still good that the session wants to revoke
-// becomes as long as the attacker likes.
+// gate is a device whose queue pairs hold back the invalidation of windows until the gate is open.
+// This prolongs the time in which a key that the session wants to revoke is still valid.
 type gate struct {
 	fabric.Device
-	ctx     context.Context // ends the holding back
-	reached atomic.Int64    // invalidations that were held back, or went through
+	ctx     context.Context // its end makes invalidations that are held back fail
+	reached atomic.Int64    // number of posts with invalidations, held back or not
 	open    chan struct{}
 	once    sync.Once
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// What attacks are made of.
+// The steps of attacks.
 
 // sendEach sends control messages.
 func (p *Peer) sendEach(msgs ...[]byte) {
@@ -18,13 +18,12 @@ func (p *Peer) sendEach(msgs ...[]byte) {
 	}
 }
 
-// element is the address of an element that was lent.
+// element returns the address of an element of a pool that the session lends.
 func (p *Peer) element(pool, elem int) uint64 {
 	return p.Pools[pool].Addr + uint64(elem)*uint64(p.Pools[pool].ElementSize)
 }
 
-// write writes to an element, with immediate data or without, on the first data
-// channel.
+// write writes to an element, with or without immediate data, on the first data channel.
 func (p *Peer) write(op fabric.Opcode, pool, elem int, imm protocol.ImmData, data []byte) {
 	p.t.Helper()
 	key := p.Pools[pool].RKey
@@ -34,13 +33,13 @@ func (p *Peer) write(op fabric.Opcode, pool, elem int, imm protocol.ImmData, dat
 	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: p.element(pool, elem), RKey: key, Imm: uint32(imm)}, data)
 }
 
-// imm writes to an element and says something about it in immediate data.
+// imm writes to an element with immediate data.
 func (p *Peer) imm(pool, elem int, imm protocol.ImmData, data []byte) {
 	p.t.Helper()
 	p.write(fabric.OpWriteImm, pool, elem, imm, data)
 }
 
-// indicate says on the control channel that elements were written.
+// indicate indicates on the control channel that elements were written.
 func (p *Peer) indicate(of ...protocol.Indication) {
 	p.t.Helper()
 	p.send(protocol.AppendBufferRDMAIndicate(nil, 0, of...))
@@ -59,8 +58,8 @@ func sendData(seq uint64, frame []byte) []byte {
 	return msg
 }
 
-// transfer transfers a frame to an element as the mode has it, and waits until
-// it has left.
+// transfer transfers a frame to an element in the way of the mode, and waits until all its sends have
+// completed.
 func (p *Peer) transfer(pool, elem int, frame []byte) {
 	p.t.Helper()
 	l := p.Pools[pool]
@@ -78,7 +77,7 @@ func (p *Peer) transfer(pool, elem int, frame []byte) {
 	p.completed()
 }
 
-// pool is one that the peer can lend.
+// pool returns a pool that the peer can lend.
 func (p *Peer) pool(ref uint32) protocol.Pool {
 	l := protocol.Pool{Ref: ref, Elements: ownElements, ElementSize: ownElement, Context: protocol.PoolContext(1, 0)}
 	if !p.mode.Sends() {
@@ -87,14 +86,14 @@ func (p *Peer) pool(ref uint32) protocol.Pool {
 	return l
 }
 
-// lend is the message that lends a pool, changed in some way.
+// lend returns the message that lends pool 3, after change.
 func (p *Peer) lend(change func(*protocol.Pool)) []byte {
 	l := p.pool(3)
 	change(&l)
 	return protocol.AppendBufferRecvPool(nil, 0, l)
 }
 
-// another is a data channel's pool of the session's that was lent on request.
+// another requests another pool for the first data channel, and returns it.
 func (p *Peer) another() protocol.Pool {
 	p.t.Helper()
 	p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1}))
@@ -103,7 +102,7 @@ func (p *Peer) another() protocol.Pool {
 	return m.At(0)
 }
 
-// giveBack gives a pool of the session's back and waits for the reply.
+// giveBack gives pools back to the session and waits for the reply.
 func (p *Peer) giveBack(refs ...uint32) {
 	p.t.Helper()
 	for i := range refs {
@@ -113,18 +112,18 @@ func (p *Peer) giveBack(refs ...uint32) {
 	p.message(protocol.FuncBufferPoolFlushReply)
 }
 
-// flush asks to stop using pools.
+// flush sends a request to flush pools.
 func (p *Peer) flush(refs ...uint32) {
 	p.t.Helper()
 	p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, refs...))
 }
 
-// update is the message that returns elements of one pool.
+// update returns the message that returns elements of one pool.
 func update(pool uint32, elements ...uint16) []byte {
 	return protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: pool, Elements: elements})
 }
 
-// header is a message without a body.
+// header returns a message without a body.
 func header(f protocol.Function) []byte {
 	msg := make([]byte, protocol.HeaderSize)
 	binary.BigEndian.PutUint16(msg, uint16(f))
@@ -132,7 +131,7 @@ func header(f protocol.Function) []byte {
 	return msg
 }
 
-// with is a message with other 16 or 32 bits at an offset.
+// with returns the message with the 16 or 32 bits at an offset replaced.
 func with[V uint16 | uint32](msg []byte, at int, v V) []byte {
 	switch v := any(v).(type) {
 	case uint16:
@@ -143,20 +142,20 @@ func with[V uint16 | uint32](msg []byte, at int, v V) []byte {
 	return msg
 }
 
-// cut is a message without its last n bytes.
+// cut returns a message without its last n bytes.
 func cut(msg []byte, n int) []byte { return msg[:len(msg)-n] }
 
-// longer is a message with another byte behind it.
+// longer returns a message with one more byte.
 func longer(msg []byte) []byte { return append(msg, 0) }
 
-// frame is a good frame of n bytes.
+// frame returns a valid frame of n bytes.
 func frame(n int) []byte {
 	f := make([]byte, n)
 	copy(f[vnet.HdrLen:], []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5})
 	return f
 }
 
-// framed is a good frame with another header.
+// framed returns a frame of 100 bytes with this header.
 func framed(h vnet.Header) []byte {
 	f := frame(100)
 	h.Encode(f)

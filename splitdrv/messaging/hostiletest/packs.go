@@ -6,7 +6,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// packOf is a pack of frames that says that there are so many.
+// packOf returns a pack of frames whose header has this count.
 func packOf(count int, frames ...[]byte) []byte {
 	b := make([]byte, protocol.PackHeaderSize)
 	protocol.PutPackHeader(b, count)
@@ -16,8 +16,7 @@ func packOf(count int, frames ...[]byte) []byte {
 	return b
 }
 
-// packs are about several frames in one transfer. The session has agreed to
-// them.
+// packs returns attacks with several frames in one transfer. The session accepts packs.
 func packs() []Attack {
 	says := func(name, code string, delivered int, pack []byte) Attack {
 		return Attack{Name: name, Modes: everywhere, Code: code, Channel: 1, Delivered: delivered,

@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 )
 
-// The peer's memory: receives of the control channel, receives of the data
-// channels, what it lends itself, and what it sends.
+// The layout of the peer's memory: receives of the control channel, receives of the data channels,
+// the pool that it lends, and the data that it sends.
 const (
 	controlReceives = 64
 	dataReceives    = 4 // on each data channel
@@ -25,60 +25,59 @@ const (
 	scratchSize     = 512 << 10
 )
 
-// What a completion was for, in bits 63–32 of its ID.
+// The type of a work request, in bits 63–32 of its ID.
 const (
 	forControl = iota + 1
 	forData
 	forSend
 )
 
-// Peer is a peer made of bare queue pairs: it does what an attack says and not
-// what the protocol says. It belongs to one goroutine. It has a method for each
-// step that attacks are put together from.
+// Peer is a peer made of bare queue pairs, which does what an attack requires and not what the
+// protocol requires. It has a method for each step of attacks. Only one goroutine may use it.
 type Peer struct {
-	// Pools are those that the session under attack lends, once Started.
+	// Pools has the pools that the session under attack lends, after Started.
 	Pools []protocol.Pool
 
 	t          testing.TB
 	ctx        context.Context
-	session    context.Context // done when the session has ended, where that is known
+	session    context.Context // done when the session has ended, if Watch was called
 	mode       protocol.Mode
 	timing     fabric.Timing
 	oneReceive bool
-	surly      bool             // answers no requests
-	victim     *victim          // nil unless it is in this process
-	remote     []fabric.Address // the session's queue pairs, when connected
-	foreign    []protocol.Pool  // lent to somebody else on the same device
+	surly      bool             // the peer does not answer requests
+	victim     *victim          // the session, or nil if it is in another process
+	remote     []fabric.Address // addresses of the session's queue pairs, once connected
+	foreign    []protocol.Pool  // pools that another session on the same device lends to its peer
 
 	mem     []byte
 	region  fabric.Region
 	cq      fabric.CQ
 	control fabric.QP
 	data    []fabric.QP
-	scratch int // where the next message is built
+	scratch int // offset of the next message in the memory for sends
 
 	keys    map[element]uint32       // first keys of the elements of one-touch pools
-	inbox   [][]byte                 // control messages that came and were not asked for
-	arrived int                      // transfers that came
-	refused map[uint32]fabric.Status // what ended a queue pair's sends, by number
-	posted  int                      // sends
-	sent    int                      // that have completed, well or not
-	seq     uint64                   // of the next SendData
+	inbox   [][]byte                 // received control messages that were not handled
+	arrived int                      // number of transfers received
+	refused map[uint32]fabric.Status // status of the first failed send, by number of the queue pair
+	posted  int                      // number of sends posted
+	sent    int                      // number of sends completed, successfully or not
+	seq     uint64                   // number of the next SendData
 }
 
-// element is one of a pool of the session's.
+// element is an element of a pool of the session.
 type element struct{ pool, number uint32 }
 
-// PeerConfig is what a Peer is made of.
+// PeerConfig is the configuration of a Peer.
 type PeerConfig struct {
 	Device     fabric.Device
 	Mode       protocol.Mode
-	Channels   int // data channels
+	Channels   int // number of data channels
 	Timing     fabric.Timing
-	OneReceive bool // posts one receive only on the control channel
+	OneReceive bool // the peer posts only one receive on the control channel
 }
 
-// NewPeer makes a peer that goes with the test.
+// NewPeer returns a peer that is closed at the end of the test.
 func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 	t.Helper()
 	p := &Peer{keys: make(map[element]uint32), mode: cfg.Mode, timing: cfg.Timing, oneReceive: cfg.OneReceive,
@@ -91,7 +90,7 @@ func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 	t.Cleanup(func() {
 		for _, q := range append([]fabric.QP{p.control}, p.data...) {
 			if q != nil {
-				_ = q.Fail() // so that no timer fires into a queue pair that is gone
+				_ = q.Fail() // so that no timer fires for a destroyed queue pair
 			}
 		}
 		if err := dom.Close(); err != nil {
@@ -128,7 +127,7 @@ func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 	return p
 }
 
-// Addresses are those of the queue pairs, the control channel's first.
+// Addresses returns the addresses of the queue pairs, that of the control channel first.
 func (p *Peer) Addresses() []fabric.Address {
 	a := []fabric.Address{p.control.Address()}
 	for _, q := range p.data {
@@ -150,7 +149,7 @@ func (p *Peer) Connect(remote []fabric.Address) {
 	}
 }
 
-// Started waits for the pools that the session lends.
+// Started waits for a message with pools that the session lends, and adds them to Pools.
 func (p *Peer) Started() {
 	p.t.Helper()
 	m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
@@ -160,12 +159,12 @@ func (p *Peer) Started() {
 	}
 }
 
-// connect connects the session to a peer, starts it, and has the peer know its
+// connect connects the session to a peer, starts it, and waits until the peer has received all its
 // pools.
 func (v *victim) connect(p *Peer, queues int) {
 	v.t.Helper()
 	v.meet(p, queues)
-	for len(p.Pools) < v.pools*queues { // one-touch pools come one by one
+	for len(p.Pools) < v.pools*queues { // one-touch pools are offered one by one
 		p.Started()
 	}
 }
@@ -212,7 +211,7 @@ func (p *Peer) receive(q fabric.QP, wr fabric.RecvWR) {
 	p.ok(err)
 }
 
-// own is where the memory lies that the peer lends, from the start of its own.
+// own returns the offset in mem of the memory that the peer lends.
 func (p *Peer) own() int {
 	return controlReceives*protocol.MaxControlSize + len(p.data)*dataReceives*dataReceiveSize
 }
@@ -221,7 +220,7 @@ func (p *Peer) own() int {
 func (p *Peer) post(q fabric.QP, wr fabric.SendWR, data []byte) {
 	p.t.Helper()
 	if p.scratch+len(data) > scratchSize {
-		p.scratch = 0 // what was there has long left
+		p.scratch = 0 // the messages there were sent long ago
 	}
 	at := p.own() + ownSize + p.scratch
 	p.scratch += copy(p.mem[at:], data)
@@ -232,15 +231,15 @@ func (p *Peer) post(q fabric.QP, wr fabric.SendWR, data []byte) {
 	p.ok(err)
 }
 
-// renew hands the peer to a test, or a part of one, and bounds its waits anew.
+// renew makes the peer use another test, or subtest, and restarts the time limit of its waits.
 func (p *Peer) renew(t testing.TB) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errors.New("the attack took too long"))
 	t.Cleanup(cancel)
 	p.t, p.ctx, p.session = t, ctx, ctx
 }
 
-// Watch has the peer wait for nothing from a session that has ended, as done and
-// err say.
+// Watch makes the peer stop waiting for a session that has ended: done is closed then, and err returns
+// the reason.
 func (p *Peer) Watch(done <-chan struct{}, err func() error) {
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	p.session = ctx
@@ -279,7 +278,7 @@ func (p *Peer) until(ctx context.Context, cond func() bool, what string) {
 	}
 }
 
-// poll handles the completions that there are and returns their number.
+// poll handles up to 16 completions and returns their number.
 func (p *Peer) poll() int {
 	p.t.Helper()
 	var cs [16]fabric.Completion
@@ -317,7 +316,7 @@ func (p *Peer) handle(c *fabric.Completion) {
 	}
 	p.receiveControl(i)
 	if r, err := protocol.DecodeCfgUtilRequest(msg); err == nil && !p.surly {
-		// A sign of life, so that the session does not end for the lack of one.
+		// Answer, so that the session does not end because the peer is silent.
 		reply := protocol.CfgUtilReply{TransactionContext: r.TransactionContext, Type: r.Type,
 			Status: protocol.CfgUnsupported}
 		if r.Type == protocol.CfgPoolKeys {
@@ -334,8 +333,7 @@ func (p *Peer) handle(c *fabric.Completion) {
 	p.inbox = append(p.inbox, msg)
 }
 
-// message waits for the next control message with that function and drops those
-// before it.
+// message waits for the next control message with this function, and drops those before it.
 func (p *Peer) message(f protocol.Function) []byte {
 	p.t.Helper()
 	for {
@@ -348,7 +346,7 @@ func (p *Peer) message(f protocol.Function) []byte {
 	}
 }
 
-// completed waits until everything that was sent has completed.
+// completed waits until all sends have completed.
 func (p *Peer) completed() {
 	p.t.Helper()
 	p.until(p.ctx, func() bool { return p.sent == p.posted }, "its sends to complete")
@@ -360,7 +358,7 @@ func (p *Peer) send(msg []byte) {
 	p.post(p.control, fabric.SendWR{Op: fabric.OpSend}, msg)
 }
 
-// request asks for something and returns the status of the reply.
+// request sends a request and returns the status of the reply.
 func (p *Peer) request(t protocol.CfgType, data []byte) protocol.CfgStatus {
 	p.t.Helper()
 	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 99, Type: t, Data: data}))
@@ -377,5 +375,5 @@ func (p *Peer) Alive() {
 	}
 }
 
-// stats are the session's counters.
+// stats returns the session's statistics.
 func (p *Peer) stats() messaging.Stats { return p.victim.conn.Stats() }

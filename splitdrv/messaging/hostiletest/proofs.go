@@ -8,26 +8,26 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// bindingSecret is what the session under attack and its true peer know.
+// bindingSecret is the secret of the session under attack and its legitimate peer.
 var bindingSecret = [32]byte{1, 31: 2}
 
-// bound has the session ask for the proof.
+// bound makes the session require a proof.
 func bound(_ *victim, cfg *messaging.Config) { cfg.Bind = messaging.NewBinding(bindingSecret, false) }
 
-// proof is what a host with that secret sends first.
+// proof returns the proof that a host with this secret sends first.
 func (p *Peer) proof(secret [32]byte) protocol.Proof {
 	ours, _ := messaging.NewBinding(secret, true).Proofs(p.Addresses(), p.remote)
 	return ours
 }
 
-// prove sends data where the session expects a proof.
+// prove sends data as the proof.
 func (p *Peer) prove(data []byte) {
 	p.t.Helper()
 	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: protocol.CfgBind,
 		Data: data}))
 }
 
-// Prove sends the proof that the session expects of a host with that secret.
+// Prove sends the proof that the session expects from a host with this secret.
 func (p *Peer) Prove(secret [32]byte) {
 	p.t.Helper()
 	proof := p.proof(secret)
@@ -40,7 +40,7 @@ func (p *Peer) Ask(t protocol.CfgType) {
 	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: t}))
 }
 
-// proofAnswered waits until a proof is answered so.
+// proofAnswered waits until a proof is answered with this status.
 func (p *Peer) proofAnswered(want protocol.CfgStatus) {
 	p.t.Helper()
 	for {
@@ -52,7 +52,7 @@ func (p *Peer) proofAnswered(want protocol.CfgStatus) {
 	}
 }
 
-// proofs are about how a session begins that is bound to a connection besides.
+// proofs returns attacks at the beginning of a session that is bound to its bootstrap connection.
 func proofs() []Attack {
 	var attacks []Attack
 	before := func(name, code string, do func(p *Peer)) {
@@ -119,7 +119,7 @@ func proofs() []Attack {
 			}},
 		Attack{Name: "transfer before the proof", Modes: reliable, Code: "proof-missing", Channel: 1, Local: true,
 			unbound: true, prepare: bound, do: func(p *Peer) {
-				var data []byte // without a key nothing else gets there
+				var data []byte // without a key, no write is possible
 				if p.mode.Sends() {
 					data = sendData(0, frame(100))
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// onDevices has the attacker's queue pairs on another device than the session's.
+// onDevices returns a fabric of two real devices, one for the session and one for the attacker.
 func onDevices(t *testing.T) twoDevices {
 	names := testenv.NeedRDMA(t, 2)
 	open := func(name string) *verbs.Context {
@@ -33,10 +33,10 @@ func onDevices(t *testing.T) twoDevices {
 	}
 	return twoDevices{
 		Victim: open(names[0]), Attacker: attacker, Traits: traits,
-		// Soft-RoCE resends too soon with the default, and under emulation
-		// nobody answers so quickly.
+		// With the default, Soft-RoCE retransmits too early: under emulation the peer does not
+		// answer so quickly.
 		Timing: fabric.Timing{Timeout: 18},
-		// A device counts the messages to it that it was not ready for.
+		// A device counts received messages for which no receive was posted.
 		RNR: func() uint64 {
 			c, err := verbs.Counters(names[0], 1)
 			if err != nil {

@@ -20,9 +20,9 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// TestRDMAReads reads from lent memory, and does atomic operations there: the
-// device refuses, because remote write is the only right that a peer has.
-// Package fabric has no atomic operations, so that a small program makes them all.
+// TestRDMAReads tries RDMA reads from lent memory and atomic operations on it. The device must refuse
+// them, because a peer has only the right to remote writes. Package fabric does not have these
+// operations, so a small C program posts them.
 func TestRDMAReads(t *testing.T) {
 	names := testenv.NeedRDMA(t, 2)
 	testenv.NeedTools(t, "cc")
@@ -48,7 +48,7 @@ func TestRDMAReads(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { conn.Close() })
-			// The peer has the control channel, the program the data channel.
+			// The peer has the control channel, and the program has the data channel.
 			p := NewPeer(t, PeerConfig{Device: attacker, Mode: protocol.ModeImm, Channels: 1,
 				Timing: cfg.Timing})
 			own := p.Addresses()[0]

@@ -18,35 +18,34 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// twoDevices is what the suite runs on: two devices that reach each other.
+// twoDevices is the fabric of the suite: two devices that reach each other.
 type twoDevices struct {
 	Victim, Attacker fabric.Device
 	Timing           fabric.Timing
-	// Traits are the attacker's device's.
+	// Traits has the traits of the attacker's device.
 	Traits conform.Traits
-	// RNR is how often a message to the victim found no receive posted.
+	// RNR returns how often no receive was posted for a message to the victim.
 	RNR func() uint64
 }
 
-// besides is how many frames a session beside exchanges each way during every
+// besides is the number of frames that another session exchanges in each direction during every
 // attack.
 const besides = 8
 
-// attackAll attacks a session in every way there is, in every mode. newFabric is
-// called once for each mode. After an attack that has run out of patience there are
-// no others: they would most likely wait as long, for the same reason.
+// attackAll makes all attacks in every mode. It calls newFabric once for each mode. After an attack
+// that has timed out it makes no others: they would probably time out for the same reason.
 func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 	for _, mode := range protocol.Modes() {
 		timely(t, string(mode), func(t *testing.T) {
-			// Of all attacks together: what the sessions beside open to wait is opened
-			// when they first do, during whichever attack that is.
+			// Checked for all attacks together: the other sessions open descriptors when they first
+			// wait, which may be during any attack.
 			testenv.NoLeaks(t)
 			f := newFabric(t)
 			beside := newHealthy(t, f.Victim, f.Attacker, mode, f.Timing)
 			other := newVictim(t, small(f.Victim, mode, f.Timing), nil)
 			otherPeer := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: 1, Timing: f.Timing})
 			other.connect(otherPeer, 1)
-			otherPeer.send(otherPeer.lend(func(*protocol.Pool) {})) // so that it does not ask for any
+			otherPeer.send(otherPeer.lend(func(*protocol.Pool) {})) // so that the session does not ask for pools
 			for _, a := range Attacks() {
 				if a.In(mode) {
 					timely(t, a.Name, func(t *testing.T) {
@@ -63,7 +62,7 @@ func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 	}
 }
 
-// timely runs a part of a test, and ends the test if that has failed by waiting.
+// timely runs a subtest, and ends the test if the subtest has failed after a time-out.
 func timely(t *testing.T, name string, part func(t *testing.T)) {
 	t.Helper()
 	begun := time.Now()
@@ -72,7 +71,7 @@ func timely(t *testing.T, name string, part func(t *testing.T)) {
 	}
 }
 
-// run attacks a session of its own.
+// run makes the attack on a new session.
 func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *healthy, foreign []protocol.Pool) {
 	notReady := f.RNR()
 	queues := 1
@@ -109,7 +108,7 @@ func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *hea
 	}
 }
 
-// check checks what came of the attack.
+// check checks the result of the attack.
 func (a *Attack) check(p *Peer, f twoDevices) {
 	conn := p.victim.conn
 	switch {
@@ -162,7 +161,7 @@ func (a *Attack) checkFailed(p *Peer, err error) {
 	}
 }
 
-// checkRefused checks what the attacker's device says.
+// checkRefused checks the status that the attacker's device reports.
 func (a *Attack) checkRefused(p *Peer, traits conform.Traits) {
 	p.until(p.ctx, func() bool { return len(p.refused) > 0 }, "the device to refuse")
 	for _, s := range p.refused {
@@ -172,8 +171,8 @@ func (a *Attack) checkRefused(p *Peer, traits conform.Traits) {
 	}
 }
 
-// covered fails the test unless every rule that a peer can break has an attack
-// in every mode in which it has a meaning.
+// covered fails the test unless there is an attack on every rule that a peer can break, in every mode
+// in which the rule can be broken.
 func covered(t *testing.T) {
 	tried := make(map[string][]protocol.Mode)
 	for _, a := range Attacks() {
@@ -202,7 +201,7 @@ func covered(t *testing.T) {
 	}
 }
 
-// healthy is a session beside those under attack, of two endpoints that behave.
+// healthy is a session of two correct endpoints, on the same devices as the sessions under attack.
 type healthy struct {
 	conns [2]*messaging.Conn
 	wires [2]*porttest.Wire
@@ -239,7 +238,7 @@ func newHealthy(t testing.TB, a, b fabric.Device, mode protocol.Mode, timing fab
 	return h
 }
 
-// exchange sends n frames each way and expects them in order.
+// exchange sends n frames in each direction and expects them in order.
 func (h *healthy) exchange(ctx context.Context, n int) error {
 	var errs [4]error
 	var wg sync.WaitGroup

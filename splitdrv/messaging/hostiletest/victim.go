@@ -14,23 +14,23 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// patience bounds every wait for something that has to come about.
+// patience is the time limit of every wait.
 const patience = time.Minute
 
-// victim is a session under attack, with ports that count.
+// victim is a session under attack, with a port that counts frames.
 type victim struct {
 	t       testing.TB
 	conn    *messaging.Conn
-	pools   int   // that it lends on each data channel at first
-	lends   int   // that it, or the peer, lends there at most
+	pools   int   // number of pools that it lends on each data channel at first
+	lends   int   // largest number of pools that it, or the peer, lends on each data channel
 	port    *port // of the first data channel
 	wire    *porttest.Wire
-	gate    *gate  // of its invalidations, if they are to be held back
-	release func() // lets everybody go on who was held up
+	gate    *gate  // holds back invalidations, if not nil
+	release func() // cancels ctx, which ends everything that is held back
 	ctx     context.Context
 }
 
-// small is a configuration that is made and thrown away quickly.
+// small returns a configuration of a session that is quick to make and to close.
 func small(dev fabric.Device, mode protocol.Mode, timing fabric.Timing) messaging.Config {
 	cfg := messaging.Config{
 		Device: dev, Mode: mode, Timing: timing, SendSlots: 4, Batch: 1, SignalEvery: 2,
@@ -44,7 +44,7 @@ func small(dev fabric.Device, mode protocol.Mode, timing fabric.Timing) messagin
 	return cfg
 }
 
-// newVictim makes a session that prepare, if not nil, has a say in.
+// newVictim makes a session. prepare, if not nil, can change its configuration.
 func newVictim(t testing.TB, cfg messaging.Config, prepare func(*victim, *messaging.Config)) *victim {
 	t.Helper()
 	v := &victim{t: t}
@@ -71,13 +71,13 @@ func (v *victim) close() {
 	}
 }
 
-// busy answers a request when it is told to.
+// busy answers a request only after release.
 func (v *victim) busy(protocol.CfgType, []byte) (protocol.CfgStatus, []byte) {
 	<-v.ctx.Done()
 	return protocol.CfgOK, nil
 }
 
-// sendFrame has the session send a frame to its peer.
+// sendFrame makes the session send a frame to its peer.
 func (v *victim) sendFrame(ctx context.Context, frame []byte) {
 	v.t.Helper()
 	if err := v.wire.Send(ctx, frame); err != nil {
@@ -85,7 +85,7 @@ func (v *victim) sendFrame(ctx context.Context, frame []byte) {
 	}
 }
 
-// receives expects a frame behind the session's port.
+// receives expects that the session's port delivers this frame.
 func (v *victim) receives(ctx context.Context, want []byte) {
 	v.t.Helper()
 	got, err := v.wire.Receive(ctx, make([]byte, vnet.MaxFrame))
@@ -119,7 +119,7 @@ func (v *victim) until(ctx context.Context, cond func() bool) {
 	}
 }
 
-// port counts the frames that are delivered, and can hold up who does.
+// port is a port that counts the frames delivered, and can block the receiver that delivers them.
 type port struct {
 	*porttest.Port
 	delivered atomic.Int64

@@ -6,19 +6,19 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// windowed has the session protect its pools by windows, on two data channels.
+// windowed makes the session protect its pools by windows, on two data channels.
 func windowed(v *victim, cfg *messaging.Config) {
 	twoChannels(v, cfg)
 	cfg.Protection = messaging.ProtectWindow
 }
 
-// agreed is windowed, and has the peer invalidate them.
+// agreed is windowed with a peer that has to invalidate the windows.
 func agreed(v *victim, cfg *messaging.Config) {
 	windowed(v, cfg)
 	cfg.Invalidation = true
 }
 
-// keysSent is agreed, and has the keys of windows sent behind their binds.
+// keysSent is agreed with keys of windows that are sent behind their binds.
 func keysSent(v *victim, cfg *messaging.Config) {
 	agreed(v, cfg)
 	cfg.KeySend = true
@@ -30,33 +30,32 @@ func (p *Peer) key(key uint32) {
 	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSendImm, Imm: key}, nil)
 }
 
-// keyless is the message that lends a pool whose key follows.
+// keyless returns the message that lends a pool whose key follows.
 func (p *Peer) keyless() []byte {
 	return p.lend(func(l *protocol.Pool) {
 		l.RKey, l.Context = 0, protocol.PoolContext(1, protocol.PoolKeyFollows)
 	})
 }
 
-// oneTouch has the session lend one-touch pools.
+// oneTouch makes the session lend one-touch pools.
 func oneTouch(_ *victim, cfg *messaging.Config) {
 	cfg.Protection, cfg.OneTouch = messaging.ProtectOneTouch, true
 }
 
-// heldBack is oneTouch, and has the session's invalidations wait at a gate.
+// heldBack is oneTouch with a gate that holds back the session's invalidations.
 func heldBack(v *victim, cfg *messaging.Config) {
 	oneTouch(v, cfg)
 	v.gate = newGate(v.ctx, cfg.Device)
 	cfg.Device = v.gate
 }
 
-// tell tells keys of a pool that the peer is about to lend, and returns the
-// status of the reply.
+// tell sends keys of a pool that the peer is about to lend, and returns the status of the reply.
 func (p *Peer) tell(pool, first uint32, keys int) protocol.CfgStatus {
 	p.t.Helper()
 	return p.request(protocol.CfgPoolKeys, protocol.AppendPoolKeys(nil, pool, first, make([]uint32, keys)))
 }
 
-// delivered waits until so many frames have been.
+// delivered waits until n frames have been delivered.
 func (p *Peer) delivered(n int64) {
 	p.t.Helper()
 	p.victim.until(p.ctx, func() bool {
@@ -65,14 +64,14 @@ func (p *Peer) delivered(n int64) {
 	})
 }
 
-// invalidate invalidates a key of the session's by a message on the first data
-// channel. Soft-RoCE's kernel does not survive that being done twice.
+// invalidate invalidates a key of the session with a message on the first data channel. With
+// Soft-RoCE, doing this twice crashes the kernel.
 func (p *Peer) invalidate(key uint32) {
 	p.t.Helper()
 	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSendInv, RKey: key}, nil)
 }
 
-// windows are about pools behind memory windows.
+// windows returns attacks on pools with memory windows, and with keys.
 func windows() []Attack {
 	gone := func(p *Peer) {
 		p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == 1 })
@@ -81,7 +80,7 @@ func windows() []Attack {
 	write := func(p *Peer, channel int, l protocol.Pool) {
 		p.post(p.data[channel-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: l.RKey}, frame(100))
 	}
-	usable := func(p *Peer) { // at once
+	usable := func(p *Peer) { // the pool must be usable at once
 		p.send(p.lend(func(l *protocol.Pool) { l.Context = protocol.PoolContext(1, protocol.PoolKeyFollows) }))
 		p.Alive()
 		if n := p.stats().Channels[0].Remote.Elements; n != ownElements {
@@ -121,7 +120,7 @@ func windows() []Attack {
 			}},
 		{Name: "second write to a one-touch element", Modes: writing, Refused: accessError, Delivered: 1, Local: true,
 			prepare: oneTouch, do: func(p *Peer) {
-				// When it is delivered nobody can change it any more.
+				// When the frame is delivered, its element can no longer be written.
 				p.transfer(0, 0, frame(100))
 				p.delivered(1)
 				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
@@ -135,8 +134,8 @@ func windows() []Attack {
 					p.poll()
 					return p.victim.gate.reached.Load() > 0
 				})
-				// The key is good still, and the adapter takes the write. Nobody has
-				// looked at the first one.
+				// The key is still valid, and the adapter accepts the write. The session has not read
+				// the first frame.
 				p.write(fabric.OpWrite, 0, 0, 0, second)
 				p.completed()
 				if n := p.victim.port.delivered.Load(); n != 0 || len(p.refused) != 0 {
@@ -144,7 +143,7 @@ func windows() []Attack {
 				}
 				p.victim.gate.lift()
 				p.delivered(1)
-				p.victim.receives(p.ctx, second) // what was there when it was judged
+				p.victim.receives(p.ctx, second) // the frame that was there when it was checked
 				p.write(fabric.OpWrite, 0, 0, 0, first)
 			}},
 		{Name: "write to a one-touch element with the key of its neighbour", Modes: writing, Refused: accessError,
@@ -193,12 +192,12 @@ func windows() []Attack {
 			}},
 		{Name: "write with the key of a pool that has not come", Modes: writing, Refused: accessError, Local: true,
 			prepare: keysSent, do: func(p *Peer) {
-				write(p, 1, p.another()) // with the handle of the offer, which is none
+				write(p, 1, p.another()) // with the key in the offer, which is not a valid one
 			}},
 		{Name: "pool whose key never comes", Modes: writing, Local: true, prepare: keysSent, do: func(p *Peer) {
 			p.send(p.keyless())
 			p.victim.sendFrame(p.ctx, frame(100))
-			p.flush(3) // which is not answered
+			p.flush(3) // must not be answered
 			p.Alive()
 			if s := p.stats().Channels[0]; s.TxFrames != 0 || s.Remote.Elements != 0 || p.arrived > 0 {
 				p.t.Errorf("%d frames were written to %d elements, %d messages came", s.TxFrames, s.Remote.Elements, p.arrived)
@@ -224,7 +223,7 @@ func windows() []Attack {
 				first.ElementSize /= 2
 				p.send(protocol.AppendBufferRecvPool(nil, 0, first, second))
 				p.key(p.region.RKey())
-				p.key(7) // which is none: the frame does not go there
+				p.key(7) // not a valid key: the frame is not written with it
 				p.victim.until(p.ctx, func() bool {
 					p.poll()
 					return p.stats().Channels[0].Remote.Elements == 2*ownElements

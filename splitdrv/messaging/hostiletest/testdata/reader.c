@@ -1,14 +1,14 @@
 /*
  * reader DEVICE GID: a queue pair that reads from its peer's memory, which
- * nothing in splitnic can do. GID is the device's own, in hexadecimal.
+ * splitnic itself cannot do. GID is that of the device, in hexadecimal.
  *
- * It prints "QPN PSN", reads a line
+ * The program prints "QPN PSN", reads a line
  *
  *	OPERATION QPN PSN GID ADDRESS RKEY
  *
- * about the peer (OPERATION is read, add or swap, numbers are decimal), does
- * that to 8 bytes, and prints the status of the completion and how many of its
- * own 8 bytes have changed. It exits with 1 when something of its own fails.
+ * about the peer (OPERATION is read, add or swap, numbers are decimal), carries
+ * out the operation on 8 bytes, and prints the status of the completion and how
+ * many of its own 8 bytes have changed. It exits with 1 if anything else fails.
  */
 #include <inttypes.h>
 #include <stdio.h>
