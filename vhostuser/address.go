@@ -89,9 +89,13 @@ func (a Address) listen() (*net.UnixListener, error) {
 	case st.Mode()&fs.ModeSocket == 0:
 		return nil, fmt.Errorf("%s is there already, and is not a socket", a.Path)
 	default:
-		if c, err := net.Dial("unix", a.Path); err == nil {
+		c, err := net.Dial("unix", a.Path)
+		if err == nil {
 			c.Close()
 			return nil, fmt.Errorf("%s: %w: a process listens there", a.Path, unix.EADDRINUSE)
+		}
+		if !errors.Is(err, unix.ECONNREFUSED) { // it may be another process's
+			return nil, fmt.Errorf("%s is there already, and may be in use: %w", a.Path, err)
 		}
 		if err := os.Remove(a.Path); err != nil {
 			return nil, err

@@ -279,6 +279,19 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("a file", path, "is not a socket")
+	other, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(other)
+	notify := filepath.Join(dir, "notify")
+	if err := unix.Bind(other, &unix.SockaddrUnix{Name: notify}); err != nil {
+		t.Fatal(err)
+	}
+	refused("a socket of datagrams", notify, "protocol wrong type for socket")
+	if _, err := os.Lstat(notify); err != nil {
+		t.Errorf("the socket of another process: %v", err)
+	}
 	refused("below a file", path+"/s", "is not a directory")
 	refused("no directory", filepath.Join(dir, "no", "s"), "mkdir -p")
 	t.Run("nobody listens", func(t *testing.T) {
