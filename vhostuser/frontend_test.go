@@ -76,7 +76,12 @@ func answer(t *testing.T, c *net.UnixConn, request uint32) []byte {
 // memfd is a file of so many bytes.
 func memfd(t *testing.T, size int64) int {
 	t.Helper()
-	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
+	return memfdNamed(t, "guest", size)
+}
+
+func memfdNamed(t *testing.T, name string, size int64) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err == nil {
 		err = unix.Ftruncate(fd, size)
 	}
@@ -115,6 +120,7 @@ func TestHostileFrontEnd(t *testing.T) {
 	t.Cleanup(func() { d.Close() })
 	const need = 1 | 8
 	file, small, event, other := memfd(t, 1<<20), memfd(t, 4096), eventfd(t), int(os.Stdin.Fd())
+	named := memfdNamed(t, "[eventfd]", 1<<20)
 	region := func(guest, size, user, offset uint64) []byte { return longs(guest, size, user, offset) }
 	table := func(regions ...[]byte) []byte {
 		b := words(uint32(len(regions)), 0)
@@ -166,6 +172,7 @@ func TestHostileFrontEnd(t *testing.T) {
 		"region without":             {37, 1, append(longs(0), region(0, 4096, 0, 0)...), nil, "without descriptor"},
 		"region in no file":          {37, 1, append(longs(0), region(0, 4096, 0, 0)...), []int{other}, "its descriptor is not of a file"},
 		"enabled twice":              {18, need, words(0, 2), nil, "is to be enabled with 2"},
+		"file named as an eventfd":   {13, 1, longs(0), []int{named}, "instead of an eventfd"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c1 := dial(t, a)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -79,8 +78,8 @@ func takeEvent(old *int, fd int) error {
 	}
 	// Anything else could be a descriptor that blocks, or is never done with.
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err == nil && !strings.Contains(name, "[eventfd]") {
-		err = fmt.Errorf("%w: %s instead of an eventfd for a ring", ErrFrontEnd, name)
+	if err == nil && name != "anon_inode:[eventfd]" { // a file's name can end alike
+		err = fmt.Errorf("%w: %q instead of an eventfd for a ring", ErrFrontEnd, name)
 	}
 	if err == nil {
 		err = os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
