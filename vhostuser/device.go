@@ -95,6 +95,7 @@ func (d *Device) wire() error {
 		running++
 	}
 	var errs []error
+	writers := make(map[*vring][]*waker)
 	for i, q := range d.queues {
 		q.in.forget()
 		q.out.forget()
@@ -106,10 +107,14 @@ func (d *Device) wire() error {
 		if i < d.active && len(receiving) > 0 && !d.down {
 			to = receiving[i%len(receiving)]
 			errs = append(errs, q.out.hear(to.kick))
+			writers[to] = append(writers[to], q.out)
 		}
 		q.writes.Store(to)
 		q.in.raise()
 		q.out.raise()
+	}
+	for v, wakers := range writers {
+		v.writers.Store(&wakers)
 	}
 	d.status.Rings = running
 	d.up = len(receiving) > 0

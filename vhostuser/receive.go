@@ -54,7 +54,7 @@ func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 		n++
 	}
 	if n > 0 && v.ring != nil {
-		v.arm(false)
+		v.unarm()
 		v.publish()
 		v.count.frames.Add(uint64(n) - dropped)
 		v.count.bytes.Add(bytes)

@@ -60,7 +60,8 @@ type vring struct {
 	raw    [12]byte
 	finish finisher
 
-	running atomic.Bool // it is not stopped, and enabled
+	running atomic.Bool              // it is not stopped, and enabled
+	writers atomic.Pointer[[]*waker] // of the queues that write to it; nil: of none so far
 	count   struct{ frames, bytes, dropped, calls atomic.Uint64 }
 }
 
@@ -207,6 +208,20 @@ func (v *vring) arm(on bool) {
 	if v.armed != on {
 		v.armed = on
 		v.ring.arm(on)
+	}
+}
+
+// unarm is arm(false) for a ring that more than one may write to: whoever sleeps until the
+// driver kicks looks again, and arms it.
+func (v *vring) unarm() {
+	if !v.armed {
+		return
+	}
+	v.arm(false)
+	if wakers := v.writers.Load(); wakers != nil {
+		for _, w := range *wakers {
+			w.raise()
+		}
 	}
 }
 

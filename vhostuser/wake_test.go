@@ -3,7 +3,9 @@ package vhostuser
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -117,6 +119,48 @@ func TestWakes(t *testing.T) {
 				t.Logf("%d kicks for %d frames", <-kicks, frames)
 				if err := g.ended(); err != nil {
 					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestWakesOthers has a frame of one queue wait for more buffers than there are, and another
+// queue with the same ring, or somebody who announces, take those: the first one is woken
+// when there are more.
+func TestWakesOthers(t *testing.T) {
+	for name, feats := range kinds {
+		for _, announced := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, map[bool]string{true: ", announced"}[announced]), func(t *testing.T) {
+				a := Address{Path: filepath.Join(t.TempDir(), "s")}
+				d, err := Open(Config{Address: a, Pairs: 2, Offloads: vnet.AllOffloads, Log: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				g := newDriver(t, feats)
+				g.start(meet(t, a)())
+				post := func() { g.post(0, []buffer{g.rings[0].alloc(100)}) }
+				post()
+				first, other := d.Queues()[0], d.Queues()[1]
+				long, short := []vnet.WriteOp{{Head: make([]byte, 250)}}, []vnet.WriteOp{{Head: make([]byte, 70)}}
+				if n := first.WriteFrames(long); n != 0 || !errors.Is(long[0].Err, errAgain) {
+					t.Fatalf("%d frames are written: %v", n, long[0].Err)
+				}
+				if announced {
+					err = d.Announce(short[0].Head)
+				} else if n := other.WriteFrames(short); n != 1 {
+					t.Fatalf("%d frames are written: %v", n, short[0].Err)
+				}
+				if _, _, ok := g.take(0); err != nil || !ok {
+					t.Fatalf("the buffer is not given back: %v", err)
+				}
+				for range 3 {
+					post()
+				}
+				sleep(t, first.WriteFD())
+				if n := first.WriteFrames(long); n != 1 || long[0].Err != nil {
+					t.Errorf("%d frames are written: %v", n, long[0].Err)
 				}
 			})
 		}
