@@ -6,7 +6,8 @@ import (
 
 // finisher does in software what frames leave to others who have not offered to do it: the
 // driver of a ring by which it receives, or the I/O unit. at and segments are about a
-// frame that the driver has transmitted: those up to at have been read.
+// frame that the driver has transmitted, or is to receive: those up to at have been read, or
+// written.
 type finisher struct {
 	vnet.Finisher
 	at, segments int
@@ -24,7 +25,7 @@ func (f *finisher) begin(op *vnet.ReadOp) {
 	op.Frame = nil
 }
 
-// more reports whether there are frames to be read.
+// more reports whether there are frames to be read, or written.
 func (f *finisher) more() bool { return f.at < f.segments }
 
 // next reads the next one.

@@ -55,10 +55,10 @@ func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 	}
 	if n > 0 && v.ring != nil {
 		v.unarm()
-		v.publish()
 		v.count.frames.Add(uint64(n) - dropped)
 		v.count.bytes.Add(bytes)
 	}
+	v.publish() // also a part of a frame
 	v.count.dropped.Add(dropped)
 	return n
 }
@@ -203,36 +203,51 @@ func (v *vring) fill(op *vnet.WriteOp, count uint32, need uint64) error {
 }
 
 // deliverFinished is deliver for a frame of which the driver does not take what is left to
-// do: it gets as many frames as that makes.
+// do: it gets as many frames as that makes. Where it keeps fewer buffers available than that,
+// it gets some of them at a time, and the writer is told that there is no room until it has
+// got all. The rest is lost if another frame is written then, as the writer is gone.
 func (v *vring) deliverFinished(op *vnet.WriteOp) (room bool, err error) {
-	n, failed := v.finish.Begin(op.Head, op.Rest)
-	if failed != nil {
-		op.Err = failed
-		return true, nil
-	}
-	r := v.ring.base()
-	if uint32(n) > r.size {
-		op.Err = errTooLong
-		return true, nil
-	}
-	v.ring.mark()
-	for range n {
-		if there, err := v.ring.next(); err != nil || !there {
-			v.ring.rewind()
-			return false, err
-		}
-	}
-	v.ring.rewind()
-	clear(v.raw[:]) // nothing is left to do
-	for i := range n {
-		segment := vnet.WriteOp{Head: v.finish.Segment(i)}
-		if room, err = v.place(&segment); err != nil {
-			return false, err
-		}
-		if !room || segment.Err != nil {
-			op.Err = errTooLong // buffers are smaller than segments: the rest is lost
+	f := &v.finish
+	if !f.more() || !f.Holds(op.Head, op.Rest) {
+		f.at, f.segments = 0, 0
+		n, failed := f.Begin(op.Head, op.Rest)
+		if failed != nil {
+			op.Err = failed
 			return true, nil
 		}
+		if room, err := v.enough(n); err != nil || !room {
+			return false, err
+		}
+		f.segments = n
 	}
+	clear(v.raw[:]) // nothing is left to do
+	for f.more() {
+		segment := vnet.WriteOp{Head: f.Segment(f.at)}
+		if room, err = v.place(&segment); err != nil || !room {
+			return false, err
+		}
+		if f.at++; segment.Err != nil {
+			f.at, op.Err = f.segments, errTooLong // buffers are smaller than segments: the rest is lost
+		}
+	}
+	return true, nil
+}
+
+// enough reports whether there are enough chains to begin with n frames that make one: for all
+// of them, or for one, if nobody knows that the driver will ever have so many available.
+func (v *vring) enough(n int) (bool, error) {
+	defer v.ring.rewind()
+	v.ring.mark()
+	for have := range n {
+		there, err := v.ring.next()
+		if err != nil {
+			return false, err
+		}
+		if !there {
+			v.most = max(v.most, have)
+			return have > 0 && n > min(v.most, int(v.size)/2), nil
+		}
+	}
+	v.most = max(v.most, n)
 	return true, nil
 }

@@ -461,50 +461,6 @@ func TestPortsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestFinished has a driver that takes nothing unfinished get a super-frame as the segments
-// that it makes, and one that leaves more to others than they take be read as segments.
-func TestFinished(t *testing.T) {
-	super := make([]byte, vnet.HdrLen+54+3000)
-	h := vnet.Header{
-		Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1000, CsumStart: 34, CsumOffset: 16,
-	}
-	h.Encode(super)
-	eth := super[vnet.HdrLen:]
-	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00, 0x45})
-	eth[23], eth[46] = 6, 5<<4
-	in := newGuest(t, featVersion1, 0, 1)
-	for range 3 {
-		in.add([]buffer{in.alloc(2000)}, false)
-	}
-	ops := []vnet.WriteOp{{Head: super}}
-	if n := in.v.write(ops, false); n != 1 || ops[0].Err != nil {
-		t.Fatal(n, ops[0].Err, in.ended())
-	}
-	for i := range 3 {
-		if n, ok := in.used(); !ok || n != 12+54+1000 {
-			t.Errorf("segment %d: %d bytes, %t", i, n, ok)
-		}
-	}
-	out := newGuest(t, modern, 1, 1)
-	out.d.granted.Store(0)
-	raw := append(append(super[:10:10], 0, 0), super[10:]...)
-	b := out.alloc(len(raw))
-	copy(out.at(b), raw)
-	out.add([]buffer{b}, false)
-	reads, got := readOps(2), 0
-	for n := out.v.read(reads, nil, true); n > 0; n = out.v.read(reads, nil, true) {
-		for i := range reads[:n] {
-			if f := reads[i].Frame; len(f) != vnet.HdrLen+54+1000 || !vnet.IsPlain(f) || vnet.Check(f, 1500) != nil {
-				t.Errorf("a segment of %d bytes: %v", len(f), reads[i].Err)
-			}
-			got++
-		}
-	}
-	if got != 3 {
-		t.Errorf("%d segments", got)
-	}
-}
-
 func fuzzRing(f *testing.F, feats features) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0}, uint8(1))
 	f.Fuzz(func(t *testing.T, program []byte, number uint8) {

@@ -59,6 +59,7 @@ type vring struct {
 	armed  bool // the driver is to kick
 	raw    [12]byte
 	finish finisher
+	most   int // chains that were found available at once, as far as somebody has counted
 
 	running atomic.Bool              // it is not stopped, and enabled
 	writers atomic.Pointer[[]*waker] // of the queues that write to it; nil: of none so far
@@ -120,7 +121,7 @@ func (v *vring) begin(m *memory, f features) (err error) {
 	}
 	v.header, v.takes, v.armed, v.interrupted = f.header(), f.takes(), false, false
 	v.epoch++
-	v.held, v.first = v.held[:0], 0
+	v.held, v.first, v.most = v.held[:0], 0, 0
 	v.arm(true)
 	return nil
 }

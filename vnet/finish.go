@@ -1,6 +1,9 @@
 package vnet
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // Finisher carries out the offloads of a frame in software: it segments super-frames and
 // completes checksums, for a device that does neither. It has memory for one frame, which it
@@ -47,6 +50,14 @@ func (f *Finisher) Begin(head, rest []byte) (n int, err error) {
 		f.segments = segments(len(eth)-f.end, int(f.h.GSOSize))
 	}
 	return f.segments, nil
+}
+
+// Holds reports whether the last super-frame of Begin is equal to head and rest.
+//
+// borrowed: head and rest, for the call.
+func (f *Finisher) Holds(head, rest []byte) bool {
+	n := len(head)
+	return n <= len(f.whole) && bytes.Equal(f.whole[:n], head) && bytes.Equal(f.whole[n:], rest)
 }
 
 // Segment returns segment i as a complete frame, which needs no offload.

@@ -1,0 +1,147 @@
+package vhostuser
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// TestFinished has a driver that takes nothing unfinished get a super-frame as the segments
+// that it makes, and one that leaves more to others than they take be read as segments.
+func TestFinished(t *testing.T) {
+	super := superFrame(3, 0)
+	in := newGuest(t, featVersion1, 0, 1)
+	for range 3 {
+		in.add([]buffer{in.alloc(2000)}, false)
+	}
+	ops := []vnet.WriteOp{{Head: super}}
+	if n := in.v.write(ops, false); n != 1 || ops[0].Err != nil {
+		t.Fatal(n, ops[0].Err, in.ended())
+	}
+	for i := range 3 {
+		if n, ok := in.used(); !ok || n != 12+54+1000 {
+			t.Errorf("segment %d: %d bytes, %t", i, n, ok)
+		}
+	}
+	out := newGuest(t, modern, 1, 1)
+	out.d.granted.Store(0)
+	raw := append(append(super[:10:10], 0, 0), super[10:]...)
+	b := out.alloc(len(raw))
+	copy(out.at(b), raw)
+	out.add([]buffer{b}, false)
+	reads, got := readOps(2), 0
+	for n := out.v.read(reads, nil, true); n > 0; n = out.v.read(reads, nil, true) {
+		for i := range reads[:n] {
+			if f := reads[i].Frame; len(f) != vnet.HdrLen+54+1000 || !vnet.IsPlain(f) || vnet.Check(f, 1500) != nil {
+				t.Errorf("a segment of %d bytes: %v", len(f), reads[i].Err)
+			}
+			got++
+		}
+	}
+	if got != 3 {
+		t.Errorf("%d segments", got)
+	}
+}
+
+// superFrame is one of TCP that makes so many segments of 1000 bytes, which begin at seq.
+func superFrame(segments int, seq uint32) []byte {
+	super := make([]byte, vnet.HdrLen+54+segments*1000)
+	h := vnet.Header{
+		Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, HdrLen: 54, GSOSize: 1000, CsumStart: 34, CsumOffset: 16,
+	}
+	h.Encode(super)
+	eth := super[vnet.HdrLen:]
+	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00, 0x45})
+	binary.BigEndian.PutUint32(eth[38:], seq)
+	eth[23], eth[46] = 6, 5<<4
+	return super
+}
+
+// TestFinishedInPieces has a driver that takes nothing unfinished keep fewer buffers available
+// than a super-frame makes segments: they come as it makes more available, in order and once,
+// whoever else writes meanwhile.
+func TestFinishedInPieces(t *testing.T) {
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			const buffers, segments, first, second = 8, 40, 1 << 20, 2 << 20
+			g := newGuest(t, featVersion1|kind&(featEventIdx|featPacked), 0, 1)
+			var posted []buffer
+			post := func() {
+				posted = append(posted, g.alloc(2000))
+				g.add(posted[len(posted)-1:], false)
+			}
+			for range buffers {
+				post()
+			}
+			// take takes what was given back, and returns the beginnings of the segments.
+			take := func() (seqs []uint32) {
+				for n, ok := g.used(); ok; n, ok = g.used() {
+					if got := g.at(posted[0]); n == 12+54+1000 {
+						seqs = append(seqs, binary.BigEndian.Uint32(got[12+38:]))
+					} else if n != 12+60 {
+						t.Errorf("a frame of %d bytes", n)
+					}
+					posted = posted[1:]
+					post()
+				}
+				return seqs
+			}
+			write := func(frame []byte) int {
+				ops := []vnet.WriteOp{{Head: frame[:100], Rest: frame[100:]}}
+				n := g.v.write(ops, false)
+				if n == 0 {
+					n = g.v.write(ops, true)
+				}
+				if err := g.ended(); ops[0].Err != nil || err != nil {
+					t.Fatal(ops[0].Err, err)
+				}
+				return n
+			}
+			var got []uint32
+			part := func(frame []byte) {
+				t.Helper()
+				if write(frame) != 0 {
+					t.Fatal("a frame is written for which there is no room")
+				}
+				now := take()
+				if len(now) != buffers {
+					t.Fatalf("there was room for %d segments, and %d came", buffers, len(now))
+				}
+				got = append(got, now...)
+			}
+			want := func(seq uint32, n int) {
+				t.Helper()
+				for i := range n {
+					if len(got) != n || got[i] != seq+uint32(i)*1000 {
+						t.Fatalf("segments %d, want %d from %d", got, n, seq)
+					}
+				}
+				got = nil
+			}
+			frame := superFrame(segments, first)
+			for range segments/buffers - 1 {
+				part(frame)
+			}
+			plain := []vnet.WriteOp{{Head: make([]byte, vnet.HdrLen+60)}}
+			if g.v.write(plain, false) != 1 || len(take()) != 0 {
+				t.Fatal("a frame is not written for which there is room")
+			}
+			if write(frame) != 1 {
+				t.Fatal("the rest of a frame is not written for which there is room")
+			}
+			got = append(got, take()...)
+			want(first, segments)
+			part(frame)
+			want(first, buffers) // whoever had it is gone
+			for frame = superFrame(segments, second); len(got) < segments-buffers; {
+				part(frame)
+			}
+			if write(frame) != 1 {
+				t.Fatal("the rest of a frame is not written for which there is room")
+			}
+			got = append(got, take()...)
+			want(second, segments)
+		})
+	}
+}
