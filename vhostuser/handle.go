@@ -129,7 +129,7 @@ func (f *frontEnd) setFeatures(feats features) error {
 		return nil
 	}
 	for _, v := range f.d.rings {
-		if v.running.Load() {
+		if v.started() {
 			return fmt.Errorf("%w: other features while ring %d is used", ErrFrontEnd, v.number)
 		}
 	}

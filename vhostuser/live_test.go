@@ -1,6 +1,7 @@
 package vhostuser
 
 import (
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"net"
@@ -235,4 +236,21 @@ func TestDown(t *testing.T) {
 			g.exchange(1)
 		})
 	}
+}
+
+// TestFeaturesWhileStarted has a front end change features while a ring is started, and not
+// enabled. Frames in the ring would have headers of the other features.
+func TestFeaturesWhileStarted(t *testing.T) {
+	a, d := echoing(t)
+	g := newDriver(t, modern)
+	g.start(meet(t, a)())
+	g.order(setVringEnable, ofRing(0, 0))
+	g.order(setVringEnable, ofRing(1, 0))
+	g.order(setFeatures, numbers(uint64(g.feats))) // the same, as QEMU does for each pair
+	answer := g.say(setFeatures, flagNeedReply, numbers(uint64(g.feats&^featMrgRxbuf)))
+	if binary.LittleEndian.Uint64(answer) == 0 {
+		t.Error("the features change")
+	}
+	const want = "other features while ring 0 is used"
+	testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
 }

@@ -134,6 +134,13 @@ func ringOf[R ring](r R, err error) (ring, error) {
 	return r, nil
 }
 
+// started reports whether the ring is used, if only when it will be enabled.
+func (v *vring) started() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ring != nil
+}
+
 // stop stops the ring, and keeps where it was. The caller holds mu.
 func (v *vring) stop() {
 	if v.ring != nil {
