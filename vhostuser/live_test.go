@@ -254,3 +254,16 @@ func TestFeaturesWhileStarted(t *testing.T) {
 	const want = "other features while ring 0 is used"
 	testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
 }
+
+// TestRingFails has a front end send a message about a ring at the moment at which that fails.
+func TestRingFails(t *testing.T) {
+	a, d := echoing(t)
+	connect := meet(t, a)
+	for range 5 {
+		g := newDriver(t, modern)
+		g.start(connect())
+		g.post(1, []buffer{{1, 100}})
+		g.say(setVringNum, 0, ofRing(1, ringSize))
+		testenv.Eventually(t, func() bool { return d.Status().LastError != "" }, "the connection has ended")
+	}
+}

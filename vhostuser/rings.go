@@ -53,6 +53,8 @@ func (f *frontEnd) setVring(m *message) error {
 			return nil
 		})
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.ring != nil {
 		return fmt.Errorf("%w: message %d about ring %d, which is used", ErrFrontEnd, m.request, v.number)
 	}
