@@ -30,14 +30,14 @@ func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 	if sleep {
 		v.arm(true)
 	}
-	bytes, dropped := uint64(0), uint64(0)
+	bytes, dropped, lost := uint64(0), uint64(0), 0
 	for n < len(ops) {
 		op := &ops[n]
 		room, err := v.deliver(op)
 		if err != nil {
 			v.ring.publish()
 			v.fail(err)
-			n += drop(ops[n:], errDown)
+			lost = drop(ops[n:], errDown)
 			break
 		}
 		if !room {
@@ -55,12 +55,14 @@ func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 	}
 	if n > 0 && v.ring != nil {
 		v.unarm()
-		v.count.frames.Add(uint64(n) - dropped)
-		v.count.bytes.Add(bytes)
 	}
 	v.publish() // also a part of a frame
-	v.count.dropped.Add(dropped)
-	return n
+	if n > 0 {
+		v.count.frames.Add(uint64(n) - dropped)
+		v.count.bytes.Add(bytes)
+		v.count.dropped.Add(dropped)
+	}
+	return n + lost
 }
 
 // drop gives all of ops the error.

@@ -370,6 +370,34 @@ func TestHostileRing(t *testing.T) {
 	}
 }
 
+// TestCountedAndFailed has a driver break the rules behind two good frames in one burst: those
+// count.
+func TestCountedAndFailed(t *testing.T) {
+	for name, feats := range kinds {
+		for number := range 2 {
+			t.Run(fmt.Sprint(name, " ", number), func(t *testing.T) {
+				g := newGuest(t, feats, number, 1)
+				for range 2 {
+					g.add([]buffer{g.alloc(112)}, false)
+				}
+				g.add([]buffer{{1, 112}}, false)
+				frame, want := make([]byte, 110), 2
+				writes := []vnet.WriteOp{{Head: frame}, {Head: frame}, {Head: frame}, {Head: frame}}
+				n := 0
+				if number == 1 {
+					n = g.v.read(readOps(4), nil, true)
+				} else if n, want = g.v.write(writes, true), 4; writes[1].Err != nil || !errors.Is(writes[2].Err, errDown) {
+					t.Errorf("%v, %v", writes[1].Err, writes[2].Err)
+				}
+				frames, bytes := g.v.count.frames.Load(), g.v.count.bytes.Load()
+				if n != want || !errors.Is(g.ended(), ErrRing) || frames != 2 || bytes != 220 {
+					t.Errorf("%d frames are done with, and %d with %d bytes counted", n, frames, bytes)
+				}
+			})
+		}
+	}
+}
+
 // TestRacingGuest has a driver write to everything while frames are moved. Whatever it
 // does, it is the only one who notices.
 func TestRacingGuest(t *testing.T) {

@@ -78,6 +78,8 @@ func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 	if n > 0 && v.ring != nil {
 		v.arm(false)
 		v.publish()
+	}
+	if n > 0 {
 		v.count.frames.Add(uint64(n))
 		v.count.bytes.Add(bytes)
 	}
