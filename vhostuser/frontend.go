@@ -6,6 +6,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -96,6 +99,16 @@ func (f *frontEnd) reply(r request, body ...uint32) error {
 // number answers with a number of 64 bits.
 func (f *frontEnd) number(r request, n uint64) error { return f.reply(r, uint32(n), uint32(n>>32)) }
 
+// printable is a text of the front end's choice for terminals and logs.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
 // peerOf says who is at the other end of a connection.
 func peerOf(c *net.UnixConn) string {
 	raw, err := c.SyscallConn()
@@ -107,7 +120,7 @@ func peerOf(c *net.UnixConn) string {
 		if u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			name = fmt.Sprintf("pid %d, uid %d", u.Pid, u.Uid)
 			if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", u.Pid)); err == nil {
-				name = fmt.Sprintf("%s (%s)", string(comm[:max(len(comm)-1, 0)]), name)
+				name = fmt.Sprintf("%s (%s)", printable(string(comm[:max(len(comm)-1, 0)])), name)
 			}
 		}
 	})

@@ -253,6 +253,31 @@ func TestMemoryComesAndGoes(t *testing.T) {
 	}
 }
 
+// TestNameOfFrontEnd has a front end give itself a name that a terminal would act upon.
+func TestNameOfFrontEnd(t *testing.T) {
+	const file = "/proc/self/comm"
+	name, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("a\x1b[2J\nb\xff"), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := os.WriteFile(file, name[:len(name)-1], 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
+	d := open(t, a, 1)
+	defer d.Close()
+	dial(t, a)
+	testenv.Eventually(t, func() bool { return d.Status().FrontEnd != "" }, "a front end")
+	if got := d.Status().FrontEnd; !strings.HasPrefix(got, "a?[2J?b? (pid ") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestSocket has the socket be made, and refused, where something is already.
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
