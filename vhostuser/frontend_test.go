@@ -1,6 +1,7 @@
 package vhostuser_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -250,6 +251,28 @@ func TestMemoryComesAndGoes(t *testing.T) {
 	ok(38, first)
 	if s := d.Status(); s.LastError != "" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestFrontEndDoesNotRead has a front end go before it has read an answer: that is no error.
+func TestFrontEndDoesNotRead(t *testing.T) {
+	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
+	d := open(t, a, 1)
+	defer d.Close()
+	c := dial(t, a)
+	if err := c.CloseRead(); err != nil {
+		t.Fatal(err)
+	}
+	send(t, c, 1, 1, nil)
+	dial(t, a) // which is served behind a pause, in which the status has the reason
+	why := ""
+	testenv.Eventually(t, func() bool {
+		s := d.Status()
+		why = cmp.Or(s.LastError, why)
+		return s.Connections == 2
+	}, "the next front end")
+	if why != "" {
+		t.Error(why)
 	}
 }
 

@@ -28,7 +28,10 @@ func (f *frontEnd) serve() error {
 			}
 			return err
 		}
-		if err := f.handle(&m); err != nil {
+		if err := f.handle(&m); errors.Is(err, syscall.EPIPE) { // it has gone without the answer
+			closeAll(m.fds)
+			return nil
+		} else if err != nil {
 			closeAll(m.fds)
 			if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
 				_ = f.reply(m.request, 1, 0) // as a courtesy: the connection ends
