@@ -255,6 +255,25 @@ func TestFeaturesWhileStarted(t *testing.T) {
 	testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
 }
 
+// TestOneReason has a front end do to a ring what it may not, which has consequences: the status
+// has one reason, on one line.
+func TestOneReason(t *testing.T) {
+	a, d := echoing(t)
+	connect := meet(t, a)
+	for want, does := range map[string]func(g *driver){
+		"a ring at 0x10 is in no region": func(g *driver) { g.say(setVringAddr, 0, numbers(0, 0x10, 0x20, 0x30, 0)) },
+		"instead of an eventfd":          func(g *driver) { g.say(setVringKick, 0, numbers(0), g.rings[0].fd) },
+	} {
+		g := newDriver(t, modern)
+		g.start(connect())
+		does(g)
+		testenv.Eventually(t, func() bool { return d.Status().LastError != "" }, "the connection has ended")
+		if got := d.Status().LastError; !strings.Contains(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%s, want %q", got, want)
+		}
+	}
+}
+
 // TestRingFails has a front end send a message about a ring at the moment at which that fails.
 func TestRingFails(t *testing.T) {
 	a, d := echoing(t)

@@ -1,7 +1,7 @@
 package vhostuser
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"unsafe"
 )
@@ -79,7 +79,7 @@ func newPacked(c common, a *vringAddr, start uint32) (*packed, error) {
 	r.desc, err[0] = c.mem.byUser(a.desc, uint64(c.size)*descriptorSize, 16)
 	r.driver, err[1] = c.mem.byUser(a.driver, 4, 4)
 	r.device, err[2] = c.mem.byUser(a.used, 4, 4)
-	return r, errors.Join(err[:]...)
+	return r, cmp.Or(err[:]...)
 }
 
 func (r *packed) mark() { r.markAt, r.markTaken, r.marked = r.at, r.taken, len(r.pending) }

@@ -1,7 +1,7 @@
 package vhostuser
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"unsafe"
 )
@@ -40,13 +40,13 @@ func newSplit(c common, a *vringAddr) (*split, error) {
 	r.desc, err[0] = c.mem.byUser(a.desc, n*descriptorSize, 16)
 	r.avail, err[1] = c.mem.byUser(a.driver, ringHead+n*availElement, 2)
 	r.used, err[2] = c.mem.byUser(a.used, ringHead+n*usedElement, 4)
-	if e := errors.Join(err[:]...); e != nil {
+	if e := cmp.Or(err[:]...); e != nil {
 		return nil, e
 	}
 	if c.feats.has(featEventIdx) { // one number behind each
 		_, err[0] = c.mem.byUser(a.driver, ringHead+n*availElement+ringEventSize, 2)
 		_, err[1] = c.mem.byUser(a.used, ringHead+n*usedElement+ringEventSize, 4)
-		if e := errors.Join(err[:]...); e != nil {
+		if e := cmp.Or(err[:]...); e != nil {
 			return nil, e
 		}
 	}

@@ -70,24 +70,23 @@ type vring struct {
 func (v *vring) transmits() bool { return v.number%2 == 1 }
 
 // takeEvent takes a descriptor of the front end's for an event, and closes the one before.
+// One that is none is closed, and the one before stays.
 func takeEvent(old *int, fd int) error {
+	if fd >= 0 {
+		// Anything else could be a descriptor that blocks, or is never done with.
+		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		if err == nil && name != "anon_inode:[eventfd]" { // a file's name can end alike
+			err = fmt.Errorf("%w: %q instead of an eventfd for a ring", ErrFrontEnd, name)
+		}
+		if err == nil {
+			err = os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
+		}
+		if err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+	}
 	if *old >= 0 {
 		_ = unix.Close(*old)
-	}
-	*old = -1
-	if fd < 0 {
-		return nil
-	}
-	// Anything else could be a descriptor that blocks, or is never done with.
-	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err == nil && name != "anon_inode:[eventfd]" { // a file's name can end alike
-		err = fmt.Errorf("%w: %q instead of an eventfd for a ring", ErrFrontEnd, name)
-	}
-	if err == nil {
-		err = os.NewSyscallError("fcntl", unix.SetNonblock(fd, true))
-	}
-	if err != nil {
-		return errors.Join(err, unix.Close(fd))
 	}
 	*old = fd
 	return nil
