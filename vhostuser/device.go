@@ -82,17 +82,18 @@ func (d *Device) wire() error {
 	running := 0
 	reads := make([][]*vring, len(d.queues))
 	for _, v := range d.rings {
+		is := v.running.Load()
 		switch {
-		case !v.running.Load():
-			continue
 		case v.transmits():
-			if i := v.number / 2 % d.active; !d.down {
+			if i := v.number / 2 % d.active; !d.down && (is || v.discards.Load()) {
 				reads[i] = append(reads[i], v)
 			}
-		default:
+		case is:
 			receiving = append(receiving, v)
 		}
-		running++
+		if is {
+			running++
+		}
 	}
 	var errs []error
 	writers := make(map[*vring][]*waker)

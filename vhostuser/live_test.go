@@ -286,3 +286,64 @@ func TestRingFails(t *testing.T) {
 		testenv.Eventually(t, func() bool { return d.Status().LastError != "" }, "the connection has ended")
 	}
 }
+
+// TestDisabledRing has a front end disable the ring by which it transmits, as for a guest that
+// uses fewer queues: what is in it is given back, and goes nowhere. What is transmitted before
+// a ring is enabled for the first time waits.
+func TestDisabledRing(t *testing.T) {
+	for name, feats := range kinds {
+		t.Run(name, func(t *testing.T) {
+			a := Address{Path: filepath.Join(t.TempDir(), "s")}
+			d, e := openLive(t, a), newEcho(t)
+			defer d.Close()
+			e.drops.Store(true)
+			e.start(d.Queues()[0])
+			defer e.stop()
+			g := newDriver(t, feats)
+			g.start(meet(t, a)())
+			settled := func() {
+				t.Helper()
+				for len(g.posted[1]) > 0 {
+					if g.take(1); time.Now().After(g.late) {
+						t.Fatalf("%d chains are not given back", len(g.posted[1]))
+					}
+				}
+			}
+			g.exchange(10)
+			for range 3 {
+				settled()
+				g.order(setVringEnable, ofRing(1, 0))
+				before := d.Status().Refused
+				for range 5 {
+					g.post(1, []buffer{g.rings[1].alloc(112)})
+				}
+				settled()
+				if n := d.Status().Refused - before; n != 5 {
+					t.Errorf("%d frames are counted", n)
+				}
+				g.restartRing(1)
+				g.order(setVringEnable, ofRing(1, 1))
+				g.exchange(g.got + 10)
+			}
+			g.order(resetDevice, nil)
+			for i := range g.rings {
+				fresh := newMemoryOf(t, feats, i, g.rings[i].base+1<<31)
+				g.rings[i], g.posted[i] = fresh, nil
+			}
+			g.memory(addMemReg, 0, buffersAt)
+			g.plug(addMemReg, g.half)
+			g.use(g.half)
+			g.sent = g.got
+			for i := range g.rings {
+				g.startRing(i, 1<<15)
+			}
+			for g.sent < g.got+5 {
+				g.step(g.got + 5)
+			}
+			for i := range g.rings {
+				g.order(setVringEnable, ofRing(i, 1))
+			}
+			g.exchange(g.sent)
+		})
+	}
+}

@@ -49,6 +49,7 @@ func (f *frontEnd) setVring(m *message) error {
 			return fmt.Errorf("%w: ring %d is to be enabled with %d", ErrFrontEnd, v.number, value)
 		}
 		return f.change(func() error {
+			v.idle = value == 0 && (v.idle || v.running.Load())
 			v.enabled = value == 1
 			return nil
 		})
@@ -138,6 +139,7 @@ func (f *frontEnd) change(fn func() error) error {
 			err = v.begin(f.memory, f.feats)
 		}
 		v.running.Store(v.ring != nil && (v.enabled || !f.agreed))
+		v.discards.Store(v.ring != nil && v.idle && f.agreed)
 		v.mu.Unlock()
 	}
 	return errors.Join(err, d.wire())

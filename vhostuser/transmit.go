@@ -27,7 +27,8 @@ type borrower struct {
 func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 	v.mu.Lock()
 	defer v.leave(debug.SetPanicOnFault(true))
-	if v.ring == nil || !v.running.Load() {
+	discards := v.discards.Load()
+	if v.ring == nil || !v.running.Load() && !discards {
 		return 0
 	}
 	if sleep {
@@ -42,10 +43,16 @@ func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 		}
 		there, err := v.ring.next()
 		lent := false
-		if err == nil && there && to != nil {
-			lent, err = v.lend(&ops[n], &to.lent[n], to.keys, allowed)
-		}
-		if err == nil && there && !lent {
+		switch {
+		case err != nil || !there:
+		case discards:
+			ops[n].Frame, ops[n].Err = nil, vnet.ErrFiltered
+			v.count.dropped.Add(1)
+		case to != nil:
+			if lent, err = v.lend(&ops[n], &to.lent[n], to.keys, allowed); err == nil && !lent {
+				err = v.load(&ops[n])
+			}
+		default:
 			err = v.load(&ops[n])
 		}
 		if err != nil {

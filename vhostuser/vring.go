@@ -44,6 +44,7 @@ type vring struct {
 	start   uint32
 	kick    int // -1 for none
 	enabled bool
+	idle    bool // it was enabled, and is not
 	// interrupted is set while the ring waits for memory, which it had: that may be removed
 	// and added piece by piece.
 	interrupted bool
@@ -61,9 +62,10 @@ type vring struct {
 	finish finisher
 	most   int // chains that were found available at once, as far as somebody has counted
 
-	running atomic.Bool              // it is not stopped, and enabled
-	writers atomic.Pointer[[]*waker] // of the queues that write to it; nil: of none so far
-	count   struct{ frames, bytes, dropped, calls atomic.Uint64 }
+	running  atomic.Bool              // it is not stopped, and enabled
+	discards atomic.Bool              // it is not stopped, and idle: what the driver transmits is given back, and lost
+	writers  atomic.Pointer[[]*waker] // of the queues that write to it; nil: of none so far
+	count    struct{ frames, bytes, dropped, calls atomic.Uint64 }
 }
 
 // transmits reports whether the driver transmits by the ring, which has the odd numbers.
@@ -160,6 +162,7 @@ func (v *vring) interrupt() {
 // forget makes the ring one of which nothing was said. The caller holds mu.
 func (v *vring) forget() error {
 	v.ring, v.addr, v.size, v.start, v.enabled, v.interrupted = nil, nil, 0, 0, false, false
+	v.idle = false
 	v.finish.at, v.finish.segments = 0, 0
 	return errors.Join(takeEvent(&v.kick, -1), takeEvent(&v.call, -1))
 }
