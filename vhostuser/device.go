@@ -33,7 +33,7 @@ type Device struct {
 	shared
 	lender *lender
 
-	mu     sync.Mutex // held while rings change; guards what follows
+	mu     sync.Mutex // held while rings change, and taken after theirs; guards what follows
 	active int        // queues in use
 	down   bool       // no frames pass
 	status Status
@@ -157,8 +157,6 @@ func (d *Device) SetUp(up bool) error {
 
 // Announce writes one frame, besides those of the queues. Anybody may call it.
 func (d *Device) Announce(frame []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	v := d.queues[0].writes.Load()
 	if v == nil {
 		return errDown

@@ -3,6 +3,7 @@ package vhostuser
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -235,6 +236,40 @@ func TestDown(t *testing.T) {
 			}
 			g.exchange(1)
 		})
+	}
+}
+
+// TestBlockedBurst has a burst on a ring not end, as a front end can have it, and a message wait for
+// that: the status is there, and the device obeys.
+func TestBlockedBurst(t *testing.T) {
+	a := Address{Path: filepath.Join(t.TempDir(), "s")}
+	d := openLive(t, a)
+	defer d.Close()
+	g := newDriver(t, modern)
+	g.start(meet(t, a)())
+	burst := &d.rings[1].mu
+	burst.Lock()
+	g.say(setVringEnable, 0, ofRing(0, 0))
+	done := make(chan error)
+	go func() {
+		for range 100 {
+			if s := d.Status(); s.Rings != 2 {
+				done <- fmt.Errorf("%+v", s)
+				return
+			}
+			time.Sleep(time.Millisecond) // the message arrives meanwhile
+		}
+		done <- d.SetUp(false)
+	}()
+	select {
+	case err := <-done:
+		burst.Unlock()
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		burst.Unlock()
+		t.Errorf("everybody waits for the burst: %v", <-done)
 	}
 }
 

@@ -121,17 +121,18 @@ func (f *frontEnd) stopping(fn func() error) error {
 	return f.change(fn)
 }
 
-// change changes rings while no burst is under way, and starts those that can be.
+// change changes rings while no burst is under way, and starts those that can be. A burst may
+// last: only the connection waits for it.
 func (f *frontEnd) change(fn func() error) error {
 	d := f.d
+	for _, v := range d.rings {
+		v.mu.Lock()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, q := range d.queues {
 		q.in.forget()
 		q.out.forget()
-	}
-	for _, v := range d.rings {
-		v.mu.Lock()
 	}
 	err := fn()
 	for _, v := range d.rings {
