@@ -145,3 +145,33 @@ func TestFinishedInPieces(t *testing.T) {
 		})
 	}
 }
+
+// TestFinishedBehindLent has a super-frame be read as its segments whose chain is the last one of
+// the ring, where all others are lent.
+func TestFinishedBehindLent(t *testing.T) {
+	for name, feats := range kinds {
+		t.Run(name, func(t *testing.T) {
+			g := newGuest(t, feats, 1, 1)
+			g.d.granted.Store(0)
+			for range ringSize - 1 {
+				g.add([]buffer{g.alloc(lentFrom)}, false)
+			}
+			super := superFrame(3, 0)
+			raw := append(append(super[:10:10], 0, 0), super[10:]...)
+			b := g.alloc(len(raw))
+			copy(g.at(b), raw)
+			g.add([]buffer{b}, false)
+			to, got := newBorrower(g, 8), 0
+			for ops := readOps(8); ; {
+				n := to.read(t, g, ops, true)
+				if n == 0 {
+					break
+				}
+				got += n
+			}
+			if err := g.ended(); len(to.loans) != ringSize-1 || got != ringSize-1+3 || err != nil {
+				t.Errorf("%d frames are lent, and %d read: %v", len(to.loans), got, err)
+			}
+		})
+	}
+}

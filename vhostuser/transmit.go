@@ -35,11 +35,14 @@ func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 		v.arm(true)
 	}
 	bytes, allowed := uint64(0), v.shared.allowed()
-	for n < len(ops) && len(v.held) < int(v.size) { // more than there are does not happen to an honest driver
+	for n < len(ops) {
 		if v.finish.more() {
 			v.finish.next(&ops[n])
 			n++
 			continue
+		}
+		if len(v.held) >= int(v.size) { // more than there are does not happen to an honest driver
+			break
 		}
 		there, err := v.ring.next()
 		lent := false
