@@ -2,7 +2,10 @@ package vhostuser
 
 import (
 	"encoding/binary"
+	"errors"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -173,5 +176,40 @@ func TestFinishedBehindLent(t *testing.T) {
 				t.Errorf("%d frames are lent, and %d read: %v", len(to.loans), got, err)
 			}
 		})
+	}
+}
+
+// TestFinishedBehindTruncated has a frame that is to be lent turn out to lie in a file that was
+// truncated, and the next ring have the segments of another frame: nothing of those is lent.
+func TestFinishedBehindTruncated(t *testing.T) {
+	g, other := newGuest(t, modern, 1, 1), newGuest(t, modern, 3, 1)
+	const lost = guestSize - 2*lentFrom // from there on
+	g.add([]buffer{g.alloc(12), {guestBase + lost, 2 * lentFrom}}, false)
+	to := newBorrower(g, 1)
+	if err := unix.Ftruncate(g.fd, lost); err != nil {
+		t.Fatal(err)
+	}
+	other.d.granted.Store(0)
+	super := superFrame(3, 0)
+	raw := append(append(super[:10:10], 0, 0), super[10:]...)
+	b := other.alloc(len(raw))
+	copy(other.at(b), raw)
+	other.add([]buffer{b}, false)
+	ops := readOps(1)
+	if n := other.v.read(ops, nil, false); n != 1 || !other.v.finish.more() {
+		t.Fatalf("%d segments are read", n)
+	}
+	q, err := newQueue(g.d.lender)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.close()
+	q.reads.Store(&[]*vring{other.v, g.v}) // the second one has the first turn
+	n := q.ReadLent(ops, to.lent, to.keys)
+	if !errors.Is(g.ended(), errTruncated) || n != 1 || ops[0].Err != nil || len(ops[0].Frame) != vnet.HdrLen+54+1000 {
+		t.Errorf("%d frames are read, %d bytes, %v", n, len(ops[0].Frame), ops[0].Err)
+	}
+	if l := &to.lent[0]; len(l.Pieces) > 0 || l.Loan.Memory != nil {
+		t.Errorf("%d pieces are lent: %+v", len(l.Pieces), l.Loan)
 	}
 }

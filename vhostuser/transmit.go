@@ -156,7 +156,6 @@ func wants(head []byte) (o vnet.Offloads) {
 // is not registered, or has to be given back soon. Its chain is not given back.
 func (v *vring) lend(op *vnet.ReadOp, l *vnet.Lent, keys *vnet.Keys, allowed vnet.Offloads) (lent bool, err error) {
 	r := v.ring.base()
-	l.Pieces = l.Pieces[:0]
 	size := r.chain.size - uint64(v.header) + vnet.HdrLen
 	if r.chain.size < v.shared.lendFrom || size > vnet.MaxFrame || size > uint64(len(op.Slot)) ||
 		keys.Memory != r.mem.shared || v.shared.recalled.Load() {
@@ -166,12 +165,11 @@ func (v *vring) lend(op *vnet.ReadOp, l *vnet.Lent, keys *vnet.Keys, allowed vne
 	if _, err := r.load(head[:vnet.HdrLen], 0); err != nil || wants(head)&^allowed != 0 {
 		return false, err
 	}
-	behind := v.header + lendHead - vnet.HdrLen
-	if ok, err := r.pieces(l, behind, keys); !ok || err != nil {
-		l.Pieces = l.Pieces[:0]
+	if _, err := r.load(head[vnet.HdrLen:], v.header); err != nil {
 		return false, err
 	}
-	if _, err := r.load(head[vnet.HdrLen:], v.header); err != nil {
+	// Last, as an access to memory that is gone would leave pieces behind.
+	if ok, err := r.pieces(l, v.header+lendHead-vnet.HdrLen, keys); !ok || err != nil {
 		l.Pieces = l.Pieces[:0]
 		return false, err
 	}
