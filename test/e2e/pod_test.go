@@ -293,7 +293,8 @@ func TestRDMAPod(t *testing.T) {
 	ping(t, "", addr(0), 2, 1472)
 	want := setting(t, "")
 	// It is privileged, and does not stay so.
-	const most = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_NET_BROADCAST
+	const most = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_BROADCAST | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE |
+		1<<unix.CAP_BPF
 	for _, task := range tasks(t, "/proc/"+strconv.Itoa(p.cmd.Process.Pid)) {
 		if got, err := strconv.ParseUint(task["CapPrm"], 16, 64); err != nil || got != most {
 			t.Errorf("thread %s of the pod has the capabilities %#x (%v), and not %#x", task["Pid"], got, err, most)
