@@ -18,9 +18,9 @@ import (
 	"github.com/splitnic/splitnic/test/attacks"
 )
 
-// TestAttackClasses has a host with the right key attack the I/O unit in every
-// way that goes on and on, while frames of another host cross. TestRDMAAttackClasses
-// does so on devices.
+// TestAttackClasses runs each class of continuous attacks against the I/O unit, by a host with
+// a trusted key, and expects that frames of another host get through meanwhile.
+// TestRDMAAttackClasses does so on devices.
 func TestAttackClasses(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -59,8 +59,8 @@ func TestAttackClasses(t *testing.T) {
 	}
 }
 
-// attacker is a Target for a host with the right key, which has a device of its
-// own until the end of the test.
+// attacker returns a Target for a host with a trusted key. The host has its own device, until
+// the end of the test.
 func (w *world) attacker() attacks.Target {
 	t := w.t
 	t.Helper()
@@ -81,9 +81,9 @@ func (w *world) attacker() attacks.Target {
 	return attacks.Target{Address: w.addr, From: "127.0.0.2", Key: key, Device: dev, Patience: time.Minute}
 }
 
-// TestSessionsTooOften has a host with the right key ask for sessions and drop
-// them as fast as it can. It gets what a key may have, a host beside notices
-// nothing, and an honest one with the same key has to wait, but not for ever.
+// TestSessionsTooOften lets a host with a trusted key request sessions and drop them as fast as
+// possible. The host has to get no more sessions than a key may have. Another host must not be
+// affected, and a correct host with the same key has to get a session in the end.
 func TestSessionsTooOften(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -109,7 +109,7 @@ func TestSessionsTooOften(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Error(err)
 	}
-	// Of the burst the hosts have had some as well.
+	// The two other hosts have used a part of the burst.
 	if n, most := done.Load(), 16+uint64(4*time.Since(began).Seconds()); n > most {
 		t.Errorf("%d sessions were granted, at most %d", n, most)
 	}
@@ -121,9 +121,9 @@ func TestSessionsTooOften(t *testing.T) {
 	}
 }
 
-// TestToldWhenToComeAgain has a host come whose key may open no session just now: it
-// is refused once, or twice where others of its key are quicker, and not at each of
-// its shortest pauses.
+// TestToldWhenToComeAgain connects a host whose key may not open a session at the moment. The
+// host has to be refused once, or twice if others with its key are quicker, and not after each
+// of its shortest pauses.
 func TestToldWhenToComeAgain(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -140,14 +140,14 @@ func TestToldWhenToComeAgain(t *testing.T) {
 	}
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.RetryMax = time.Second })
 	d.up(t)
-	// Not of the I/O unit's refusals: connections of the attacker may still be among them.
+	// The I/O unit's counter does not help: connections of the attacker may still add to it.
 	if n := h.Status().Attempts; n > 2 {
 		t.Errorf("the host was refused %d times", n)
 	}
 }
 
-// TestSessionsMade has hosts come together: as many of their sessions are made at
-// once as half of the processors can, and all of them get one.
+// TestSessionsMade connects many hosts at once. At most as many sessions as half of the number
+// of processors may be set up at the same time, and each host has to get one.
 func TestSessionsMade(t *testing.T) {
 	const hosts = 12
 	most := int32(max(runtime.NumCPU()/2, 1))
@@ -161,7 +161,7 @@ func TestSessionsMade(t *testing.T) {
 				seen.Store(n)
 			}
 			defer making.Add(-1)
-			// Whoever could be here as well has had every opportunity then.
+			// After this, every other session that may be set up now has had time to get here.
 			for t.Context().Err() == nil && (unit.Load() == nil || unit.Load().Status().Bootstrap.Handshakes < hosts) {
 				runtime.Gosched()
 			}

@@ -10,10 +10,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsBridgedPromiscuous puts the host's netdevice into a bridge, with a
-// machine behind it: the bridge makes the netdevice promiscuous. The policy has to
-// allow that where the LAN interface receives for one address only, and nobody is
-// asked on a port of a bridge.
+// TestNetnsBridgedPromiscuous puts the host's netdevice into a bridge, with a machine behind it:
+// the bridge makes the netdevice promiscuous. The policy has to allow this if the LAN interface
+// receives for one address only. LAN interfaces of kind tap, ports of a bridge, need no permission.
 func TestNetnsBridgedPromiscuous(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet", "tap"} {
 		t.Run(kind, func(t *testing.T) {
@@ -54,7 +53,7 @@ func TestNetnsBridgedPromiscuous(t *testing.T) {
 	}
 }
 
-// bridgedHost is a host with the netdevice sn0 that has a session.
+// bridgedHost starts a host with the netdevice sn0 and waits for its session.
 func bridgedHost(t *testing.T, s *shared, ns string) *host.Host {
 	t.Helper()
 	dev, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Queues: 1, Offloads: vnet.AllOffloads})
@@ -74,9 +73,9 @@ func bridgedHost(t *testing.T, s *shared, ns string) *host.Host {
 	return h
 }
 
-// TestNetnsBridgeAddress has the machine itself use the bridge of docs/virtual-machines.md.
-// Unless it is given an address, a bridge takes the lowest of its ports, which may be that of
-// a virtual machine's port, from which the policy permits no frame.
+// TestNetnsBridgeAddress lets the machine itself use the bridge of docs/virtual-machines.md.
+// Unless it is given a MAC address, a bridge takes the lowest address of its ports. This may be
+// the address of a virtual machine's port, from which the policy permits no frame.
 func TestNetnsBridgeAddress(t *testing.T) {
 	testenv.NeedTools(t, "ping")
 	s := newShared(t, "packet", "default:\n  promiscuous: yes\n  macs: [own, 52:54:00:*]\n")

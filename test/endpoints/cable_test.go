@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// cable leads bootstrap connections to an I/O unit. It can be cut, which breaks
-// them as the death of a process does, and put back.
+// cable forwards bootstrap connections to an I/O unit. It can be cut, which breaks the
+// connections as the death of a process does, and plugged in again.
 type cable struct {
 	t    *testing.T
 	addr string
@@ -78,7 +78,7 @@ func (c *cable) plug() {
 	})
 }
 
-// pass passes bytes on until either connection ends, or the cable is cut.
+// pass forwards bytes until either connection ends, or the cable is cut.
 func (c *cable) pass(to io.Writer, from io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -105,8 +105,8 @@ func (c *cable) lower(down bool) {
 	c.down = down
 }
 
-// cut cuts all connections at once: what the I/O unit says of one that it finds ended
-// comes over none of the others.
+// cut cuts all connections at once. When the I/O unit finds one of them ended, nothing that it
+// sends because of this gets through on the others.
 func (c *cable) cut() {
 	c.lower(true)
 	c.mu.Lock()

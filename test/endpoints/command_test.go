@@ -17,9 +17,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestFailoverAfterCommandInVain commands a switch to a session on standby that has
-// another MAC address than the netdevice has got since, and then loses the I/O unit: that
-// fail-over begins when the I/O unit is lost.
+// TestFailoverAfterCommandInVain commands a switch to a standby session whose MAC address is no
+// longer that of the netdevice, and expects an error. Then the I/O unit is lost: this fail-over
+// has to begin at the time of the loss.
 func TestFailoverAfterCommandInVain(t *testing.T) {
 	w := newWorld(t)
 	anyMAC := ruled(t, "default: {macs: any}")
@@ -34,7 +34,7 @@ func TestFailoverAfterCommandInVain(t *testing.T) {
 	if _, err := h.Failover(t.Context(), two.cable.addr); err == nil || !strings.Contains(err.Error(), changed) {
 		t.Fatalf("to a session with another MAC address: %v", err)
 	}
-	one.both(d) // it is in use as before
+	one.both(d) // the first I/O unit is in use as before
 	for _, up := range []bool{false, true} {
 		_ = d.set(func() { d.want.Up = up })
 		testenv.Eventually(t, func() bool { u := one.unit.Status(); return len(u.Hosts) == 1 && u.Hosts[0].Up == up },
@@ -50,7 +50,7 @@ func TestFailoverAfterCommandInVain(t *testing.T) {
 	two.both(d)
 }
 
-// TestFailoverCommand goes to and fro while the carrier stays.
+// TestFailoverCommand commands fail-overs to and fro, and expects that the carrier stays.
 func TestFailoverCommand(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -99,7 +99,7 @@ func TestFailoverCommand(t *testing.T) {
 	}
 }
 
-// commanded begins a fail-over on command.
+// commanded begins a fail-over on command. The channel gets its result.
 func commanded(h *host.Host, to string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -109,7 +109,7 @@ func commanded(h *host.Host, to string) <-chan error {
 	return done
 }
 
-// soon waits for its end.
+// soon waits for the end of a fail-over on command and returns its result.
 func soon(t *testing.T, done <-chan error) error {
 	t.Helper()
 	select {
@@ -121,9 +121,9 @@ func soon(t *testing.T, done <-chan error) error {
 	}
 }
 
-// TestFailoverBesideStandby goes to a third I/O unit on command while a session on
-// standby is sought with the second, where nobody answers: never, or until the
-// handshake has timed out.
+// TestFailoverBesideStandby commands a switch to the third I/O unit while the host tries to set
+// up a standby session with the second, which never answers. The switch must not wait for the
+// handshake to time out.
 func TestFailoverBesideStandby(t *testing.T) {
 	w := newWorld(t)
 	deaf, err := net.Listen("tcp", testenv.Loopback()+":0")
@@ -149,7 +149,8 @@ func TestFailoverBesideStandby(t *testing.T) {
 	three.both(d)
 }
 
-// stuck is a port that hangs when it is set up or down.
+// stuck is a port that hangs when it is set up or down. It closes entered then, and goes on when
+// release is closed.
 type stuck struct {
 	lan.Interface
 	entered, release chan struct{}
@@ -161,8 +162,8 @@ func (s stuck) SetUp(bool) error {
 	return nil
 }
 
-// TestFailoverCutShort ends the host while it goes over, on command, from an I/O
-// unit that hangs to one that knows no standby.
+// TestFailoverCutShort stops the host during a fail-over on command, from an I/O unit that hangs
+// to one without support for standby. The fail-over has to fail.
 func TestFailoverCutShort(t *testing.T) {
 	s := newScript(t)
 	port := stuck{entered: make(chan struct{}), release: make(chan struct{})}
@@ -178,7 +179,7 @@ func TestFailoverCutShort(t *testing.T) {
 	d, h, run := s.world.host("alpha", func(c *host.Config) { c.IOUnits = []string{one.cable.addr, s.world.addr} })
 	d.up(t)
 	_ = d.set(func() { d.want.Up = false })
-	<-port.entered // and what it is asked from now on it does not answer
+	<-port.entered // the I/O unit answers no request from now on
 	done := commanded(h, s.world.addr)
 	s.await("a session on standby asked for", func() bool { return len(s.hellos) == 1 })
 	if err := run.stop(); err != nil {

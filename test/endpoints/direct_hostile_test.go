@@ -10,9 +10,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// TestDirectHostile has one of two hosts break the rules of the messages: its session
-// ends, the other one is told that the connection has, and what that has with a third
-// host goes on.
+// TestDirectHostile lets one of two hosts violate the protocol of direct connections. Its session
+// has to end. The other host has to be told the end of the connection between them, and to keep
+// its connection with a third host.
 func TestDirectHostile(t *testing.T) {
 	for name, do := range map[string]func(s *direct, bad, good *peer){
 		"accepts twice": func(s *direct, bad, good *peer) {
@@ -58,7 +58,8 @@ func TestDirectHostile(t *testing.T) {
 	}
 }
 
-// stillThere expects that two hosts have that connection, and no message on its way.
+// stillThere expects that the connection of two hosts is the only one and established, and that
+// no message waits at either of them.
 func (s *direct) stillThere(a, b *peer, id session.DirectID) {
 	s.t.Helper()
 	testenv.Eventually(s.t, func() bool {
@@ -72,7 +73,8 @@ func (s *direct) stillThere(a, b *peer, id session.DirectID) {
 	}
 }
 
-// TestDirectStranger has a host speak for a connection of two others: nothing happens.
+// TestDirectStranger lets a host send messages about a connection of two other hosts, and expects
+// that the connection stays and that the messages are counted as stray.
 func TestDirectStranger(t *testing.T) {
 	s := newDirect(t)
 	a, b, stranger := s.peer("alpha"), s.peer("beta"), s.peer("stranger")
@@ -90,11 +92,12 @@ func TestDirectStranger(t *testing.T) {
 	}
 }
 
-// floodedWith is how many messages TestDirectFlooded sends at most. Each is answered once.
+// floodedWith is the largest number of messages that TestDirectFlooded sends. Each gets one answer.
 const floodedWith = 5000
 
-// TestDirectFlooded has a host hold more than it may have: its session ends, as it
-// does when it does not read what it is told, and the others' connection stays.
+// TestDirectFlooded lets a host claim more connections than a host may have. Its session has to
+// end, as it does if the host does not read its messages, and the connection of two other hosts
+// has to stay.
 func TestDirectFlooded(t *testing.T) {
 	s := newDirect(t)
 	a, b, bad := s.peer("alpha"), s.peer("beta"), s.peer("bad")
@@ -109,7 +112,8 @@ func TestDirectFlooded(t *testing.T) {
 	s.stillThere(a, b, id)
 }
 
-// TestDirectStatus reads who has a connection, and why others have none.
+// TestDirectStatus expects the status to show which hosts have a connection, and why a host has
+// none.
 func TestDirectStatus(t *testing.T) {
 	s := newDirect(t)
 	a, b := s.peer("alpha"), s.peer("beta")

@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// direct is an I/O unit with peers that speak the messages about direct connections,
-// and make none.
+// direct is an I/O unit with peers that exchange the messages about direct connections but set up
+// none.
 type direct struct {
 	*shared
 	stop *running
@@ -28,7 +28,7 @@ func newDirect(t *testing.T, change ...func(*iounit.Config)) *direct {
 	return &direct{&shared{t: t, world: w, unit: u}, stop}
 }
 
-// willing is the hello of a host that makes direct connections.
+// willing makes h the hello of a host that supports direct connections.
 func willing(h *session.Hello) {
 	h.Features = append(h.Features, protocol.FeatureBind, protocol.FeatureDirect)
 }
@@ -38,7 +38,7 @@ func (s *direct) peer(name string, change ...func(*session.Hello)) *peer {
 	return s.shared.peer(name, append(change, willing)...)
 }
 
-// hears waits for a message of a step.
+// hears waits for the next message, which has to be of this step, and returns it.
 func (p *peer) hears(step session.DirectStep) *session.Direct {
 	p.t.Helper()
 	select {
@@ -55,7 +55,7 @@ func (p *peer) hears(step session.DirectStep) *session.Direct {
 	return nil
 }
 
-// says says a step of what was offered.
+// says sends a message of this step about connection id.
 func (p *peer) says(step session.DirectStep, id session.DirectID, change ...func(*session.Direct)) {
 	p.t.Helper()
 	d := &session.Direct{Step: step, ID: id}
@@ -82,7 +82,7 @@ func (p *peer) flows(to *peer) {
 	p.send(f)
 }
 
-// offered lets frames flow until both hosts have an offer.
+// offered sends a frame, waits until both hosts have an offer, and returns the offer's ID.
 func (s *direct) offered(a, b *peer) session.DirectID {
 	s.t.Helper()
 	a.flows(b)
@@ -113,7 +113,7 @@ func (s *direct) started(a, b *peer) session.DirectID {
 	return id
 }
 
-// ended expects an end at both, and has them answer.
+// ended expects the end of the connection at both hosts, and answers for them.
 func (s *direct) ended(a, b *peer, id session.DirectID, reason string) {
 	s.t.Helper()
 	for _, p := range []*peer{a, b} {
@@ -127,7 +127,7 @@ func (s *direct) ended(a, b *peer, id session.DirectID, reason string) {
 	a.hears(session.DirectEnded)
 }
 
-// TestDirectExchange leads two hosts through all steps, twice.
+// TestDirectExchange takes two hosts through all steps, twice.
 func TestDirectExchange(t *testing.T) {
 	s := newDirect(t)
 	a, b := s.peer("alpha"), s.peer("beta")
@@ -142,12 +142,12 @@ func TestDirectExchange(t *testing.T) {
 		b.says(session.DirectEnded, id)
 		a.hears(session.DirectEnded)
 		s.unit.SetPolicy(rules(t, "default: {direct: no}"))
-		s.unit.SetPolicy(rules(t, "")) // so that they need not rest
+		s.unit.SetPolicy(rules(t, "")) // the change of policy ends the pause before a new offer
 	}
 }
 
-// TestDirectWithdrawn has the I/O unit end a connection, for each cause, without
-// anything else that happens.
+// TestDirectWithdrawn expects the I/O unit to end a connection, for each cause, without any
+// other event.
 func TestDirectWithdrawn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		do     func(s *direct, a, b *peer)
@@ -184,8 +184,8 @@ func TestDirectWithdrawn(t *testing.T) {
 	}
 }
 
-// TestDirectGone has a host go, or be revoked: the other one hears so, and that
-// nothing comes any more.
+// TestDirectGone ends or revokes one host. The other host has to be told the end of the
+// connection, and that its peer has ended it, too.
 func TestDirectGone(t *testing.T) {
 	for name, do := range map[string]func(s *direct, b *peer){
 		"bye":     func(_ *direct, b *peer) { b.close() },
@@ -211,7 +211,8 @@ func TestDirectGone(t *testing.T) {
 	}
 }
 
-// TestDirectHeld has two hosts come from another I/O unit, and keep what they have.
+// TestDirectHeld connects two hosts that have a direct connection since they were at another I/O
+// unit, and expects that they may keep it.
 func TestDirectHeld(t *testing.T) {
 	s := newDirect(t)
 	a, b := s.peer("alpha"), s.peer("beta")
@@ -227,8 +228,8 @@ func TestDirectHeld(t *testing.T) {
 	s.ended(a, b, 77, "policy")
 }
 
-// TestDirectKeptAtTheEnd stops the I/O unit: its hosts are not told to end what they
-// have with each other.
+// TestDirectKeptAtTheEnd stops the I/O unit, and expects that its hosts are not told to end their
+// direct connection.
 func TestDirectKeptAtTheEnd(t *testing.T) {
 	s := newDirect(t)
 	a, b := s.peer("alpha"), s.peer("beta")
@@ -246,7 +247,8 @@ func TestDirectKeptAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestDirectNotGranted is about hosts that get no offers.
+// TestDirectNotGranted expects that the feature is not granted if it is off, or if the hello does
+// not have all that it requires, and that a message about it is then a protocol violation.
 func TestDirectNotGranted(t *testing.T) {
 	t.Run("off", func(t *testing.T) {
 		off := newDirect(t, func(c *iounit.Config) { c.Direct = false })
@@ -254,7 +256,7 @@ func TestDirectNotGranted(t *testing.T) {
 			t.Error("granted, although it is off")
 		}
 	})
-	s := newDirect(t) // after that: a world looks for goroutines that were not there before it
+	s := newDirect(t) // after that subtest: a world checks for goroutines that are newer than it
 	unbound := s.shared.peer("unbound", func(h *session.Hello) { h.Features = append(h.Features, protocol.FeatureDirect) })
 	old := s.shared.peer("old", func(h *session.Hello) { h.Features = append(h.Features, protocol.FeatureBind) })
 	for _, p := range []*peer{unbound, old} {

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// greet has a host send a frame to another one.
+// greet sends a frame from a to b.
 func greet(t *testing.T, a, b *netdev) {
 	t.Helper()
 	if err := a.wire.Send(t.Context(), numbered(t, a, b, 1)); err != nil {
@@ -19,7 +19,8 @@ func greet(t *testing.T, a, b *netdev) {
 	}
 }
 
-// connectedTo are the names of the hosts that a host has direct connections in use with.
+// connectedTo returns the sorted names of the hosts with which h has established direct
+// connections.
 func connectedTo(h *host.Host) (names []string) {
 	for _, c := range h.Status().Direct.Connections {
 		if c.State == host.DirectEstablished {
@@ -30,7 +31,7 @@ func connectedTo(h *host.Host) (names []string) {
 	return names
 }
 
-// drains takes all that comes to a netdevice, until the test ends.
+// drains receives and discards all frames that arrive at a netdevice, until the test ends.
 func drains(t *testing.T, d *netdev) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -46,9 +47,9 @@ func drains(t *testing.T, d *netdev) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// TestDirectPathMemory has a host with one more other than it may have direct connections
-// with: the one goes that was not used for longest. As many as there may be by default
-// have room in the memory that --direct-memory has by default.
+// TestDirectPathMemory has one peer more than a host may have direct connections. The least
+// recently used connection has to end. The default number of connections has to fit into the
+// default of --direct-memory.
 func TestDirectPathMemory(t *testing.T) {
 	const peers, most, memory = 4, 64, 512 << 20
 	w := newWorld(t)
@@ -64,7 +65,7 @@ func TestDirectPathMemory(t *testing.T) {
 	for i, b := range w.newPeers(a, names...) {
 		want := names[max(0, i+1-peers) : i+1]
 		testenv.Eventually(t, func() bool {
-			greet(t, a, b) // the I/O unit looks at one frame in some
+			greet(t, a, b) // the I/O unit samples frames
 			return slices.Equal(connectedTo(ha), want)
 		}, "direct connections with %s", want)
 	}
@@ -76,8 +77,8 @@ func TestDirectPathMemory(t *testing.T) {
 	}
 }
 
-// TestDirectPathScarce has a host with memory for one direct connection: a second one is
-// given up, and the first stays.
+// TestDirectPathScarce has a host with memory for one direct connection: the attempt at a second
+// one has to end, and the first has to stay.
 func TestDirectPathScarce(t *testing.T) {
 	const memory = 6 << 20
 	w := newWorld(t)
@@ -102,7 +103,7 @@ func TestDirectPathScarce(t *testing.T) {
 	}
 }
 
-// newPeers starts hosts that make direct connections, on a LAN with another one.
+// newPeers starts hosts that make direct connections, on one LAN with host a.
 func (w *world) newPeers(a *netdev, names ...string) (all []*netdev) {
 	w.t.Helper()
 	macs := []string{a.mac}

@@ -19,7 +19,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// lanSwitch passes frames between the ports on a card, as a switch does.
+// lanSwitch forwards frames between the ports on a card, as a switch does.
 type lanSwitch struct {
 	passed  atomic.Uint64 // frames, without markers
 	workers sync.WaitGroup
@@ -34,7 +34,7 @@ func (w *world) newLANSwitch(macs ...string) *lanSwitch { return w.newLosingSwit
 func (w *world) newLosingSwitch(lost func(marker []byte), macs ...string) *lanSwitch {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &lanSwitch{cancel: cancel}
-	wires := make(map[string]*porttest.Wire) // those that there are now
+	wires := make(map[string]*porttest.Wire) // of the ports that exist now, by MAC address
 	for _, m := range macs {
 		wires[m] = w.card.wire(m)
 	}
@@ -68,7 +68,7 @@ func (s *lanSwitch) stop() {
 	s.workers.Wait()
 }
 
-// numbered is a frame from one netdevice to another with a number.
+// numbered returns a frame from netdevice a to netdevice b with number n.
 func numbered(t *testing.T, a, b *netdev, n uint64) []byte {
 	f := from(t, a.mac, frame(80, 1))
 	m, err := protocol.ParseMAC(b.mac)
@@ -80,8 +80,8 @@ func numbered(t *testing.T, a, b *netdev, n uint64) []byte {
 	return f
 }
 
-// stream sends numbered frames from a to b without a pause, until it is stopped, and
-// has b look whether each comes once and in order.
+// stream sends numbered frames from a to b without a pause, until it is stopped, and checks at b
+// that each arrives once and in order.
 type stream struct {
 	sent, seen atomic.Uint64
 	sending    sync.Mutex // held while a frame is sent
@@ -102,7 +102,7 @@ func (s *stream) send(ctx context.Context, a *netdev, f []byte) error {
 	return err
 }
 
-// pause sends no more frames, and waits until those sent have come.
+// pause stops sending, until resume, and waits until all sent frames have arrived.
 func (s *stream) pause(t *testing.T) {
 	t.Helper()
 	s.sending.Lock()
@@ -113,7 +113,7 @@ func (s *stream) resume() { s.sending.Unlock() }
 
 func newStream(t *testing.T, a, b *netdev) *stream {
 	t.Helper()
-	const ahead = 256 // frames on their way: no more than any queue between holds
+	const ahead = 256 // frames on their way at most: each queue between a and b holds as many
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &stream{cancel: cancel}
 	f := numbered(t, a, b, 0)
@@ -156,7 +156,7 @@ func newStream(t *testing.T, a, b *netdev) *stream {
 	return s
 }
 
-// moves waits until so many more frames have come.
+// moves waits until this number of further frames has arrived.
 func (s *stream) moves(t *testing.T, frames uint64) {
 	t.Helper()
 	was := s.seen.Load()
@@ -164,22 +164,22 @@ func (s *stream) moves(t *testing.T, frames uint64) {
 		s.seen.Load(), s.sent.Load())
 }
 
-// established reports whether a host has a direct connection in use.
+// established reports whether a host has exactly one direct connection, and it is established.
 func established(h *host.Host) bool {
 	c := h.Status().Direct.Connections
 	return len(c) == 1 && c[0].State == host.DirectEstablished
 }
 
-// directly has an I/O unit direct connections as soon as two hosts exchange frames.
+// directly makes an I/O unit offer direct connections as soon as two hosts exchange frames.
 func directly(c *iounit.Config) { c.Direct, c.DirectAfter = true, 0 }
 
-// makesDirect has a host make direct connections, and end them in good order however busy
-// the machine is.
+// makesDirect makes a host use direct connections. The host has enough time to drain them at the
+// end, however busy the machine is.
 func makesDirect(c *host.Config) { c.Direct.On, c.Direct.Drain = true, time.Second }
 
-// TestDirectPath has two hosts exchange frames directly as soon as they exchange any, and
-// through the I/O unit when its policy does not permit that any more: each frame comes
-// once and in order, and none by the LAN while the direct connection lasts.
+// TestDirectPath expects two hosts to exchange frames directly as soon as they exchange any, and
+// through the I/O unit when its policy no longer permits direct connections. Each frame has to
+// arrive once and in order, and none through the LAN while the direct connection lasts.
 func TestDirectPath(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit(directly)
@@ -228,7 +228,7 @@ func TestDirectPath(t *testing.T) {
 	}
 }
 
-// pair are two hosts with a direct connection, and a stream each way.
+// pair is two hosts with a direct connection, and a stream in each direction.
 type pair struct {
 	t           *testing.T
 	a, b        *netdev
@@ -263,7 +263,7 @@ func (p *pair) moves(frames uint64) {
 	p.back.moves(p.t, frames)
 }
 
-// direct moves frames, none of which goes through the LAN.
+// direct waits for frames of both streams, and expects that none goes through the LAN.
 func (p *pair) direct() {
 	p.t.Helper()
 	p.moves(300)
@@ -274,7 +274,7 @@ func (p *pair) direct() {
 	}
 }
 
-// rest ends the streams when all that was sent has come.
+// rest ends the streams after all sent frames have arrived.
 func (p *pair) rest() {
 	for _, s := range []*stream{p.there, p.back} {
 		s.pause(p.t)
@@ -286,7 +286,7 @@ func (p *pair) rest() {
 
 func (p *pair) id() session.DirectID { return p.ha.Status().Direct.Connections[0].ID }
 
-// TestDirectPathModes has a direct connection in each transfer mode.
+// TestDirectPathModes sets up a direct connection in each transfer mode.
 func TestDirectPathModes(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -302,8 +302,8 @@ func TestDirectPathModes(t *testing.T) {
 	}
 }
 
-// TestDirectPathSlow has a fabric on which an answer takes longer than a second: hosts
-// whose peer time-out allows for that get a direct connection at the first try.
+// TestDirectPathSlow has a fabric on which an answer takes longer than a second. Hosts whose peer
+// time-out allows for this have to get a direct connection at the first try.
 func TestDirectPathSlow(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit(directly)
@@ -327,8 +327,8 @@ func TestDirectPathSlow(t *testing.T) {
 	s.moves(t, 1000)
 }
 
-// TestDirectPathFailover breaks the connections to the I/O unit: both hosts go on
-// directly, by what the next one permits, and no frame is lost.
+// TestDirectPathFailover breaks the connections to the I/O unit. Both hosts have to keep their
+// direct connection, which the next I/O unit permits, and no frame may be lost.
 func TestDirectPathFailover(t *testing.T) {
 	w := newWorld(t)
 	grace := func(c *iounit.Config) { c.DirectGrace = time.Minute }
@@ -348,8 +348,8 @@ func TestDirectPathFailover(t *testing.T) {
 	}
 }
 
-// TestDirectPathSwitch has one of two hosts go over to another I/O unit: the one that it
-// leaves ends the direct connection at the other host only, and nothing is lost by that.
+// TestDirectPathSwitch moves one of two hosts to another I/O unit. The old I/O unit ends the
+// direct connection at the other host only, and no frame may be lost by this.
 func TestDirectPathSwitch(t *testing.T) {
 	w := newWorld(t)
 	grace := func(c *iounit.Config) { c.DirectGrace = time.Minute }
@@ -373,7 +373,8 @@ func TestDirectPathSwitch(t *testing.T) {
 	}
 }
 
-// TestDirectPathGrace has the next I/O unit not permit what the one before did.
+// TestDirectPathGrace lets two hosts fail over to an I/O unit that does not permit their direct
+// connection, and expects its end.
 func TestDirectPathGrace(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one", directly), w.gateway("two")
@@ -386,8 +387,8 @@ func TestDirectPathGrace(t *testing.T) {
 	testenv.Eventually(t, func() bool { return none(p.ha) && none(p.hb) }, "the end of the direct connection")
 }
 
-// TestDirectPathBreaks has the direct connection fail while no frame is on its way: those
-// after it go through the I/O unit again.
+// TestDirectPathBreaks lets the direct connection fail while no frame is on its way, and expects
+// later frames to go through the I/O unit again.
 func TestDirectPathBreaks(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
@@ -423,7 +424,7 @@ func TestDirectPathBreaks(t *testing.T) {
 	testenv.Eventually(t, func() bool { return lan.passed.Load() > passed }, "frames through the LAN")
 }
 
-// TestDirectPathIdle has a connection end that nobody uses.
+// TestDirectPathIdle expects the end of an unused connection.
 func TestDirectPathIdle(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
@@ -433,8 +434,8 @@ func TestDirectPathIdle(t *testing.T) {
 	testenv.Eventually(t, func() bool { return none(p.ha) && none(p.hb) }, "the end of an idle connection")
 }
 
-// TestDirectPathStops ends one of the hosts: the other one is rid of the connection, and
-// has another one when it is back.
+// TestDirectPathStops stops one of the hosts. The other host has to remove the connection, and to
+// get a new one when its peer is back.
 func TestDirectPathStops(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
@@ -462,7 +463,8 @@ func TestDirectPathStops(t *testing.T) {
 	}
 }
 
-// TestDirectPathUnwanted has one of the hosts make no direct connections.
+// TestDirectPathUnwanted has one host without direct connections, and expects all frames to go
+// through the LAN.
 func TestDirectPathUnwanted(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
@@ -482,8 +484,9 @@ func TestDirectPathUnwanted(t *testing.T) {
 	}
 }
 
-// TestDirectPathMarkersLost has the LAN lose all markers: frames go on through the I/O unit
-// while the hosts try, and do not wait for the end of that.
+// TestDirectPathMarkersLost has a LAN that loses all markers. While the hosts try to set up a
+// direct connection, frames have to go on through the I/O unit, without waiting for the end of
+// the try.
 func TestDirectPathMarkersLost(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
@@ -493,11 +496,11 @@ func TestDirectPathMarkersLost(t *testing.T) {
 	b.up(t)
 	type try struct {
 		nonce  protocol.MarkerNonce
-		passed uint64 // frames, when its first marker came
+		passed uint64 // frames that had passed the LAN when the first marker arrived
 	}
 	tries := map[string]try{} // by sender
 	var mu sync.Mutex
-	between := map[string]uint64{} // frames between two markers of one try
+	between := map[string]uint64{} // most frames between two markers of one try, by sender
 	var lan *lanSwitch
 	ready := make(chan struct{})
 	lan = w.newLosingSwitch(func(f []byte) {
@@ -530,8 +533,8 @@ func TestDirectPathMarkersLost(t *testing.T) {
 	}
 }
 
-// TestDirectPathPeers has a host with three others, and at most one at a time: the one
-// that was not used for longest goes.
+// TestDirectPathPeers has a host with three peers and at most one direct connection at a time: each
+// new connection has to replace the least recently used one.
 func TestDirectPathPeers(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)

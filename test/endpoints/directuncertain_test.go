@@ -13,9 +13,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestDirectPathUncertain has a direct connection fail at the first of some frames. What
-// was not sent by then goes through the I/O unit, in order, and what does not come is
-// among the frames that the sender counts as uncertain or lost.
+// TestDirectPathUncertain lets a direct connection fail at the first of several frames. Frames
+// that were not sent by then have to go through the I/O unit, in order. Frames that do not arrive
+// must be among those that the sender counts as uncertain or lost.
 func TestDirectPathUncertain(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
@@ -36,7 +36,7 @@ func TestDirectPathUncertain(t *testing.T) {
 	s.resume()
 	s.stop()
 	ended := func(h *host.Host) uint64 { return h.Status().Direct.Total.Ended }
-	endedA, endedB := ended(ha), ended(hb) // attempts in vain, on a busy machine
+	endedA, endedB := ended(ha), ended(hb) // failed attempts, on a busy machine
 
 	var failed atomic.Bool
 	w.fabric.OnSend("alpha", func(qpn uint32, wr fabric.SendWR) fabric.Status {

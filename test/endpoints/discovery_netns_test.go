@@ -18,10 +18,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// TestNetnsDNS has a host find three I/O units by dnsmasq, in another network namespace,
-// whose zone changes and which goes away: the host leaves an I/O unit when that drains, or
-// when its session breaks, and for nothing that DNS says or does not say. Another one starts
-// without DNS.
+// TestNetnsDNS lets a host find three I/O units through dnsmasq, in another network namespace.
+// The zone changes, and dnsmasq stops. The host may leave an I/O unit only if the I/O unit drains
+// or the session breaks, and not because of what DNS answers or of a missing answer. Another host
+// starts without DNS.
 func TestNetnsDNS(t *testing.T) {
 	const name, addr = "_splitnic._tcp.fabric.example", "10.53.0.1"
 	dnsNS, hostNS := testenv.NetNS(t), testenv.NetNS(t)
@@ -66,7 +66,7 @@ func TestNetnsDNS(t *testing.T) {
 				return err
 			})
 			if err == nil {
-				// Otherwise the resolver would wait for a silent server after it was told to stop.
+				// Otherwise the resolver waits for a silent server even after ctx is done.
 				context.AfterFunc(ctx, func() { c.Close() })
 			}
 			return c, err
@@ -110,7 +110,7 @@ func TestNetnsDNS(t *testing.T) {
 	if s := h.Status(); s.Sessions != 2 || d.losses() != 0 {
 		t.Errorf("%d sessions, carrier lost %d times", s.Sessions, d.losses())
 	}
-	// The names of the I/O units are not found without DNS, either.
+	// Without DNS, the addresses of the I/O units are not found, either.
 	units[1].unit.Drain()
 	testenv.Eventually(t, func() bool { return h.Status().IOUnit.Stays != "" }, "no reason to stay")
 	dns.Serve(records[2])
@@ -122,8 +122,8 @@ func TestNetnsDNS(t *testing.T) {
 	}
 	knows(found[2])
 
-	// A process that starts without DNS goes by what this one has kept: the list, and where the
-	// I/O unit was reached.
+	// A process that starts without DNS uses what this one has kept: the list, and the address at
+	// which the I/O unit was reached.
 	ip, _, err := net.SplitHostPort(units[2].cable.addr)
 	if err != nil {
 		t.Fatal(err)

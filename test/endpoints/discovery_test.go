@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// zone is a DNS whose records a test changes.
+// zone is a DNS zone whose records a test changes.
 type zone struct {
 	mu      sync.Mutex
 	records []discovery.Record
@@ -37,7 +37,7 @@ func (z *zone) fail(err error) {
 	z.err = err
 }
 
-// list has I/O units, each of a lower priority than the one before it.
+// list sets the zone to these I/O units, each with a lower priority than the one before it.
 func (z *zone) list(t *testing.T, gateways ...*gateway) {
 	t.Helper()
 	z.mu.Lock()
@@ -56,7 +56,7 @@ func (z *zone) list(t *testing.T, gateways ...*gateway) {
 	}
 }
 
-// configure has a host find its I/O units in the zone, soon after it has changed.
+// configure lets a host find its I/O units in the zone, with short intervals between lookups.
 func (z *zone) configure(c *host.Config) {
 	c.IOUnits = []string{"srv:_splitnic._tcp.fabric.example"}
 	c.Discovery = discovery.Settings{
@@ -71,8 +71,8 @@ func lists(t *testing.T, h *host.Host, gateways ...*gateway) {
 		"the host does not know %v", addrs(gateways...))
 }
 
-// TestFoundByDNS takes I/O units out of the zone, in use and not, and puts them into it: no
-// session ends by that, and the next one is with an I/O unit that is in it.
+// TestFoundByDNS removes I/O units from the zone, in use or not, and adds I/O units. No session
+// may end by this, and the next session has to be with an I/O unit in the zone.
 func TestFoundByDNS(t *testing.T) {
 	w := newWorld(t)
 	one, two, three := w.gateway("one"), w.gateway("two"), w.gateway("three")
@@ -104,8 +104,8 @@ func TestFoundByDNS(t *testing.T) {
 	with(t, h, one)
 }
 
-// TestDNSFails has DNS fail while there is a session: that goes on, and the I/O units that
-// were known are tried when it ends.
+// TestDNSFails lets DNS fail during a session. The session has to go on; when it ends, the host
+// has to try the I/O units that it knew.
 func TestDNSFails(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -129,7 +129,8 @@ func TestDNSFails(t *testing.T) {
 	two.both(d)
 }
 
-// TestDNSFailsAtTheStart has DNS name no I/O unit: the host says why, and goes on asking.
+// TestDNSFailsAtTheStart has a DNS that fails from the start: the status has to show the reason,
+// and the host has to repeat its lookups.
 func TestDNSFailsAtTheStart(t *testing.T) {
 	w := newWorld(t)
 	one := w.gateway("one")
@@ -154,8 +155,8 @@ func TestDNSFailsAtTheStart(t *testing.T) {
 	}
 }
 
-// TestDNSIsNotTrusted has DNS name an I/O unit with a key that the host does not trust: that
-// is never used, and the one behind it is.
+// TestDNSIsNotTrusted has a zone with an I/O unit whose key the host does not trust. The host must
+// never use it, but the I/O unit after it.
 func TestDNSIsNotTrusted(t *testing.T) {
 	w := newWorld(t)
 	one := w.gateway("one")
@@ -178,7 +179,7 @@ func TestDNSIsNotTrusted(t *testing.T) {
 	one.both(d)
 }
 
-// TestStopWithoutDNS ends a host that knows no I/O unit.
+// TestStopWithoutDNS stops a host that knows no I/O unit.
 func TestStopWithoutDNS(t *testing.T) {
 	w := newWorld(t)
 	z := zone{err: errors.New("broken")}
@@ -189,9 +190,9 @@ func TestStopWithoutDNS(t *testing.T) {
 	}
 }
 
-// TestFailBackByDNS changes the zone under a host that goes back to what it prefers: to one
-// that is new and preferred, and away from one that is in the zone no more, each time
-// without losing the carrier.
+// TestFailBackByDNS changes the zone of a host with fail-back. The host has to switch to a new
+// I/O unit that it prefers, and away from one that is no longer in the zone, each time without
+// losing the carrier.
 func TestFailBackByDNS(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -213,7 +214,8 @@ func TestFailBackByDNS(t *testing.T) {
 	}
 }
 
-// TestStandbyByDNS changes the zone under a host with a session on standby.
+// TestStandbyByDNS changes the zone of a host with a standby session, and expects that this
+// session is always with the next I/O unit of the zone.
 func TestStandbyByDNS(t *testing.T) {
 	w := newWorld(t)
 	one, two, three := w.gateway("one"), w.gateway("two"), w.gateway("three")
@@ -240,8 +242,8 @@ func TestStandbyByDNS(t *testing.T) {
 		"a session on standby is left behind")
 }
 
-// TestDrainByDNS drains the only I/O unit of a zone: its host stays until there is another
-// one, and goes there with its carrier.
+// TestDrainByDNS drains the only I/O unit of a zone. Its host has to stay until there is another
+// I/O unit, and to go there without losing the carrier.
 func TestDrainByDNS(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")

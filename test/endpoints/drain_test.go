@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 )
 
-// remaining are the names of the hosts that are left on an I/O unit that drains.
+// remaining returns the names of the hosts that are left on a draining I/O unit.
 func remaining(g *gateway) (names []string) {
 	if d := g.unit.Status().Drain; d != nil {
 		for i := range d.Remaining {
@@ -35,8 +35,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// TestDrain empties an I/O unit: its host goes to the second one and keeps its carrier, and
-// another one that prefers it does not get in before it takes hosts again.
+// TestDrain drains an I/O unit. Its host has to go to the second I/O unit and to keep its carrier.
+// Another host that prefers the drained I/O unit must not get a session there before Undrain.
 func TestDrain(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -74,8 +74,9 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainStays drains the only I/O unit of a host, which stays and says why, and goes
-// when there is another one, or by force.
+// TestDrainStays drains an I/O unit whose hosts have no other one that they can reach. The hosts
+// have to stay and to report the reason, and to leave when there is another I/O unit, or when they
+// are disconnected.
 func TestDrainStays(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -117,7 +118,7 @@ func TestDrainStays(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	// Those who stay may do so when it is over.
+	// A host that has stayed keeps its session when draining ends.
 	one.unit.Undrain()
 	testenv.Eventually(t, func() bool { return !h.Status().IOUnit.Drains }, "the host is not told")
 	if n := h.Status().Sessions; n != 1 {
@@ -146,8 +147,8 @@ func TestDrainStays(t *testing.T) {
 	one.both(d)
 }
 
-// TestDisconnect ends a session by hand, of which no frame is lost. The host goes to the
-// next I/O unit.
+// TestDisconnect disconnects a host by command. No frame may be lost, and the host has to go to
+// the next I/O unit.
 func TestDisconnect(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one", unhurried), w.gateway("two", unhurried)
@@ -164,8 +165,8 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// TestDrainStandby drains the I/O unit with which a session is on standby: the host keeps
-// one with another, and the session in use goes on.
+// TestDrainStandby drains the I/O unit of a standby session. The host has to get a standby session
+// with another I/O unit, and the session in use has to go on.
 func TestDrainStandby(t *testing.T) {
 	w := newWorld(t)
 	one, two, three := w.gateway("one"), w.gateway("two"), w.gateway("three")
@@ -190,7 +191,7 @@ func TestDrainStandby(t *testing.T) {
 	}
 }
 
-// checkedStream is a stream of numbered frames from a host, collected on all cards.
+// checkedStream is a stream of numbered frames from a host, received on all cards.
 type checkedStream struct {
 	d    *netdev
 	mac  string
@@ -220,7 +221,7 @@ func (x *checkedStream) send(ctx context.Context, t *testing.T, stop <-chan stru
 	}
 }
 
-// collect takes what comes to a port.
+// collect receives and checks the frames that arrive at a port.
 func (x *checkedStream) collect(ctx context.Context, t *testing.T, wire *porttest.Wire) {
 	for buf := make([]byte, 1<<16); ; {
 		f, err := wire.Receive(ctx, buf)
@@ -240,7 +241,7 @@ func (x *checkedStream) collect(ctx context.Context, t *testing.T, wire *porttes
 	}
 }
 
-// missing is how many frames of those that were sent have not come.
+// missing returns the number of sent frames that have not arrived.
 func (x *checkedStream) missing() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -253,16 +254,16 @@ func (x *checkedStream) missing() int {
 	return n
 }
 
-// frames is how many have come.
+// frames returns the highest number of a frame that has arrived, plus 1.
 func (x *checkedStream) frames() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.came)
 }
 
-// TestRollingRestart restarts three I/O units one after the other under 30 hosts that
-// send: each is drained first. No host loses its carrier or a frame, and all are where
-// they prefer to be in the end.
+// TestRollingRestart restarts three I/O units one after the other, each after draining it, while
+// 30 hosts send. No host may lose its carrier or a frame, and in the end each has to be at the I/O
+// unit that it prefers.
 func TestRollingRestart(t *testing.T) {
 	const hosts = 30
 	w := newWorld(t)
@@ -272,7 +273,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	units := []*gateway{w.gateway("one", many), w.gateway("two", many), w.gateway("three", many)}
 	for _, g := range units {
-		g.cable.cut() // hosts come without it, to a process that restarts
+		g.cable.cut() // hosts connect without the cable, to a process that restarts
 		g.cable.addr = g.world.addr
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,5 @@
-// Package endpoints tests a host and an I/O unit together, each whole, over a
-// fabric in memory: here with netdevices that are pairs of sockets, in
-// netns_test.go with real ones.
+// Package endpoints tests a complete host together with a complete I/O unit, over a fabric in
+// memory. The netdevices in this file are pairs of sockets; netns_test.go uses real ones.
 package endpoints
 
 import (
@@ -44,7 +43,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	before := goleak.IgnoreCurrent() // what a test that failed has left is not this one's
+	before := goleak.IgnoreCurrent() // goroutines that a failed test has left
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 	w := &world{t: t, fabric: fabrictest.New(), card: newCard(t), device: "unit"}
 	fabrictest.NoLeaks(t, w.fabric)
@@ -72,8 +71,8 @@ func (w *world) security(own, peer *session.Key) *session.Security {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// running is an endpoint at work; stop ends it as SIGTERM does and returns what its
-// Run returned.
+// running is a running endpoint. Its stop ends the endpoint as SIGTERM does, and returns the result
+// of its Run.
 type running struct {
 	cancel context.CancelFunc
 	done   chan error
@@ -105,7 +104,7 @@ func (r *running) stop() error {
 	return r.err
 }
 
-// rules is a policy.
+// rules returns the policy with this text.
 func rules(t *testing.T, text string) *policy.Policy {
 	t.Helper()
 	p, err := policy.Parse("policy.yaml", []byte(text))
@@ -151,7 +150,7 @@ func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
 	})
 }
 
-// host starts a host on the device of its name.
+// host starts a host on the fabric device with the host's name.
 func (w *world) host(name string, change ...func(*host.Config)) (*netdev, *host.Host, *running) {
 	w.t.Helper()
 	dev := w.fabric.Device(name)
@@ -174,8 +173,7 @@ func (w *world) host(name string, change ...func(*host.Config)) (*netdev, *host.
 	return d, h, start(w.t, func(ctx context.Context) error { return errors.Join(h.Run(ctx), dev.Close()) })
 }
 
-// TestChanged waits for the state and the carrier of a host without ever asking for them
-// in between.
+// TestChanged waits for changes of a host's state and carrier with Changed alone, without polling.
 func TestChanged(t *testing.T) {
 	w := newWorld(t)
 	_, unit := w.unit()
@@ -213,7 +211,8 @@ func frame(n int, fill byte) []byte {
 	return f
 }
 
-// from makes mac the source of a frame of a host: others are not its own.
+// from sets the source address of frame f to mac, as the I/O unit expects in frames of a host,
+// and returns f.
 func from(t *testing.T, mac string, f []byte) []byte {
 	t.Helper()
 	m, err := protocol.ParseMAC(mac)
@@ -241,7 +240,7 @@ func crosses(t *testing.T, from, to *porttest.Wire, f []byte) {
 	}
 }
 
-// both shows that frames cross between a host and its port on the LAN.
+// both expects that frames cross in both directions between a host and its port on the LAN.
 func (w *world) both(d *netdev) {
 	w.t.Helper()
 	lanWire := w.card.wire(d.mac)
@@ -277,7 +276,7 @@ func TestHostFollowsItsIOUnit(t *testing.T) {
 	w.card.change(func(s *lan.LinkState) { s.MTU = 1400 })
 	d.await(t, "the MTU of the card", func() bool { return d.mtu == 1400 })
 
-	// The I/O unit shows the host a moment after it has one.
+	// The status of the I/O unit has the host a moment after its session begins.
 	testenv.Eventually(t, func() bool {
 		us := u.Status()
 		return len(us.Hosts) == 1 && us.Hosts[0].Traffic != nil && us.Hosts[0].Traffic.Channels[0].RxFrames == 3
@@ -291,8 +290,8 @@ func TestHostFollowsItsIOUnit(t *testing.T) {
 	}
 }
 
-// TestHostSolicits has the netdevice ask for its neighbours each time that it is
-// given the carrier, and give up what it has not finished since the last time.
+// TestHostSolicits expects the host to solicit the neighbours each time the netdevice gets the
+// carrier, and to cancel a solicitation that is unfinished then.
 func TestHostSolicits(t *testing.T) {
 	w := newWorld(t)
 	w.unit()
@@ -322,15 +321,15 @@ func TestHostSolicits(t *testing.T) {
 	<-ended
 }
 
-// TestCarrierOfAnEndedSession ends a session while the host is carrying out
-// what the I/O unit said last, which was that the link is up.
+// TestCarrierOfAnEndedSession ends a session while the host carries out the I/O unit's last
+// message, that the link is up. The carrier has to be lost in the end.
 func TestCarrierOfAnEndedSession(t *testing.T) {
 	w := newWorld(t)
 	_, unit := w.unit()
 	d, h, _ := w.host("alpha")
 	d.up(t)
-	// The carrier comes while the session is put to use, which waits for the netdevice
-	// once more. The follower's requests come after that.
+	// The carrier is set while the session is put to use, which waits for the netdevice once
+	// more. The requests of the follower come after that.
 	testenv.Eventually(t, func() bool { return h.Status().Filter != nil }, "the host is not followed")
 	w.card.change(func(s *lan.LinkState) { s.Up = false })
 	d.down(t)
@@ -388,8 +387,8 @@ func TestHostReconnects(t *testing.T) {
 	}
 }
 
-// TestUnitRestarts keeps a host from its I/O unit's process for so many attempts
-// that it would not come back in hours if each pause were twice the last one.
+// TestUnitRestarts restarts the I/O unit after so many attempts of a host that the host would not
+// connect again for hours if each pause were twice the last one.
 func TestUnitRestarts(t *testing.T) {
 	w := newWorld(t)
 	_, unit := w.unit()
@@ -406,12 +405,12 @@ func TestUnitRestarts(t *testing.T) {
 	d.up(t)
 }
 
-// TestHostComesAgain opens a second session of a host before the I/O unit has
-// noticed the end of the first.
+// TestHostComesAgain opens a second session of a host before the I/O unit has noticed the end of
+// the first. The second session has to replace the first, with the same MAC address.
 func TestHostComesAgain(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
-	// Or the two would take the session from each other for ever.
+	// With shorter pauses the two hosts would take the session from each other for ever.
 	d1, _, _ := w.host("alpha", func(c *host.Config) { c.RetryMin, c.RetryMax = time.Hour, time.Hour })
 	d1.up(t)
 	d2, _, _ := w.host("alpha")
@@ -425,8 +424,9 @@ func TestHostComesAgain(t *testing.T) {
 	}
 }
 
-// TestHostComesAgainAtHungPort has a host come again whose last session's interface
-// on the card does not close. It is asked to try later, and gets in when it has.
+// TestHostComesAgainAtHungPort connects a host again while the LAN interface of its last session
+// does not close. The host has to be refused for the moment, and to get a session when the
+// interface has closed.
 func TestHostComesAgainAtHungPort(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -454,7 +454,7 @@ func TestHostComesAgainAtHungPort(t *testing.T) {
 
 func TestManyHosts(t *testing.T) {
 	w := newWorld(t)
-	const hosts = 8 // all with one key, which the default policy bounds
+	const hosts = 8 // all with one key, for which the default policy permits fewer sessions
 	u, _ := w.unit(ruled(t, "default:\n  max-sessions: 8\n"))
 	var ds [hosts]*netdev
 	var rs [hosts]*running
@@ -524,7 +524,7 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("a unit that the host does not trust: %v", err)
 	}
 
-	// The limit is for now: the third host keeps trying and gets its turn.
+	// A refusal because of the limit is not final: the third host retries and gets a session.
 	_, _, second := w.host("beta")
 	third, _, _ := w.host("gamma")
 	if err := second.stop(); err != nil {
@@ -534,8 +534,8 @@ func TestRefusals(t *testing.T) {
 	d.up(t)
 }
 
-// TestFabricFails takes the host off the fabric while the bootstrap connection
-// stays up: the queue pairs fail, and a new session is made when they can.
+// TestFabricFails disconnects the host from the fabric while the bootstrap connection stays up.
+// The queue pairs fail, and the host has to get a new session when the fabric is back.
 func TestFabricFails(t *testing.T) {
 	w := newWorld(t)
 	w.unit()

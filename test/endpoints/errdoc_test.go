@@ -17,8 +17,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// failing starts a host that tries once and waits, and returns what its status
-// says then.
+// failing starts a host that tries once and then waits, and returns the error of its Run or, if it
+// goes on, the last error in its status.
 func (w *world) failing(t *testing.T, name string, change ...func(*host.Config)) string {
 	t.Helper()
 	change = append(change, func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute })
@@ -34,19 +34,20 @@ func (w *world) failing(t *testing.T, name string, change ...func(*host.Config))
 		}
 		return text != ""
 	}, "what is wrong with %s", name)
-	r.once.Do(func() { // it may have ended, and with an error
+	r.once.Do(func() { // stops the host; the error that Run may return does not matter
 		r.cancel()
 		<-r.done
 	})
 	return text
 }
 
-// TestErrdocRefused has an I/O unit refuse hosts for what its flags and its policy say.
+// TestErrdocRefused lets an I/O unit refuse hosts because of its flags and its policy, and expects
+// that each error is documented.
 func TestErrdocRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		unit   func(*iounit.Config)
-		before int // hosts that are served
+		before int // number of hosts that are connected before
 		host   func(*host.Config)
 	}{
 		{"max hosts", func(c *iounit.Config) { c.MaxHosts = 1 }, 1, func(*host.Config) {}},
@@ -88,7 +89,8 @@ func TestErrdocRefused(t *testing.T) {
 	}
 }
 
-// TestErrdocEnds has sessions end, and looks at what the host's status says.
+// TestErrdocEnds ends sessions in several ways, and expects that the error in the host's status is
+// documented.
 func TestErrdocEnds(t *testing.T) {
 	once := func(c *host.Config) { c.RetryMin, c.RetryMax = time.Minute, time.Minute }
 	ended := func(t *testing.T, h *host.Host) {
@@ -140,7 +142,7 @@ func TestErrdocEnds(t *testing.T) {
 		ended(t, h)
 		w.fabric.Resume("unit")
 	})
-	// Whoever notices ends the session of both, so that each needs a run of its own.
+	// The endpoint that notices first ends the session for both, so each needs a test of its own.
 	hasty := func(c *messaging.Config) {
 		c.KeepAlive, c.PeerTimeout = 10*time.Millisecond, 300*time.Millisecond
 	}
@@ -175,7 +177,8 @@ func TestErrdocEnds(t *testing.T) {
 	})
 }
 
-// TestErrdocSettings has settings of a netdevice refused.
+// TestErrdocSettings lets settings of a netdevice be refused, and expects that each refusal is
+// documented.
 func TestErrdocSettings(t *testing.T) {
 	for _, status := range []protocol.CfgStatus{protocol.CfgDenied, protocol.CfgFailed, protocol.CfgInvalid} {
 		t.Run(status.String(), func(t *testing.T) {
@@ -217,7 +220,8 @@ func TestErrdocSettings(t *testing.T) {
 	})
 }
 
-// TestErrdocCommands gives hosts commands that they cannot carry out.
+// TestErrdocCommands gives hosts commands that they cannot carry out, and expects that each error
+// is documented.
 func TestErrdocCommands(t *testing.T) {
 	dead := func(t *testing.T) string {
 		t.Helper()
@@ -267,13 +271,14 @@ func TestErrdocCommands(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			// As it is printed by who gave the command.
+			// As the program that gives the command prints it.
 			testenv.Explained(t, "command: /run/splitnic/host-sn0.sock: "+err.Error())
 		})
 	}
 }
 
-// TestErrdocPolicy changes the policy so that a session cannot go on.
+// TestErrdocPolicy changes the policy so that a session cannot go on, and expects that the error
+// is documented.
 func TestErrdocPolicy(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -285,7 +290,7 @@ func TestErrdocPolicy(t *testing.T) {
 	testenv.Explained(t, h.Status().LastError)
 }
 
-// begun is a LAN interface that tells when its queues are taken into use.
+// begun is a LAN interface that calls tell when its queue is taken into use.
 type begun struct {
 	lan.Interface
 	tell func()
@@ -303,8 +308,8 @@ func (q begunQueue) FD() int {
 	return q.Queue.FD()
 }
 
-// TestPolicyAsFramesBegin changes the policy just when the first frames can move:
-// it holds for the session, which goes on if it may.
+// TestPolicyAsFramesBegin changes the policy just when the first frames can move. The new policy
+// has to apply to the session, which has to go on as far as the policy permits it.
 func TestPolicyAsFramesBegin(t *testing.T) {
 	w := newWorld(t)
 	var u *iounit.Unit
@@ -326,7 +331,7 @@ func TestPolicyAsFramesBegin(t *testing.T) {
 	if err := d.wire.Send(ctx, tagged); err != nil {
 		t.Fatal(err)
 	}
-	w.both(d) // without the one before
+	w.both(d) // the tagged frame does not arrive
 	if n := <-ended; n != 0 {
 		t.Errorf("%d sessions were to end", n)
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsFailover goes from one I/O unit to another and back under a TCP
-// connection, with every kind of LAN interface: by broken connections and by
-// command. The bridge between the I/O units and the LAN learns the way each time.
+// TestNetnsFailover fails over from one I/O unit to another and back while a TCP connection is in
+// use, with every kind of LAN interface, because of broken connections and on command. The bridge
+// between the I/O units and the LAN has to learn the new port each time.
 func TestNetnsFailover(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// gateway is one of several I/O units, on a card of its own, with a cable to it.
+// gateway is one of several I/O units, with its own card, and a cable to it.
 type gateway struct {
 	*world
 	*cable
@@ -30,7 +30,7 @@ type gateway struct {
 	run  *running
 }
 
-// gateway makes another I/O unit of the world's fabric.
+// gateway starts another I/O unit on the world's fabric.
 func (w *world) gateway(name string, change ...func(*iounit.Config)) *gateway {
 	w.t.Helper()
 	s := &gateway{world: &world{t: w.t, fabric: w.fabric, card: newCard(w.t), device: name, unitKey: w.unitKey,
@@ -56,7 +56,7 @@ func with(t *testing.T, h *host.Host, s *gateway) {
 	}, "no session with %s", s.cable.addr)
 }
 
-// TestFailover breaks the connection to one I/O unit after the other.
+// TestFailover breaks the connection to one I/O unit after the other, and expects fail-overs.
 func TestFailover(t *testing.T) {
 	t.Run("cold", func(t *testing.T) { testFailover(t, false) })
 	t.Run("standby", func(t *testing.T) { testFailover(t, true) })
@@ -84,7 +84,7 @@ func testFailover(t *testing.T, standby bool) {
 	}
 	var ready []string
 	if standby {
-		// The host may know of the session before the I/O unit counts it.
+		// The host may have the session before the I/O unit counts it.
 		testenv.Eventually(t, func() bool { ready = sessionsOf(two); return len(ready) == 1 }, "no session on standby")
 	}
 	one.cut()
@@ -115,7 +115,7 @@ func testFailover(t *testing.T, standby bool) {
 	failedOver(t, h, uplink.ReasonDied, 2)
 }
 
-// sessionsOf are the sessions of an I/O unit.
+// sessionsOf returns the sessions of an I/O unit.
 func sessionsOf(g *gateway) (ids []string) {
 	for _, h := range g.unit.Status().Hosts {
 		ids = append(ids, h.Session)
@@ -123,8 +123,8 @@ func sessionsOf(g *gateway) (ids []string) {
 	return ids
 }
 
-// TestNoStandby has the status say why there is no session on standby, for as long
-// as there is none.
+// TestNoStandby expects the status to show why there is no standby session, as long as there is
+// none.
 func TestNoStandby(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -142,8 +142,8 @@ func TestNoStandby(t *testing.T) {
 		"nothing on standby")
 }
 
-// TestStandbyEnds has the status say why a session on standby has ended, also
-// before another one has been tried.
+// TestStandbyEnds expects the status to show why a standby session has ended, also before the host
+// has tried another one.
 func TestStandbyEnds(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -160,15 +160,16 @@ func TestStandbyEnds(t *testing.T) {
 	}, "no reason why there is no standby")
 }
 
-// failedOver waits until so many fail-overs for that reason are counted, which is
-// a moment after the session has begun.
+// failedOver waits until n fail-overs for this reason are counted. A fail-over is counted a moment
+// after its session has begun.
 func failedOver(t *testing.T, h *host.Host, why uplink.Reason, n uint64) {
 	t.Helper()
 	testenv.Eventually(t, func() bool { return h.Status().Failovers.Count[why] == n }, "not %d fail-overs because of %s",
 		n, why)
 }
 
-// TestFailoverOrder says goodbye in the middle of three.
+// TestFailoverOrder stops the second of three I/O units, and expects the host at the third, and
+// then, when that is lost, at the first.
 func TestFailoverOrder(t *testing.T) {
 	w := newWorld(t)
 	one, two, three := w.gateway("one"), w.gateway("two"), w.gateway("three")
@@ -177,7 +178,7 @@ func TestFailoverOrder(t *testing.T) {
 	d.up(t)
 	with(t, h, two)
 	one.plug()
-	// which is ready first
+	// The host's session is ready before the I/O unit counts it.
 	testenv.Eventually(t, func() bool { return len(two.unit.Status().Hosts) == 1 }, "the I/O unit has no host")
 	if err := two.run.stop(); err != nil {
 		t.Fatal(err)
@@ -186,12 +187,12 @@ func TestFailoverOrder(t *testing.T) {
 	d.up(t)
 	three.both(d)
 	failedOver(t, h, uplink.ReasonGoodbye, 1)
-	three.cut() // and round the corner
+	three.cut() // the first I/O unit follows the last
 	with(t, h, one)
 }
 
-// TestDeafUnit has an I/O unit that nobody answers for: the next one need not
-// wait until the handshake has timed out, which is never.
+// TestDeafUnit has an I/O unit that never answers. The host has to try the next one without waiting
+// for the handshake to time out, which does not happen in this test.
 func TestDeafUnit(t *testing.T) {
 	w := newWorld(t)
 	deaf, err := net.Listen("tcp", testenv.Loopback()+":0")
@@ -207,8 +208,8 @@ func TestDeafUnit(t *testing.T) {
 	d.up(t)
 }
 
-// TestRestartBesideDeafUnit restarts an I/O unit while nobody answers for the other:
-// the host is back as soon as there is one, and does not wait for the other.
+// TestRestartBesideDeafUnit restarts an I/O unit while the other one never answers. The host has to
+// reconnect as soon as the first is back, without waiting for the other.
 func TestRestartBesideDeafUnit(t *testing.T) {
 	w := newWorld(t)
 	deaf, err := net.Listen("tcp", testenv.Loopback()+":0")
@@ -230,7 +231,7 @@ func TestRestartBesideDeafUnit(t *testing.T) {
 	w.both(d)
 }
 
-// hung makes an I/O unit that authenticates and then hangs, until it is let go.
+// hung starts an I/O unit that authenticates hosts and then hangs, until letGo is called.
 func (w *world) hung(name string) (s *gateway, letGo func()) {
 	hold := make(chan struct{})
 	letGo = sync.OnceFunc(func() { close(hold) })
@@ -245,8 +246,9 @@ func (w *world) hung(name string) (s *gateway, letGo func()) {
 	return s, letGo
 }
 
-// TestHungUnit has an I/O unit that hangs when it has authenticated: the next one
-// need not wait until the handshake has timed out, which is never.
+// TestHungUnit has an I/O unit that hangs after the authentication. The host has to try the next
+// one without waiting for the handshake to time out, which does not happen in this test. The logged
+// error has to be documented.
 func TestHungUnit(t *testing.T) {
 	w := newWorld(t)
 	hung, _ := w.hung("hung")
@@ -280,8 +282,8 @@ func TestHungUnit(t *testing.T) {
 	<-explained
 }
 
-// TestSlowUnit has an I/O unit that answers late. As nobody else can be had, it
-// gets the time.
+// TestSlowUnit has an I/O unit that answers late. As no other I/O unit is available, the host has
+// to wait for it.
 func TestSlowUnit(t *testing.T) {
 	w := newWorld(t)
 	slow, letGo := w.hung("slow")
@@ -293,7 +295,7 @@ func TestSlowUnit(t *testing.T) {
 	d, h, _ := w.host("alpha", func(c *host.Config) {
 		c.IOUnits, c.HandshakeTimeout, c.Patience = append(addrs(slow), gone.Addr().String()), time.Hour, 0
 	})
-	c, err := gone.Accept() // when the first one has been silent for a while
+	c, err := gone.Accept() // the host tries this after the first has not answered for a while
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,8 +306,8 @@ func TestSlowUnit(t *testing.T) {
 	slow.both(d)
 }
 
-// TestBlindUnit has an I/O unit that can be reached by its address and not over
-// the fabric: there is no session with it, and no carrier for nothing.
+// TestBlindUnit has an I/O unit that can be reached by its bootstrap address, but not over the
+// fabric. There must not be a session with it, nor an announcement of the host on its LAN.
 func TestBlindUnit(t *testing.T) {
 	w := newWorld(t)
 	blind, two := w.gateway("blind"), w.gateway("two")
@@ -326,23 +328,22 @@ func TestBlindUnit(t *testing.T) {
 	if heard := blind.card.announcements(); len(heard) != 0 {
 		t.Errorf("%d announcements sent the LAN to an I/O unit that no frame reaches", len(heard))
 	}
-	w.fabric.Heal("blind") // so that it can take its leave
+	w.fabric.Heal("blind") // so that its sessions can end in good order
 }
 
-// hostStream is a stream of numbered frames from a host, collected behind I/O units' cards.
+// hostStream is a stream of numbered frames from a host, received on the cards of I/O units.
 type hostStream struct {
 	t       *testing.T
 	ctx     context.Context
 	mac     string
 	readers sync.WaitGroup
-	out     chan struct{} // one for each frame on its way: no queue of a card is full
+	out     chan struct{} // an element for each frame on its way, so that no queue of a card gets full
 
 	mu   sync.Mutex
 	came map[uint32]bool
 }
 
-// send sends frames of all sizes up to the MTU until stop is closed, and returns how
-// many.
+// send sends frames of all sizes up to the MTU until stop is closed, and returns their number.
 func (s *hostStream) send(d *netdev, stop <-chan struct{}) (n uint32) {
 	for {
 		select {
@@ -360,7 +361,7 @@ func (s *hostStream) send(d *netdev, stop <-chan struct{}) (n uint32) {
 	}
 }
 
-// read collects what comes to a card.
+// read receives, in another goroutine, the frames that arrive at a card.
 func (s *hostStream) read(g *gateway) {
 	wire := g.card.wire(s.mac)
 	s.readers.Go(func() {
@@ -382,23 +383,23 @@ func (s *hostStream) read(g *gateway) {
 	})
 }
 
-// frames is how many have come.
+// frames returns the number of frames that have arrived.
 func (s *hostStream) frames() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.came)
 }
 
-// more waits until n more have come.
+// more waits until n more frames have arrived.
 func (s *hostStream) more(n int) {
 	s.t.Helper()
 	before := s.frames()
 	testenv.Eventually(s.t, func() bool { return s.frames() >= before+n }, "no %d frames more", n)
 }
 
-// TestFailoverStream goes to and fro under a stream of frames, in every mode: none is
-// lost on its way from the host. In modes with pools none is lost either when the I/O
-// unit in use is told to end.
+// TestFailoverStream commands fail-overs to and fro during a stream of frames, in every mode: no
+// frame from the host may be lost. In modes with pools this also holds when the I/O unit in use is
+// stopped.
 func TestFailoverStream(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -446,10 +447,10 @@ func TestFailoverStream(t *testing.T) {
 	}
 }
 
-// unhurried is an I/O unit that has all the time to end its sessions in good order.
+// unhurried gives an I/O unit enough time to end its sessions in good order.
 func unhurried(c *iounit.Config) { c.Messaging.FlushTime = time.Minute }
 
-// TestFailBack goes back to the preferred I/O unit when that can be had again.
+// TestFailBack expects the host to return to the preferred I/O unit when that is available again.
 func TestFailBack(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")
@@ -465,8 +466,8 @@ func TestFailBack(t *testing.T) {
 	failedOver(t, h, uplink.ReasonFailBack, 1)
 }
 
-// TestKeepsMAC insists on the MAC address that the first I/O unit granted, and
-// gives it up where it may not have it.
+// TestKeepsMAC expects a host to keep the MAC address that the first I/O unit granted, and to
+// accept another one from an I/O unit that does not permit it.
 func TestKeepsMAC(t *testing.T) {
 	w := newWorld(t)
 	only := func(mac string) func(*iounit.Config) { return ruled(t, "default:\n  macs: [\""+mac+"\"]\n") }
@@ -487,14 +488,14 @@ func TestKeepsMAC(t *testing.T) {
 	}
 }
 
-// TestKeepsMACOverRestart has another process take the netdevice over when the I/O
-// unit that granted its MAC address is gone: it keeps that with the next one, which
-// would give it another.
+// TestKeepsMACOverRestart lets another process take over the netdevice after the I/O unit that
+// granted its MAC address is gone. The netdevice has to keep the address with the next I/O unit,
+// which would otherwise assign another one.
 func TestKeepsMACOverRestart(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n")),
 		w.gateway("two", ruled(t, "default: {macs: any}"))
-	var agreed mirror.Agreement // of one Run at a time
+	var agreed mirror.Agreement // set by one Run at a time
 	change := func(c *host.Config) {
 		c.IOUnits, c.KeepCarrier = addrs(one, two), true
 		c.OnAgreement = func(a mirror.Agreement) { agreed = a }
@@ -502,7 +503,7 @@ func TestKeepsMACOverRestart(t *testing.T) {
 	d, _, run := w.host("alpha", change)
 	d.up(t)
 	mac := d.mac
-	for range 2 { // also when it was not the last process that it was granted to
+	for range 2 { // the second time the address was not granted to the previous process
 		if err := run.stop(); err != nil {
 			t.Fatal(err)
 		}

@@ -29,12 +29,12 @@ type netdev struct {
 	changed chan struct{} // closed and replaced at every change
 	carrier bool
 	speed   int // Mbit/s; -1 until it is set
-	raised  int // times the carrier was given
-	lost    int // times it was taken away
+	raised  int // how many times the carrier was set
+	lost    int // how many times the carrier was lost
 	mac     string
 	mtu     int
 	active  int
-	want    tap.State // but for MAC and MTU
+	want    tap.State // except MAC and MTU
 	// onCarrier, if set, is called before the carrier changes.
 	onCarrier func(up bool)
 	// onChange, if set, is called with each change of the address, the MTU and the
@@ -79,7 +79,7 @@ func (d *netdev) SetSpeed(mbit int) error                            { return d.
 func (d *netdev) EarlyDiscard() discard.Status                       { return discard.Status{On: true} }
 func (d *netdev) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) { return o, nil }
 
-// losses is how many times the carrier was taken away.
+// losses returns how many times the carrier was lost.
 func (d *netdev) losses() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +122,7 @@ func (d *netdev) State() (tap.State, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.want
-	s.MAC, _ = net.ParseMAC(d.mac) // it has none at first
+	s.MAC, _ = net.ParseMAC(d.mac) // nil if the netdevice has no address yet
 	s.MTU = d.mtu
 	return s, nil
 }
@@ -142,7 +142,7 @@ func (d *netdev) Watch(ctx context.Context, fn func(tap.State)) error {
 	}
 }
 
-// await waits until cond holds of the device.
+// await waits until cond, which is called with mu held, returns true.
 func (d *netdev) await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	late := time.After(30 * time.Second)
@@ -172,8 +172,8 @@ func (d *netdev) down(t *testing.T) {
 
 var _ host.Netdevice = (*netdev)(nil)
 
-// card is a network card without a kernel behind it: every port that is
-// opened on it is a wire of its own.
+// card is a network card without a kernel behind it: every port that is opened on it has its own
+// wire.
 type card struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -183,8 +183,8 @@ type card struct {
 	opens int
 	heard [][]byte // announcements
 
-	changes int // of addresses, and up and down, of all ports
-	// onOpen, if set, is told of each port that is opened.
+	changes int // calls of SetMAC and SetUp of all ports
+	// onOpen, if set, is called for each port that is opened, with mu held.
 	onOpen func(mac string, wire *porttest.Wire)
 }
 
@@ -221,7 +221,7 @@ func (c *card) link() (lan.LinkState, error) {
 	return c.state, nil
 }
 
-// change changes the state of the card and tells those who watch it.
+// change changes the state of the card and sends it to all watchers.
 func (c *card) change(f func(*lan.LinkState)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,14 +242,14 @@ func (c *card) wire(mac string) *porttest.Wire {
 	return p.wire
 }
 
-// hang has the port with that address not close until the channel is closed.
+// hang delays Close of the port with this address until the channel is closed.
 func (c *card) hang(mac string, until <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ports[mac].hangs = until
 }
 
-// isUp reports whether there is a port with that address, and it is up.
+// isUp reports whether there is a port with this address that is up.
 func (c *card) isUp(mac string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +257,7 @@ func (c *card) isUp(mac string) bool {
 	return p != nil && !p.down
 }
 
-// announcements are the frames that told the LAN where hosts are.
+// announcements returns the frames that announced the addresses of hosts to the LAN.
 func (c *card) announcements() [][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,7 +304,7 @@ type lanPort struct {
 	wire  *porttest.Wire
 	mac   net.HardwareAddr
 	down  bool
-	hangs <-chan struct{} // until this is closed Close does not return; nil: it does
+	hangs <-chan struct{} // Close waits until this is closed, unless it is nil
 }
 
 func (p *lanPort) Queues() []lan.Queue           { return []lan.Queue{lanQueue{p.queue}} }

@@ -18,8 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// follower is a host with a netdevice of this kernel's, on a card of this
-// kernel's.
+// follower is a host with a real netdevice, whose I/O unit shares a real network card.
 type follower struct {
 	*shared
 	ns   string // of sn0
@@ -62,10 +61,10 @@ func (f *follower) eventually(what string, cond func() bool) {
 	testenv.Eventually(f.t, cond, "%s: host %+v, port %+v", what, f.host.Status(), f.port())
 }
 
-// sn0 is the netdevice.
+// sn0 returns the attributes of the netdevice.
 func (f *follower) sn0() *netlink.LinkAttrs { return testenv.Link(f.t, f.ns, "sn0").Attrs() }
 
-// port is the host's interface on the card, nil if there is none.
+// port returns the attributes of the host's interface on the card, nil if there is none.
 func (f *follower) port() *netlink.LinkAttrs {
 	f.t.Helper()
 	hosts := f.unit.Status().Hosts
@@ -94,8 +93,8 @@ func (f *follower) refusal() string {
 	return r.What + " " + r.Wanted
 }
 
-// TestNetnsFollow does with the netdevice what an administrator does, and looks
-// at the host's interface on the card.
+// TestNetnsFollow changes the netdevice as an administrator does, and expects that the host's
+// interface on the card follows.
 func TestNetnsFollow(t *testing.T) {
 	f := newFollower(t, "default: {promiscuous: yes, macs: any}")
 	f.ip("link set sn0 address 02:00:00:00:00:99")
@@ -118,7 +117,7 @@ func TestNetnsFollow(t *testing.T) {
 	f.ip("link set sn0 allmulticast off")
 	f.eventually("not all multicast", func() bool { return !allMulti() })
 	promisc := func() bool { return f.host.Status().Filter.Promisc }
-	// It is promiscuous already: a veth cannot tell addresses apart.
+	// The card is promiscuous already: a veth has no address filter.
 	before := testenv.Link(t, f.unitNS, "eth1").Attrs().Promisc
 	card := func() int { return testenv.Link(t, f.unitNS, "eth1").Attrs().Promisc - before }
 	f.ip("link set sn0 promisc on")
@@ -137,7 +136,7 @@ func TestNetnsFollow(t *testing.T) {
 		t.Errorf("refused: %s", r)
 	}
 
-	// Another session, with all of it.
+	// Another session has to begin with all these settings.
 	name := f.port().Name
 	testenv.With(t, f.unitNS, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, f.unitNS, name)) })
 	f.eventually("a session with the same settings", func() bool {
@@ -158,7 +157,8 @@ func TestNetnsFollow(t *testing.T) {
 	})
 }
 
-// TestNetnsFollowDenied does what the policy does not allow.
+// TestNetnsFollowDenied makes changes that the policy does not permit, and expects that they are
+// undone.
 func TestNetnsFollowDenied(t *testing.T) {
 	f := newFollower(t, `default: {macs: ["02:aa:*"], vlans: none}`)
 	before := f.sn0()
@@ -174,13 +174,13 @@ func TestNetnsFollowDenied(t *testing.T) {
 	f.eventually("promisc off", func() bool {
 		return f.refusal() == "promiscuous mode on" && f.sn0().RawFlags&unix.IFF_PROMISC == 0 && f.sn0().Promisc == 0
 	})
-	// What is allowed goes on.
+	// Permitted changes still work.
 	f.ip("maddr add 01:00:5e:01:02:03 dev sn0")
 	f.eventually("the group on the macvtap", func() bool { return f.joined("01:00:5e:01:02:03") })
 }
 
-// TestNetnsFollowCard changes the card's MTU under the one that the
-// administrator wants.
+// TestNetnsFollowCard changes the card's MTU while the administrator has set one: the netdevice has
+// to have the smaller of both.
 func TestNetnsFollowCard(t *testing.T) {
 	f := newFollower(t, "")
 	card := func(mtu, want int) {
@@ -206,7 +206,7 @@ func TestNetnsFollowCard(t *testing.T) {
 	}
 }
 
-// TestNetnsReset resets, and reads the I/O unit's counters.
+// TestNetnsReset resets the host's settings, and reads the I/O unit's counters.
 func TestNetnsReset(t *testing.T) {
 	f := newFollower(t, "default: {promiscuous: yes, macs: any}")
 	before := f.sn0()
@@ -236,7 +236,7 @@ func TestNetnsReset(t *testing.T) {
 		}
 		return s
 	}
-	// A frame is counted after it was posted: it may have been answered by then.
+	// A frame is counted after it was posted, and so perhaps after its answer has arrived.
 	all := func(s protocol.Statistics) bool { return s.RxFrames >= 4 && s.TxFrames >= 4 && s.RxBytes >= 4*60 }
 	f.eventually("all echoes counted", func() bool { return all(read(false)) })
 	if s := read(true); !all(s) {
@@ -247,8 +247,8 @@ func TestNetnsReset(t *testing.T) {
 	}
 }
 
-// TestNetnsDeletedWhileAway deletes the netdevice while there is no I/O unit:
-// the host ends without one.
+// TestNetnsDeletedWhileAway deletes the netdevice while there is no I/O unit. The host has to end
+// without a session.
 func TestNetnsDeletedWhileAway(t *testing.T) {
 	testenv.NeedTUN(t)
 	w, ns := newWorld(t), testenv.NetNS(t)

@@ -19,15 +19,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// script is an I/O unit that moves no frames, and answers the host's requests as
-// the test wants.
+// script is an I/O unit that moves no frames, and answers the host's requests as the test sets it.
 type script struct {
 	t     *testing.T
 	world *world
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
-	asked   []asked       // so far, but for keep-alives
+	asked   []asked       // requests so far, without keep-alives
 	refuse  func(asked) protocol.CfgStatus
 	hellos  []session.Hello
 	conn    *messaging.Conn
@@ -36,7 +35,7 @@ type script struct {
 	mtu     int
 }
 
-// asked is a request of the host's.
+// asked is a request of the host.
 type asked struct {
 	t    protocol.CfgType
 	data string
@@ -70,7 +69,7 @@ func (a asked) String() string {
 
 const nothingMore = "filter promisc=false allmulti=false [] []"
 
-// newScript starts such an I/O unit.
+// newScript starts a scripted I/O unit.
 func newScript(t *testing.T) *script {
 	s := &script{
 		t: t, world: newWorld(t), changed: make(chan struct{}), mtu: 1500, mac: protocol.MAC{2, 0, 0, 0, 0, 1},
@@ -113,8 +112,8 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	if s.refuse(asked{protocol.CfgMAC, string(mac[:])}) != protocol.CfgOK {
 		return c.Refuse(session.CodePolicy, "another host has it")
 	}
-	// Not New: the host is content, and the test may be over, before the data
-	// channels are started.
+	// Not New: the host is satisfied, and the test may be over, before the data channels are
+	// started.
 	p, wire, err := porttest.Open(1 << 20)
 	if err != nil {
 		return err
@@ -131,7 +130,7 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	welcome.Channels = session.Channels(conn.Addresses())
 	accept, err := c.Welcome(ctx, welcome)
 	if bye := (*session.ByeError)(nil); errors.As(err, &bye) || ctx.Err() != nil {
-		return nil // it wants something that is not granted, or the test is over
+		return nil // the host wants something that is not granted, or the test is over
 	}
 	if err != nil {
 		return err
@@ -149,7 +148,7 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 	case <-c.Done():
 	}
 	s.set(func() { s.conn = nil })
-	_ = c.Bye(session.CodeShuttingDown, "the script ends") // the host may have gone
+	_ = c.Bye(session.CodeShuttingDown, "the script ends") // fails if the host has disconnected
 	return nil
 }
 
@@ -177,7 +176,7 @@ func (s *script) set(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// refuses makes the I/O unit answer so what pick accepts.
+// refuses makes the I/O unit answer with this status to requests for which pick returns true.
 func (s *script) refuses(status protocol.CfgStatus, pick func(asked) bool) {
 	s.set(func() {
 		s.refuse = func(a asked) protocol.CfgStatus {
@@ -208,7 +207,7 @@ func (s *script) await(what string, cond func() bool) {
 	}
 }
 
-// gets waits until the host has asked for exactly this since the last gets.
+// gets waits for the host's requests since the last gets, which have to be exactly these.
 func (s *script) gets(want ...string) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("%q", want), func() bool { return len(s.asked) >= len(want) })
@@ -224,7 +223,7 @@ func (s *script) gets(want ...string) {
 	s.asked = nil
 }
 
-// session waits for a session, and returns it and what ends it.
+// session waits for a session, and returns its connection and the function that ends it.
 func (s *script) session() (*messaging.Conn, func()) {
 	s.t.Helper()
 	var conn *messaging.Conn
@@ -241,7 +240,7 @@ func (s *script) end() {
 	s.await("the next session", func() bool { return s.conn != nil && s.conn != old })
 }
 
-// push tells the host something as an I/O unit does.
+// push sends a request to the host, as an I/O unit does, and returns the answer.
 func (s *script) push(t protocol.CfgType, data []byte) []byte {
 	s.t.Helper()
 	conn, _ := s.session()
@@ -252,7 +251,7 @@ func (s *script) push(t protocol.CfgType, data []byte) []byte {
 	return reply
 }
 
-// followed starts a host and takes what it asks for at the beginning.
+// followed starts a host and expects its requests at the beginning of the session.
 func (s *script) followed(change ...func(*host.Config)) (*netdev, *host.Host) {
 	s.t.Helper()
 	d, h, _ := s.world.host("alpha", change...)
@@ -261,7 +260,7 @@ func (s *script) followed(change ...func(*host.Config)) (*netdev, *host.Host) {
 	return d, h
 }
 
-// settled waits until the host has taken the I/O unit's last answer.
+// settled waits until the host has processed the I/O unit's last answer, so that cond holds.
 func settled(t *testing.T, h *host.Host, cond func(host.Status) bool) {
 	t.Helper()
 	testenv.Eventually(t, func() bool { return cond(h.Status()) }, "the host's settings have not settled: %+v", h.Status())
@@ -271,8 +270,7 @@ func is(t protocol.CfgType) func(asked) bool {
 	return func(a asked) bool { return a.t == t }
 }
 
-// TestFollow changes a netdevice as an administrator does, while the I/O unit
-// agrees.
+// TestFollow changes a netdevice as an administrator does, and the I/O unit accepts the changes.
 func TestFollow(t *testing.T) {
 	s := newScript(t)
 	d, h := s.followed()
@@ -296,7 +294,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("status: %+v", st)
 	}
 
-	// The next session is told all of it, and the address is in its hello.
+	// In the next session the host requests all these settings; the address is in its hello.
 	s.end()
 	s.gets("up true", "mtu 1400", "filter promisc=false allmulti=false [] [01:00:5e:00:00:07]", "vlans 7,9")
 	if mac := s.hellos[1].MAC.String(); mac != "02:00:00:00:00:09" {
@@ -307,8 +305,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowNoEcho has the I/O unit change the netdevice, of which it must not
-// hear as of an administrator's change.
+// TestFollowNoEcho lets the I/O unit change the netdevice. The host must not report this as an
+// administrator's change.
 func TestFollowNoEcho(t *testing.T) {
 	s := newScript(t)
 	d, _ := s.followed()
@@ -319,13 +317,12 @@ func TestFollowNoEcho(t *testing.T) {
 		return d.mac == "02:00:00:00:00:05" && d.mtu == 1300 &&
 			!d.carrier
 	})
-	// Something that it does hear of, behind all else.
+	// A change that the host does report, after all others.
 	_ = d.set(func() { d.want.VLANs = []int{3} })
 	s.gets("vlans 3")
 }
 
-// TestFollowMTU lets the I/O unit's MTU change under a smaller one of the
-// administrator's.
+// TestFollowMTU changes the I/O unit's MTU while the administrator has set a smaller one.
 func TestFollowMTU(t *testing.T) {
 	s := newScript(t)
 	d, h := s.followed()
@@ -347,7 +344,7 @@ func TestFollowMTU(t *testing.T) {
 			s.gets("mtu 1400")
 		}
 	}
-	// After a reset it follows the I/O unit's alone.
+	// After a reset the netdevice follows only the I/O unit's MTU.
 	if err := h.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -358,8 +355,8 @@ func TestFollowMTU(t *testing.T) {
 	}
 }
 
-// TestFollowMTUCrossing changes the MTU at both ends at a time. Whatever comes
-// first, in the end the netdevice has the smaller one.
+// TestFollowMTUCrossing changes the MTU at both ends at the same time. Whichever change comes
+// first, the netdevice has to have the smaller MTU in the end.
 func TestFollowMTUCrossing(t *testing.T) {
 	s := newScript(t)
 	d, h := s.followed()
@@ -377,7 +374,7 @@ func TestFollowMTUCrossing(t *testing.T) {
 		s.set(func() { limit = mtu })
 		s.push(protocol.CfgMTU, protocol.AppendMTU(nil, mtu))
 	}
-	for i := range 40 { // each takes a while: requests have a pace
+	for i := range 40 { // each round takes a while: the rate of requests is limited
 		ours, theirs := 1400+i%3, 1390+i%20
 		_ = d.SetMTU(ours)
 		push(theirs)
@@ -388,7 +385,7 @@ func TestFollowMTUCrossing(t *testing.T) {
 	}
 }
 
-// TestFollowRefused has the I/O unit refuse what an administrator sets: the
+// TestFollowRefused lets the I/O unit refuse the administrator's changes, and expects that the
 // netdevice is set back.
 func TestFollowRefused(t *testing.T) {
 	for _, status := range []protocol.CfgStatus{protocol.CfgDenied, protocol.CfgFailed, protocol.CfgInvalid} {
@@ -422,10 +419,10 @@ func TestFollowRefused(t *testing.T) {
 			d.await(t, "no promisc", func() bool { return !d.want.Promisc })
 			s.gets("filter promisc=true allmulti=false [] []")
 			refusal("promiscuous mode", "on")
-			// By now the host has seen it off: it asks again only then.
+			// By now the host has seen promiscuous mode off. Only then it requests the mode again.
 			_ = d.SetMTU(1400)
 			s.gets("mtu 1400")
-			// A capture cannot be set back, but the rest goes on.
+			// The promiscuous mode of a capture cannot be set back, but the rest is requested.
 			_ = d.set(func() { d.want.Promisc = true })
 			s.gets("filter promisc=true allmulti=false [] []", "filter promisc=false allmulti=true [] []")
 			_ = d.set(func() { d.want.Promisc = false })
@@ -445,7 +442,8 @@ func TestFollowRefused(t *testing.T) {
 	}
 }
 
-// TestFollowOverMaxMTU does not even ask.
+// TestFollowOverMaxMTU sets an MTU above the host's maximum, and expects that the host undoes it
+// without a request.
 func TestFollowOverMaxMTU(t *testing.T) {
 	s := newScript(t)
 	d, h := s.followed()
@@ -458,7 +456,8 @@ func TestFollowOverMaxMTU(t *testing.T) {
 	}
 }
 
-// TestFollowUnsupported asks an I/O unit that knows none of it once.
+// TestFollowUnsupported has an I/O unit that supports none of the settings, and expects that the
+// host requests each one once.
 func TestFollowUnsupported(t *testing.T) {
 	s := newScript(t)
 	s.refuses(protocol.CfgUnsupported, func(a asked) bool {
@@ -478,7 +477,7 @@ func TestFollowUnsupported(t *testing.T) {
 	}
 }
 
-// TestFollowManyGroups wants more groups than a message holds.
+// TestFollowManyGroups sets more groups than fit into a message.
 func TestFollowManyGroups(t *testing.T) {
 	s := newScript(t)
 	d, _ := s.followed()
@@ -515,7 +514,7 @@ func TestFollowWhileAway(t *testing.T) {
 	}
 }
 
-// TestStatistics reads and clears the I/O unit's counters, and resets.
+// TestStatistics reads and clears the I/O unit's counters, and resets the host's settings.
 func TestStatistics(t *testing.T) {
 	s := newScript(t)
 	d, h := s.followed()

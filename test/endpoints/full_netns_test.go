@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// throttle makes a netdevice send no more than so many bytes a second, and keep
-// what waits: whoever handed it the frames is charged for them until they leave.
+// throttle limits what a netdevice sends to rate bytes per second. Further frames wait in its
+// queue, and are charged to the send buffers of their sockets until they leave.
 func throttle(t *testing.T, ns, name string, rate uint64) {
 	t.Helper()
 	testenv.With(t, ns, func(h *netlink.Handle) error {
@@ -24,9 +24,8 @@ func throttle(t *testing.T, ns, name string, rate uint64) {
 	})
 }
 
-// TestNetnsFullCard floods a slow card. The I/O unit waits for it each time that
-// it is full, for as long as there is something to send, and goes on when it
-// is not.
+// TestNetnsFullCard floods a slow card. The I/O unit has to wait each time the card is full and
+// there are frames to send, and to go on when the card has room again.
 func TestNetnsFullCard(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
@@ -49,7 +48,7 @@ func TestNetnsFullCard(t *testing.T) {
 					case <-stop:
 						return
 					default:
-						_, _ = c.Write(datagram) // nobody listens there, as the LAN says now and then
+						_, _ = c.Write(datagram) // no socket listens: ICMP errors from the LAN are expected
 					}
 				}
 			})
@@ -67,7 +66,7 @@ func TestNetnsFullCard(t *testing.T) {
 			}
 			testenv.Eventually(t, func() bool { return waits() >= 2 }, "the I/O unit has waited for its card %d times", waits())
 			end()
-			// Until what waits at the card has left, the netdevice may drop it.
+			// The netdevice may drop the ping until the frames that wait at the card have left.
 			testenv.Run(t, s.hostNS, "ping", "-c", "1", "-i", "0.05", "-w", "20", lanAddr)
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// statusOf is a status as `splitnic status --json` has it.
+// statusOf returns a status as `splitnic status --json` prints it.
 func statusOf[S any](t *testing.T, status func() S) S {
 	t.Helper()
 	raw, err := json.Marshal(status())
@@ -28,7 +28,7 @@ func statusOf[S any](t *testing.T, status func() S) S {
 	return s
 }
 
-// until polls cond, which depends on workers, until it holds.
+// until polls cond, which depends on workers, until it returns true.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	late := time.After(30 * time.Second)
@@ -41,8 +41,8 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// handled waits until a session's handler of channel 1 is number, has these
-// properties, and all workers follow.
+// handled waits until data channel 1 of a session has handler want.Number, with the properties of
+// want, and all its workers have applied them.
 func handled(t *testing.T, what string, traffic func() *messaging.Stats, want messaging.Handler) {
 	t.Helper()
 	until(t, what, func() bool {
@@ -67,8 +67,8 @@ func handled(t *testing.T, what string, traffic func() *messaging.Stats, want me
 	})
 }
 
-// TestHandlersOutliveSessions changes the handlers of both endpoints while a session
-// lasts, between sessions, and sees them in this session and the next.
+// TestHandlersOutliveSessions changes the handlers of both endpoints during a session and between
+// sessions, and expects the changes in this session and in the next.
 func TestHandlersOutliveSessions(t *testing.T) {
 	w := newWorld(t)
 	two := []messaging.Handler{{Number: 1}, {Number: 2}}
@@ -127,7 +127,7 @@ func TestHandlersOutliveSessions(t *testing.T) {
 	}
 	w.both(d)
 
-	// Between sessions, and with another I/O unit, which knows nothing of it.
+	// Between sessions, and with another I/O unit, which does not have the changes.
 	if err := unit.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestHandlersOutliveSessions(t *testing.T) {
 	w.both(d)
 }
 
-// TestHandlersRefused asks both endpoints for what cannot be.
+// TestHandlersRefused requests invalid changes of handlers from both endpoints.
 func TestHandlersRefused(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()

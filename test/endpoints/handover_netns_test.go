@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsHandover has a netdevice go from one host to the next, as from one
-// process to the next, again and again while TCP connections use it: it keeps
-// its carrier and what the administrator has set, and they are unbroken.
+// TestNetnsHandover hands over a netdevice from one host to the next, as from one process to the
+// next, again and again while TCP connections use it. The netdevice has to keep its carrier and the
+// administrator's settings, and no connection may break.
 func TestNetnsHandover(t *testing.T) {
 	s := newShared(t, "macvtap", "default: {macs: any}")
 	testenv.Address(t, s.lanNS, "lan0", lanAddr+"/24")
@@ -28,7 +28,7 @@ func TestNetnsHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { dev.Close() }()
-	var agreed mirror.Agreement // of one Run at a time
+	var agreed mirror.Agreement // set by one Run at a time
 	run := func(p host.History) (*host.Host, *running) {
 		_, h, r := s.world.host("alpha", func(c *host.Config) {
 			c.Netdev, c.KeepCarrier, c.History = host.TAP(dev), true, p
@@ -61,8 +61,8 @@ func TestNetnsHandover(t *testing.T) {
 	go func() { done <- transfer(ns, s.lanNS, lanAddr, 1, 64<<20) }()
 	go func() { done <- transfer(s.lanNS, ns, "10.78.0.2", 2, 64<<20) }()
 	for n, left := 0, 2; left > 0; n++ {
-		// Connections that are broken more often than they repeat what was lost
-		// would stand still.
+		// Connections would make no progress if they were interrupted more often than they
+		// retransmit lost segments.
 		before := testenv.Link(t, ns, "sn0").Attrs().Statistics
 		testenv.Eventually(t, func() bool {
 			now := testenv.Link(t, ns, "sn0").Attrs().Statistics
@@ -103,8 +103,8 @@ func TestNetnsHandover(t *testing.T) {
 	}
 }
 
-// TestNetnsForsaken takes over a netdevice with carrier when there is no I/O
-// unit any more.
+// TestNetnsForsaken takes over a netdevice with carrier while there is no I/O unit, and expects
+// that the carrier is lost.
 func TestNetnsForsaken(t *testing.T) {
 	testenv.NeedTUN(t)
 	ns := testenv.NetNS(t)
@@ -130,5 +130,5 @@ func TestNetnsForsaken(t *testing.T) {
 	}, "the carrier going")
 }
 
-// testMAC is one of several stations.
+// testMAC returns the MAC address of station n.
 func testMAC(n byte) protocol.MAC { return protocol.MAC{2, 0, 0, 0, 1, n} }

@@ -12,12 +12,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// TestHeartbeatsUnneeded has a session whose ends hear each other over the fabric: the
-// bootstrap connection is silent in both directions, for longer than between heartbeats.
+// TestHeartbeatsUnneeded has a session whose endpoints receive keep-alives over the fabric. The
+// bootstrap connection has to be silent in both directions, for longer than the interval between
+// heartbeats.
 func TestHeartbeatsUnneeded(t *testing.T) {
 	const keepAlive = time.Second
-	// In each direction: the host's peer time-out is set below, and that of the I/O unit's
-	// listener is the default.
+	// Intervals between heartbeats in each direction: the host's peer time-out is set below, and
+	// that of the I/O unit's listener is the default.
 	between := [2]time.Duration{time.Second, 180 * time.Millisecond}
 	w := newWorld(t)
 	w.unit(func(c *iounit.Config) { c.Messaging.KeepAlive = keepAlive })
@@ -25,7 +26,7 @@ func TestHeartbeatsUnneeded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var last [2]atomic.Int64 // when something came, in each direction
+	var last [2]atomic.Int64 // time of the last bytes in each direction
 	began := time.Now()
 	go relay(ln, w.addr, func(direction int) { last[direction].Store(int64(time.Since(began))) })
 	t.Cleanup(func() { ln.Close() })
@@ -41,8 +42,8 @@ func TestHeartbeatsUnneeded(t *testing.T) {
 	}
 }
 
-// relay passes connections on to an address, and says when something comes: from who has
-// connected (0), or from there (1).
+// relay forwards connections to an address, and calls came when bytes arrive: with 0 if they are
+// from the client, and with 1 if they are from the address.
 func relay(ln net.Listener, to string, came func(direction int)) {
 	for {
 		from, err := ln.Accept()
@@ -63,7 +64,7 @@ func relay(ln net.Listener, to string, came func(direction int)) {
 	}
 }
 
-// noting says when something is written.
+// noting calls came at each write.
 type noting struct {
 	io.Writer
 	came func()

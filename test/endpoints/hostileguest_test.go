@@ -20,7 +20,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// The memory of a hostile guest: a ring of 64 descriptors, and where it says that it is.
+// The memory of a hostile guest, with a ring of 64 descriptors, and the addresses that the guest
+// declares for it.
 const (
 	guestSize  = 1 << 20
 	guestAvail = 4 << 10
@@ -30,7 +31,7 @@ const (
 	guestRing  = 64
 )
 
-// hostileGuest is a front end that does what it may not.
+// hostileGuest is a front end that violates the vhost-user protocol.
 type hostileGuest struct {
 	conn  *net.UnixConn
 	file  int
@@ -79,7 +80,7 @@ func (g *hostileGuest) close() {
 	}
 }
 
-// say sends a message, whose body is numbers of 64 bits.
+// say sends a message whose body is 64-bit numbers, and fd unless that is negative.
 func (g *hostileGuest) say(request uint32, fd int, body ...uint64) error {
 	m := binary.LittleEndian.AppendUint32(nil, request)
 	m = binary.LittleEndian.AppendUint32(m, 1)
@@ -95,7 +96,7 @@ func (g *hostileGuest) say(request uint32, fd int, body ...uint64) error {
 	return err
 }
 
-// transmits starts the ring that it transmits by, as an honest front end does.
+// transmits starts the guest's transmit ring, as a correct front end does.
 func (g *hostileGuest) transmits() error {
 	const ring = 1
 	for _, m := range []struct {
@@ -115,7 +116,7 @@ func (g *hostileGuest) transmits() error {
 			return fmt.Errorf("message %d: %w", m.request, err)
 		}
 	}
-	// The answer comes when all of that has been done.
+	// The answer to the next message comes after all of these have been processed.
 	if err := g.say(1, -1); err != nil {
 		return err
 	}
@@ -132,14 +133,15 @@ func (g *hostileGuest) descriptor(i int, addr uint64, length uint32, flags, next
 	binary.LittleEndian.PutUint16(d[14:], next)
 }
 
-// offers makes so many chains available, all of which begin with descriptor 0, and kicks.
+// offers makes chains available, all of which begin with descriptor 0, and kicks the back end.
 func (g *hostileGuest) offers(chains uint16) error {
 	binary.LittleEndian.PutUint16(g.mem[guestAvail+2:], chains)
 	_, err := unix.Write(g.event, binary.NativeEndian.AppendUint64(nil, 1))
 	return err
 }
 
-// misdeeds are what the guest does, and the reason for which it loses its connection then.
+// misdeeds are the violations, with a part of the reason for which the guest then loses its
+// connection.
 var misdeeds = []struct {
 	name string
 	does func(g *hostileGuest) error
@@ -172,9 +174,9 @@ var misdeeds = []struct {
 	}, "its file was truncated"},
 }
 
-// TestHostileGuest has a guest of one host break each rule, again and again, beside an honest
-// host of the same I/O unit, all of whose frames arrive meanwhile. The guest loses its
-// connection each time, and its host keeps the session.
+// TestHostileGuest lets a guest of one host violate each rule, again and again. The guest has to
+// lose its connection each time, its host has to keep the session, and all frames of another host
+// of the same I/O unit have to arrive meanwhile.
 func TestHostileGuest(t *testing.T) {
 	w := newWorld(t)
 	w.unit()
@@ -226,7 +228,7 @@ func TestHostileGuest(t *testing.T) {
 	}
 }
 
-// misbehave does it in one connection, and waits until that is lost.
+// misbehave calls does in a new connection, and waits until the connection is lost.
 func misbehave(path string, does func(g *hostileGuest) error) error {
 	g, err := newHostileGuest(path)
 	if err != nil {

@@ -24,7 +24,7 @@ func markedSocket(ns, addr string) (c *net.UDPConn, err error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		e := raw.Control(func(fd uintptr) {
 			if err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, 46<<2); err == nil {
-				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 46<<2) // if it is an IPv6 one
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_TCLASS, 46<<2) // IPv6 only
 			}
 		})
 		return errors.Join(e, err)
@@ -39,8 +39,7 @@ func markedSocket(ns, addr string) (c *net.UDPConn, err error) {
 	return c, err
 }
 
-// echo sends n datagrams of that size from a host to the LAN and waits for each
-// to come back.
+// echo sends n datagrams of size bytes from a host to the LAN and waits for the answer to each.
 func echo(from, fromAddr, to, toAddr string, n, size int) error {
 	server, err := markedSocket(to, toAddr)
 	if err != nil {
@@ -81,7 +80,7 @@ func echo(from, fromAddr, to, toAddr string, n, size int) error {
 	return err
 }
 
-// channels are the counters of both endpoints of the only session.
+// channels returns the counters of both endpoints of the only session.
 func (s *testbed) channels(t *testing.T) (host, unit []messaging.ChannelStats) {
 	t.Helper()
 	us := s.unit.Status().Hosts
@@ -91,9 +90,9 @@ func (s *testbed) channels(t *testing.T) (host, unit []messaging.ChannelStats) {
 	return s.host.Status().Traffic.Channels, us[0].Traffic.Channels
 }
 
-// TestNetnsLatencyChannel floods a host and the LAN with streams both ways, and
-// has marked datagrams go back and forth meanwhile: these cross on the latency
-// channel, and nothing of the streams does.
+// TestNetnsLatencyChannel floods a host and the LAN with streams in both directions, and sends
+// marked datagrams back and forth meanwhile. The datagrams have to cross on the latency channel,
+// and no frame of the streams may.
 func TestNetnsLatencyChannel(t *testing.T) {
 	const echoes = 300
 	classes := steer.DefaultClasses()
@@ -152,8 +151,8 @@ func TestNetnsLatencyChannel(t *testing.T) {
 	}
 }
 
-// TestNetnsNoLatencyChannel checks the other case: a host that wants no latency
-// channel has none, and its marked datagrams cross with the rest.
+// TestNetnsNoLatencyChannel has a host without a latency channel, and expects its marked datagrams
+// to cross with other frames.
 func TestNetnsNoLatencyChannel(t *testing.T) {
 	s := newQueuedTestbed(t, "macvtap", 1500, 2, 4)
 	if err := echo(s.hostNS, "10.78.0.2", s.lanNS, lanAddr, 50, 100); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// steered is a netdevice of several queues that steers, as it says.
+// steered is a netdevice with several queues. Steering succeeds unless fail is set.
 type steered struct {
 	*netdev
 	ports []messaging.Port
@@ -50,12 +50,12 @@ type manyQueues struct {
 
 func (p *manyQueues) Queues() []lan.Queue { return p.queues }
 
-// latencyCard opens ports with as many queues as are wanted, and remembers the
-// last one and its rule.
+// latencyCard opens ports with as many queues as requested, and remembers the last port and its
+// rule.
 type latencyCard struct {
 	w    *world
 	t    *testing.T
-	fail error // of ports with a latency queue
+	fail error // error for ports with a latency queue
 	port *manyQueues
 	rule *steer.Rule
 }
@@ -83,16 +83,15 @@ func (c *latencyCard) openLatency(mac net.HardwareAddr, rule steer.Rule) (lan.In
 	return port, err
 }
 
-// TestLatencyChannel lets each endpoint have what it takes for a latency channel, or
-// lack it: there is one if both have it, and frames cross on all channels in any
-// case.
+// TestLatencyChannel gives each endpoint what a latency channel requires, or not. There has to be
+// one if both endpoints can have it, and frames have to cross on all channels in any case.
 func TestLatencyChannel(t *testing.T) {
 	refused := fmt.Errorf("%w: in this test", steer.ErrUnavailable)
 	classes := steer.DefaultClasses()
 	for _, tc := range []struct {
 		name            string
-		host, unit      bool  // who wants one
-		hostErr, lanErr error // of steering
+		host, unit      bool  // whether this endpoint is configured for one
+		hostErr, lanErr error // errors of steering
 		wanted, granted int   // queues of the netdevice, and of the I/O unit for each host
 		queues          int   // data channels
 		latency         bool
@@ -166,7 +165,7 @@ func TestLatencyChannel(t *testing.T) {
 				}
 			}
 			for i := range tc.queues {
-				// the size makes the other address
+				// the size also determines the other address of a frame
 				crosses(t, d.wires[i], c.port.wires[i], from(t, d.mac, frame(300+2*i, byte(300+2*i))))
 				crosses(t, c.port.wires[i], d.wires[i], frame(100+2*i, byte(100+2*i)))
 			}
@@ -174,8 +173,8 @@ func TestLatencyChannel(t *testing.T) {
 	}
 }
 
-// TestLatencyRefused gives hosts and I/O units what they cannot make a latency
-// queue of.
+// TestLatencyRefused configures hosts and I/O units with what does not permit a latency queue, and
+// expects errors.
 func TestLatencyRefused(t *testing.T) {
 	w := newWorld(t)
 	good, bad := steer.DefaultClasses(), steer.Classes{Size: -1}

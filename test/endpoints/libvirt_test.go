@@ -13,8 +13,7 @@ import (
 	"github.com/splitnic/splitnic/internal/vm"
 )
 
-// libvirt is a libvirtd of the test's own, with files of its own, whose network is that of
-// a namespace.
+// libvirt is a separate libvirtd for the test, with its own files, in a network namespace.
 type libvirt struct {
 	t   *testing.T
 	uri string
@@ -29,7 +28,8 @@ func newLibvirt(t *testing.T, ns string) *libvirt {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		// The guest runs as root, in the test's groups and namespaces: there may be no others here.
+		// The guest runs as root, in the control groups and namespaces of the test: others may not
+		// be available here.
 		"qemu.conf": `security_driver = "none"
 user = "root"
 group = "root"
@@ -60,7 +60,7 @@ for f in passwd group; do
 	mount --bind "/run/$f" "/etc/$f"
 done
 exec libvirtd`
-	// It lives until the guest has been destroyed, and so longer than the test's context.
+	// libvirtd runs until the guest has been destroyed, and so longer than the test's context.
 	daemon := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "sh", "-c", script, "sh", etc)
 	said := &bytes.Buffer{}
 	daemon.Stdout, daemon.Stderr = said, said
@@ -83,17 +83,17 @@ func (l *libvirt) virsh(args ...string) *exec.Cmd {
 	return exec.Command("virsh", append([]string{"--quiet", "--connect", l.uri}, args...)...)
 }
 
-// boot starts a guest that has an interface, an element of libvirt's format of domains.
+// boot starts a guest with the network interface iface, an element of libvirt's domain XML format.
 func (l *libvirt) boot(iface string) *virtualMachine {
 	l.t.Helper()
 	g := newGuest(l.t)
 	quote := func(s string) string {
 		b := &bytes.Buffer{}
-		_ = xml.EscapeText(b, []byte(s)) // a Buffer takes everything
+		_ = xml.EscapeText(b, []byte(s)) // writing to a Buffer does not fail
 		return b.String()
 	}
 	domain := filepath.Join(filepath.Dir(g.Disk), "domain.xml")
-	// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used with vhost-user.
+	// QEMU 7.2 without KVM crashes with a segmentation fault if MSI-X is used with vhost-user.
 	err := os.WriteFile(domain, fmt.Appendf(nil, `<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
 <name>vm1</name><memory unit='MiB'>256</memory><vcpu>2</vcpu>
 <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking>

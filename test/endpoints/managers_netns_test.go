@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// recipe is the block of docs/netdevice.md that begins with the path of a file.
+// recipe returns the block of docs/netdevice.md that begins with the path of a file.
 func recipe(t *testing.T, path string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/netdevice.md")
@@ -39,7 +39,7 @@ func recipe(t *testing.T, path string) string {
 	return text.String()
 }
 
-// file makes a file, and the directory that it is in.
+// file writes a file, and makes its directory.
 func file(t *testing.T, path string, mode os.FileMode, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -50,8 +50,8 @@ func file(t *testing.T, path string, mode os.FileMode, text string) {
 	}
 }
 
-// manage runs a program that manages the network of ns until the test ends, as manager.sh
-// says, and returns the number of its process.
+// manage runs a network manager for ns, by manager.sh, until the test ends, and returns its process
+// ID.
 func manage(t *testing.T, ns, dir string, program ...string) (pid int) {
 	t.Helper()
 	testenv.NeedTools(t, "bash", "ip")
@@ -65,7 +65,7 @@ func manage(t *testing.T, ns, dir string, program ...string) (pid int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(unix.SIGKILL) // with it end all in its PID namespace
+		_ = cmd.Process.Signal(unix.SIGKILL) // ends all processes in its PID namespace
 		_ = cmd.Wait()
 		if t.Failed() {
 			t.Logf("%s:\n%s", program[0], &said)
@@ -74,7 +74,7 @@ func manage(t *testing.T, ns, dir string, program ...string) (pid int) {
 	return cmd.Process.Pid
 }
 
-// managed is a netdevice whose addresses are somebody else's business.
+// managed is a host with a netdevice whose addresses are set by a network manager.
 type managed struct {
 	*shared
 	ns   string
@@ -110,7 +110,7 @@ func (m *managed) start(t *testing.T, h host.History) {
 	testenv.Eventually(t, func() bool { return m.host.Status().State == host.Connected }, "the host being connected")
 }
 
-// restart has the next host take the netdevice over, as a service does.
+// restart lets the next host take over the netdevice, as a restarted service does.
 func (m *managed) restart(t *testing.T) {
 	t.Helper()
 	if err := m.run.stop(); err != nil {
@@ -130,9 +130,9 @@ func (m *managed) restart(t *testing.T) {
 	m.start(t, host.History{Adopted: m.dev.Label().Adopted, Carrier: true, Agreement: &last})
 }
 
-// addressStays uses the address that a manager has brought up, over restarts of the host and
-// over a loss of the carrier that the manager has noticed, and wants it to be there all the
-// time. activate is what is done when a host has started.
+// addressStays uses the address that a manager has set up, across restarts of the host and across a
+// loss of the carrier that the manager has noticed, and expects the address to be there all the
+// time. activate is called after a host has started.
 func (m *managed) addressStays(t *testing.T, activate func(), noticed func(carrier bool) bool) {
 	m.start(t, host.History{})
 	activate()
@@ -169,7 +169,7 @@ func (m *managed) addressStays(t *testing.T, activate func(), noticed func(carri
 	}
 	for _, carrier := range []bool{false, true} {
 		testenv.Eventually(t, func() bool {
-			// Again, as the host sets the carrier a moment after it has connected.
+			// This is repeated because the host sets the carrier a moment after it has connected.
 			if err := m.dev.SetCarrier(carrier); err != nil {
 				t.Fatal(err)
 			}
@@ -186,8 +186,7 @@ func (m *managed) addressStays(t *testing.T, activate func(), noticed func(carri
 	}
 }
 
-// TestNetnsNetworkd has the real systemd-networkd bring the address up by the recipe of the
-// documentation.
+// TestNetnsNetworkd sets up the address with systemd-networkd and the documented configuration.
 func TestNetnsNetworkd(t *testing.T) {
 	const networkd = "/lib/systemd/systemd-networkd"
 	testenv.NeedRoot(t)
@@ -202,16 +201,16 @@ func TestNetnsNetworkd(t *testing.T) {
 	})
 }
 
-// bus is a D-Bus for everybody who can reach its socket.
+// bus is the configuration of a D-Bus that permits everything to all who can reach its socket.
 const bus = `<busconfig><type>system</type><listen>unix:path=%s/bus</listen><auth>EXTERNAL</auth>
 <policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/>
 <allow user="*"/></policy></busconfig>`
 
-// interfaceFlagCarrier is NM_DEVICE_INTERFACE_FLAG_CARRIER of NetworkManager's D-Bus.
+// interfaceFlagCarrier is NM_DEVICE_INTERFACE_FLAG_CARRIER of NetworkManager's D-Bus API.
 const interfaceFlagCarrier = 0x10000
 
-// TestNetnsNetworkManager has the real NetworkManager bring the address up by the recipe of
-// the documentation, and leave alone what is up when the host starts again.
+// TestNetnsNetworkManager sets up the address with NetworkManager and the documented configuration.
+// A restart of the host must not change an active connection.
 func TestNetnsNetworkManager(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NeedTools(t, "dbus-daemon", "busctl", "nsenter")
@@ -230,7 +229,7 @@ func TestNetnsNetworkManager(t *testing.T) {
 	pid := manage(t, m.ns, dir, daemon, "--no-daemon", "--config", dir+"/nm.conf", "--config-dir", dir+"/none",
 		"--system-config-dir", dir+"/none", "--state-file", "/run/nm.state")
 	ask := func(command string) (string, error) {
-		// NetworkManager wants to know the process that asks.
+		// NetworkManager looks up the client's process, so this runs in its PID namespace.
 		cmd := exec.CommandContext(t.Context(), "nsenter", "--target", fmt.Sprint(pid), "--mount", "--pid", "/bin/sh", "-c",
 			command)
 		cmd.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+dir+"/bus",
@@ -262,9 +261,9 @@ func TestNetnsNetworkManager(t *testing.T) {
 	})
 }
 
-// TestNetnsIfupdown has the real ifup bring the address up by the recipe of the
-// documentation, as the rule of udev does when there is a device, and leave alone what is up
-// when the host starts again. It has no daemon that could notice anything.
+// TestNetnsIfupdown sets up the address with ifup and the documented configuration, as the udev
+// rule does when a device appears. A restart of the host must not change an active interface.
+// ifupdown has no daemon that could notice the carrier.
 func TestNetnsIfupdown(t *testing.T) {
 	testenv.NeedRoot(t)
 	ifup := testenv.Program(t, "sbin/ifup")

@@ -18,8 +18,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestModes moves frames in each transfer mode, with more pools allowed than
-// there are at the beginning.
+// TestModes moves frames in each transfer mode, with more pools permitted than there are at the
+// beginning.
 func TestModes(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -36,9 +36,9 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestKeysBehindBinds finds that the endpoints have agreed on it: a pool that the host
-// asks for, because a frame fits no other, is bound with a message behind that has its
-// key.
+// TestKeysBehindBinds expects the endpoints to agree on sending keys behind binds. When the host
+// requests a pool, because a frame fits into no other, the bind of this pool has to be followed by
+// a message with its key.
 func TestKeysBehindBinds(t *testing.T) {
 	w := newWorld(t)
 	w.unit(func(c *iounit.Config) {
@@ -69,7 +69,7 @@ func TestKeysBehindBinds(t *testing.T) {
 		defer mu.Unlock()
 		return len(posted) >= 3
 	}, "a pool for long frames")
-	// The frame that asked for the pool is dropped, unless the pool is there just in time.
+	// The frame that caused the request is dropped, unless the pool is there in time.
 	next := from(t, d.mac, frame(60, 1))
 	if err := d.wire.Send(t.Context(), next); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestKeysBehindBinds(t *testing.T) {
 	}
 }
 
-// TestModeChosen has the I/O unit choose from the host's list.
+// TestModeChosen expects the I/O unit to choose the mode from the host's list.
 func TestModeChosen(t *testing.T) {
 	w := newWorld(t)
 	w.unit(func(c *iounit.Config) { c.Modes = []protocol.Mode{protocol.ModeImm, protocol.ModeSend} })

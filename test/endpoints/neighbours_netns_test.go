@@ -13,10 +13,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// TestNetnsNeighbours loses the session for as long as the host's network stack
-// takes to forget its neighbours, and to ask for them where nobody hears it. When
-// the carrier is back they are asked for again, although the stack itself would
-// not for an hour, and the datagrams that have waited arrive.
+// TestNetnsNeighbours interrupts the session until the host's network stack has forgotten its
+// neighbours and has solicited them without the LAN receiving this. When the carrier is back, the
+// neighbours have to be solicited again, although the stack itself would not do so for an hour, and
+// the waiting datagrams have to arrive.
 func TestNetnsNeighbours(t *testing.T) {
 	s := newTestbed(t, "macvtap", 1500)
 	testenv.AskOnce(t, s.hostNS, "sn0")
@@ -27,7 +27,7 @@ func TestNetnsNeighbours(t *testing.T) {
 	far := []netip.Addr{netip.MustParseAddr(lanAddr), netip.MustParseAddr(lanAddr6)}
 	var clients []*net.UDPConn
 	for i, near := range []netip.Addr{netip.MustParseAddr("10.78.0.2"), netip.MustParseAddr("fd78::2")} {
-		// A question of the LAN's would answer the host's.
+		// Otherwise a solicitation from the LAN would also tell the host its neighbour's address.
 		testenv.Neighbour(t, s.lanNS, "lan0", near, mac)
 		clients = append(clients, echoed(t, s.lanNS, far[i], s.hostNS))
 	}
@@ -52,7 +52,7 @@ func TestNetnsNeighbours(t *testing.T) {
 		say(round)
 		heard(round)
 		s.world.fabric.Cut("alpha")
-		say(round + 1) // for the queue pair to fail
+		say(round + 1) // makes the queue pair fail
 		testenv.Eventually(t, func() bool { return !testenv.Running(t, s.hostNS, "sn0") }, "sn0 keeps its carrier")
 		say(round + 2)
 		for _, to := range far {
@@ -66,8 +66,8 @@ func TestNetnsNeighbours(t *testing.T) {
 	}
 }
 
-// echoed returns a socket in the client's namespace that is connected to one at
-// addr, which sends back what comes.
+// echoed returns a socket in namespace client, connected to a socket at addr in namespace ns that
+// sends datagrams back.
 func echoed(t *testing.T, ns string, addr netip.Addr, client string) *net.UDPConn {
 	t.Helper()
 	var server, c *net.UDPConn

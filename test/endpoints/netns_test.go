@@ -26,8 +26,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// testbed is a host, an I/O unit and a LAN on this kernel, each in a network
-// namespace of its own, with a fabric in memory between the endpoints.
+// testbed is a host, an I/O unit and a LAN with real netdevices, each in its own network namespace,
+// with a fabric in memory between the endpoints.
 type testbed struct {
 	world                 *world
 	hostNS, unitNS, lanNS string
@@ -46,8 +46,8 @@ func newTestbed(t *testing.T, kind string, mtu int) *testbed {
 	return newQueuedTestbed(t, kind, mtu, 1, 1)
 }
 
-// newQueuedTestbed is newTestbed with a number of queues for the host to want and the
-// I/O unit to grant.
+// newQueuedTestbed is newTestbed with the number of queues that the host wants and that the I/O
+// unit grants.
 func newQueuedTestbed(t *testing.T, kind string, mtu, wanted, granted int) *testbed {
 	t.Helper()
 	return newSteeredTestbed(t, kind, mtu, wanted, granted, nil)
@@ -80,15 +80,15 @@ func newSteeredTestbed(t *testing.T, kind string, mtu, wanted, granted int, clas
 		c.Netdev, c.Latency, c.AskAgain = host.TAP(dev), classes, time.Second
 	})
 	testenv.Eventually(t, s.carrier(t), "sn0 has no carrier")
-	// The host is ready first.
+	// The host is ready before the I/O unit.
 	testenv.Eventually(t, func() bool { return len(s.unit.Status().Hosts) == 1 }, "the I/O unit has no host")
 	testenv.Address(t, s.hostNS, "sn0", "10.78.0.2/24")
 	testenv.Address(t, s.hostNS, "sn0", "fd78::2/64")
 	return s
 }
 
-// unitOnVeth starts an I/O unit whose card is a veth in one namespace with the LAN in
-// another, at its other end.
+// unitOnVeth starts an I/O unit whose card is a veth in namespace unitNS, with the LAN at the other
+// end, in lanNS.
 func (w *world) unitOnVeth(
 	unitNS, lanNS, kind string, mtu, queues int, change ...func(*iounit.Config),
 ) *iounit.Unit {
@@ -132,8 +132,7 @@ func (s *testbed) carrier(t *testing.T) func() bool {
 	return func() bool { return testenv.Link(t, s.hostNS, "sn0").Attrs().OperState == netlink.OperUp }
 }
 
-// TestNetnsPing pings across with every kind of size, and with the MTU that
-// the card has.
+// TestNetnsPing sends pings of many sizes, with several MTUs of the card.
 func TestNetnsPing(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		for _, mtu := range []int{1500, 9000} {
@@ -159,8 +158,8 @@ func TestNetnsPing(t *testing.T) {
 	}
 }
 
-// transfer sends n random bytes over TCP from one namespace to another, and
-// compares what arrives.
+// transfer sends n random bytes over TCP from one namespace to another, and compares the bytes that
+// arrive.
 func transfer(from, to, addr string, seed uint64, n int64) error {
 	var ln net.Listener
 	err := netns.Do(to, func() (err error) {
@@ -205,7 +204,7 @@ func transfer(from, to, addr string, seed uint64, n int64) error {
 	return nil
 }
 
-// TestNetnsTCP shows that streams cross whole, and as super-frames.
+// TestNetnsTCP expects TCP streams to cross complete, and as super-frames.
 func TestNetnsTCP(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
@@ -223,7 +222,7 @@ func TestNetnsTCP(t *testing.T) {
 			for way, avg := range map[string]uint64{
 				"host to LAN": c.TxBytes / c.TxFrames, "LAN to host": c.RxBytes / c.RxFrames,
 			} {
-				// Half of the frames are acknowledgements of the other way.
+				// Half of the frames are acknowledgements of the other direction.
 				if avg < 5000 {
 					t.Errorf("%s: %d bytes in a frame on average: no super-frames", way, avg)
 				}
@@ -238,7 +237,7 @@ func TestNetnsTCP(t *testing.T) {
 	}
 }
 
-// inErrors finds InCsumErrors of TCP in /proc/net/snmp.
+// inErrors returns InCsumErrors of TCP in /proc/net/snmp.
 func inErrors(snmp string) string {
 	var names []string
 	for line := range strings.SplitSeq(snmp, "\n") {
@@ -259,8 +258,8 @@ func inErrors(snmp string) string {
 	return "not found"
 }
 
-// TestNetnsQueues uses several queues, as many as the I/O unit grants: streams
-// cross whole, and no frame goes into a queue that nobody reads.
+// TestNetnsQueues uses as many queues as the I/O unit grants. Streams have to cross complete, and
+// no frame may go into an unused queue.
 func TestNetnsQueues(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		for _, n := range []struct{ wanted, granted int }{{2, 2}, {4, 2}, {1, 4}} {
@@ -293,7 +292,7 @@ func TestNetnsQueues(t *testing.T) {
 	}
 }
 
-// TestNetnsCarrier pulls the card's cable and changes its MTU.
+// TestNetnsCarrier takes the card's link down and changes the card's MTU.
 func TestNetnsCarrier(t *testing.T) {
 	s := newTestbed(t, "macvtap", 1500)
 	set := func(up bool) {
@@ -319,8 +318,8 @@ func TestNetnsCarrier(t *testing.T) {
 	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
 }
 
-// TestNetnsCardDown takes the card administratively down, which a packet
-// socket reports as an error of its own: the session goes on.
+// TestNetnsCardDown takes the card administratively down, which a packet socket reports as an
+// error, and expects that the session goes on.
 func TestNetnsCardDown(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
@@ -339,8 +338,8 @@ func TestNetnsCardDown(t *testing.T) {
 	}
 }
 
-// TestNetnsNetdeviceDeleted deletes the netdevice from under the host, which
-// gives up: without a netdevice there is nothing that it could do.
+// TestNetnsNetdeviceDeleted deletes the netdevice of a running host, and expects the host to end
+// with an error.
 func TestNetnsNetdeviceDeleted(t *testing.T) {
 	s := newTestbed(t, "macvtap", 1500)
 	testenv.With(t, s.hostNS, func(h *netlink.Handle) error { return h.LinkDel(testenv.Link(t, s.hostNS, "sn0")) })
@@ -356,8 +355,8 @@ func TestNetnsNetdeviceDeleted(t *testing.T) {
 	}
 }
 
-// TestNetnsPortDeleted deletes the host's interface on the card from under the
-// I/O unit: a new session makes a new one.
+// TestNetnsPortDeleted deletes the host's interface on the card during a session, and expects a new
+// session with a new interface.
 func TestNetnsPortDeleted(t *testing.T) {
 	s := newTestbed(t, "macvtap", 1500)
 	testenv.With(t, s.unitNS, func(h *netlink.Handle) error {
@@ -372,8 +371,8 @@ func TestNetnsPortDeleted(t *testing.T) {
 	testenv.Run(t, s.hostNS, "ping", "-c", "2", "-i", "0.01", "-W", "10", lanAddr)
 }
 
-// TestNetnsBridged puts the host's netdevice into a bridge, with a machine of
-// its own MAC address behind it, as a hypervisor does.
+// TestNetnsBridged puts the host's netdevice into a bridge, with a machine with another MAC address
+// behind it, as a hypervisor does.
 func TestNetnsBridged(t *testing.T) {
 	s := newTestbed(t, "tap", 1500)
 	machine := testenv.NetNS(t)
@@ -381,7 +380,7 @@ func TestNetnsBridged(t *testing.T) {
 	testenv.Bridge(t, s.hostNS, "br0", "sn0", "vm0")
 	testenv.Up(t, machine, "eth0")
 	testenv.Address(t, machine, "eth0", "10.78.0.3/24")
-	testenv.Eventually(t, func() bool { // its own frames come from an address that is not the host's
+	testenv.Eventually(t, func() bool { // frames of the machine do not have the host's address
 		return slices.ContainsFunc(s.unit.Status().Hosts[0].DropReasons,
 			func(why string) bool { return strings.Contains(why, "`macs` in the policy") })
 	}, "the status saying which key of the policy lets machines be bridged")
@@ -395,9 +394,9 @@ func TestNetnsBridged(t *testing.T) {
 	}
 }
 
-// TestNetnsMoved renames the host's netdevice and moves it to another network
-// namespace, as `ip link set sn0 netns NAME` does: it still follows the card,
-// and the next session uses it.
+// TestNetnsMoved renames the host's netdevice and moves it to another network namespace, as
+// `ip link set sn0 netns NAME` does. The netdevice has to follow the card as before, and to be used
+// by the next session.
 func TestNetnsMoved(t *testing.T) {
 	s := newTestbed(t, "macvtap", 1500)
 	elsewhere := testenv.NetNS(t)

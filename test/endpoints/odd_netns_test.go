@@ -7,14 +7,14 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestNetnsOddFrames has packet sockets on the host's netdevice and on the LAN
-// send the whole corpus of odd frames and random ones, over each kind of LAN. The
-// session stays, good frames beside pass, and ordinary ones as they are.
+// TestNetnsOddFrames sends the whole corpus of odd frames, and random frames, through packet
+// sockets on the host's netdevice and on the LAN, with each kind of LAN interface. The session has
+// to stay, valid frames among them have to pass, and ordinary frames unchanged.
 func TestNetnsOddFrames(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			s := newTestbed(t, kind, 1500)
-			// Promiscuous, so that frames of all VLANs pass; and all of them may.
+			// Promiscuous mode lets frames of all VLANs pass; the policy permits all of them.
 			s.unit.SetPolicy(rules(t, "default: {promiscuous: yes, macs: any, link-control: yes}"))
 			ways := testenv.OddWays(t, [2]string{s.hostNS, "sn0"}, [2]string{s.lanNS, "lan0"})
 			testenv.Eventually(t, func() bool { return s.unit.Status().Hosts[0].Filter.Promisc }, "sn0 is promiscuous")

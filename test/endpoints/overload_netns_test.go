@@ -6,8 +6,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestNetnsOverload sends far more long datagrams than the card carries, both
-// ways. Those that it has no room for are dropped before the fabric, and whole.
+// TestNetnsOverload sends far more long datagrams than the card can carry, in both directions. The
+// excess datagrams have to be dropped before the fabric, and as a whole.
 func TestNetnsOverload(t *testing.T) {
 	for _, kind := range []string{"macvtap", "tap"} {
 		t.Run(kind, func(t *testing.T) {

@@ -16,8 +16,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// peer is a host without a netdevice: the test sees all its frames and makes all
-// its requests.
+// peer is a host without a netdevice: the test sees all its frames and makes all its requests.
 type peer struct {
 	t       *testing.T
 	name    string
@@ -28,8 +27,8 @@ type peer struct {
 	told    chan *session.Direct // about direct connections
 }
 
-// peer connects such a host. Its requests are answered a little before the I/O
-// unit's status shows it.
+// peer connects a peer and waits for it in the I/O unit's status. Its requests are answered a
+// little before the status shows it.
 func (s *shared) peer(name string, change ...func(*session.Hello)) *peer {
 	s.t.Helper()
 	p, err := s.tryPeer(name, change...)
@@ -75,7 +74,7 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 		cfg.Bind = messaging.NewBinding(secret, true)
 	}
 	if p.welcome.Grants(protocol.FeatureDirect) {
-		p.told = make(chan *session.Direct, 2*floodedWith) // the handler must not hold up the connection
+		p.told = make(chan *session.Direct, 2*floodedWith) // the handler must not block the connection
 		c.HandleDirect(func(d *session.Direct) { p.told <- d })
 	}
 	if p.conn, err = messaging.New(cfg); err != nil {
@@ -105,8 +104,7 @@ func (p *peer) close() {
 	}
 }
 
-// ask makes a request and returns the reply; the status has to be the one that
-// is expected.
+// ask makes a request and returns the reply, whose status has to be want.
 func (p *peer) ask(what string, t protocol.CfgType, data []byte, want protocol.CfgStatus) []byte {
 	p.t.Helper()
 	reply, err := p.conn.Request(p.t.Context(), t, data)
@@ -152,7 +150,7 @@ func (p *peer) send(f []byte) {
 	}
 }
 
-// marks receives until the frame with mark last, and returns all marks.
+// marks receives frames until the one with mark last, and returns all marks.
 func (p *peer) marks(last byte) string {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// TestPlatformStatus finds the identifiers of both processes in both statuses.
+// TestPlatformStatus expects the identifiers of both processes in both statuses.
 func TestPlatformStatus(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()

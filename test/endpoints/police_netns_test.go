@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// linkControl are frames that are for the next switch alone.
+// linkControl returns frames that are for the next switch only, by name.
 func linkControl(src protocol.MAC) map[string][]byte {
 	make := func(last byte, dst [6]byte, rest ...byte) []byte {
 		f := make([]byte, vnet.HdrLen, vnet.HdrLen+64)
@@ -40,8 +40,8 @@ func linkControl(src protocol.MAC) map[string][]byte {
 	}
 }
 
-// TestNetnsPolicyLinkControl has a host send what is for the next switch: none of
-// it reaches the LAN, unless the policy allows it.
+// TestNetnsPolicyLinkControl lets a host send frames for the next switch. None of them may reach
+// the LAN unless the policy permits it.
 func TestNetnsPolicyLinkControl(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -49,7 +49,8 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 			p := s.peer("a")
 			frames := linkControl(p.welcome.MAC)
 			l := testenv.ListenRaw(t, s.lanNS, "lan0")
-			// arrived sends all of it and returns what came to the LAN.
+			// arrived sends all these frames and returns the names of those that arrived on the
+			// LAN.
 			arrived := func(mark byte) (names []string) {
 				t.Helper()
 				for _, f := range frames {
@@ -58,7 +59,7 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 				p.send(marked(toAll, p.welcome.MAC, mark, 0))
 				l.Next(func(got []byte) bool {
 					for name, f := range frames {
-						// A veth carries the outer tag beside the frame.
+						// A veth carries the outer tag outside the frame.
 						if len(got) >= vnet.HdrLen+12 && slices.Equal(got[vnet.HdrLen:vnet.HdrLen+12], f[vnet.HdrLen:vnet.HdrLen+12]) &&
 							(slices.Equal(got[vnet.HdrLen+12:vnet.HdrLen+16], f[vnet.HdrLen+12:vnet.HdrLen+16]) ||
 								strings.Contains(name, "VLAN")) {
@@ -73,7 +74,7 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 			if names := arrived('1'); len(names) != 0 {
 				t.Errorf("the LAN received %q", names)
 			}
-			// A frame is counted when it has been written.
+			// A frame is counted after it has been written.
 			testenv.Eventually(t, func() bool { return find(s.unit, "a").Statistics.TxFrames == 1 }, "one frame being counted")
 			h := find(s.unit, "a")
 			if h.Dropped != (iounit.Dropped{LinkControl: uint64(len(frames))}) || len(h.DropReasons) != 1 ||
@@ -83,7 +84,7 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 			put(t, s.unit, "default: {link-control: yes}")
 			want := len(frames)
 			if kind == "tap" {
-				want = 3 // what a bridge forwards
+				want = 3 // a bridge forwards only these
 			}
 			if names := arrived('2'); len(names) < want {
 				t.Errorf("allowed, the LAN received %q", names)
@@ -92,7 +93,7 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 	}
 }
 
-// superFrame is a TCP super-frame of a host's, to a station.
+// superFrame returns a TCP super-frame from src to all stations, with segments of size bytes.
 func superFrame(src protocol.MAC, payload, size int) []byte {
 	f := make([]byte, vnet.HdrLen+14+20+20+payload)
 	eth := f[vnet.HdrLen:]
@@ -108,8 +109,8 @@ func superFrame(src protocol.MAC, payload, size int) []byte {
 	return f
 }
 
-// TestNetnsPolicySegments has a host send super-frames of tiny segments, which are
-// dropped, and then of small ones, which count as so many packets.
+// TestNetnsPolicySegments lets a host send super-frames of tiny segments, which have to be dropped,
+// and then of small ones, each of which has to count as a packet.
 func TestNetnsPolicySegments(t *testing.T) {
 	s := newShared(t, "macvtap", "")
 	p := s.peer("a")
@@ -138,7 +139,7 @@ func TestNetnsPolicySegments(t *testing.T) {
 	}
 	p.send(marked(toAll, own, '2', 0))
 	l.marks('2')
-	// What may have been saved, and the frame that uses up what is left.
+	// The burst that may have been saved, and the last frame, which exceeds the rest, do not count.
 	if took, least := time.Since(begun), time.Duration(frames*each-128-each)*time.Second/pps; took < least {
 		t.Errorf("%d packets passed in %v, which should take %v", frames*each, took, least)
 	}
@@ -149,8 +150,8 @@ func TestNetnsPolicySegments(t *testing.T) {
 	}
 }
 
-// TestNetnsSharedAddress has two hosts share an address, as the members of a bond
-// do: frames for it reach the one that has sent last, or both, and each may send.
+// TestNetnsSharedAddress lets two hosts share an address, as the members of a bond do. Frames for
+// the address have to reach the host that has sent last, or both, and each host may send.
 func TestNetnsSharedAddress(t *testing.T) {
 	const text = "default: {macs: \"02:bb:00:00:00:01\", share: bond}\n"
 	for _, kind := range []string{"tap", "packet"} {
@@ -167,7 +168,7 @@ func TestNetnsSharedAddress(t *testing.T) {
 				a.up(true)
 				b.up(true)
 				active.send(marked(toAll, mac, mark, 0))
-				if got := l.marks(mark); !strings.HasSuffix(got, string(mark)) { // it hears what the station sends, too
+				if got := l.marks(mark); !strings.HasSuffix(got, string(mark)) { // also marks of the station
 					t.Errorf("the LAN received %q", got)
 				}
 				s.send(marked(mac, station, mark+1, 0))
@@ -195,14 +196,14 @@ func TestNetnsSharedAddress(t *testing.T) {
 	})
 }
 
-// TestNetnsPolicyGroupRate has a host send many broadcasts with frames to one
-// station among them: these all reach the LAN, and no more of the others reach the
-// LAN, or another host, than the policy allows in the time.
+// TestNetnsPolicyGroupRate lets a host send many broadcasts, with unicast frames among them. All
+// unicast frames have to reach the LAN. No more broadcasts may reach the LAN, or another host, than
+// the policy permits in the time.
 func TestNetnsPolicyGroupRate(t *testing.T) {
 	const (
 		rate, burst = 100, 128
 		each        = 10 // broadcasts to a frame for one station
-		singles     = 30 // so few in all that no queue gets full
+		singles     = 30 // few enough that no queue gets full
 	)
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -228,7 +229,7 @@ func TestNetnsPolicyGroupRate(t *testing.T) {
 			if n := strings.Count(b.marks('z'), "b"); n > passed {
 				t.Errorf("another host received %d broadcasts, the LAN %d", n, passed)
 			}
-			// A frame is counted when it has been written.
+			// A frame is counted after it has been written.
 			testenv.Eventually(t, func() bool {
 				return find(s.unit, "a").Statistics.TxFrames == uint64(passed+singles+1)
 			}, "what passed being counted")

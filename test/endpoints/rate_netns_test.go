@@ -18,14 +18,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// tapped is a host with a TAP.
+// tapped is a host whose netdevice is a TAP device.
 type tapped struct {
 	name, ns, addr string
 	host           *host.Host
 	run            *running
 }
 
-// tapHost starts a host with a key and an address of its own.
+// tapHost starts a host with its own key and IP address.
 func (s *shared) tapHost(name string, key *session.Key, addr string) *tapped {
 	s.t.Helper()
 	h := &tapped{name: name, ns: testenv.NetNS(s.t), addr: addr}
@@ -50,7 +50,7 @@ func (s *shared) tapHost(name string, key *session.Key, addr string) *tapped {
 	return h
 }
 
-// find is the status of a host's session, nil if it has none.
+// find returns the status of a host's session, nil if it has none.
 func find(u *iounit.Unit, name string) *iounit.HostStatus {
 	for _, h := range u.Status().Hosts {
 		if h.Name == name {
@@ -60,7 +60,7 @@ func find(u *iounit.Unit, name string) *iounit.HostStatus {
 	return nil
 }
 
-// put puts a policy in force that ends no session.
+// put sets a policy, and expects that it ends no session.
 func put(t *testing.T, u *iounit.Unit, text string) {
 	t.Helper()
 	if n := u.SetPolicy(rules(t, text)); n != 0 {
@@ -68,13 +68,13 @@ func put(t *testing.T, u *iounit.Unit, text string) {
 	}
 }
 
-// overdraft is what can pass in one direction besides what the rate amounts to:
-// what was saved, and the rest of the frame that is the last to pass.
+// overdraft is how many bytes can pass in one direction in addition to the rate: the saved burst,
+// and the rest of the last frame that passes.
 const overdraft = 2<<16 + 1<<16
 
-// load moves n bytes to the LAN, from it, or both at once, and checks for each
-// way that no more has passed than a rate allows in the time that it took, however
-// long that was; or, if it is to exceed, that more has.
+// load moves n bytes to the LAN, from the LAN, or both at once. For each direction it expects that
+// no more bytes have passed than rate permits in the time that this took; or, with exceed, that
+// more have.
 func (s *shared) load(h *tapped, n int64, rate int, exceed bool, ways ...string) {
 	s.t.Helper()
 	var wg sync.WaitGroup
@@ -104,8 +104,8 @@ func (s *shared) load(h *tapped, n int64, rate int, exceed bool, ways ...string)
 	wg.Wait()
 }
 
-// TestNetnsPolicyRate bounds the rates of one of two hosts, in sessions that
-// last, and stops it while it is held back.
+// TestNetnsPolicyRate limits the rates of one of two hosts during its session, and stops the host
+// while its frames wait for the limit.
 func TestNetnsPolicyRate(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
@@ -116,11 +116,11 @@ func TestNetnsPolicyRate(t *testing.T) {
 			a, b := s.tapHost("alpha", s.world.hostKey, "10.78.0.2"), s.tapHost("beta", other, "10.78.0.3")
 			const (
 				rate = 2_000_000
-				n    = 1 << 20 // of data, each way
+				n    = 1 << 20 // bytes of data in each direction
 			)
 			s.load(a, n, rate, true, "tx", "rx")
 
-			// One bound at a time: acknowledgements that wait slow down the other way.
+			// One limit at a time: delayed acknowledgements slow down the other direction.
 			for _, bounded := range []string{"tx", "rx"} {
 				put(t, s.unit, fmt.Sprintf("hosts: {alpha: {max-%s-rate: %d}}", bounded, rate))
 				var wg sync.WaitGroup
@@ -141,7 +141,7 @@ func TestNetnsPolicyRate(t *testing.T) {
 			put(t, s.unit, "")
 			s.load(a, n, rate, true, "tx", "rx")
 
-			// So much that it would take minutes to pass.
+			// The waiting frames would take minutes to pass at this rate.
 			put(t, s.unit, "hosts: {alpha: {max-tx-rate: 100k, max-rx-rate: 100k}}")
 			begun := time.Now()
 			before := a.host.Status().Traffic.Channels[0].TxBytes
@@ -181,14 +181,14 @@ func flood(t *testing.T, h *tapped) {
 	starved := h.host.Status().Traffic.Channels[0].TxNoCredit
 	testenv.Eventually(t, func() bool {
 		for range 500 {
-			_, _ = c.Write(data) // some are too many for the queue, or nobody listens
+			_, _ = c.Write(data) // fails if the queue is full, or because no socket listens
 		}
 		return h.host.Status().Traffic.Channels[0].TxNoCredit > starved
 	}, "a host without credit")
 }
 
-// TestNetnsLatencyRate loads a host with a latency channel until it is held
-// back: what is latency-sensitive is not.
+// TestNetnsLatencyRate loads a host that has a latency channel up to its rate limit, and expects
+// that latency-sensitive frames do not wait.
 func TestNetnsLatencyRate(t *testing.T) {
 	classes := steer.DefaultClasses()
 	s := newSteeredTestbed(t, "macvtap", 1500, 2, 4, &classes)

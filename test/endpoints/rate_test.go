@@ -7,9 +7,9 @@ import (
 	"github.com/splitnic/splitnic/lan"
 )
 
-// TestRateOutlastsSession has a host send one frame in each of some sessions: those
-// that came before are part of the rate, although each session lets its first
-// frame pass at once.
+// TestRateOutlastsSession lets a host send one frame in each of several sessions. The frames of
+// earlier sessions have to count for the rate, although each session lets its first frame pass at
+// once.
 func TestRateOutlastsSession(t *testing.T) {
 	const sessions, rate, n = 3, 100_000, 9000
 	w := newWorld(t)

@@ -20,8 +20,8 @@ type authority struct {
 	t *testing.T
 }
 
-// member is the Security of somebody with a new key and a certificate, of one hour,
-// that is over soon.
+// member returns the Security of an endpoint with a new key and a certificate that expires after
+// lasts.
 func (a *authority) member(name string, usage x509.ExtKeyUsage, lasts time.Duration) *session.Security {
 	a.t.Helper()
 	path := filepath.Join(filepath.Dir(a.File), name+".pem")
@@ -40,8 +40,8 @@ func (a *authority) member(name string, usage x509.ExtKeyUsage, lasts time.Durat
 	return s
 }
 
-// TestCertificatesComeAndGo has both endpoints get new keys and certificates of some
-// seconds, again and again, while frames move: there is one session all the time.
+// TestCertificatesComeAndGo gives both endpoints new keys and certificates that last for a few
+// seconds, again and again, while frames move. There has to be one session all the time.
 func TestCertificatesComeAndGo(t *testing.T) {
 	const lasts = 8 * time.Second
 	w := newWorld(t)
@@ -66,8 +66,8 @@ func TestCertificatesComeAndGo(t *testing.T) {
 		}
 		return w.trust.Standing().Expires
 	}
-	// A life of certificates and more; they are renewed when half of it is left, by
-	// either side first.
+	// This takes longer than the lifetime of a certificate. Certificates are renewed when half of
+	// their lifetime is left, in turns first by the host and first by the I/O unit.
 	hostFirst := false
 	for time.Since(began) < lasts+lasts/4 {
 		if time.Until(last()) < lasts/2 {
@@ -85,9 +85,9 @@ func TestCertificatesComeAndGo(t *testing.T) {
 			t.Fatalf("after %v: %d sessions at the I/O unit, %d at the host: %s", time.Since(began), s.Sessions,
 				h.Status().Sessions, h.Status().LastError)
 		}
-		time.Sleep(20 * time.Millisecond) // or frames take all of the processor
+		time.Sleep(20 * time.Millisecond) // otherwise frames take all of the processor
 	}
-	// Nothing comes after the last one: the session ends with it.
+	// The last certificate is not renewed: the session has to end when it expires.
 	renew(security, a.member("node17", x509.ExtKeyUsageClientAuth, 2*time.Second))
 	testenv.Eventually(t, func() bool {
 		return u.Status().Ended["expired"]+u.Status().Refusals["expired"] > 0 || h.Status().Ended["expired"] > 0

@@ -13,10 +13,10 @@ import (
 	"github.com/splitnic/splitnic/test/attacks"
 )
 
-// TestRequestsTooOften has a host change its address, and go up and down, as fast
-// as it is answered, in one session and in another: the netdevices of the I/O unit
-// are changed at the pace of its key. A host beside goes on; one with the same
-// key has to wait, and gets what it wants.
+// TestRequestsTooOften lets a host change its address, and go up and down, as fast as the requests
+// are answered, in two sessions. The netdevices of the I/O unit may be changed only at the rate
+// that applies to the host's key. Another host must not be affected. A host with the same key has
+// to wait, and to get its changes.
 func TestRequestsTooOften(t *testing.T) {
 	const burst, rate = 64, 20
 	w := newWorld(t)
@@ -68,9 +68,9 @@ func TestRequestsTooOften(t *testing.T) {
 	}
 }
 
-// TestUnitAsksTooOften has an I/O unit change a host's address, MTU and carrier as
-// fast as it is answered, in one session and in another: the netdevice is changed
-// at a pace, and has what the I/O unit said last.
+// TestUnitAsksTooOften lets an I/O unit change a host's address, MTU and carrier as fast as the
+// requests are answered, in two sessions. The netdevice may be changed only at a limited rate, and
+// has to get the I/O unit's last values.
 func TestUnitAsksTooOften(t *testing.T) {
 	const burst, rate = 32, 10
 	s := newScript(t)
@@ -95,7 +95,7 @@ func TestUnitAsksTooOften(t *testing.T) {
 			testenv.Eventually(t, func() bool { return h.Status().Sessions == 2 }, "another session")
 		}
 	}
-	// What a session begins with is changed as well.
+	// The first settings of each session are changes as well.
 	const sessions, first = 2, 6
 	d.mu.Lock()
 	defer d.mu.Unlock()

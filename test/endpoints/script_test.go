@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// config is what the scripted I/O unit makes a session's channels of.
+// config returns the configuration of the channels of a session of the scripted I/O unit.
 func (s *script) config(dev fabric.Device, mtu int, hello *session.Hello) messaging.Config {
 	return messaging.Config{
 		Device: dev, Mode: hello.Modes[0], Queues: 1, MTU: mtu,
@@ -16,7 +16,7 @@ func (s *script) config(dev fabric.Device, mtu int, hello *session.Hello) messag
 	}
 }
 
-// welcome is what it grants.
+// welcome returns the welcome of the scripted I/O unit.
 func (s *script) welcome(conn *messaging.Conn, mcfg *messaging.Config) session.Welcome {
 	return session.Welcome{
 		Name: "script", Software: "test", Mode: mcfg.Mode, Queues: 1, Pools: mcfg.Lends(),

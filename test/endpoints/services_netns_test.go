@@ -23,8 +23,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// shared is a network card of this kernel that an I/O unit shares, and a
-// station on its LAN.
+// shared is a real network card that an I/O unit shares, and a station on its LAN.
 type shared struct {
 	t      *testing.T
 	world  *world
@@ -34,7 +33,7 @@ type shared struct {
 	nic    string
 }
 
-// newShared makes the card and starts the unit with a policy, "" for none.
+// newShared makes the card and starts the I/O unit with a policy, "" for none.
 func newShared(t *testing.T, kind, text string, change ...func(*iounit.Config)) *shared {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -45,8 +44,8 @@ func newShared(t *testing.T, kind, text string, change ...func(*iounit.Config)) 
 	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
 	if kind == "tap" {
 		s.nic = "br0"
-		// A bridge takes the lowest address of its ports: with this one at a card that of a
-		// host's port, another one with each lower one.
+		// A bridge takes the lowest address of its ports. With this high address of the card the
+		// bridge takes that of a host's port, and another one for each port with a lower address.
 		testenv.Run(t, s.unitNS, "ip", "link", "set", "eth1", "address", "fe:ff:ff:00:0e:01")
 		testenv.Bridge(t, s.unitNS, s.nic, "eth1")
 	}
@@ -70,8 +69,7 @@ func (s *shared) cardMAC() protocol.MAC {
 // send sends a frame from the LAN.
 func (s *shared) send(f []byte) { testenv.SendRaw(s.t, s.lanNS, "lan0", f) }
 
-// marked returns a frame of an experimental EtherType with a mark, in a VLAN if
-// that is not 0.
+// marked returns a frame with an experimental EtherType and a mark, in a VLAN if vlan is not 0.
 func marked(dst [6]byte, src protocol.MAC, mark byte, vlan uint16) []byte {
 	f := make([]byte, vnet.HdrLen, vnet.HdrLen+64)
 	f = append(append(f, dst[:]...), src[:]...)
@@ -102,10 +100,10 @@ var (
 	group2   = protocol.Group{1, 0, 0x5e, 1, 2, 3}
 )
 
-// listener receives on the LAN what hosts send.
+// listener receives the frames on the LAN that hosts send.
 type listener struct{ *testenv.Listener }
 
-// marks returns the marks of all frames until the one with mark last.
+// marks receives frames until the one with mark last, and returns all marks.
 func (l listener) marks(last byte) string {
 	var got []byte
 	l.Next(func(f []byte) bool {
@@ -121,7 +119,7 @@ func (l listener) marks(last byte) string {
 // kinds are all kinds of LAN interface.
 var kinds = []string{"macvtap", "packet", "tap"}
 
-// TestNetnsServiceMAC changes a host's address while it is connected.
+// TestNetnsServiceMAC changes the MAC address of a connected host.
 func TestNetnsServiceMAC(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -135,7 +133,7 @@ func TestNetnsServiceMAC(t *testing.T) {
 			if got := a.ask("a new one", protocol.CfgMAC, somebody[:], protocol.CfgOK); !bytes.Equal(got, somebody[:]) {
 				t.Errorf("in force is %x", got)
 			}
-			a.send(marked(toAll, somebody, '0', 0)) // for a bridge to learn by
+			a.send(marked(toAll, somebody, '0', 0)) // a bridge learns from this frame
 			b.marks('0')
 			s.send(marked(somebody, station, '1', 0))
 			s.send(marked(toAll, station, '9', 0))
@@ -148,7 +146,7 @@ func TestNetnsServiceMAC(t *testing.T) {
 					t.Errorf("the macvtap has %v", got)
 				}
 			}
-			// The former address is free, and so is the device's name.
+			// The former address is free, and so is the name of the interface.
 			c := s.peer("c", func(h *session.Hello) { h.MAC = ownA })
 			if c.welcome.MAC != ownA {
 				t.Errorf("address %v, want %v", c.welcome.MAC, ownA)
@@ -165,7 +163,7 @@ func TestNetnsServiceMAC(t *testing.T) {
 	}
 }
 
-// TestNetnsServiceFilter chooses the groups that a host receives for.
+// TestNetnsServiceFilter chooses the multicast groups whose frames a host receives.
 func TestNetnsServiceFilter(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -175,7 +173,7 @@ func TestNetnsServiceFilter(t *testing.T) {
 				t.Helper()
 				s.send(marked(group1, station, '1', 0))
 				s.send(marked(group2, station, '2', 0))
-				// One that the kernel's filter, which is a hash, may let pass.
+				// Groups that may pass the kernel's filter, which uses a hash.
 				for i := range byte(32) {
 					s.send(marked(protocol.Group{0x33, 0x33, 1, 2, 3, i}, station, '3', 0))
 				}
@@ -197,7 +195,7 @@ func TestNetnsServiceFilter(t *testing.T) {
 			if h.Filter.AllMulti || len(h.Filter.Multicast) != 1 || h.Statistics.RxFiltered == 0 && kind == "tap" {
 				t.Errorf("status: %+v", h)
 			}
-			if kind == "tap" { // a port of a bridge, where there is nothing to permit
+			if kind == "tap" { // a port of a bridge needs no permission
 				p.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
 				round("promiscuous", "12"+strings.Repeat("3", 32))
 			} else {
@@ -232,8 +230,8 @@ func groupsOf(t *testing.T, ns, dev string) []string {
 	return groups
 }
 
-// TestNetnsServicePromisc gives one host what is for another, where the policy
-// allows it.
+// TestNetnsServicePromisc expects a host in promiscuous mode to receive frames for another host, if
+// the policy permits this.
 func TestNetnsServicePromisc(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
@@ -247,7 +245,7 @@ func TestNetnsServicePromisc(t *testing.T) {
 				}
 				s.send(marked(somebody, station, '2', 0))
 				s.send(marked(a.welcome.MAC, station, '3', 0))
-				a.send(marked(somebody, machine, '4', 0)) // not to come back
+				a.send(marked(somebody, machine, '4', 0)) // this frame must not come back
 				s.send(marked(a.welcome.MAC, station, '9', 0))
 				got := []byte(a.marks('9'))
 				if slices.Sort(got); string(got) != want {
@@ -255,11 +253,11 @@ func TestNetnsServicePromisc(t *testing.T) {
 				}
 			}
 			round("at first", "39")
-			// A card that cannot filter by several addresses is promiscuous anyway.
+			// A card that cannot filter by several addresses is always promiscuous.
 			promisc := func() int { return testenv.Link(t, s.unitNS, "eth1").Attrs().Promisc }
 			before := promisc()
 			a.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
-			// The socket beside is another way: what came by it is awaited.
+			// The second socket is a separate path: the test waits for the frame that takes it.
 			s.send(marked(somebody, station, '0', 0))
 			if got := a.marks('0'); got != "0" {
 				t.Errorf("promiscuous, %q came", got)
@@ -280,8 +278,8 @@ func TestNetnsServicePromisc(t *testing.T) {
 	}
 }
 
-// TestNetnsPolicyPromiscuous permits promiscuous mode to a host that was refused it: it asks
-// again by itself.
+// TestNetnsPolicyPromiscuous permits promiscuous mode after the I/O unit has refused it to a host.
+// The host has to request the mode again by itself.
 func TestNetnsPolicyPromiscuous(t *testing.T) {
 	s := newTestbed(t, "macvtap", 1500)
 	testenv.Veth(t, s.hostNS, "p0", s.hostNS, "p1")
@@ -293,7 +291,7 @@ func TestNetnsPolicyPromiscuous(t *testing.T) {
 	testenv.Eventually(t, promisc, "no promiscuous mode")
 }
 
-// TestNetnsPolicySource sends from addresses that a host may not use.
+// TestNetnsPolicySource sends frames with source addresses that a host may not use.
 func TestNetnsPolicySource(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -309,7 +307,7 @@ func TestNetnsPolicySource(t *testing.T) {
 			if got := b.marks('6'); got != "56" {
 				t.Errorf("the other host received %q", got)
 			}
-			// A frame is counted when it has arrived.
+			// A frame is counted after it has arrived.
 			testenv.Eventually(t, func() bool {
 				st, err := protocol.DecodeStatistics(a.ask("statistics", protocol.CfgStatsRead, nil, protocol.CfgOK))
 				return err == nil && st.TxFrames == 2
@@ -326,8 +324,8 @@ func TestNetnsPolicySource(t *testing.T) {
 	}
 }
 
-// TestNetnsPolicyCardAddress has the card take an address that a host may have: it is not
-// the host's source any more. A bridge takes another one with a port that somebody adds.
+// TestNetnsPolicyCardAddress gives the card an address that a host may have. From then on the host
+// may not use it as source address. The address of a bridge changes when a port is added.
 func TestNetnsPolicyCardAddress(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -357,7 +355,7 @@ func TestNetnsPolicyCardAddress(t *testing.T) {
 	}
 }
 
-// TestNetnsPolicyVLAN keeps a host to its VLANs.
+// TestNetnsPolicyVLAN expects that a host sends and receives frames only in its VLANs.
 func TestNetnsPolicyVLAN(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -399,7 +397,8 @@ func TestNetnsPolicyVLAN(t *testing.T) {
 	}
 }
 
-// TestNetnsServiceDown takes a host's port down.
+// TestNetnsServiceDown takes a host's port down and up again, and expects that frames pass only
+// while it is up.
 func TestNetnsServiceDown(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -459,8 +458,8 @@ func TestNetnsServiceMTU(t *testing.T) {
 	}
 }
 
-// TestNetnsOversize sends frames in two VLANs that fill the MTU. A card with an
-// MTU of 1500 need not pass them, and the status says so; a larger one does.
+// TestNetnsOversize sends frames with two VLAN tags that fill the MTU. A card with an MTU of 1500
+// may drop them, and the status has to report this. A card with a larger MTU has to pass them.
 func TestNetnsOversize(t *testing.T) {
 	s := newShared(t, "macvtap", "")
 	p := s.peer("a")
@@ -491,8 +490,8 @@ func TestNetnsOversize(t *testing.T) {
 	counted(1)
 }
 
-// TestPolicyRefuses refuses what a policy does not give, and says so for good
-// where waiting does not help.
+// TestPolicyRefuses expects that hellos against the policy are refused, without permission to retry
+// if waiting does not help.
 func TestPolicyRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		name, rules string
@@ -544,7 +543,7 @@ func TestPolicyRefuses(t *testing.T) {
 		n := 0
 		testenv.Eventually(t, func() bool {
 			n++
-			_, err := s.tryPeer(fmt.Sprint("c", n)) // as a host does that may try again
+			_, err := s.tryPeer(fmt.Sprint("c", n)) // as a host that may try again does
 			return err == nil
 		}, "a session in the place of one that has ended")
 	})

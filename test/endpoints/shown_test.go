@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// toldLAN is an interface on the card that tells the test when frames begin to move.
+// toldLAN is an interface on the card that calls told when frames begin to move.
 type toldLAN struct {
 	lan.Interface
 	told func()
@@ -34,8 +34,8 @@ func (q toldQueue) ReadFrames(ops []vnet.ReadOp) int {
 	return q.Queue.ReadFrames(ops)
 }
 
-// TestShownBeforeFrames looks at the I/O unit's status when the frames of a session begin
-// to move: the host is in it, and counted.
+// TestShownBeforeFrames reads the I/O unit's status when the frames of a session begin to move: the
+// status has to include the host, also in its counters.
 func TestShownBeforeFrames(t *testing.T) {
 	w := newWorld(t)
 	var unit atomic.Pointer[iounit.Unit]

@@ -21,12 +21,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestSoakDirect has four hosts exchange frames in pairs that are drawn, directly where
-// they may, while the policy forbids that and permits it, hosts become promiscuous, end
-// and die. Each frame that comes is one that was sent to whom it comes, as it was sent,
-// behind those before it; and all come, but for those of hosts that end, and those that
-// the hosts count as lost or uncertain.
-// SPLITNIC_SOAK_CYCLES is how often pairs are drawn, and SPLITNIC_SEED says which.
+// TestSoakDirect lets four hosts exchange frames in random pairs, directly if the policy permits
+// it. Meanwhile the policy forbids and permits direct connections, and hosts become promiscuous,
+// end and die. Each frame that arrives has to be one that was sent to this host, unchanged and in
+// order. All frames have to arrive, except those of hosts that end, and those that the hosts count
+// as lost or uncertain. SPLITNIC_SOAK_CYCLES is how often pairs are drawn, and SPLITNIC_SEED is the
+// seed.
 func TestSoakDirect(t *testing.T) {
 	cycles := fromEnvironment(t, "SPLITNIC_SOAK_CYCLES", 16)
 	seed := fromEnvironment(t, "SPLITNIC_SEED", uint64(time.Now().UnixNano()))
@@ -53,7 +53,7 @@ func TestSoakDirect(t *testing.T) {
 	}
 }
 
-// soakPolicy begins the policy.
+// soakPolicy is the beginning of the policy.
 const soakPolicy = "default: {max-sessions: 16, promiscuous: yes"
 
 func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
@@ -69,21 +69,21 @@ func fromEnvironment(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// directSoak is hosts of an I/O unit that exchange frames.
+// directSoak is an I/O unit whose hosts exchange frames.
 type directSoak struct {
 	t      *testing.T
 	w      *world
 	unit   *iounit.Unit
 	hosts  []*soakHost
 	came   atomic.Uint64
-	direct uint64 // frames that came directly to hosts that are gone
+	direct uint64 // frames that arrived directly at hosts that have ended
 	events [soakEvents]int
 
-	mu    sync.Mutex // guards what follows, and soakHost.wire
+	mu    sync.Mutex // guards the fields below, and soakHost.wire
 	flows map[uint32]*flow
 }
 
-// What happens in the middle of a cycle.
+// Events in the middle of a cycle.
 const (
 	soakNothing = iota
 	soakForbid  // the policy forbids direct connections
@@ -128,7 +128,7 @@ func (s *directSoak) stop() {
 	}
 }
 
-// pass is the LAN: it passes on what a host sends to the others.
+// pass is the LAN: it forwards the frames from a host's port to the other hosts.
 func (s *directSoak) pass(h *soakHost) {
 	buf := make([]byte, 1<<17)
 	for {
@@ -146,13 +146,13 @@ func (s *directSoak) pass(h *soakHost) {
 		}
 		s.mu.Unlock()
 		if to != nil && to != h {
-			// To a host that is about to end it may come to nothing.
+			// This may fail if the receiving host is about to end.
 			_ = to.port.Send(to.ctx, f)
 		}
 	}
 }
 
-// take judges what comes to a host.
+// take receives and checks the frames that arrive at a host.
 func (s *directSoak) take(h *soakHost) {
 	buf, want := make([]byte, 1<<17), make([]byte, 1<<11)
 	for {
@@ -189,8 +189,8 @@ type flow struct {
 	head      []byte // virtio and Ethernet header
 	next, got atomic.Uint64
 	sent      atomic.Uint64
-	counted   uint64      // by both hosts as lost, before
-	lossy     atomic.Bool // one of the hosts ends
+	counted   uint64      // frames that both hosts had counted as lost before the flow
+	lossy     atomic.Bool // set if one of the hosts ends
 	cancel    context.CancelFunc
 	done      chan struct{}
 }
@@ -199,7 +199,7 @@ func (x *flow) String() string {
 	return fmt.Sprintf("flow %d, %s to %s", x.key, x.from.name, x.to.name)
 }
 
-// fill makes frame n: its length and content follow from that and the key.
+// fill makes frame n. Its length and content follow from n and the key.
 func (x *flow) fill(buf []byte, n uint64) []byte {
 	r := (n + uint64(x.key)<<32) * 0x9e3779b97f4a7c15
 	f := buf[:len(x.head)+50+int(r>>32%1400)]
@@ -213,7 +213,7 @@ func (x *flow) fill(buf []byte, n uint64) []byte {
 	return f
 }
 
-// flows begins a flow.
+// flow begins a flow.
 func (s *directSoak) flow(from, to *soakHost) *flow {
 	ctx, cancel := context.WithCancel(from.ctx)
 	head := numbered(s.t, from.netdev, to.netdev, 0)[:vnet.HdrLen+vnet.EthLen]
@@ -225,15 +225,15 @@ func (s *directSoak) flow(from, to *soakHost) *flow {
 	go func() {
 		defer close(x.done)
 		const (
-			ahead = 128   // frames on their way: no more than any queue between holds
-			looks = 20000 // until the last of them are taken for lost
+			ahead = 128   // frames on their way at most: each queue between the hosts holds as many
+			looks = 20000 // checks, after which the last of them count as lost
 		)
 		buf := make([]byte, 1<<11)
 		for n := uint64(0); ; n++ {
 			for i := 0; n > x.next.Load()+ahead && i < looks && ctx.Err() == nil; i++ {
 				time.Sleep(50 * time.Microsecond)
 			}
-			// One that is begun is sent, but from a host that ends.
+			// Send does not stop before the frame is sent, unless the host ends.
 			if ctx.Err() != nil || from.wire.Send(from.ctx, x.fill(buf, n)) != nil {
 				return
 			}
@@ -243,7 +243,7 @@ func (s *directSoak) flow(from, to *soakHost) *flow {
 	return x
 }
 
-// moves waits for so many more frames of a flow.
+// moves waits for this number of further frames of a flow.
 func (x *flow) moves(t *testing.T, frames uint64) {
 	t.Helper()
 	was := x.next.Load()
@@ -251,7 +251,7 @@ func (x *flow) moves(t *testing.T, frames uint64) {
 		"frames of %s: %d of %d", x, was, x.sent.Load())
 }
 
-// finish ends a flow, all frames of which come but for those that are counted.
+// finish ends a flow, and waits until all its frames have arrived, except those counted as lost.
 func (x *flow) finish(t *testing.T) {
 	t.Helper()
 	x.cancel()
@@ -261,13 +261,13 @@ func (x *flow) finish(t *testing.T) {
 	}, "the last frames of %s", x)
 }
 
-// lost is how many frames a host counts as lost with direct connections, or uncertain.
+// lost returns how many frames a host counts as lost or uncertain with direct connections.
 func (h *soakHost) lost() uint64 {
 	c := h.host.Status().Direct.Total
 	return c.Lost + c.Uncertain
 }
 
-// cycle draws pairs of hosts, has them exchange frames, and has something happen.
+// cycle draws pairs of hosts, lets them exchange frames, and makes a random event happen.
 func (s *directSoak) cycle(number uint64, r *rand.Rand) {
 	t := s.t
 	r.Shuffle(len(s.hosts), func(i, j int) {
@@ -289,7 +289,7 @@ func (s *directSoak) cycle(number uint64, r *rand.Rand) {
 		}
 	}
 	move(true)
-	if r.IntN(4) > 0 { // or it happens before, or while it is made
+	if r.IntN(4) > 0 { // otherwise the event may happen before or during the set-up
 		for i := 0; i < len(s.hosts) && !t.Failed(); i += 2 {
 			a, b := s.hosts[i], s.hosts[i+1]
 			testenv.Eventually(t, func() bool { return t.Failed() || isDirect(a, b) && isDirect(b, a) },
@@ -340,7 +340,7 @@ func (s *directSoak) cycle(number uint64, r *rand.Rand) {
 	}
 }
 
-// isDirect reports whether a host has a direct connection with another one in use.
+// isDirect reports whether host a has an established direct connection with host b.
 func isDirect(a, b *soakHost) bool {
 	for _, c := range a.host.Status().Direct.Connections {
 		if c.Peer == b.name && c.State == host.DirectEstablished {

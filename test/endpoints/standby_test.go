@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// TestStandbyBesideHungUnit has the preferred I/O unit hang for ever while there is
-// a third one besides the one in use: that one is on standby, again when it has
-// been away, and can be gone over to.
+// TestStandbyBesideHungUnit has a preferred I/O unit that hangs for ever, the one in use, and a
+// third one. The standby session has to be with the third, also after this has been away, and a
+// switch to it has to work.
 func TestStandbyBesideHungUnit(t *testing.T) {
 	w := newWorld(t)
 	hung, _ := w.hung("hung")
@@ -44,8 +44,8 @@ func TestStandbyBesideHungUnit(t *testing.T) {
 	three.both(d)
 }
 
-// TestCommandBesideHungUnit commands to go over to an I/O unit while nothing is on
-// standby because another one hangs.
+// TestCommandBesideHungUnit commands a switch to an I/O unit while there is no standby session,
+// because another I/O unit hangs.
 func TestCommandBesideHungUnit(t *testing.T) {
 	w := newWorld(t)
 	hung, _ := w.hung("hung")
@@ -65,8 +65,7 @@ func TestCommandBesideHungUnit(t *testing.T) {
 	three.both(d)
 }
 
-// slowPort is a port that takes its time to go up: until another one is opened, or
-// a second has passed.
+// slowPort is a port that goes up only when another one is opened, or after a second.
 type slowPort struct {
 	lan.Interface
 	another <-chan struct{}
@@ -83,9 +82,9 @@ func (p slowPort) SetUp(up bool) error {
 	return p.Interface.SetUp(up)
 }
 
-// TestStandbyAwayFromCommand commands to go over to an I/O unit that was not there
-// for a standby, and is asked again for one while the host goes over to it: a
-// second session with it would take the place of the first one.
+// TestStandbyAwayFromCommand commands a switch to an I/O unit that was not reachable for a standby
+// session. The next attempt at a standby session is due during the switch: a second session with
+// this I/O unit would replace the first.
 func TestStandbyAwayFromCommand(t *testing.T) {
 	w := newWorld(t)
 	another := make(chan struct{})
@@ -121,8 +120,8 @@ func TestStandbyAwayFromCommand(t *testing.T) {
 	}
 }
 
-// TestStandbyOfHost has a session on standby with an I/O unit that gives any address: it
-// has the one that the netdevice has. It ends in good order with the host.
+// TestStandbyOfHost has a standby session with an I/O unit that permits any MAC address. The
+// session has to have the address of the netdevice, and to end in good order with the host.
 func TestStandbyOfHost(t *testing.T) {
 	w := newWorld(t)
 	one := w.gateway("one", ruled(t, "default:\n  macs: [\"02:aa:*\"]\n"))
@@ -145,8 +144,8 @@ func TestStandbyOfHost(t *testing.T) {
 	}
 }
 
-// TestStandbyMTU changes the MTU of the card of an I/O unit with which a session is on
-// standby, and again when that is in use: frames of the new size cross.
+// TestStandbyMTU changes the MTU of the card of the standby I/O unit, and again when that is in
+// use, and expects that frames of the new size cross.
 func TestStandbyMTU(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.gateway("one"), w.gateway("two")

@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// onSwitch gives an I/O unit the ports of a switch in user space.
+// onSwitch lets an I/O unit use the ports of a switch in user space.
 func onSwitch(t *testing.T, spec string) func(*iounit.Config) {
 	t.Helper()
 	card, err := lan.NewCard(spec, "")
@@ -36,7 +36,7 @@ func onSwitch(t *testing.T, spec string) func(*iounit.Config) {
 	}
 }
 
-// between has frames cross from one host to the other by whatever is between them.
+// between sends frames from one host to the other, and expects them there.
 func between(t *testing.T, from, to *netdev) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -53,15 +53,15 @@ func between(t *testing.T, from, to *netdev) {
 		}
 		return f
 	}
-	// DPDK makes its rings once more when it configures a port that was up already, and
-	// what was in them is lost: the first frame is sent until it arrives.
+	// DPDK sets up its rings again when it configures a port that was up already, and the frames in
+	// them are lost: the first frame is sent until it arrives.
 	buf := make([]byte, 1<<17)
 	var first []byte
 	for arrived := false; !arrived; {
 		first = send(90, 0xee)
 		soon, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		got, err := to.wire.Receive(soon, buf)
-		for err == nil && !bytes.Equal(got, first) { // the other one's announcement
+		for err == nil && !bytes.Equal(got, first) { // announcements of the other host
 			got, err = to.wire.Receive(soon, buf)
 		}
 		arrived = err == nil
@@ -85,15 +85,16 @@ func between(t *testing.T, from, to *netdev) {
 	}
 }
 
-// fromTo gives a frame its addresses.
+// fromTo sets the addresses of frame f, and returns it.
 func fromTo(t *testing.T, mac string, to protocol.MAC, f []byte) []byte {
 	copy(f[vnet.HdrLen:], to[:])
 	return from(t, mac, f)
 }
 
-// TestUserSwitch has DPDK's testpmd be the switch between two hosts, each of which has a
-// vhost-user port there. Frames cross; the link is up while the switch is there; they cross
-// again when another switch has come. Either side listens.
+// TestUserSwitch uses DPDK's testpmd as the switch between two hosts, each of which has a
+// vhost-user port there. Frames have to cross. The link has to be up while the switch runs, and
+// frames have to cross again after another switch has started. Each side listens in one of the
+// subtests.
 func TestUserSwitch(t *testing.T) {
 	t.Run("testpmd connects", func(t *testing.T) { testUserSwitch(t, "", "") })
 	t.Run("testpmd listens", func(t *testing.T) { testUserSwitch(t, ",client", ",server=1") })

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// key makes another key.
+// key returns a new key.
 func (w *world) key() *session.Key {
 	w.t.Helper()
 	k, err := session.GenerateKey()
@@ -21,7 +21,7 @@ func (w *world) key() *session.Key {
 	return k
 }
 
-// trusting is the Security of a key that trusts entries.
+// trusting returns the Security of an endpoint with key own that trusts entries.
 func (w *world) trusting(own *session.Key, entries ...string) *session.Security {
 	w.t.Helper()
 	trust := &session.Trust{}
@@ -37,7 +37,7 @@ func (w *world) trusting(own *session.Key, entries ...string) *session.Security 
 	return s
 }
 
-// trusts makes the I/O unit trust other keys, and returns how many sessions end.
+// trusts makes the I/O unit trust these keys only, and returns how many sessions end.
 func (w *world) trusts(entries ...string) int {
 	w.t.Helper()
 	n, err := w.trust.Update(w.trusting(w.unitKey, entries...))
@@ -47,7 +47,7 @@ func (w *world) trusts(entries ...string) int {
 	return n
 }
 
-// TestRevokedHost takes one of two hosts from the list of trusted keys.
+// TestRevokedHost removes the key of one of two hosts from the I/O unit's trusted keys.
 func TestRevokedHost(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -86,7 +86,7 @@ func TestRevokedHost(t *testing.T) {
 	}
 }
 
-// TestRevokedUnit is the other way round.
+// TestRevokedUnit removes the I/O unit's key from the host's trusted keys.
 func TestRevokedUnit(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -110,7 +110,7 @@ func TestRevokedUnit(t *testing.T) {
 	}, "the reason is not the trust: %+v", h.Status().Failovers.Last)
 }
 
-// TestPersevere has a host whose key is not trusted go on trying until it is.
+// TestPersevere expects a host whose key is not trusted to retry until its key is trusted.
 func TestPersevere(t *testing.T) {
 	w := newWorld(t)
 	w.unit()
@@ -124,7 +124,7 @@ func TestPersevere(t *testing.T) {
 	d.up(t)
 }
 
-// TestHostChangesKey gives a host another key while its session lasts.
+// TestHostChangesKey gives a host another key during its session.
 func TestHostChangesKey(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
@@ -134,7 +134,7 @@ func TestHostChangesKey(t *testing.T) {
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.Security = trust })
 	d.up(t)
 	mac := d.mac
-	// What the administrator does, in this order.
+	// The administrator takes these steps, in this order.
 	if n := w.trusts(before, after); n != 0 {
 		t.Errorf("%d sessions end", n)
 	}
@@ -159,13 +159,13 @@ func TestHostChangesKey(t *testing.T) {
 	}
 }
 
-// TestPolicyChanges puts other policies in force while a session lasts.
+// TestPolicyChanges sets other policies during a session.
 func TestPolicyChanges(t *testing.T) {
 	w := newWorld(t)
 	u, _ := w.unit()
 	d, h, _ := w.host("alpha")
 	d.up(t)
-	established := func() { // the host is the first of both
+	established := func() { // the host is ready before the I/O unit
 		t.Helper()
 		testenv.Eventually(t, func() bool { return len(u.Status().Hosts) == 1 }, "a session")
 	}
@@ -189,8 +189,8 @@ func TestPolicyChanges(t *testing.T) {
 	if n := h.Status().Sessions; n != 1 {
 		t.Errorf("the host has had %d sessions", n)
 	}
-	// What cannot change ends the session, and the next one has it.
-	set("default: {macs: [\"02:55:*\", \"3c:*\", \"dc:*\", \"bc:*\"]}", 1) // and where the frames are from
+	// A setting that cannot change during a session ends it, and applies to the next one.
+	set("default: {macs: [\"02:55:*\", \"3c:*\", \"dc:*\", \"bc:*\"]}", 1) // also the sources of frames
 	d.await(t, "an address of the policy's", func() bool { return len(d.mac) == 17 && d.mac[:6] == "02:55:" })
 	d.up(t)
 	w.both(d)
@@ -201,7 +201,7 @@ func TestPolicyChanges(t *testing.T) {
 	set("default: {modes: send}", 1)
 	testenv.Eventually(t, func() bool { return u.Status().Refusals["mode"] > 0 }, "a host that is refused")
 	d.down(t)
-	// The host may be coming just now: then it begins anew.
+	// The host may be in the middle of a handshake, which it then repeats.
 	u.SetPolicy(policy.Default())
 	d.up(t)
 	w.both(d)

@@ -15,10 +15,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestVhostUserHost has DPDK's testpmd be the netdevice of a host. It gets what the LAN sends
-// to its address, and what it sends is on the LAN; also when it has ended and another one
-// comes, and when the I/O unit has ended and come again, of which it need not know. What the
-// host is told to be is up and down with the front end.
+// TestVhostUserHost uses DPDK's testpmd as the netdevice of a host. testpmd has to receive frames
+// from the LAN to its address, and its frames have to arrive on the LAN, also after another testpmd
+// has replaced it, and after a restart of the I/O unit, which does not involve testpmd. The host's
+// port on the card has to go up and down with the front end.
 func TestVhostUserHost(t *testing.T) {
 	w := newWorld(t)
 	_, unit := w.unit()
@@ -33,7 +33,7 @@ func TestVhostUserHost(t *testing.T) {
 	_, h, _ := w.host("alpha", func(c *host.Config) { c.Netdev = host.VhostUser("vm0", d) })
 	connected := func() bool { return h.Status().State == host.Connected && h.Status().Netdevice.Carrier }
 	testenv.Eventually(t, connected, "a session")
-	mac := h.Status().Netdevice.MAC // which the front end is to be given
+	mac := h.Status().Netdevice.MAC // the address to pass to the front end
 	wanted, err := protocol.ParseMAC(mac)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestVhostUserHost(t *testing.T) {
 	testenv.Eventually(t, func() bool { return !w.card.isUp(mac) }, "a port that is down")
 
 	peer := []byte{2, 0, 0, 0, 0, 9}
-	// toMAC is a frame of n bytes from the LAN, and toLAN what comes back for it.
+	// toMAC returns a frame of n bytes from the LAN, and toLAN the frame that comes back for it.
 	toMAC := func(n int) (f []byte) {
 		f = frame(n, byte(n))
 		copy(f[vnet.HdrLen:], wanted[:])
@@ -78,7 +78,8 @@ func TestVhostUserHost(t *testing.T) {
 				}
 			}
 		}
-		// testpmd resets its device once more while it starts, and what comes then is lost.
+		// testpmd resets its device once more while it starts, and frames that arrive then are
+		// lost.
 		testenv.Eventually(t, func() bool {
 			if err := lan.Send(ctx, toMAC(60)); err != nil {
 				t.Fatal(err)

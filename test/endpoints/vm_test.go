@@ -17,11 +17,11 @@ import (
 	"github.com/splitnic/splitnic/internal/vm"
 )
 
-// virtualMachine is a guest in which the program guest obeys.
+// virtualMachine is a guest in which the program guest executes the test's commands.
 type virtualMachine struct {
 	*vm.Machine
 	t    *testing.T
-	kill func() // ends the emulator at once
+	kill func() // kills the emulator
 }
 
 // newGuest makes the files of a guest.
@@ -71,7 +71,7 @@ func boot(t *testing.T, ns, file string, devices ...string) *virtualMachine {
 	return m
 }
 
-// tell has the guest do something.
+// tell makes the guest execute a command.
 func (m *virtualMachine) tell(command string) {
 	m.t.Helper()
 	if err := m.Tell(command); err != nil {
@@ -79,8 +79,8 @@ func (m *virtualMachine) tell(command string) {
 	}
 }
 
-// exchange sends n random bytes from a namespace to the guest by TCP, and compares what
-// comes back, and what the guest has taken it for.
+// exchange sends n random bytes from a namespace to the guest by TCP, and checks the bytes that
+// come back, and what the guest reports about those that it received.
 func exchange(ns, addr string, seed byte, n int64) error {
 	var c net.Conn
 	err := netns.Do(ns, func() (err error) {

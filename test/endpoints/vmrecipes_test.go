@@ -17,12 +17,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// The recipes of docs/virtual-machines.md, with a guest by QEMU and by libvirt.
+// The tests in this file use the recipes of docs/virtual-machines.md, with guests of QEMU and of
+// libvirt.
 
 const vmAddr = "10.78.0.3"
 
-// works has the guest use its card: pings from the LAN, up to whole packets, and TCP in
-// both directions.
+// works expects the guest's card to work: pings from the LAN, up to packets of the full MTU, and
+// TCP in both directions.
 func (m *virtualMachine) works(lanNS string) {
 	m.t.Helper()
 	m.tell("up " + vmAddr + "/24 1500")
@@ -36,8 +37,9 @@ func (m *virtualMachine) works(lanNS string) {
 	}
 }
 
-// ownNode has the next device in a namespace get a number whose node in /dev is not another
-// namespace's: nodes of macvtap devices are named by these numbers, and all are in one place.
+// ownNode makes the next device in a namespace get an interface index whose node in /dev is not in
+// use by another namespace: nodes of macvtap devices are named by these indexes, in one directory
+// for all namespaces.
 func ownNode(t *testing.T, ns string) {
 	t.Helper()
 	for {
@@ -50,7 +52,7 @@ func ownNode(t *testing.T, ns string) {
 	}
 }
 
-// TestVMDirect gives a guest the netdevice itself, by macvtap in passthru mode. It has the
+// TestVMDirect gives a guest the netdevice itself, by macvtap in passthru mode. The guest has the
 // netdevice's address, and needs no policy.
 func TestVMDirect(t *testing.T) {
 	testenv.NeedVM(t)
@@ -74,8 +76,8 @@ func TestVMDirect(t *testing.T) {
 	})
 }
 
-// TestVMBridge gives a guest a port of a bridge that has the netdevice as another one. It
-// has an address of its own: nothing of it passes until a policy permits that.
+// TestVMBridge gives a guest a port of a bridge; the netdevice is another port. The guest has its
+// own MAC address: no frames may pass from or to it until a policy permits this.
 func TestVMBridge(t *testing.T) {
 	testenv.NeedVM(t)
 	const mac = "52:54:00:12:34:56"
@@ -112,7 +114,7 @@ func TestVMBridge(t *testing.T) {
 	}
 }
 
-// TestVMVhostUserLibvirt gives a guest of libvirt's a vhost-user port.
+// TestVMVhostUserLibvirt gives a guest of libvirt a vhost-user port.
 func TestVMVhostUserLibvirt(t *testing.T) {
 	testenv.NeedVM(t)
 	w := newWorld(t)

@@ -20,7 +20,7 @@ import (
 const (
 	vhostMTU   = 9000
 	vhostGuest = "10.78.0.2"
-	// vhostMemory is more than a guest of boot has.
+	// vhostMemory is more memory than a guest started by boot has.
 	vhostMemory = 1 << 30
 )
 
@@ -69,7 +69,7 @@ func (b *vhostBed) start() {
 	testenv.Eventually(b.t, func() bool { return b.host.Status().Netdevice.Carrier }, "a session")
 }
 
-// boot starts a guest at the port, whose card has these properties besides.
+// boot starts a guest at the port, whose card has these additional properties.
 func (b *vhostBed) boot(properties ...string) *virtualMachine {
 	b.t.Helper()
 	socket := "socket,id=c,path=" + b.address.Path
@@ -78,12 +78,12 @@ func (b *vhostBed) boot(properties ...string) *virtualMachine {
 	}
 	return boot(b.t, b.unitNS, os.DevNull,
 		"-chardev", socket, "-netdev", "vhost-user,id=n,chardev=c,queues=2",
-		// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used.
+		// QEMU 7.2 without KVM crashes with a segmentation fault if MSI-X is used.
 		"-device", strings.Join(append([]string{fmt.Sprintf("virtio-net-pci,netdev=n,mac=%s,mq=on,vectors=0,host_mtu=%d",
 			b.host.Status().Netdevice.MAC, vhostMTU)}, properties...), ","))
 }
 
-// lent is how many frames of the session were sent without a copy.
+// lent returns how many frames of the session were sent without a copy.
 func (b *vhostBed) lent() (n uint64) {
 	if t := b.host.Status().Traffic; t != nil {
 		for i := range t.Channels {
@@ -93,7 +93,8 @@ func (b *vhostBed) lent() (n uint64) {
 	return n
 }
 
-// check has the guest use its card: pings up to whole packets, and TCP both ways.
+// check expects the guest's card to work: pings up to packets of the full MTU, and TCP in both
+// directions.
 func (b *vhostBed) check(vm *virtualMachine) {
 	b.t.Helper()
 	vm.tell(fmt.Sprintf("up %s/24 %d", vhostGuest, vhostMTU))
@@ -108,11 +109,11 @@ func (b *vhostBed) check(vm *virtualMachine) {
 	}
 }
 
-// TestVMVhostUser has a QEMU machine with Linux be the netdevice of a host, whose I/O unit is
-// on a veth: pings, TCP in both directions, whole packets of the card's MTU and none that
-// is longer, a second pair of rings, and all of it again after the guest's driver has let
-// go of the card and taken it again; with a copy of all frames, and without one of the
-// long ones.
+// TestVMVhostUser uses a QEMU machine with Linux as the netdevice of a host whose I/O unit is on a
+// veth. The test covers pings, TCP in both directions, packets of the card's full MTU and longer
+// ones, which must not pass, a second pair of rings, and all of these again after the guest's
+// driver was unbound from the card and bound again. It copies all frames, or sends the long ones
+// without a copy.
 func TestVMVhostUser(t *testing.T) {
 	for name, lends := range map[string]bool{"copied": false, "lent": true} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +154,8 @@ func TestVMVhostUser(t *testing.T) {
 	}
 }
 
-// TestVMVhostUserRings has Linux use rings of other kinds than the usual one, and finish its
-// checksums itself: the card works, and again after the driver has let go of it.
+// TestVMVhostUserRings makes Linux use other kinds of rings than usual, and complete its checksums
+// itself. The card has to work, and again after the driver was unbound from it.
 func TestVMVhostUserRings(t *testing.T) {
 	for name, c := range map[string]struct {
 		properties string
@@ -185,15 +186,15 @@ func TestVMVhostUserRings(t *testing.T) {
 	}
 }
 
-// TestVMLentAndGone has a guest's frames be sent from where they lie while its driver lets go
-// of the card and takes it again, while the host's side ends and comes again, and until the
-// emulator is killed: what arrives is what was sent, and of a machine that is gone nothing
-// stays registered. Another one is served after it.
+// TestVMLentAndGone sends a guest's frames without a copy while its driver is unbound from the card
+// and bound again, while the host is restarted, and until the emulator is killed. All data has to
+// arrive unchanged, and no memory of a killed machine may stay registered. Another machine has to
+// work after it.
 func TestVMLentAndGone(t *testing.T) {
 	b := newVhostBed(t, true, true)
 	vm := b.boot()
 	b.check(vm)
-	// while has something happen in the middle of a connection's bytes.
+	// while calls what in the middle of the bytes of a connection.
 	while := func(what func()) {
 		t.Helper()
 		before := b.lent()
