@@ -15,26 +15,26 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// census is what there is at a time.
+// census is the resources that the process has at a time.
 type census struct {
 	exact  map[string]int // goroutines, descriptors, objects of the fabric: as many as before
-	memory map[string]int // bytes: within a bound of what there were before
+	memory map[string]int // bytes: within a bound above the number before
 }
 
-// growth is how much more memory, in bytes, there may be than at the first
-// census: what allocators and the kernel keep for later. A cycle that leaves a
-// thousandth of a session's memory behind exceeds it within 100,000.
+// growth is how many bytes more memory there may be than at the first census: allocators and the
+// kernel keep memory for later. If a cycle leaves a thousandth of a session's memory behind, this
+// is exceeded within 100,000 cycles.
 var growth = map[string]int{
 	"heap in use":   24 << 20,
 	"resident set":  96 << 20,
 	"address space": 512 << 20,
 }
 
-// settle is how long what has ended may take to be gone: the listener's part of
-// a connection, a thread's exit, the kernel's own clean-up.
+// settle bounds the time until the resources of what has ended are released: the listener's part of
+// a connection, a thread's exit, the kernel's clean-up.
 const settle = 20 * time.Second
 
-// take counts everything.
+// take returns a complete census.
 func (g *ground) take() (census, error) {
 	c, err := g.count()
 	if err != nil {
@@ -43,8 +43,8 @@ func (g *ground) take() (census, error) {
 	return c, c.weigh()
 }
 
-// count counts what there must be exactly as many of. The garbage collector,
-// which closes files that nobody has closed, has not been asked to run before.
+// count counts the resources whose number must be exact. It does not run the garbage collector
+// before, which would close files that were left open.
 func (g *ground) count() (census, error) {
 	c := census{exact: map[string]int{"goroutines": runtime.NumGoroutine()}, memory: map[string]int{}}
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -62,15 +62,15 @@ func (g *ground) count() (census, error) {
 		}
 		return c, nil
 	}
-	// The kernel lists no windows. But each holds its domain, which it lists.
+	// The kernel does not list windows. But each window holds its domain, which the kernel lists.
 	c.exact["windows"] = int(g.unit.windows.Load())
 	return c, c.rdma()
 }
 
-// weigh measures the memory that is left without the garbage.
+// weigh measures the memory after garbage collection.
 func (c *census) weigh() error {
 	runtime.GC()
-	runtime.GC() // for what finalizers and clean-ups have released
+	runtime.GC() // collects what finalizers and clean-ups have released
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -89,7 +89,7 @@ func (c *census) weigh() error {
 	return nil
 }
 
-// rdma counts the objects of all RDMA devices, as the kernel does.
+// rdma counts the objects of all RDMA devices that the kernel lists.
 func (c *census) rdma() error {
 	devices, err := testenv.RDMAObjects()
 	for name, kinds := range devices {
@@ -100,15 +100,16 @@ func (c *census) rdma() error {
 	return err
 }
 
-// lower takes from the census before what was on its way out then, so that
-// there is less of it now.
+// lower lowers the counts of an earlier census to those of now, if these are lower: some goroutines
+// and descriptors were about to end at the earlier census.
 func (c *census) lower(now *census) {
 	for _, name := range []string{"goroutines", "descriptors"} {
 		c.exact[name] = min(c.exact[name], now.exact[name])
 	}
 }
 
-// grown says what there is more of, or less of, than before.
+// grown returns an error that lists the exact counts that differ from before, and the memory that
+// has grown beyond its bound.
 func (c *census) grown(before *census) error {
 	var errs []error
 	for _, name := range sorted(c.exact) {
@@ -146,8 +147,8 @@ func (c census) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// expect takes a census until there is no more than before, and fails the test
-// with all stacks if that takes too long.
+// expect takes a census until nothing is left in addition to before, and fails the test with all
+// stacks if this takes too long.
 func (g *ground) expect(t *testing.T, before *census) census {
 	t.Helper()
 	end := time.Now().Add(settle)
@@ -174,7 +175,7 @@ func (g *ground) expect(t *testing.T, before *census) census {
 	}
 }
 
-// stacks are those of all goroutines.
+// stacks returns the stacks of all goroutines.
 func stacks() string {
 	b := make([]byte, 1<<20)
 	return string(b[:runtime.Stack(b, true)])

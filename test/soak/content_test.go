@@ -12,8 +12,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// mix is a function of its arguments that looks random (the finaliser of
-// SplitMix64).
+// mix is a pseudo-random function of its arguments (the finaliser of SplitMix64).
 func mix(a, b uint64) uint64 {
 	x := a ^ (b+1)*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -21,10 +20,10 @@ func mix(a, b uint64) uint64 {
 	return x ^ x>>31
 }
 
-// noiseShift is how many places there are in the noise where a frame can begin.
+// noiseShift is the number of offsets in the noise at which the content of a frame can begin.
 const noiseShift = 1 << 16
 
-// newNoise makes what frames are cut out of.
+// newNoise returns random bytes, of which frames are made.
 func newNoise(seed uint64) []byte {
 	b := make([]byte, noiseShift+vnet.MaxFrame)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -34,8 +33,8 @@ func newNoise(seed uint64) []byte {
 	return b
 }
 
-// stream is the frames of one data channel in one direction: frame n of it has
-// a length and a content that follow from key and n alone.
+// stream is the frames of one data channel in one direction. The length and content of frame n
+// follow from key and n alone.
 type stream struct {
 	key   uint64
 	noise []byte
@@ -43,8 +42,8 @@ type stream struct {
 	mtu   int
 }
 
-// length is the length of frame n: from the shortest that there is to the
-// longest that the session can carry, most of them as on other networks.
+// length returns the length of frame n, from the shortest frame to the longest that the session can
+// carry. Most frames have lengths that are usual on other networks.
 func (s *stream) length(n uint64) int {
 	r := mix(s.key, n)
 	kind, r := r&15, r>>4
@@ -66,16 +65,16 @@ func (s *stream) length(n uint64) int {
 	return vnet.MinFrame + int((r>>2)%uint64(most-vnet.MinFrame+1))
 }
 
-// Where a frame says which one it is: the addresses of the Ethernet header,
-// which nobody looks at on the way.
+// Offsets of the fields that identify a frame. They are in the addresses of the Ethernet header,
+// which are not evaluated on the way.
 const (
 	seqAt  = vnet.HdrLen
 	keyAt  = seqAt + 8
 	typeAt = keyAt + 4
 )
 
-// fill writes frame n to the front of slot and returns it. One over the MTU is
-// a TCP super-frame.
+// fill writes frame n to the beginning of slot and returns it. A frame over the MTU is a TCP
+// super-frame.
 func (s *stream) fill(slot []byte, n uint64) []byte {
 	size := s.length(n)
 	f := slot[:size]
@@ -99,8 +98,8 @@ func (s *stream) fill(slot []byte, n uint64) []byte {
 	return f
 }
 
-// spoil makes a frame one that no receiver takes: with a checksum to be put
-// behind the longest one that there is.
+// spoil makes a frame invalid for every receiver: the place for its checksum is behind the longest
+// frame.
 func spoil(f []byte) {
 	h := vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 0xffff, CsumOffset: 0xffff}
 	h.Encode(f)
@@ -109,12 +108,12 @@ func spoil(f []byte) {
 // tally counts frames that arrived.
 type tally struct {
 	frames, bytes uint64
-	wrong         uint64 // another content than was sent, or of another stream
-	doubled       uint64 // come again, or behind one that was sent after it
-	lost          uint64 // not come, though one that was sent after it has
-	first         error  // what was wrong first
-	tolerated     uint64 // lost, where messages may get lost
-	next          uint64 // the number of the frame that is expected
+	wrong         uint64 // content differs from what was sent, or frame of another stream
+	doubled       uint64 // arrived again, or after a frame that was sent later
+	lost          uint64 // not arrived before a frame that was sent later
+	first         error  // the first error
+	tolerated     uint64 // lost, if messages may get lost
+	next          uint64 // number of the expected frame
 	lossy         bool   // messages may get lost
 }
 
@@ -130,10 +129,10 @@ func (y *tally) add(o *tally) {
 	}
 }
 
-// bad is the number of frames that are not as they should be.
+// bad returns the number of frames that are wrong, doubled or lost.
 func (y *tally) bad() uint64 { return y.wrong + y.doubled + y.lost }
 
-// take judges the next frame that arrives from s. scratch holds the longest.
+// take checks the next frame that arrives from s. scratch has room for the longest frame.
 func (y *tally) take(s *stream, f, scratch []byte) {
 	y.frames++
 	y.bytes += uint64(len(f))
@@ -161,8 +160,7 @@ func (y *tally) take(s *stream, f, scratch []byte) {
 	y.next = n + 1
 }
 
-// TestSpoil spoils frames of all lengths that there are, and finds that none of
-// them keeps to the protocol.
+// TestSpoil spoils frames of all possible lengths, and expects that vnet.Check refuses each.
 func TestSpoil(t *testing.T) {
 	b := make([]byte, vnet.MaxFrame)
 	for _, mtu := range []int{1500, protocol.MaxMTU} {

@@ -24,8 +24,8 @@ type cycle struct {
 	ends [2]*end
 }
 
-// run runs a cycle and returns what arrived in it, at either side. When it
-// returns all that the cycle has used has been released.
+// run runs a cycle and returns the tally of the frames that arrived at each side. When run returns,
+// all resources of the cycle have been released.
 func (g *ground) run(p *plan) (sums [2]tally, err error) {
 	c := &cycle{plan: p, g: g}
 	defer func() {
@@ -84,8 +84,8 @@ func (c *cycle) makePorts() error {
 		return nil
 	}
 	c.ends[c.at].ports[c.queue].trigger = c.after
-	// What the other side's netdevice does wrong is in place of the frame that
-	// would have been the trigger.
+	// The fault of the other side's netdevice takes the place of the frame that would have been the
+	// trigger.
 	other := c.ends[c.at.other()]
 	sender := other.ports[c.queue]
 	switch c.fault {
@@ -110,7 +110,7 @@ func (c *cycle) session() error {
 	h, u := c.ends[host], c.ends[unit]
 	go h.run(func() error { return h.dial(handshake, c.g.ln.Addr().String(), c.g.keys[host]) })
 	if c.fault == faultLeave && c.at == host && c.phase == phaseDialled {
-		close(u.done) // nobody comes to it
+		close(u.done) // the I/O unit gets no hello to accept
 	} else {
 		go u.run(func() error { return u.serve(handshake, c.g.ln) })
 	}
@@ -138,12 +138,11 @@ func (c *cycle) session() error {
 	return errors.Join(err, h.closeErr, u.closeErr, c.verdict())
 }
 
-// traffic waits for the frames, or for the moment of the fault, and ends the
-// session as planned.
+// traffic waits for the frames, or for the time of the fault, and ends the session as planned.
 func (c *cycle) traffic(ctx context.Context) error {
 	switch c.fault {
 	case faultRefuse, faultLeave, faultFrame, faultNetdev:
-		return nil // it ends by itself, or the port does it
+		return nil // the session ends by itself, or the port or device makes the fault
 	default:
 	}
 	for _, e := range c.ends {
@@ -175,16 +174,15 @@ func (c *cycle) traffic(ctx context.Context) error {
 	return c.strike()
 }
 
-// unreliable reports whether messages may get lost by themselves: on a device,
-// where one that is late is taken for lost.
+// unreliable reports whether messages may get lost without a fault: on an RDMA device in mode
+// send-uc, a late message counts as lost.
 func (c *cycle) unreliable() bool { return c.g.net == nil && c.mode == protocol.ModeSendUC }
 
-// quiet is how long nothing has come when nothing more is expected of an
-// unreliable channel.
+// quiet is the time without a frame after which no more frames are expected from an unreliable
+// channel.
 const quiet = 3 * time.Second
 
-// arrived waits until all frames of an unreliable channel have come, or no more
-// do.
+// arrived waits until all frames of an unreliable channel have arrived, or no more arrive.
 func (c *cycle) arrived(p *port) {
 	for before := never; ; {
 		now := p.received.Load()
@@ -200,7 +198,7 @@ func (c *cycle) arrived(p *port) {
 	}
 }
 
-// await waits for ch while neither end has ended.
+// await waits for ch, and returns an error if an end ends before, or ctx.
 func (c *cycle) await(ctx context.Context, ch <-chan struct{}, what string) error {
 	var ended *end
 	select {
@@ -214,14 +212,14 @@ func (c *cycle) await(ctx context.Context, ch <-chan struct{}, what string) erro
 		return fmt.Errorf("waiting for %s: %w; %s\n%s", what, errLate, c.progress(), stacks())
 	}
 	select {
-	case <-ch: // before that
+	case <-ch: // ready before the end
 		return nil
 	default:
 		return fmt.Errorf("waiting for %s: the %v ended: %w; %s", what, ended.side, ended.err, c.progress())
 	}
 }
 
-// progress is how far all streams have come.
+// progress returns how many frames of each stream have arrived.
 func (c *cycle) progress() string {
 	s := "received of those sent:"
 	for _, e := range c.ends {
@@ -232,7 +230,8 @@ func (c *cycle) progress() string {
 	return s
 }
 
-// books checks that both sides agree that all elements are accounted for.
+// books checks that at both sides all elements of the pools are accounted for, and that no frames
+// were dropped.
 func (c *cycle) books() error {
 	for _, e := range c.ends {
 		s := e.conn.Stats()
@@ -250,8 +249,8 @@ func (c *cycle) books() error {
 	return nil
 }
 
-// windows checks that there are as many memory windows as the pools need that
-// are lent. Some come and go yet, while a pool that was lent on request does.
+// windows waits until there are as many memory windows as the lent pools need. The number may still
+// change while a pool that was lent on request is created or withdrawn.
 func (c *cycle) windows() error {
 	for _, e := range c.ends {
 		end := time.Now().Add(settle)
@@ -270,7 +269,7 @@ func (c *cycle) windows() error {
 	return nil
 }
 
-// strike makes a fault that is not the ports'.
+// strike makes a fault that the ports do not make.
 func (c *cycle) strike() error {
 	me, other := c.ends[c.at], names[c.at.other()]
 	switch c.fault {
@@ -283,9 +282,9 @@ func (c *cycle) strike() error {
 			return err
 		}
 		if c.unreliable() {
-			// Soft-RoCE flushes the receives that are posted, and not those that are
-			// posted later. If all elements were being looked at, nobody hears of it:
-			// the other side's messages are lost, as they may be.
+			// Soft-RoCE flushes the receives that are posted, but not those that are posted
+			// later. If all elements were in use at the time, no completion reports the failure:
+			// the other side's messages get lost, as they may.
 			c.later(me)
 		}
 	case faultKill:
@@ -301,7 +300,7 @@ func (c *cycle) strike() error {
 		c.g.net.OnSend(names[c.at], func(uint32, fabric.SendWR) fabric.Status { return status })
 		c.later(me)
 	case faultLoss:
-		me.end(c.polite) // some are lost already
+		me.end(c.polite) // messages have been lost already
 	case faultStall:
 		c.g.net.Stall(other)
 		me.end(c.polite)
@@ -311,8 +310,8 @@ func (c *cycle) strike() error {
 	return nil
 }
 
-// later ends the session of an end that might not send anything any more: a
-// keep-alive that fails, or nothing.
+// later ends an end that might send nothing more, so that the fault shows only at a keep-alive, or
+// not at all.
 func (c *cycle) later(e *end) {
 	go func() {
 		t := time.NewTimer(3 * c.cfg[c.at].KeepAlive)
@@ -325,7 +324,7 @@ func (c *cycle) later(e *end) {
 	}()
 }
 
-// recover takes the fault away.
+// recover removes the fault.
 func (c *cycle) recover() {
 	if c.g.net == nil {
 		return
@@ -338,8 +337,7 @@ func (c *cycle) recover() {
 	}
 }
 
-// rejection waits for the listener to be done with a connection that nobody
-// accepts.
+// rejection waits until the listener has ended a connection that is not accepted.
 func (c *cycle) rejection(ctx context.Context) error {
 	select {
 	case <-c.g.rejected:
@@ -349,7 +347,7 @@ func (c *cycle) rejection(ctx context.Context) error {
 	}
 }
 
-// stranger connects without being a host: with noise, or nothing.
+// stranger connects without being a host, and sends noise, or nothing.
 func (c *cycle) stranger() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errLate)
 	defer cancel()

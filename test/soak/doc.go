@@ -1,5 +1,5 @@
-// Package soak connects two endpoints, moves frames between them and takes them
-// apart again, thousands of times over, some of them in the middle of it, and
-// looks whether all frames came and nothing is left behind. docs/testing.md
-// says how it is run for hours and how a failure is replayed.
+// Package soak connects two endpoints, moves frames between them and disconnects them, thousands of
+// times, sometimes in the middle of the traffic. It checks that all frames arrive and that no
+// resources are left behind. docs/testing.md describes how to run it for hours and how to replay a
+// failure.
 package soak

@@ -12,11 +12,11 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// errLeft is how a side ends that leaves as planned.
+// errLeft is the error of a side that leaves as planned.
 var errLeft = errors.New("left as planned")
 
-// end is one side of a cycle's session: what an endpoint's process does, without
-// its netdevice.
+// end is one side of a cycle's session. It does what the process of an endpoint does, without a
+// netdevice.
 type end struct {
 	side    side
 	plan    *plan
@@ -26,12 +26,12 @@ type end struct {
 	ports   []*port
 
 	started  chan struct{} // closed when frames can move
-	stop     chan struct{} // closed to have it end as when it is told to
-	rude     atomic.Bool   // it ends without a word
-	done     chan struct{} // closed when everything is released
+	stop     chan struct{} // closed to tell it to end
+	rude     atomic.Bool   // it ends without a bye
+	done     chan struct{} // closed when all resources are released
 	once     sync.Once
 	err      error // why it ended, nil if it was told to; valid after done
-	closeErr error // what Close returned; valid after done
+	closeErr error // result of Close; valid after done
 }
 
 func newEnd(s side, p *plan, d *device) *end {
@@ -39,7 +39,7 @@ func newEnd(s side, p *plan, d *device) *end {
 		done: make(chan struct{})}
 }
 
-// end has e end, with a word to the peer or without.
+// end tells e to end, with a bye to the peer if polite.
 func (e *end) end(polite bool) {
 	e.once.Do(func() {
 		e.rude.Store(!polite)
@@ -47,7 +47,7 @@ func (e *end) end(polite bool) {
 	})
 }
 
-// leave ends the handshake if it is planned to end in this phase.
+// leave returns errLeft if e is planned to leave the handshake in this phase.
 func (e *end) leave(phase int) error {
 	if e.plan.fault != faultLeave || e.plan.at != e.side || e.plan.phase != phase {
 		return nil
@@ -56,7 +56,7 @@ func (e *end) leave(phase int) error {
 	return errLeft
 }
 
-// features are those that both sides are configured for.
+// features returns the features for which both sides are configured.
 func (e *end) features() []string {
 	var f []string
 	if !e.plan.cfg[host].NoPack {
@@ -77,7 +77,7 @@ func (e *end) features() []string {
 	return f
 }
 
-// build makes the channels.
+// build creates the channels.
 func (e *end) build(peerPools int) (err error) {
 	cfg := e.plan.cfg[e.side]
 	cfg.Device, cfg.PeerPools = e.device, peerPools
@@ -85,7 +85,7 @@ func (e *end) build(peerPools int) (err error) {
 	return err
 }
 
-// windows is how many memory windows the pools need that e lends.
+// windows returns how many memory windows the pools that e lends need.
 func (e *end) windows() int64 {
 	s := e.conn.Stats()
 	n := 0
@@ -203,7 +203,7 @@ func (e *end) start() error {
 	return e.conn.Start(ports)
 }
 
-// run is the whole life of e, beginning with a handshake.
+// run runs e from the handshake to its end.
 func (e *end) run(handshake func() error) {
 	defer close(e.done)
 	err := handshake()
@@ -220,12 +220,12 @@ func (e *end) run(handshake func() error) {
 		case <-e.stop:
 		}
 	}
-	// A process that dies takes its descriptors with it before anything else.
+	// When a process dies its descriptors are closed before anything else.
 	if e.session != nil {
 		if e.rude.Load() {
-			_ = e.session.Close() // returns nothing
+			_ = e.session.Close() // the result does not matter
 		} else {
-			// An error here is of a peer that has gone.
+			// An error here means that the peer has gone.
 			_ = e.session.Bye(session.CodeFailed, "the cycle is over")
 		}
 	}

@@ -17,27 +17,27 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// patience bounds the wait for anything that has to come about: long, because
-// an emulated machine can stand still for seconds.
+// patience bounds the wait for each expected event. It is long because an emulated machine can
+// stand still for seconds.
 const patience = 2 * time.Minute
 
-// ground is where cycles take place: the devices of a fabric, and an I/O unit
-// that listens as long as there are cycles.
+// ground is the environment of the cycles: the devices of a fabric, and the listener of an I/O unit
+// that is open during all cycles.
 type ground struct {
 	net      *fabrictest.Network // nil on RDMA devices
 	open     func(side) (fabric.Device, error)
 	timing   fabric.Timing // of all queue pairs
 	keys     [2]*session.Security
 	ln       *session.Listener
-	rejected chan error // of the listener
-	unit     *device    // stays open from one session to the next, as a daemon's does
+	rejected chan error // the reasons why the listener has rejected connections
+	unit     *device    // stays open from one session to the next, as in a daemon
 	noise    []byte
 }
 
 // names of the devices in memory.
 var names = [...]string{host: "host", unit: "unit"}
 
-// newGround starts to listen. net is nil where open opens RDMA devices.
+// newGround returns a ground that listens. net is nil if open opens RDMA devices.
 func newGround(t *testing.T, seed uint64, net *fabrictest.Network, open func(side) (fabric.Device, error)) *ground {
 	t.Helper()
 	g := &ground{net: net, open: open, rejected: make(chan error, 64), noise: newNoise(seed)}
@@ -64,7 +64,7 @@ func newGround(t *testing.T, seed uint64, net *fabrictest.Network, open func(sid
 
 func newMemory(t *testing.T, seed uint64) *ground {
 	t.Helper()
-	// A hundredth of real time-outs: a peer that is dead is missed after 5 ms.
+	// Time-outs are a hundredth of real ones: a dead peer is noticed after 5 ms.
 	n := fabrictest.New(fabrictest.WithTimeScale(0.01))
 	fabrictest.NoLeaks(t, n)
 	return newGround(t, seed, n, func(s side) (fabric.Device, error) { return n.Device(names[s]), nil })
@@ -72,8 +72,8 @@ func newMemory(t *testing.T, seed uint64) *ground {
 
 func (g *ground) reject(_ net.Addr, err error) { g.rejected <- err }
 
-// unexpected returns why the listener has turned somebody away whom no cycle
-// expects to be.
+// unexpected returns an error if the listener has rejected a connection that no cycle expects to be
+// rejected.
 func (g *ground) unexpected() error {
 	select {
 	case err := <-g.rejected:
@@ -83,7 +83,7 @@ func (g *ground) unexpected() error {
 	}
 }
 
-// makeKeys makes two sides that trust each other.
+// makeKeys makes keys for two sides that trust each other.
 func (g *ground) makeKeys() error {
 	var keys [2]*session.Key
 	for s := range keys {
@@ -120,13 +120,13 @@ func (g *ground) reopen() error {
 	return nil
 }
 
-// device is a fabric's, and remembers its queue pairs so that they can be made
-// to fail, and how many memory windows there are.
+// device is a fabric device that keeps a list of its queue pairs, so that they can be made to fail,
+// and counts its memory windows.
 type device struct {
 	fabric.Device
-	loose   bool         // it says that it does not enforce the bounds of windows
-	windows atomic.Int64 // that are not closed
-	spoils  *spoiling    // what the next session's queue pairs spoil, nil for nothing
+	loose   bool         // it reports that it does not enforce the bounds of windows
+	windows atomic.Int64 // number of open windows
+	spoils  *spoiling    // the frame that the next session's queue pairs spoil, nil for none
 	mu      sync.Mutex
 	qps     []*queuePair // of the latest session
 }
@@ -147,18 +147,18 @@ func (d *device) NewDomain() (fabric.Domain, error) {
 	return &domain{Domain: dom, d: d}, err
 }
 
-// fail takes one of the latest session's queue pairs out of service.
+// fail makes one of the latest session's queue pairs fail.
 func (d *device) fail(i int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// One that is closed already has failed in another way.
+	// A queue pair that is closed already has failed in another way.
 	if err := d.qps[i%len(d.qps)].Fail(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// refuse has the latest session's queue pairs take no more sends.
+// refuse makes the latest session's queue pairs refuse all further sends.
 func (d *device) refuse() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,22 +167,22 @@ func (d *device) refuse() {
 	}
 }
 
-// queuePair is a fabric's that can refuse to take sends, or spoil one.
+// queuePair is a queue pair of the fabric that can refuse sends, or spoil a frame.
 type queuePair struct {
 	fabric.QP
 	refuses atomic.Bool
 	spoils  *spoiling
 }
 
-// spoiling says which frame is to be one that breaks the protocol. The port
-// cannot do that: no session passes such a frame on.
+// spoiling identifies a frame that is to violate the protocol. The port cannot send such a frame: a
+// session does not forward it.
 type spoiling struct {
 	stream stream
 	number uint64
 }
 
-// spoil spoils the frame where it is among what is sent. A piece of a transfer may have
-// several frames.
+// spoil spoils the frame if it is in the data of these work requests. A piece of a transfer may
+// have several frames.
 func (s *spoiling) spoil(wrs []fabric.SendWR) {
 	size := s.stream.length(s.number)
 	begins := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, s.number), uint32(s.stream.key))
@@ -230,10 +230,10 @@ func (q *queuePair) Unbind(w fabric.Window, id uint64, flags fabric.Flags) error
 type domain struct {
 	fabric.Domain
 	d       *device
-	windows atomic.Int64 // that are not closed
+	windows atomic.Int64 // number of open windows
 }
 
-// Close implements fabric.Domain. It closes the windows that there are.
+// Close implements fabric.Domain. It closes all open windows.
 func (d *domain) Close() error {
 	if err := d.Domain.Close(); err != nil {
 		return err
@@ -257,7 +257,7 @@ func (d *domain) count(n int64) {
 	d.d.windows.Add(n)
 }
 
-// window is a fabric's, and is counted until it is closed.
+// window is a memory window of the fabric, which is counted until it is closed.
 type window struct {
 	fabric.Window
 	dom  *domain

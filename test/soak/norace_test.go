@@ -2,7 +2,7 @@
 
 package soak
 
-// How much there is to do in memory unless the environment says otherwise.
+// Defaults of the tests in memory, which environment variables override.
 const (
 	memoryCycles = 3000
 	memoryFrames = 50000

@@ -22,33 +22,33 @@ const (
 func (s side) String() string { return [...]string{"host", "I/O unit"}[s] }
 func (s side) other() side    { return 1 - s }
 
-// fault is what ends a session, or keeps it from coming about.
+// fault is what ends a session, or prevents it.
 type fault string
 
 const (
-	faultNone fault = "none" // all frames come, and one side closes
+	faultNone fault = "none" // all frames arrive, and one side closes
 
-	// Of the handshake.
-	faultStranger fault = "stranger" // somebody connects who is no host
+	// During the handshake.
+	faultStranger fault = "stranger" // a client that is not a host connects
 	faultRefuse   fault = "refuse"   // the I/O unit refuses
 	faultLeave    fault = "leave"    // one side gives up in one of the phases
 
-	// In the middle of traffic.
+	// During traffic.
 	faultClose   fault = "close"   // one side closes
 	faultLink    fault = "link"    // the bootstrap connection breaks
 	faultQP      fault = "qp"      // a queue pair fails
-	faultFrame   fault = "frame"   // a frame that breaks the protocol
-	faultNetdev  fault = "netdev"  // a side's netdevice goes away
-	faultKill    fault = "kill"    // the process of one side dies, fabric and all
+	faultFrame   fault = "frame"   // a frame violates the protocol
+	faultNetdev  fault = "netdev"  // a side's netdevice disappears
+	faultKill    fault = "kill"    // the process of one side dies, with its fabric device
 	faultCut     fault = "cut"     // the fabric's cable is pulled
 	faultPost    fault = "post"    // a post fails
 	faultRequest fault = "request" // the device reports an error for a work request
 	faultLoss    fault = "loss"    // an unreliable channel loses messages, and one side closes
-	faultStall   fault = "stall"   // nothing moves any more, and one side closes
+	faultStall   fault = "stall"   // the fabric stalls, and one side closes
 )
 
-// everywhere are the faults that can be made on any fabric, and inMemory those
-// that need one in memory.
+// everywhere has the faults that are possible on any fabric, and inMemory those that require a
+// fabric in memory.
 var (
 	everywhere = []fault{faultStranger, faultRefuse, faultLeave, faultLeave, faultClose, faultLink, faultQP, faultFrame,
 		faultNetdev, faultPost}
@@ -62,24 +62,24 @@ func (f fault) traffic() bool {
 
 // The phases of the handshake in which a side can leave it.
 const (
-	phaseDialled   = iota // the host alone: authenticated, hello not sent
-	phaseGreeted          // hello, or its answer, has been heard
-	phaseBuilt            // the channels are made
+	phaseDialled   = iota // host only: authenticated, hello not sent
+	phaseGreeted          // the hello, or its answer, has been received
+	phaseBuilt            // the channels are created
 	phaseExchanged        // the peer's addresses are known
 	phaseConnected        // the queue pairs are connected
-	phaseReady            // the session is established, nothing has been started
+	phaseReady            // the session is established, the channels are not started
 	phases
 )
 
-// scale is how much there is to a cycle.
+// scale is the size of a cycle.
 type scale struct {
-	frames  int  // most frames of one stream
-	slots   int  // most send slots besides those that must be
-	fabric  bool // the fabric can be troubled: it is in memory
-	exactly int  // frames of each stream, whatever frames says
+	frames  int  // limit of the frames of one stream
+	slots   int  // limit of the send slots in addition to the necessary ones
+	fabric  bool // the fabric is in memory, so that it can be made to fail
+	exactly int  // number of frames of each stream instead of frames; 0 for frames
 }
 
-// plan is one cycle. Everything in it follows from the seed and its number.
+// plan is one cycle. All of it follows from the seed and the number.
 type plan struct {
 	number uint64
 	mode   protocol.Mode
@@ -88,27 +88,27 @@ type plan struct {
 	cfg    [2]messaging.Config
 	loose  [2]bool // the side's device does not enforce the bounds of windows
 	key    uint64
-	frames [2][]int // that each side sends, by queue
+	frames [2][]int // number of frames that each side sends, by queue
 	limit  []int    // bytes of the longest frame, by queue
 
 	fault  fault
-	at     side // whom it happens to, or who makes it
-	polite bool // whoever leaves says goodbye
+	at     side // the side that has or makes the fault
+	polite bool // the side that leaves sends a bye
 	phase  int
-	queue  int           // of the stream whose frames tell when it is time
-	after  uint64        // frames of that stream
-	drop   int           // messages that are lost
-	delay  time.Duration // of everything
+	queue  int           // queue of the stream whose frames determine the time of the fault
+	after  uint64        // frames of that stream before the fault
+	drop   int           // number of lost messages
+	delay  time.Duration // delay of all messages
 }
 
-// kind is how frames are transferred, and how the memory is protected that
-// they are written to, if it is memory that is lent.
+// kind is the transfer mode of frames and, if they are written to memory that the receiver lends,
+// the protection of this memory.
 type kind struct {
 	mode       protocol.Mode
 	protection messaging.Protection
 }
 
-// kinds are all of them.
+// kinds returns all kinds.
 func kinds() []kind {
 	var all []kind
 	for _, m := range protocol.Modes() {
@@ -123,10 +123,10 @@ func kinds() []kind {
 	return all
 }
 
-// kind is that of the frames that a side receives.
+// kind returns the kind of the frames that a side receives.
 func (p *plan) kind(s side) kind { return kind{p.mode, p.cfg[s].Protection} }
 
-// String is what the cycle does.
+// String describes the cycle.
 func (p *plan) String() string {
 	s := fmt.Sprintf("cycle %d: mode %s, %d queues, MTU %d", p.number, p.mode, p.queues, p.mtu)
 	if !p.mode.Sends() {
@@ -142,7 +142,7 @@ func (p *plan) String() string {
 	return s
 }
 
-// newPlan makes cycle number of the run with that seed.
+// newPlan returns the plan of cycle number of the run with this seed.
 func newPlan(seed, number uint64, sc scale) *plan {
 	modes := protocol.Modes()
 	r := rand.New(rand.NewPCG(seed, number))
@@ -162,7 +162,7 @@ func newPlan(seed, number uint64, sc scale) *plan {
 		p.cfg[s].LatencyQueue, p.cfg[s].NoPack = latency, noPack
 		p.cfg[s].Invalidation, p.cfg[s].OneTouch, p.cfg[s].KeySend = invalidation, touch, keySend
 	}
-	// An unacknowledged message that is late is taken for lost.
+	// In mode send-uc there is no delay: a late message there counts as lost.
 	if sc.fabric && one(32) && p.mode != protocol.ModeSendUC {
 		p.delay = time.Duration(r.IntN(200)) * time.Microsecond
 	}
@@ -177,7 +177,7 @@ func newPlan(seed, number uint64, sc scale) *plan {
 	if p.fault == faultLoss && p.mode != protocol.ModeSendUC {
 		p.fault = faultClose
 	}
-	// Who accepts has heard the hello.
+	// The I/O unit has received the hello when it accepts.
 	p.phase = r.IntN(phases)
 	if p.at == unit {
 		p.phase = phaseGreeted + r.IntN(phases-phaseGreeted)
@@ -201,15 +201,14 @@ func newPlan(seed, number uint64, sc scale) *plan {
 	sent := p.frames[p.at.other()][p.queue]
 	p.after = uint64(r.IntN(sent))
 	if p.fault == faultLoss {
-		// What remains is enough to reach the moment of the fault. A message is one
-		// frame.
+		// The remaining frames are enough to reach the time of the fault. A message is one frame.
 		p.drop = min(r.IntN(8), sent-1-int(p.after))
 		p.cfg[host].NoPack, p.cfg[unit].NoPack = true, true
 	}
 	return p
 }
 
-// newConfig makes a random configuration of one side.
+// newConfig returns a random configuration of one side.
 func newConfig(r *rand.Rand, p *plan, sc scale) messaging.Config {
 	c := messaging.Config{
 		Mode: p.mode, Queues: p.queues, MTU: p.mtu,
@@ -236,7 +235,8 @@ func newConfig(r *rand.Rand, p *plan, sc scale) messaging.Config {
 	return c
 }
 
-// longest is the longest frame that a queue can carry in either direction.
+// longest returns the length in bytes of the longest frame that a queue can carry in both
+// directions.
 func (p *plan) longest(queue int) int {
 	most := vnet.MaxFrame
 	for _, c := range p.cfg {
@@ -252,7 +252,7 @@ func (p *plan) longest(queue int) int {
 		most = min(most, size)
 	}
 	if p.mtu == 1500 {
-		most = min(most, protocol.MaxImmLength) // longer ones are no super-frames
+		most = min(most, protocol.MaxImmLength) // longer frames are not super-frames
 	}
 	return most
 }

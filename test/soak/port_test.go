@@ -11,35 +11,35 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// never is a number that no frame has.
+// never is a number that is not the number of any frame.
 const never = ^uint64(0)
 
-// port is one queue of a netdevice that is not there: it makes the frames of
-// one stream and judges those of another. Now and then it has no frame, or is
-// full, for a moment. Its two directions have a goroutine each.
+// port is one queue of a simulated netdevice: it generates the frames of one stream and checks
+// those of another. Now and then it has no frame, or is full, for a moment. One goroutine uses it
+// for reading, and one for writing.
 type port struct {
 	fd    int // an eventfd: readable while there is something to send
 	close sync.Once
 
-	// Of the reader.
+	// Used by the reader.
 	out      stream
-	frames   uint64 // to send
+	frames   uint64 // number of frames to send
 	sent     uint64
-	paused   uint64 // the number of the frame that was held back last
-	vanishes uint64 // the number of the frame in place of which the netdevice is gone, or never
+	paused   uint64 // number of the last frame that was delayed
+	vanishes uint64 // number of the frame instead of which the netdevice disappears, or never
 
-	// Of the writer.
+	// Used by the writer.
 	in      stream
 	got     tally
-	refused uint64 // the number of the frame that was refused last
+	refused uint64 // number of the last frame that was refused
 	scratch []byte
-	joined  []byte // of a frame that came in two parts
+	joined  []byte // buffer for a frame that arrives in two parts
 
-	expect   uint64        // frames, until all is closed
-	all      chan struct{} // closed when the last frame has come
-	trigger  uint64        // frames, after which reached is closed
+	expect   uint64        // number of frames after which all is closed
+	all      chan struct{} // closed when the last frame has arrived
+	trigger  uint64        // number of the frame at which reached is closed
 	reached  chan struct{}
-	received atomic.Uint64 // got.frames, for others
+	received atomic.Uint64 // got.frames, for other goroutines
 }
 
 func newPort(out, in stream, frames, expect uint64) (*port, error) {
@@ -69,7 +69,7 @@ func (p *port) ReadFrame(slot []byte) ([]byte, error) {
 		return nil, io.EOF
 	case n == p.frames:
 		var b [8]byte
-		_, _ = unix.Read(p.fd, b[:]) // fails when there was nothing to read already
+		_, _ = unix.Read(p.fd, b[:]) // fails if it was not readable
 		return nil, unix.EAGAIN
 	case mix(p.out.key, ^n)%61 == 0 && p.paused != n:
 		p.paused = n
@@ -79,8 +79,8 @@ func (p *port) ReadFrame(slot []byte) ([]byte, error) {
 	return p.out.fill(slot, n), nil
 }
 
-// wake says that there is no frame, and has the next one arrive at once: whoever
-// waits is only told of what comes, not of what is there.
+// wake reports that there is no frame, and signals the next one at once: a goroutine that waits is
+// woken by new events only, not by the present state.
 func (p *port) wake() error {
 	if _, err := unix.Write(p.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
 		return err

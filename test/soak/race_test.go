@@ -2,7 +2,7 @@
 
 package soak
 
-// The race detector makes all of it ten times as slow.
+// Defaults under the race detector, which makes the tests ten times as slow.
 const (
 	memoryCycles = 300
 	memoryFrames = 1250

@@ -8,21 +8,20 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// How much there is to do on RDMA devices unless the environment says
-// otherwise.
+// Defaults of the tests on RDMA devices, which environment variables override.
 const (
 	rdmaCycles = 24
 	rdmaFrames = 200
 )
 
-// newRDMA has the host on one RDMA device and the I/O unit on another.
+// newRDMA returns a ground with the host on one RDMA device and the I/O unit on another.
 func newRDMA(t *testing.T, seed uint64) *ground {
 	t.Helper()
 	devices := testenv.NeedRDMA(t, 2)
 	testenv.NeedTools(t, "rdma")
 	g := newGround(t, seed, nil, func(s side) (fabric.Device, error) { return verbs.Open(devices[s]) })
 	if d, ok := g.unit.Device.(*verbs.Context); ok && d.Driver() == "rdma_rxe" {
-		g.timing.Timeout = 18 // as splitnic has it there: its timer goes off without need
+		g.timing.Timeout = 18 // as in splitnic: the timer of rdma_rxe expires without need
 	}
 	return g
 }

@@ -17,15 +17,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The environment variables that say how much there is to do.
+// Environment variables that control the tests.
 const (
-	seedVar   = "SPLITNIC_SEED"        // of everything; from the clock
-	cyclesVar = "SPLITNIC_SOAK_CYCLES" // connections
-	firstVar  = "SPLITNIC_SOAK_FIRST"  // the cycle to begin with
-	framesVar = "SPLITNIC_SOAK_FRAMES" // frames of each kind
+	seedVar   = "SPLITNIC_SEED"        // seed of all random choices; default: from the clock
+	cyclesVar = "SPLITNIC_SOAK_CYCLES" // number of connections
+	firstVar  = "SPLITNIC_SOAK_FIRST"  // number of the first cycle
+	framesVar = "SPLITNIC_SOAK_FRAMES" // number of frames of each kind
 )
 
-// setting is the number in an environment variable, or otherwise.
+// setting returns the number in environment variable name, or otherwise if that is not set.
 func setting(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text, ok := os.LookupEnv(name)
@@ -46,23 +46,23 @@ func newSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// A test reports after every interval and takes a census after each so many
-// cycles. What the census of long sessions is compared with is taken after so
-// few that even the smallest run has some more: there are eight kinds, and a
-// session is of two at most.
+// A test reports its progress after every interval, and takes a census after every censusCycles
+// cycles. With long sessions the first census, with which later ones are compared, is taken after
+// warmSessions sessions. Even the smallest run has more sessions: there are eight kinds, and a
+// session has two at most.
 const (
 	interval     = 20 * time.Second
 	censusCycles = 1000
 	warmSessions = 3
 )
 
-// row is what a line of the final table counts.
+// row has the counters of a line of the final table.
 type row struct {
 	tally
-	cycles int // in which such frames were expected
+	cycles int // number of cycles with frames of this kind
 }
 
-// soak runs cycles and looks what is left behind by them.
+// soak runs cycles and checks that they leave no resources behind.
 type soak struct {
 	t      *testing.T
 	g      *ground
@@ -75,7 +75,7 @@ type soak struct {
 	base   census
 	warm   bool
 	done   int    // cycles
-	again  string // what else replays one cycle
+	again  string // environment variable that is set to 1 to replay one cycle
 }
 
 func newSoak(t *testing.T, g *ground, seed uint64, sc scale) *soak {
@@ -109,9 +109,8 @@ func (s *soak) one(number uint64) {
 	}
 }
 
-// cycles runs n cycles from the first on. The first tenth of them fills what
-// allocators and the runtime keep; the census after it is what later ones are
-// compared with.
+// cycles runs n cycles, beginning with number first. The first tenth of them fills the caches of
+// allocators and of the runtime; later censuses are compared with the census after it.
 func (s *soak) cycles(first, n uint64) {
 	s.t.Helper()
 	warm := min(max(n/10, 1), censusCycles)
@@ -129,7 +128,7 @@ func (s *soak) cycles(first, n uint64) {
 	}
 }
 
-// begin takes the census that later ones are compared with.
+// begin takes the census with which later ones are compared.
 func (s *soak) begin() {
 	s.t.Helper()
 	var err error
@@ -140,7 +139,7 @@ func (s *soak) begin() {
 	s.t.Logf("at first: %v", s.base)
 }
 
-// look compares what there is with what there was.
+// look takes a census and compares it with the first one.
 func (s *soak) look(progress string, last bool) {
 	s.t.Helper()
 	if !s.warm {
@@ -163,7 +162,7 @@ func (s *soak) say(progress string) {
 	s.said = time.Now()
 }
 
-// table is what came of everything.
+// table logs the results of all cycles.
 func (s *soak) table() {
 	s.t.Helper()
 	var text strings.Builder
@@ -182,7 +181,7 @@ func (s *soak) table() {
 	s.t.Logf("seed %d, %d cycles, %v\n%s", s.seed, s.done, time.Since(s.since).Round(time.Millisecond), text.String())
 }
 
-// soakCycles connects and takes apart, as often as the environment says.
+// soakCycles runs n cycles, or as many as the environment says.
 func soakCycles(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	t.Helper()
 	s := newSoak(t, g, seed, sc)
@@ -191,8 +190,8 @@ func soakCycles(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	s.cycles(setting(t, firstVar, 0), setting(t, cyclesVar, n))
 }
 
-// soakFrames moves at least so many frames of each kind, in sessions of which
-// none has a fault, and that many in each direction of each queue.
+// soakFrames moves at least n frames of each kind, or as many as the environment says, in sessions
+// without a fault, with sc.exactly frames in each direction of each queue.
 func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	t.Helper()
 	n = setting(t, framesVar, n)
@@ -204,7 +203,7 @@ func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	for ; slices.ContainsFunc(kinds(), missing); number++ {
 		p := newPlan(seed, number, sc)
 		if !missing(p.kind(host)) && !missing(p.kind(unit)) {
-			continue // another kind's turn
+			continue // this session has no kind of which frames are missing
 		}
 		s.one(number)
 		if !s.warm && s.done == warmSessions {
@@ -225,14 +224,14 @@ func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
 	}
 }
 
-// TestSoakCycles is thousands of sessions in memory, of all modes, protections
-// and many configurations, half of which end by a fault.
+// TestSoakCycles runs thousands of sessions in memory, with all modes and protections and many
+// configurations. Half of them end by a fault.
 func TestSoakCycles(t *testing.T) {
 	seed := newSeed(t)
 	soakCycles(t, newMemory(t, seed), seed, memoryCycles, scale{frames: 600, slots: 20, fabric: true})
 }
 
-// TestSoakFrames is long sessions in memory, in which every frame is checked.
+// TestSoakFrames runs long sessions in memory, in which every frame is checked.
 func TestSoakFrames(t *testing.T) {
 	seed := newSeed(t)
 	soakFrames(t, newMemory(t, seed), seed, memoryFrames, scale{frames: 1, exactly: exactFrames, slots: 40, fabric: true})

@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// verdict compares how both ends ended with what was planned: whoever the fault
-// happened to, for the fault, and the other one because that one had gone.
+// verdict compares how both ends ended with the plan: the end with the fault has to end because of
+// the fault, and the other one because its peer has gone.
 func (c *cycle) verdict() error {
 	var errs []error
 	for _, e := range c.ends {
@@ -32,7 +32,7 @@ func (c *cycle) verdict() error {
 	return errors.Join(errs...)
 }
 
-// struck reports whether e is one that must have ended for the fault itself.
+// struck reports whether e must have ended because of the fault itself.
 func (c *cycle) struck(e *end) bool {
 	switch c.fault {
 	case faultRefuse:
@@ -40,14 +40,14 @@ func (c *cycle) struck(e *end) bool {
 	case faultNetdev:
 		return e.side != c.at
 	case faultLink, faultQP, faultCut, faultPost, faultRequest:
-		return false // whoever notices it first
+		return false // either end may notice the fault first
 	default:
 		return e.side == c.at
 	}
 }
 
-// caused reports whether err is one that a side ends with for the fault itself.
-// One that is told to end has none.
+// caused reports whether err is an error with which a side ends because of the fault itself. It is
+// nil for a side that is told to end.
 func (c *cycle) caused(err error, s side) bool {
 	mine := s == c.at
 	switch c.fault {
@@ -55,7 +55,7 @@ func (c *cycle) caused(err error, s side) bool {
 		var no *session.RefusedError
 		return s == unit && errors.Is(err, errLeft) || s == host && errors.As(err, &no) && no.Code == session.CodeFull
 	case faultLeave:
-		nobody := c.at == host && c.phase == phaseDialled // whom the I/O unit would have met
+		nobody := c.at == host && c.phase == phaseDialled // the I/O unit has no peer
 		return mine && errors.Is(err, errLeft) || !mine && nobody && err == nil
 	case faultLink:
 		return mine && errors.Is(err, net.ErrClosed)
@@ -79,14 +79,13 @@ func (c *cycle) caused(err error, s side) bool {
 	}
 }
 
-// deserted reports whether err is that of a side whose peer has gone.
+// deserted reports whether err is the error of a side whose peer has gone.
 func deserted(err error) bool {
 	var bye *session.ByeError
 	return errors.As(err, &bye) || errors.Is(err, session.ErrPeerGone) || isFlush(err)
 }
 
-// isFlush reports whether err is that of a queue pair that failed, or whose
-// peer's is gone.
+// isFlush reports whether err is the error of a queue pair that has failed, or whose peer has gone.
 func isFlush(err error) bool {
 	var wc *fabric.WCError
 	return errors.As(err, &wc)
@@ -99,8 +98,8 @@ func orNothing(err error) error {
 	return err
 }
 
-// losses says whether more frames were lost to the side that the fault happened
-// to than the fault has taken.
+// losses returns an error if the side with the fault has lost more frames than the fault has
+// dropped.
 func (p *plan) losses(sum tally) error {
 	if p.fault == faultLoss && sum.tolerated > uint64(p.drop) {
 		return fmt.Errorf("%d frames were lost, of %d messages that the fault has taken", sum.tolerated, p.drop)
