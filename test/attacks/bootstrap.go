@@ -20,7 +20,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// NewKey makes a key that nobody trusts.
+// NewKey returns a new key, which is not trusted.
 func NewKey() (tls.Certificate, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -29,7 +29,7 @@ func NewKey() (tls.Certificate, error) {
 	return certify(private)
 }
 
-// LoadKey reads a key that splitnic keygen wrote.
+// LoadKey reads a key file written by splitnic keygen.
 func LoadKey(path string) (tls.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -55,15 +55,15 @@ func certify(private ed25519.PrivateKey) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, nil
 }
 
-// Connection is a bootstrap connection to an I/O unit, on which the attacker
-// says what it likes. It is the caller's to close.
+// Connection is a bootstrap connection to an I/O unit, on which the attacker can send any bytes.
+// The caller closes it.
 type Connection struct {
 	*tls.Conn
-	TCP net.Conn // below
+	TCP net.Conn // the connection under TLS
 }
 
-// Dial makes a TCP connection to the I/O unit at addr, from a local address
-// unless that is empty.
+// Dial makes a TCP connection to the I/O unit at addr, from local address from unless that is
+// empty.
 func Dial(ctx context.Context, addr, from string) (net.Conn, error) {
 	d := net.Dialer{}
 	if from != "" {
@@ -72,12 +72,12 @@ func Dial(ctx context.Context, addr, from string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", addr)
 }
 
-// Handshake speaks TLS over nc as a host does. That it returns no error does not
-// mean that the I/O unit trusts the key.
+// Handshake carries out the TLS handshake over nc as a host does. A nil error does not mean that
+// the I/O unit trusts the key.
 func Handshake(ctx context.Context, nc net.Conn, key tls.Certificate) (*Connection, error) {
 	c := tls.Client(nc, &tls.Config{
 		Certificates: []tls.Certificate{key}, NextProtos: []string{"splitnic"}, MinVersion: tls.VersionTLS13,
-		InsecureSkipVerify: true, // whoever it is, it is attacked
+		InsecureSkipVerify: true, // the attacker does not check the I/O unit's identity
 	})
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func Handshake(ctx context.Context, nc net.Conn, key tls.Certificate) (*Connecti
 	return &Connection{c, nc}, nil
 }
 
-// maxFrame is more than any frame has.
+// maxFrame is more bytes than any frame has.
 const maxFrame = 1 << 16
 
 // Say sends one message.
@@ -98,8 +98,8 @@ func (c *Connection) Say(message any) error {
 	return err
 }
 
-// Hear waits for the next message that is no heartbeat, and decodes it, if into
-// is not nil and the message is of that type.
+// Hear waits for the next message that is not a heartbeat. It decodes the message into into, unless
+// that is nil. A message of another type than kind is returned as a *Refusal.
 func (c *Connection) Hear(kind string, into any) error {
 	for {
 		var length [4]byte
@@ -131,15 +131,14 @@ func (c *Connection) Hear(kind string, into any) error {
 	}
 }
 
-// Refusal is another message than the one that was waited for: a refusal or a
-// bye.
+// Refusal is a message of another type than the expected one: a refusal or a bye.
 type Refusal struct{ Type, Code, Message string }
 
 // Error implements error.
 func (r *Refusal) Error() string { return fmt.Sprintf("%s %s: %s", r.Type, r.Code, r.Message) }
 
-// Ended waits until the I/O unit ends the connection, and returns its last
-// word, nil if there is none.
+// Ended waits until the I/O unit ends the connection, and returns the last message, nil if there is
+// none.
 func (c *Connection) Ended() (*Refusal, error) {
 	var last *Refusal
 	for {
@@ -173,7 +172,7 @@ type (
 	}
 )
 
-// Hello says hello and waits for the welcome.
+// Hello sends the hello and waits for the welcome.
 func (c *Connection) Hello(h session.Hello) (w session.Welcome, err error) {
 	if err := c.Say(hello{"hello", "splitnic", session.Versions{Min: 1, Max: 1}, h}); err != nil {
 		return w, err
@@ -182,8 +181,7 @@ func (c *Connection) Hello(h session.Hello) (w session.Welcome, err error) {
 	return w, err
 }
 
-// Accept says which queue pairs the host has, and waits for the I/O unit's
-// ready.
+// Accept sends the addresses of the host's queue pairs, and waits for the I/O unit's ready.
 func (c *Connection) Accept(a session.Accept) error {
 	if err := c.Say(accept{"accept", a}); err != nil {
 		return err
@@ -191,5 +189,5 @@ func (c *Connection) Accept(a session.Accept) error {
 	return c.Hear("ready", nil)
 }
 
-// Ready says that the host's queue pairs are connected.
+// Ready reports that the host's queue pairs are connected.
 func (c *Connection) Ready() error { return c.Say(ready{"ready"}) }

@@ -17,8 +17,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// impatient is a --handshake-timeout that an honest host's handshake keeps on a busy
-// machine under emulation too.
+// impatient is a --handshake-timeout that an honest host's handshake meets even on a busy emulated
+// machine.
 const impatient = 10 * time.Second
 
 // closed waits until the I/O unit has closed a connection.
@@ -34,7 +34,7 @@ func closed(nc net.Conn) error {
 	}
 }
 
-// TestRDMAAttackHandshake has hosts, and others, abuse the handshake.
+// TestRDMAAttackHandshake attacks the handshake, with and without a trusted key.
 func TestRDMAAttackHandshake(t *testing.T) {
 	r := newFixture(t, "--handshake-timeout", impatient.String())
 	to := r.attacker()
@@ -44,8 +44,8 @@ func TestRDMAAttackHandshake(t *testing.T) {
 	r.sub("a thousand connections", func(t *testing.T) { r.thousand(t, to) })
 }
 
-// stalls stops at each stage of the handshake, all at once, and does not end the
-// connections: the I/O unit does.
+// stalls opens connections that stop at each stage of the handshake, all at the same time, and
+// expects that the I/O unit ends them.
 func (r *fixture) stalls(t *testing.T, to Target) {
 	late := r.since(refused("late"))
 	for stage := range Stages {
@@ -68,13 +68,13 @@ func (r *fixture) stalls(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// slow says a handshake byte by byte.
+// slow sends handshakes byte by byte, and expects that the I/O unit ends them as late.
 func (r *fixture) slow(t *testing.T, to Target) {
 	late := r.since(refused("late"))
 	var drips sync.WaitGroup
 	for _, stage := range []Stage{AfterTCP, AfterTLS} {
 		drips.Go(func() {
-			// Either has more than forty bytes to say.
+			// Each stage has more than forty bytes to send.
 			if err := Drip(t.Context(), to, stage, impatient/40); err != nil {
 				t.Errorf("byte by byte %v: %v", stage, err)
 			}
@@ -85,8 +85,7 @@ func (r *fixture) slow(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// brokenTLS cuts the ClientHello short at many places, and sends other things in
-// its place.
+// brokenTLS truncates the ClientHello at many places, and sends other bytes instead of it.
 func (r *fixture) brokenTLS(t *testing.T, to Target) {
 	counted := r.since(func(s status) (n uint64) {
 		for _, m := range s.Refusals {
@@ -116,13 +115,13 @@ func (r *fixture) brokenTLS(t *testing.T, to Target) {
 		attempts = append(attempts, attempt{fmt.Sprintf("%d bytes of a ClientHello", n), good[:n]})
 	}
 	var tried []net.Conn
-	for _, a := range attempts { // fewer than may come from one address
+	for _, a := range attempts { // fewer than one address may have
 		nc, err := Dial(t.Context(), to.Address, to.From)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		_, _ = nc.Write(a.bytes) // the I/O unit may have closed before it is all written
+		_, _ = nc.Write(a.bytes) // the I/O unit may close the connection during the write
 		_ = nc.(*net.TCPConn).CloseWrite()
 		tried = append(tried, nc)
 	}
@@ -135,8 +134,8 @@ func (r *fixture) brokenTLS(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// thousand opens a thousand connections that say nothing. A host from another
-// address gets through.
+// thousand opens a thousand connections without sending anything, and expects that a host with
+// another address gets a session.
 func (r *fixture) thousand(t *testing.T, to Target) {
 	dropped, others := r.since(refused("too-many-handshakes-address")), r.since(refused("too-many-handshakes"))
 	late := r.since(refused("late"))
@@ -167,7 +166,7 @@ func (r *fixture) thousand(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// TestRDMAAttackSessions has a host abuse its sessions.
+// TestRDMAAttackSessions lets a host misuse its sessions.
 func TestRDMAAttackSessions(t *testing.T) {
 	r := newFixture(t)
 	to := r.attacker()
@@ -177,9 +176,10 @@ func TestRDMAAttackSessions(t *testing.T) {
 	r.sub("asked for and dropped", func(t *testing.T) { r.askAndDrop(t, to) })
 }
 
-// askAndDrop asks for sessions as fast as it can, while it has as many as it may:
-// that is answered sooner than the kernel makes any under emulation. It gets what
-// a key may have in that time, and the sessions that there are go on.
+// askAndDrop requests sessions as fast as possible while the attacker has as many as its key may
+// have: such requests are answered faster than the kernel can set up sessions under emulation. No
+// more requests may be answered than a key may make in this time, and the existing sessions have to
+// go on.
 func (r *fixture) askAndDrop(t *testing.T, to Target) {
 	var has []*Session
 	for i := range 3 { // besides the honest host's
@@ -216,7 +216,7 @@ func (r *fixture) askAndDrop(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// many opens as many sessions as one key can have, and tries for more.
+// many opens as many sessions as one key may have, and tries to open more.
 func (r *fixture) many(t *testing.T, to Target) {
 	counted := r.since(refused("full"))
 	const allowed, tries = 3, 30 // besides the honest host's, which has the same key
@@ -249,12 +249,12 @@ func (r *fixture) many(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// deaf never reads the bootstrap connection of its session, whose end does not
-// wait for it.
+// deaf never reads the bootstrap connections of its sessions, and expects that the I/O unit ends
+// these without waiting for it.
 func (r *fixture) deaf(t *testing.T, to Target) {
 	replaced := r.since(ended("replaced"))
 	var last *Session
-	for range 3 { // each takes the place of the one before
+	for range 3 { // each session replaces the one before
 		s, err := openInTime(t.Context(), to, "deaf")
 		if err != nil {
 			t.Fatal(err)
@@ -272,8 +272,8 @@ func (r *fixture) deaf(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// heartbeats sends heartbeats faster than they are read: the rest waits at the
-// attacker.
+// heartbeats sends heartbeats faster than the I/O unit reads them, and expects that the rest waits
+// at the attacker.
 func (r *fixture) heartbeats(t *testing.T, to Target) {
 	s, err := openInTime(t.Context(), to, "attacker")
 	if err != nil {

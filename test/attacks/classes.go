@@ -15,16 +15,15 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Class is an attack that goes on for as long as one likes.
+// Class is an attack of any duration.
 type Class struct {
 	Name string
-	What string // it does, for people
-	// Run attacks until ctx is done, which is no error. done counts what it has
-	// done.
+	What string // description for people
+	// Run attacks until ctx is done, which is not an error. done counts the completed attacks.
 	Run func(ctx context.Context, to Target, done *atomic.Uint64) error
 }
 
-// Classes are all of them.
+// Classes returns all classes.
 func Classes() []Class {
 	return []Class{
 		{"stall", "a thousand TCP connections that say nothing, made anew as they are dropped", stallMany},
@@ -45,7 +44,7 @@ func Classes() []Class {
 	}
 }
 
-// ClassOf is the one of that name.
+// ClassOf returns the class with this name.
 func ClassOf(name string) (c Class, ok bool) {
 	i := slices.IndexFunc(Classes(), func(c Class) bool { return c.Name == name })
 	if i < 0 {
@@ -54,8 +53,8 @@ func ClassOf(name string) (c Class, ok bool) {
 	return Classes()[i], true
 }
 
-// again repeats an attack until ctx is done. A session that is refused for being
-// one too many for the moment is tried again at once, and not counted.
+// again repeats an attack until ctx is done. An attack whose session is refused for the moment, or
+// because there are too many, is repeated at once, and not counted.
 func again(ctx context.Context, done *atomic.Uint64, attack func() error) error {
 	for ctx.Err() == nil {
 		err := attack()
@@ -70,7 +69,7 @@ func again(ctx context.Context, done *atomic.Uint64, attack func() error) error 
 	return nil
 }
 
-// unless is err, or nil when ctx is done, which is what it comes from then.
+// unless returns err, or nil if ctx is done, which is then the cause of err.
 func unless(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -115,13 +114,13 @@ func strangers(ctx context.Context, to Target, done *atomic.Uint64) error {
 				return err
 			}
 			defer nc.Close()
-			_, _ = Handshake(ctx, nc, key) // what becomes of it is the I/O unit's business
+			_, _ = Handshake(ctx, nc, key) // the result does not matter
 			return nil
 		})
 	})
 }
 
-// together has n attack at a time.
+// together runs n attacks at the same time.
 func together(n int, attack func(i int) error) (err error) {
 	var workers sync.WaitGroup
 	errs := make(chan error, n)
@@ -148,7 +147,7 @@ func hellos(ctx context.Context, to Target, done *atomic.Uint64) error {
 	})
 }
 
-// openInTime opens a session, as soon as the pace of the key lets it.
+// openInTime opens a session as soon as the rate of sessions for the key permits it.
 func openInTime(ctx context.Context, to Target, name string) (*Session, error) {
 	for {
 		s, err := Open(ctx, to, name, protocol.ModeImm)
@@ -159,8 +158,8 @@ func openInTime(ctx context.Context, to Target, name string) (*Session, error) {
 	}
 }
 
-// openInPlace is openInTime for who had other sessions, and opens one in the place of the
-// first that the I/O unit is rid of.
+// openInPlace is openInTime for an attacker that had other sessions before. It opens a session as
+// soon as the I/O unit has released one of them.
 func openInPlace(ctx context.Context, to Target, name string) (*Session, error) {
 	for {
 		s, err := openInTime(ctx, to, name)
@@ -176,7 +175,7 @@ func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *
 	return withinOf(ctx, to, "flood", done, attack)
 }
 
-// withinOf is within for a host of that name.
+// withinOf is within for a host with this name.
 func withinOf(ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session) error) error {
 	s, err := openInPlace(ctx, to, name)
 	if err != nil {
@@ -202,14 +201,14 @@ func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
 			done.Add(heartbeatsInOne)
 		}
 	})
-	// Meanwhile the control channel is as it should be.
+	// Meanwhile the control channel works correctly.
 	err = unless(ctx, s.until(ctx, func() bool { return false }))
 	err = errors.Join(err, s.Close())
 	writer.Wait()
 	return err
 }
 
-// heartbeatsInOne is how many heartbeats one write has.
+// heartbeatsInOne is the number of heartbeats in one write.
 const heartbeatsInOne = 100
 
 func keepAlives(ctx context.Context, to Target, done *atomic.Uint64) error {
@@ -229,8 +228,8 @@ func filters(ctx context.Context, to Target, done *atomic.Uint64) error {
 	})
 }
 
-// addresses takes turns with two addresses. Where the policy has only one of them for
-// it, every other change is refused.
+// addresses alternates between two addresses. If the policy permits only one of them, every other
+// change is refused.
 func addresses(ctx context.Context, to Target, done *atomic.Uint64) error {
 	n := 0
 	return within(ctx, to, done, func(s *Session) error {
@@ -279,7 +278,8 @@ func keys(ctx context.Context, to Target, done *atomic.Uint64) error {
 		key += 0x101
 		err = s.RDMAWrite(ctx, fabric.OpWrite, s.Pools[0].Addr, s.Pools[0].RKey+key, make([]byte, 64))
 		if errors.As(err, new(*fabric.WCError)) {
-			// If it were gone before, that would be the end of the session.
+			// Wait for the I/O unit to end the session. If the attacker left before, that would
+			// be the reason of the session's end.
 			_, err = s.Ended()
 		} else if err == nil {
 			err = fmt.Errorf("the device took key %#x", s.Pools[0].RKey+key)
@@ -299,7 +299,7 @@ func segments(ctx context.Context, to Target, done *atomic.Uint64) error {
 	n := 0
 	return within(ctx, to, done, func(s *Session) error {
 		if frames == nil {
-			// Those of 8 bytes are dropped; 48 are the least that pass.
+			// Super-frames with segments of 8 bytes are dropped; 48 is the least that passes.
 			frames = [][]byte{SuperFrame(s.Welcome.MAC, 60_000, 8), SuperFrame(s.Welcome.MAC, 60_000, 48)}
 		}
 		n++
@@ -317,8 +317,8 @@ func floods(ctx context.Context, to Target, done *atomic.Uint64) error {
 	})
 }
 
-// Flood sends that many requests without waiting for an answer, and waits until
-// the session has ended for it.
+// Flood sends n requests without waiting for an answer, and waits until the I/O unit has ended the
+// session because of this.
 func Flood(ctx context.Context, s *Session, n int) error {
 	msg := protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive})
 	for range n {
@@ -328,6 +328,6 @@ func Flood(ctx context.Context, s *Session, n int) error {
 	}
 	stop := context.AfterFunc(ctx, func() { s.TCP.Close() })
 	defer stop()
-	_, err := s.Ended() // which the device learns of later
+	_, err := s.Ended() // the queue pairs fail later
 	return err
 }

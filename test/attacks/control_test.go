@@ -17,7 +17,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// broadcast is a good frame of the host with that address, to everybody.
+// broadcast returns a valid broadcast frame of the host with this address.
 func broadcast(from protocol.MAC) []byte {
 	f := make([]byte, vnet.HdrLen+60)
 	copy(f[vnet.HdrLen:], "\xff\xff\xff\xff\xff\xff")
@@ -26,7 +26,7 @@ func broadcast(from protocol.MAC) []byte {
 	return f
 }
 
-// hostStatistic is a counter of a host's present session.
+// hostStatistic returns a counter of a host's present session.
 func (r *fixture) hostStatistic(host, name string) uint64 {
 	r.t.Helper()
 	for _, h := range r.status().Hosts {
@@ -37,8 +37,8 @@ func (r *fixture) hostStatistic(host, name string) uint64 {
 	return 0
 }
 
-// TestRDMAAttackControl has a host abuse its control channel, its elements, and
-// those that it lends.
+// TestRDMAAttackControl lets a host misuse its control channel, the elements that it may write to,
+// and those that it lends.
 func TestRDMAAttackControl(t *testing.T) {
 	r := newFixture(t)
 	to := r.attacker()
@@ -60,7 +60,7 @@ func TestRDMAAttackControl(t *testing.T) {
 	r.sub("hoarding", func(t *testing.T) { r.hoarding(t, to) })
 }
 
-// requests makes requests as fast as they are answered.
+// requests sends requests as fast as they are answered.
 func (r *fixture) requests(t *testing.T, to Target) {
 	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *fixture) requests(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// macOf is a host's address, as it goes into a request.
+// macOf returns a host's MAC address as the data of a request.
 func (r *fixture) macOf(host string) []byte {
 	r.t.Helper()
 	for _, h := range r.status().Hosts {
@@ -107,8 +107,8 @@ func (r *fixture) macOf(host string) []byte {
 	return nil
 }
 
-// replay says that elements were written that were not, and one of them twice:
-// what is in them is of the attacker's own session.
+// replay indicates elements as written that were not, and one of them twice. Their contents belong
+// to the attacker's own session.
 func (r *fixture) replay(t *testing.T, to Target) {
 	counted := r.since(broken("not-lent"))
 	s, err := Open(t.Context(), to, "attacker", protocol.ModeIndicate)
@@ -142,8 +142,8 @@ func (r *fixture) replay(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// hoarding has a host take frames and give no element back: it gets no more of
-// them, and the others get theirs.
+// hoarding lets a host receive frames without returning any element, and expects that it gets no
+// more frames, and that other hosts get theirs.
 func (r *fixture) hoarding(t *testing.T, to Target) {
 	s, err := Open(t.Context(), to, "attacker", protocol.ModeImm)
 	if err != nil {
@@ -164,8 +164,8 @@ func (r *fixture) hoarding(t *testing.T, to Target) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// What waits for the attacker counts as the sender's: there has to be room for
-	// as much as makes the attacker's port drop.
+	// Frames that wait for the attacker are charged to the sender's socket. Its send buffer has to
+	// have room for so many that the attacker's port drops frames.
 	raw, err := c.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -211,9 +211,8 @@ func (r *fixture) hoarding(t *testing.T, to Target) {
 	r.unharmed()
 }
 
-// TestRDMAAttackClasses lets each class of attack go on until it has done
-// something, and then for as long as the honest host's connection takes to move
-// on.
+// TestRDMAAttackClasses runs each class of attacks until two attacks are complete, and then until
+// the honest host's connection has made progress.
 func TestRDMAAttackClasses(t *testing.T) {
 	r := newFixture(t)
 	to := r.attacker()

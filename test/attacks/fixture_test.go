@@ -31,14 +31,14 @@ const (
 	unitDevice  = "snrxe0"
 	hostDevice  = "snrxe1"
 	unitAddress = "10.199.0.1:7580"
-	// elsewhere is another address of this machine than the one from which the
-	// honest host connects, which is unitAddress's own.
+	// elsewhere is an address of this machine that differs from the one from which the honest host
+	// connects, which is that of unitAddress.
 	elsewhere = "10.199.0.2"
 	lanIP     = "10.77.0.1"
 	hostIP    = "10.77.0.2"
 )
 
-// patience bounds every wait for something that has to come about.
+// patience bounds the wait for each expected event.
 const patience = time.Minute
 
 // fixture is an I/O unit, and an honest host with a TCP connection to the LAN.
@@ -50,7 +50,7 @@ type fixture struct {
 	unitProcess *process
 	hostProcess *process
 	unitPrint   string
-	key         string // file of the hosts' key, which the attacker has too
+	key         string // file with the hosts' key, which the attacker uses too
 	bystander   *bystander
 	before      holdings
 }
@@ -92,7 +92,8 @@ func newFixture(t testing.TB, unitFlags ...string) *fixture {
 		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", r.card, "--name",
 		"unit",
 		"--peer-timeout", "1m", "--key", unitKey, "--trust", "hosts=" + hostPrint,
-		// Tests open sessions as they should be, which takes a guest with one processor longer than 5 s at times.
+		// Tests open sessions by correct handshakes. On a guest with one processor this sometimes
+		// takes longer than 5 s.
 		"--handshake-timeout", patience.String(),
 	}, unitFlags...)...)
 	r.hostProcess = r.start("host",
@@ -119,8 +120,8 @@ func (r *fixture) run(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// start starts an endpoint, which is ended at the end of the test and has to end with
-// status 0: one that has panicked does not.
+// start starts an endpoint, and stops it at the end of the test. The endpoint has to exit with
+// status 0, which it does not after a panic.
 func (r *fixture) start(name string, args ...string) *process {
 	t := r.t
 	t.Helper()
@@ -138,7 +139,7 @@ func (r *fixture) start(name string, args ...string) *process {
 	}
 	go func() {
 		defer close(p.done)
-		_ = p.cmd.Wait() // the status is looked at below
+		_ = p.cmd.Wait() // the exit status is checked below
 	}()
 	t.Cleanup(func() {
 		if err := p.cmd.Process.Signal(unix.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -163,7 +164,7 @@ func (r *fixture) start(name string, args ...string) *process {
 	return p
 }
 
-// sub runs a subtest, in which what the fixture finds wrong is the subtest's.
+// sub runs a subtest, in which the fixture reports its errors to the subtest.
 func (r *fixture) sub(name string, test func(t *testing.T)) {
 	parent, ok := r.t.(*testing.T)
 	if !ok {
@@ -176,14 +177,15 @@ func (r *fixture) sub(name string, test func(t *testing.T)) {
 	})
 }
 
-// since returns how far a counter of the status has got since this call.
+// since returns a function that returns by how much a counter of the status has grown since this
+// call.
 func (r *fixture) since(counter func(s status) uint64) func() uint64 {
 	r.t.Helper()
 	from := counter(r.status())
 	return func() uint64 { r.t.Helper(); return counter(r.status()) - from }
 }
 
-// refused, ended and broken are counters of the status.
+// refused, ended and broken select a counter of the status.
 func refused(reason string) func(status) uint64 {
 	return func(s status) uint64 { return s.Refusals[reason] }
 }
@@ -206,7 +208,7 @@ func (r *fixture) eventually(cond func() bool, format string, args ...any) {
 	}
 }
 
-// status is what the tests read of an endpoint's status.
+// status is the part of an endpoint's status that the tests use.
 type status struct {
 	Hosts []struct {
 		Name                string            `json:"name"`
@@ -229,7 +231,7 @@ type status struct {
 	} `json:"bootstrap"`
 }
 
-// of is the status of an endpoint.
+// of returns the status of an endpoint.
 func (r *fixture) of(p *process) status {
 	r.t.Helper()
 	raw, err := statussock.Read(r.t.Context(), p.sock)
@@ -245,7 +247,7 @@ func (r *fixture) of(p *process) status {
 
 func (r *fixture) status() status { r.t.Helper(); return r.of(r.unitProcess) }
 
-// holdings are what the I/O unit has of the machine.
+// holdings is the numbers of the machine's resources that the I/O unit holds.
 type holdings struct{ rdma, netdevices, descriptors int }
 
 func (r *fixture) held() holdings {
@@ -261,8 +263,8 @@ func (r *fixture) held() holdings {
 	return h
 }
 
-// onUnitDevice counts the objects on the I/O unit's device, which is nobody
-// else's; but for open devices.
+// onUnitDevice returns the number of objects on the I/O unit's device, which has no other users,
+// without open devices.
 func onUnitDevice(t testing.TB) (n int) {
 	t.Helper()
 	devices, err := testenv.RDMAObjects()
@@ -275,8 +277,8 @@ func onUnitDevice(t testing.TB) (n int) {
 	return n
 }
 
-// unharmed checks, after an attack, that the honest host's session went on, and
-// that the I/O unit has let go of all that it had for the attacker.
+// unharmed checks, after an attack, that the honest host's session has gone on, and that the I/O
+// unit has released all resources that it had for the attacker.
 func (r *fixture) unharmed() {
 	r.t.Helper()
 	if r.t.Failed() {
@@ -286,7 +288,7 @@ func (r *fixture) unharmed() {
 	var now holdings
 	r.eventually(func() bool {
 		now = r.held()
-		// Right after the beginning of a session there can be some that are on their way out.
+		// Right after the beginning of a session some descriptors may be about to be closed.
 		r.before.descriptors = min(r.before.descriptors, now.descriptors)
 		return now == r.before
 	}, "what was there before the attacks, %+v; there is %+v", r.before, &now)
@@ -295,7 +297,7 @@ func (r *fixture) unharmed() {
 	}
 }
 
-// attacker is a Target for a host with the right key, on the hosts' device.
+// attacker returns a Target for a host with a trusted key, on the hosts' device.
 func (r *fixture) attacker() Target {
 	r.t.Helper()
 	key, err := LoadKey(r.key)
@@ -320,8 +322,8 @@ func open(t testing.TB, name string) fabric.Device {
 	return device
 }
 
-// bystander has one TCP connection through the honest host's netdevice to the
-// LAN for the whole test, and moves a line to and fro on it again and again.
+// bystander has one TCP connection through the honest host's netdevice to the LAN for the whole
+// test, and sends lines on it and back again and again.
 type bystander struct {
 	t      testing.TB
 	rounds atomic.Uint64
@@ -346,8 +348,8 @@ func newBystander(t testing.TB, r *fixture) *bystander {
 	}
 	var ends sync.WaitGroup
 	var over atomic.Bool
-	ends.Go(func() { // the LAN's
-		_, _ = io.Copy(struct{ io.Writer }{s}, struct{ io.Reader }{s}) // an echo, to the end
+	ends.Go(func() { // on the LAN
+		_, _ = io.Copy(struct{ io.Writer }{s}, struct{ io.Reader }{s}) // an echo, until the connection ends
 	})
 	ends.Go(func() {
 		if err := b.exchange(c); err != nil && !over.Load() {
@@ -363,7 +365,7 @@ func newBystander(t testing.TB, r *fixture) *bystander {
 	return b
 }
 
-// bystanderPause, between two lines, keeps the connection from taking all of a slow
+// bystanderPause is the pause between two lines, so that the connection does not use all of a slow
 // machine.
 const bystanderPause = 10 * time.Millisecond
 
@@ -388,7 +390,7 @@ func (b *bystander) exchange(c net.Conn) error {
 	}
 }
 
-// goesOn waits until two more lines have gone to and fro.
+// goesOn waits until two more lines have been echoed.
 func (b *bystander) goesOn() {
 	b.t.Helper()
 	from := b.rounds.Load()

@@ -13,9 +13,9 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// TestRDMAAttackMemory has a host write where it was lent nothing. It has a
-// second session, of whose memory it knows everything, so that no guess is
-// needed for somebody else's.
+// TestRDMAAttackMemory lets a host write to memory that was not lent to it. The attacker has a
+// second session, whose addresses and keys it knows, so that it need not guess those of another
+// host.
 func TestRDMAAttackMemory(t *testing.T) {
 	r := newFixture(t)
 	to := r.attacker()
@@ -38,7 +38,7 @@ func TestRDMAAttackMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.eventually(func() bool { return len(r.status().Hosts) == 2 }, "the end of a session")
-	r.before = r.held() // with that of the second session
+	r.before = r.held() // including the resources of the second session
 	end := func(p protocol.Pool) uint64 { return p.Addr + p.Bytes() }
 	for _, tt := range []struct {
 		name string
@@ -97,8 +97,8 @@ func TestRDMAAttackMemory(t *testing.T) {
 		})
 	}
 	thirdParty(r, other)
-	// Its memory is as it was: what is written there now is a frame like any
-	// other, and nothing came before it.
+	// The memory of the other session is unchanged: a frame that is written there now is handled as
+	// usual, and is the first one.
 	if err := other.Frame(t.Context(), broadcast(other.Welcome.MAC)); err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +108,8 @@ func TestRDMAAttackMemory(t *testing.T) {
 	}
 }
 
-// thirdParty has queue pairs without a session write to another host's pool:
-// whoever made them knows the address of the I/O unit's queue pair and the key,
-// but not the packet sequence number.
+// thirdParty lets queue pairs without a session write to another host's pool. The attacker knows
+// the address of the I/O unit's queue pair and the key, but not the packet sequence number.
 func thirdParty(r *fixture, victim *Session) {
 	for _, name := range []string{hostDevice, unitDevice} { // the victim's own address, and another
 		for channel, what := range []string{"control channel", "data channel"} {

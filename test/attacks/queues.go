@@ -12,12 +12,12 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// The memory of Queues: receives of the control channel, then what it lends,
-// then what it sends.
+// Layout of the memory of Queues: receives of the control channel, then the lent elements, then the
+// send buffer.
 const (
 	controlReceives = 128
 	dataReceives    = 64
-	// LentElements is how many elements a Session lends when told to.
+	// LentElements is the number of elements that Session.Lend lends.
 	LentElements = 4
 	lentElement  = 2048
 	scratchSize  = 256 << 10
@@ -25,15 +25,15 @@ const (
 	scratchAt    = lentAt + LentElements*lentElement
 )
 
-// What a completion was for, in bits 63–32 of its ID.
+// Types of completions, in bits 63–32 of their IDs.
 const (
 	forControl = iota + 1
 	forData
 	forSend
 )
 
-// Queues are a control channel and a data channel, of bare queue pairs in a
-// protection domain of their own. They belong to one goroutine.
+// Queues is a control channel and a data channel of bare queue pairs, in a separate protection
+// domain. It may be used by one goroutine.
 type Queues struct {
 	Control, Data fabric.QP
 
@@ -41,17 +41,17 @@ type Queues struct {
 	dom     fabric.Domain
 	region  fabric.Region
 	cq      fabric.CQ
-	scratch int // where the next message is built
+	scratch int // offset in the send buffer for the next message
 
-	inbox   [][]byte // control messages that have come
-	arrived int      // transfers on the data channel
-	posted  int      // sends
-	sent    int      // that have completed, well or not
+	inbox   [][]byte // control messages that have arrived
+	arrived int      // number of transfers that have arrived on the data channel
+	posted  int      // number of posted sends
+	sent    int      // number of completed sends, successful or not
 	refused *fabric.WCError
-	surly   bool // it answers no requests
+	surly   bool // no answers to requests
 }
 
-// NewQueues makes queue pairs, with receives posted.
+// NewQueues creates the queue pairs and posts their receives.
 func NewQueues(dev fabric.Device) (q *Queues, err error) {
 	q = &Queues{}
 	defer func() {
@@ -93,12 +93,12 @@ func NewQueues(dev fabric.Device) (q *Queues, err error) {
 	return q, nil
 }
 
-// Close destroys everything.
+// Close destroys all objects.
 func (q *Queues) Close() error {
 	var errs []error
 	for _, qp := range []fabric.QP{q.Control, q.Data} {
 		if qp != nil {
-			errs = append(errs, qp.Fail()) // so that no timer fires into a queue pair that is gone
+			errs = append(errs, qp.Fail()) // so that no timer fires for a destroyed queue pair
 		}
 	}
 	if q.dom != nil {
@@ -129,7 +129,7 @@ func (q *Queues) receiveData() error {
 // Post posts a work request with data, which it copies.
 func (q *Queues) Post(qp fabric.QP, wr fabric.SendWR, data []byte) error {
 	if q.scratch+len(data) > scratchSize {
-		q.scratch = 0 // what was there has long left
+		q.scratch = 0 // the data there was sent long ago
 	}
 	at := scratchAt + q.scratch
 	q.scratch += copy(q.mem[at:], data)
@@ -160,12 +160,11 @@ func (q *Queues) Completed(ctx context.Context) error {
 	return nil
 }
 
-// messageTime bounds the wait for a message: who would send it may have ended the
-// session, which its queue pairs do not say.
+// messageTime bounds the wait for a message. The I/O unit may have ended the session, which the
+// queue pairs do not report.
 const messageTime = time.Minute
 
-// Message waits for the next control message with that function, and drops those
-// before it.
+// Message waits for the next control message with this function, and drops those before it.
 func (q *Queues) Message(ctx context.Context, f protocol.Function) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, messageTime)
 	defer cancel()
@@ -205,7 +204,7 @@ func (q *Queues) until(ctx context.Context, cond func() bool) error {
 	return nil
 }
 
-// poll handles the completions that there are and returns their number.
+// poll handles the available completions and returns their number.
 func (q *Queues) poll() (int, error) {
 	var cs [16]fabric.Completion
 	n, err := q.cq.Poll(cs[:])
@@ -239,7 +238,7 @@ func (q *Queues) handle(c *fabric.Completion) error {
 		return err
 	}
 	if r, err := protocol.DecodeCfgUtilRequest(msg); err == nil && !q.surly {
-		// A sign of life, so that the session does not end for the lack of one.
+		// Any answer keeps the session alive.
 		return q.Send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{
 			TransactionContext: r.TransactionContext, Type: r.Type, Status: protocol.CfgUnsupported,
 		}))

@@ -15,10 +15,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Target is an I/O unit, and what the attacker has to reach it.
+// Target is an I/O unit, and the means of the attacker to reach it.
 type Target struct {
 	Address string          // host and port
-	From    string          // local address to come from; any if empty
+	From    string          // local address for connections; any if empty
 	Key     tls.Certificate // of the attacker
 	Device  fabric.Device   // of the attacker
 	Timing  fabric.Timing
@@ -27,17 +27,17 @@ type Target struct {
 	Patience time.Duration
 }
 
-// Session is one of a host that the I/O unit took for an honest one. It belongs
-// to one goroutine.
+// Session is a session of an attacker that the I/O unit has accepted as a host. It may be used by
+// one goroutine.
 type Session struct {
 	*Connection
 	*Queues
 	Welcome session.Welcome
-	Pools   []protocol.Pool // that the I/O unit lends
-	free    [][]uint16      // elements of each of them that may be used
+	Pools   []protocol.Pool // the pools that the I/O unit lends
+	free    [][]uint16      // free elements of each pool
 }
 
-// honestHello is one that an honest host could say.
+// honestHello returns a hello as an honest host could send it.
 func honestHello(name string, mode protocol.Mode) session.Hello {
 	return session.Hello{
 		Name: name, Software: "test", Modes: []protocol.Mode{mode}, Queues: 1, Pools: mode.MaxPools(),
@@ -45,7 +45,7 @@ func honestHello(name string, mode protocol.Mode) session.Hello {
 	}
 }
 
-// Open opens a session as it should be.
+// Open opens a session by a correct handshake.
 func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *Session, err error) {
 	ctx, cancel := context.WithTimeout(ctx, to.Patience)
 	defer cancel()
@@ -95,15 +95,15 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 	for i := range m.Len() {
 		s.Pools = append(s.Pools, m.At(i))
 		s.free = append(s.free, nil)
-		for e := range min(m.At(i).Elements, 256) { // that immediate data can name
+		for e := range min(m.At(i).Elements, 256) { // the range of immediate data
 			s.free[i] = append(s.free[i], uint16(e))
 		}
 	}
 	return s, nil
 }
 
-// Ask shakes hands, says hello and is gone when it has its answer, which is
-// returned if it is a refusal.
+// Ask connects, sends a hello and disconnects after the answer. It returns the answer if that is a
+// refusal.
 func Ask(ctx context.Context, to Target, name string) (*Refusal, error) {
 	ctx, cancel := context.WithTimeout(ctx, to.Patience)
 	defer cancel()
@@ -126,12 +126,12 @@ func Ask(ctx context.Context, to Target, name string) (*Refusal, error) {
 	return nil, err
 }
 
-// ForNow reports whether this is a refusal for the moment, as of somebody who opens
-// sessions too fast.
+// ForNow reports whether r is a refusal for the moment, for example because sessions are opened too
+// fast.
 func (r *Refusal) ForNow() bool { return r.Type == "refuse" && r.Code == "busy" }
 
-// Full reports whether this is the refusal of somebody who has all the sessions that it may
-// have. The I/O unit counts one until it has released all that was the session's.
+// Full reports whether r is a refusal because of the number of sessions. The I/O unit counts a
+// session until it has released all its resources.
 func (r *Refusal) Full() bool { return r.Type == "refuse" && r.Code == "full" }
 
 // Frame writes a frame into the next free element of the first pool that has
@@ -166,8 +166,8 @@ func (s *Session) Frame(ctx context.Context, frame []byte) error {
 	}, frame)
 }
 
-// SuperFrame is a frame of TCP over IPv4 with n bytes of data, to be cut into
-// segments of size bytes of data each.
+// SuperFrame returns a frame of TCP over IPv4 with n bytes of data, to be segmented with size bytes
+// of data per segment.
 func SuperFrame(from protocol.MAC, n, size int) []byte {
 	const ip, tcp = 20, 20
 	f := make([]byte, vnet.HdrLen+vnet.EthLen+ip+tcp+n)
@@ -176,17 +176,17 @@ func SuperFrame(from protocol.MAC, n, size int) []byte {
 		CsumStart: vnet.EthLen + ip, CsumOffset: 16,
 	}).Encode(f)
 	eth := f[vnet.HdrLen:]
-	copy(eth, "\x02\x00\x00\x00\x00\x99") // nobody
+	copy(eth, "\x02\x00\x00\x00\x00\x99") // an unused address
 	copy(eth[6:], from[:])
 	copy(eth[12:], "\x08\x00\x45\x00")
 	h := eth[vnet.EthLen:]
 	binary.BigEndian.PutUint16(h[2:], uint16(ip+tcp+n))
-	copy(h[8:], "\x40\x06\x00\x00\x0a\x4d\x00\x63\x0a\x4d\x00\x64") // lifetime, TCP, addresses
+	copy(h[8:], "\x40\x06\x00\x00\x0a\x4d\x00\x63\x0a\x4d\x00\x64") // TTL, TCP, addresses
 	h[ip+12] = tcp / 4 << 4
 	return f
 }
 
-// Close ends the session without a word, as a host that is killed.
+// Close ends the session without a bye, as a killed host does.
 func (s *Session) Close() error {
 	var errs []error
 	if s.Connection != nil {
@@ -198,8 +198,8 @@ func (s *Session) Close() error {
 	return errors.Join(errs...)
 }
 
-// RDMAWrite writes data to an address in the I/O unit's memory and returns what the
-// device says of it, a *fabric.WCError if it refuses.
+// RDMAWrite writes data to an address in the I/O unit's memory and returns the result of the
+// device, a *fabric.WCError if it refuses the write.
 func (s *Session) RDMAWrite(ctx context.Context, op fabric.Opcode, addr uint64, rkey uint32, data []byte) error {
 	wr := fabric.SendWR{Op: op, RemoteAddr: addr, RKey: rkey,
 		Imm: uint32(protocol.PackImm(uint8(s.Pools[0].Ref), 0, uint16(len(data))))}
@@ -209,12 +209,12 @@ func (s *Session) RDMAWrite(ctx context.Context, op fabric.Opcode, addr uint64, 
 	return s.Completed(ctx)
 }
 
-// Element is the address of an element that the I/O unit lends.
+// Element returns the address of an element that the I/O unit lends.
 func (s *Session) Element(pool, elem int) uint64 {
 	return s.Pools[pool].Addr + uint64(elem)*uint64(s.Pools[pool].ElementSize)
 }
 
-// GiveBack gives a pool back and waits until the I/O unit has withdrawn it.
+// GiveBack gives back a pool and waits until the I/O unit has withdrawn it.
 func (s *Session) GiveBack(ctx context.Context, pool int) error {
 	if err := s.Send(protocol.AppendBufferPoolFlushRequest(nil, 7, s.Pools[pool].Ref|protocol.FlushGiveBack)); err != nil {
 		return err
@@ -223,7 +223,7 @@ func (s *Session) GiveBack(ctx context.Context, pool int) error {
 	return err
 }
 
-// Request asks for something and waits for the answer.
+// Request sends a request and returns the status of the answer.
 func (s *Session) Request(ctx context.Context, t protocol.CfgType, data []byte) (protocol.CfgStatus, error) {
 	if err := s.Send(protocol.AppendCfgUtilRequest(nil,
 		protocol.CfgUtilRequest{TransactionContext: 99, Type: t, Data: data})); err != nil {
@@ -237,7 +237,7 @@ func (s *Session) Request(ctx context.Context, t protocol.CfgType, data []byte) 
 	return m.Status, err
 }
 
-// Alive reports an error unless the I/O unit answers a keep-alive.
+// Alive sends a keep-alive and returns an error unless the I/O unit answers it.
 func (s *Session) Alive(ctx context.Context) error {
 	status, err := s.Request(ctx, protocol.CfgKeepAlive, nil)
 	if err == nil && status != protocol.CfgOK {
@@ -246,8 +246,7 @@ func (s *Session) Alive(ctx context.Context) error {
 	return err
 }
 
-// Lend lends the I/O unit a pool of LentElements, of which no element is ever
-// given back.
+// Lend lends the I/O unit a pool of LentElements, of which no element is ever returned.
 func (s *Session) Lend() error {
 	return s.Send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{
 		Ref: 3, Elements: LentElements, ElementSize: lentElement, Context: protocol.PoolContext(1, 0),
@@ -255,8 +254,8 @@ func (s *Session) Lend() error {
 	}))
 }
 
-// LendAndTakeBack lends the I/O unit a pool of that many elements, in which no frame
-// fits, and takes it back.
+// LendAndTakeBack lends the I/O unit a pool of so many elements, which are too small for any frame,
+// and takes it back.
 func (s *Session) LendAndTakeBack(ctx context.Context, elements int) error {
 	const ref = 5
 	err := s.Send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{
@@ -273,8 +272,7 @@ func (s *Session) LendAndTakeBack(ctx context.Context, elements int) error {
 	return err
 }
 
-// Taken is how many transfers the I/O unit has made, after handling what has
-// come.
+// Taken handles all available completions and returns the number of transfers from the I/O unit.
 func (s *Session) Taken() (int, error) {
 	for {
 		if n, err := s.poll(); err != nil || n == 0 {

@@ -19,14 +19,14 @@ type Stage int
 
 // The stages, each after the one before it.
 const (
-	AfterTCP         Stage = iota // connected, and nothing said
+	AfterTCP         Stage = iota // connected, nothing sent
 	WithinTLS                     // half a ClientHello
-	AfterClientHello              // the I/O unit has answered, with what costs it most
-	AfterTLS                      // authenticated, and no hello
+	AfterClientHello              // the I/O unit has answered, by its most expensive message
+	AfterTLS                      // authenticated, no hello
 	WithinHello                   // half a hello
 	AfterWelcome                  // the I/O unit has a netdevice and queue pairs for this host
-	AfterAccept                   // they are connected, and the attacker's are not
-	Stages                        // how many there are
+	AfterAccept                   // the I/O unit's queue pairs are connected, the attacker's are not
+	Stages                        // number of stages
 )
 
 // String names the stage.
@@ -35,7 +35,7 @@ func (s Stage) String() string {
 		"after the welcome", "after the accept"}[s]
 }
 
-// ClientHello is the first message of TLS, as a host sends it.
+// ClientHello returns the first message of TLS, as a host sends it.
 func ClientHello(ctx context.Context, key tls.Certificate) ([]byte, error) {
 	var heard first
 	_, err := Handshake(ctx, &heard, key)
@@ -48,7 +48,7 @@ func ClientHello(ctx context.Context, key tls.Certificate) ([]byte, error) {
 // errFirst ends a connection after its first write.
 var errFirst = errors.New("first write")
 
-// first is a connection that keeps what is written first.
+// first is a connection that keeps the first bytes written.
 type first struct {
 	net.Conn
 	bytes.Buffer
@@ -66,8 +66,8 @@ func (*first) Close() error { return nil }
 // SetDeadline implements net.Conn.
 func (*first) SetDeadline(time.Time) error { return nil }
 
-// Stall goes through the handshake as far as a stage, and stops. The queue pairs
-// of its accept do not exist. The connection is the caller's.
+// Stall carries out the handshake up to a stage, and stops. The queue pairs in its accept do not
+// exist. The caller closes the connection.
 func Stall(ctx context.Context, to Target, name string, stage Stage) (nc net.Conn, err error) {
 	nc, err = Dial(ctx, to.Address, to.From)
 	if err != nil {
@@ -116,8 +116,8 @@ func Stall(ctx context.Context, to Target, name string, stage Stage) (nc net.Con
 	return nc, c.Accept(a)
 }
 
-// drip is a connection that writes a byte at a time, with pauses, and gives up
-// when the other end has closed. Without a pause it is like any other.
+// drip is a connection that writes a byte at a time, with pauses, and stops when the other end has
+// closed. Without a pause it writes like any other connection.
 type drip struct {
 	net.Conn
 	pause time.Duration
@@ -139,8 +139,8 @@ func (d *drip) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Drip says the handshake byte by byte after a stage, which is AfterTCP or
-// AfterTLS, until the I/O unit ends the connection, which is no error.
+// Drip sends the handshake byte by byte after a stage, which is AfterTCP or AfterTLS, until the I/O
+// unit ends the connection, which is not an error.
 func Drip(ctx context.Context, to Target, after Stage, pause time.Duration) error {
 	nc, err := Dial(ctx, to.Address, to.From)
 	if err != nil {
