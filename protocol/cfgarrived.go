@@ -1,7 +1,7 @@
 package protocol
 
-// MarkerNonce tells the markers of one direction of a direct connection from all
-// others: the data of CfgArrived, 16 bytes. docs/protocol.md §9 has what markers are.
+// MarkerNonce identifies the markers of one direction of a direct connection. It is the data of
+// CfgArrived, 16 bytes. docs/protocol.md §9 describes markers.
 type MarkerNonce [16]byte
 
 // DecodeMarkerNonce decodes the data of CfgArrived.

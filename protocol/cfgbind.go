@@ -6,14 +6,14 @@ import (
 	"encoding/binary"
 )
 
-// Proof is the data of CfgBind: an HMAC-SHA256, 32 bytes. docs/protocol.md §4.5
-// has the key and the text.
+// Proof is the data of CfgBind: an HMAC-SHA256 of 32 bytes. docs/protocol.md §4.5 specifies the
+// key and the text.
 type Proof [sha256.Size]byte
 
-// String does not show the proof: it is nobody else's business.
+// String does not show the proof, which is secret.
 func (p Proof) String() string { return "proof" }
 
-// GoString is for %#v.
+// GoString does not show the proof for %#v.
 func (p Proof) GoString() string { return "protocol.Proof" }
 
 // Equal compares in constant time.
@@ -30,22 +30,22 @@ func DecodeProof(data []byte) (Proof, error) {
 // AppendProof appends the data of CfgBind.
 func AppendProof(dst []byte, p Proof) []byte { return append(dst, p[:]...) }
 
-// BoundChannel is what a Proof says of one side's queue pair of a channel.
+// BoundChannel is the part of a proof's text about one side's queue pair of a channel.
 type BoundChannel struct {
 	QPN, PSN uint32
 	LID      uint16
 	GID      [16]byte
 }
 
-// Who gives a proof: the first byte of its text.
+// The first byte of the text: the side that gives the proof.
 const (
 	proofOfHost = 1
 	proofOfUnit = 2
 )
 
-// MakeProof is the proof of the host, or else of the I/O unit, that it knows
-// the secret of the bootstrap connection, and which queue pairs it has agreed
-// upon there: the host's and the I/O unit's, the control channel first.
+// MakeProof returns the proof of the host, or of the I/O unit, that it knows the secret of the
+// bootstrap connection, and the queue pairs that were exchanged there: those of the host and of the
+// I/O unit, each beginning with the control channel.
 func MakeProof(secret []byte, ofHost bool, host, unit []BoundChannel) Proof {
 	mac := hmac.New(sha256.New, secret)
 	text := []byte{proofOfUnit}

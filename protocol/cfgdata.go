@@ -28,14 +28,14 @@ func ParseMAC(s string) (MAC, error) {
 // String is the address in colon notation.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// Valid reports whether an interface can have the address: not zero, and not
-// a multicast or broadcast address.
+// Valid reports whether a network interface can have the address: it is not zero, and no multicast
+// or broadcast address.
 func (m MAC) Valid() bool { return m != MAC{} && m[0]&1 == 0 }
 
-// MarshalText is String, so that the address is text in JSON and YAML.
+// MarshalText returns String, so that the address is text in JSON and YAML.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText is ParseMAC.
+// UnmarshalText parses the text with ParseMAC.
 func (m *MAC) UnmarshalText(text []byte) error {
 	mac, err := ParseMAC(string(text))
 	if err != nil {
@@ -45,8 +45,7 @@ func (m *MAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// DecodeMAC decodes the data of CfgMAC and refuses an address that is not
-// Valid.
+// DecodeMAC decodes the data of CfgMAC. It returns an error if the address is not Valid.
 func DecodeMAC(data []byte) (MAC, error) {
 	if err := dataSize(CfgMAC, data, 6); err != nil {
 		return MAC{}, err
@@ -118,11 +117,11 @@ func AppendLinkState(dst []byte, l LinkState) []byte {
 // DecodeKeepAlive checks the data of CfgKeepAlive, which is empty.
 func DecodeKeepAlive(data []byte) error { return decodeNoData(CfgKeepAlive, data) }
 
-// decodeNoData checks the data of a type that has none.
+// decodeNoData checks that the data is empty.
 func decodeNoData(t CfgType, data []byte) error { return dataSize(t, data, 0) }
 
-// Sent says how much was sent on a data channel in mode send-uc, the data of
-// CfgSent: the channel in 32 bits and the sequence number in 64.
+// Sent is the number of messages sent on a data channel in mode send-uc. It is the data of CfgSent:
+// the channel in 32 bits and the sequence number in 64.
 type Sent struct {
 	Channel uint32 // data channel, from 1
 	Next    uint64 // sequence number of the next SendData
@@ -146,9 +145,9 @@ func AppendSent(dst []byte, s Sent) []byte {
 	return binary.BigEndian.AppendUint64(dst, s.Next)
 }
 
-// DecodeOffloads decodes the data of CfgOffloads, 32 bits: what a sender may
-// leave to the far NIC. Both sides use what both have; bits without a name are
-// kept, and are ones that this side does not have.
+// DecodeOffloads decodes the data of CfgOffloads, 32 bits: the offloads that a sender may leave to
+// the NIC of the peer. Both sides use the offloads that both have. Unknown bits are kept; they are
+// offloads that this side does not have.
 func DecodeOffloads(data []byte) (vnet.Offloads, error) {
 	if err := dataSize(CfgOffloads, data, 4); err != nil {
 		return 0, err

@@ -13,14 +13,14 @@ type Group [6]byte
 // String is the address in colon notation.
 func (g Group) String() string { return net.HardwareAddr(g[:]).String() }
 
-// Valid reports whether the address is a group's.
+// Valid reports whether the address is a group address.
 func (g Group) Valid() bool { return g[0]&1 == 1 }
 
-// MarshalText is String, so that the address is text in JSON and YAML.
+// MarshalText returns String, so that the address is text in JSON and YAML.
 func (g Group) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText parses the usual notations of a 48-bit address and refuses one
-// that is not a group's.
+// UnmarshalText parses the usual notations of a 48-bit address. It returns an error if the address
+// is not a group address.
 func (g *Group) UnmarshalText(text []byte) error {
 	hw, err := net.ParseMAC(string(text))
 	if err != nil || len(hw) != len(g) || !Group(hw).Valid() {
@@ -30,18 +30,17 @@ func (g *Group) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ReceiveFilter says which frames of the LAN the host wants beyond those that
-// are for its MAC address or for all, the data of CfgFilter: 32 bits of flags,
-// the numbers of unicast and multicast addresses in 16 bits each, and the
-// addresses.
+// ReceiveFilter selects the frames of the LAN that the host receives in addition to frames to its
+// MAC address and to the broadcast address. It is the data of CfgFilter: 32 bits of flags, the
+// numbers of unicast and multicast addresses in 16 bits each, and the addresses.
 type ReceiveFilter struct {
-	Promisc   bool    `json:"promisc"`  // everything on the LAN
-	AllMulti  bool    `json:"allmulti"` // every multicast frame
+	Promisc   bool    `json:"promisc"`  // all frames of the LAN
+	AllMulti  bool    `json:"allmulti"` // all multicast frames
 	Unicast   []MAC   `json:"unicast"`  // besides the host's own address
 	Multicast []Group `json:"multicast"`
 }
 
-// MaxFilterAddresses is how many addresses a ReceiveFilter can have in all.
+// MaxFilterAddresses is the largest number of addresses of a ReceiveFilter, of both kinds together.
 const MaxFilterAddresses = (MaxCfgData - filterSize) / addressSize
 
 const (

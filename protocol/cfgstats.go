@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// Statistics are the I/O unit's counters of one host since the session began or
-// they were last cleared, the data of replies to CfgStatsRead and
-// CfgStatsClear. Rx is from the LAN to the host. Bytes are those of the
-// Ethernet frames. The tags say what is counted, and in which metric: see package
-// internal/counter. A new counter is a field here and one in counters.
+// Statistics has the I/O unit's counters of one host since the beginning of the session, or since
+// they were last cleared. It is the data of replies to CfgStatsRead and CfgStatsClear. Rx is from
+// the LAN to the host. Bytes are bytes of Ethernet frames. The tags describe the counter and its
+// metric (package internal/counter). A new counter needs a field here and one in counters.
 type Statistics struct {
 	RxFrames   uint64 `json:"rx_frames" metric:"iounit_host_frames,passed" help:"frames passed to the host"`
 	RxBytes    uint64 `json:"rx_bytes" metric:"iounit_host_bytes" help:"bytes of these Ethernet frames"`
@@ -24,8 +23,7 @@ type Statistics struct {
 	TxVLAN     uint64 `json:"tx_vlan" metric:"iounit_host_frames,vlan" help:"dropped: VLAN not allowed by the policy"`
 }
 
-// counters are the fields in the order of the wire, 64 bits each. New ones go
-// behind the last.
+// counters returns the fields in the order of the wire, 64 bits each. New ones are appended.
 func (s *Statistics) counters() [11]*uint64 {
 	return [...]*uint64{
 		&s.RxFrames, &s.RxBytes, &s.TxFrames, &s.TxBytes,
@@ -34,8 +32,8 @@ func (s *Statistics) counters() [11]*uint64 {
 	}
 }
 
-// DecodeStatistics decodes a list of counters. Those that are missing at its end
-// are zero, those that this side does not know are left out.
+// DecodeStatistics decodes a list of counters. Counters missing at the end are 0. Unknown counters
+// are ignored.
 func DecodeStatistics(data []byte) (Statistics, error) {
 	if n := len(data) % 8; n != 0 {
 		return Statistics{}, fmt.Errorf("statistics: the last counter has %d of 8 bytes: %w", n, ErrShort)
@@ -58,7 +56,7 @@ func AppendStatistics(dst []byte, s Statistics) []byte {
 	return dst
 }
 
-// Minus is what was counted since the counters were b.
+// Minus returns the difference of the counters to the earlier ones b.
 func (s Statistics) Minus(b Statistics) Statistics {
 	for i, c := range s.counters() {
 		*c -= *b.counters()[i]

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// CfgType says what a CfgUtilRequest is about. A receiver answers a type that
-// it does not know with CfgUnsupported; that is no error of the peer.
+// CfgType is the type of a CfgUtilRequest. A receiver answers an unknown type with CfgUnsupported.
+// An unknown type is not an error of the peer.
 type CfgType uint32
 
 // The request types.
@@ -18,16 +18,16 @@ const (
 	CfgOffloads   CfgType = 5  // data: Offloads
 	CfgFilter     CfgType = 6  // data: ReceiveFilter
 	CfgVLAN       CfgType = 7  // data: VLANSet
-	CfgStatsRead  CfgType = 8  // no data; in the reply Statistics
-	CfgStatsClear CfgType = 9  // no data; in the reply Statistics before they were cleared
-	CfgReset      CfgType = 10 // no data: everything as it was when the session began
+	CfgStatsRead  CfgType = 8  // no data; data of the reply: Statistics
+	CfgStatsClear CfgType = 9  // no data; data of the reply: Statistics before they were cleared
+	CfgReset      CfgType = 10 // no data: resets the configuration to that at the beginning of the session
 	CfgSent       CfgType = 11 // data: Sent
-	CfgBind       CfgType = 12 // data: Proof; with FeatureBind only
+	CfgBind       CfgType = 12 // data: Proof; only with FeatureBind
 	CfgPoolKeys   CfgType = 13 // data: PoolKeys
-	CfgArrived    CfgType = 14 // data: MarkerNonce; between two hosts only
+	CfgArrived    CfgType = 14 // data: MarkerNonce; only between two hosts
 )
 
-// String names the type, or gives its number.
+// String returns the name of the type, or its number.
 func (t CfgType) String() string {
 	switch t {
 	case CfgMAC:
@@ -66,13 +66,13 @@ func (t CfgType) String() string {
 // CfgStatus is the outcome in a CfgUtilReply.
 type CfgStatus uint32
 
-// The statuses. A receiver takes one that it does not know for CfgFailed.
+// The statuses. A receiver treats an unknown status as CfgFailed.
 const (
 	CfgOK          CfgStatus = 0
-	CfgUnsupported CfgStatus = 1 // the type is unknown or not available here
+	CfgUnsupported CfgStatus = 1 // the type is unknown or not available
 	CfgInvalid     CfgStatus = 2 // the data does not decode
 	CfgDenied      CfgStatus = 3 // the policy of the I/O unit does not allow it
-	CfgFailed      CfgStatus = 4 // it was tried and did not work
+	CfgFailed      CfgStatus = 4 // the request failed
 )
 
 // String describes the status.
@@ -101,17 +101,17 @@ const (
 	MaxCfgData = MaxControlSize - cfgReplySize
 )
 
-// CfgUtilRequest sets, tells or asks for a piece of configuration. With data it
-// sets the value (host to I/O unit) or tells it (I/O unit to host); without, it
-// asks for the value in force.
+// CfgUtilRequest sets, reports or reads a configuration value. A request with data sets the value
+// (host to I/O unit) or reports it (I/O unit to host). A request without data reads the value in
+// force.
 type CfgUtilRequest struct {
 	TransactionContext uint64
 	Type               CfgType
 	Data               []byte // decoded: borrows the message's bytes
 }
 
-// DecodeCfgUtilRequest decodes b, one whole message. The data is left to the
-// Decode function of the type's data.
+// DecodeCfgUtilRequest decodes b, one whole message. The Decode function of the type decodes the
+// data.
 func DecodeCfgUtilRequest(b []byte) (CfgUtilRequest, error) {
 	transaction, rest, err := body(b, FuncCfgUtilRequest)
 	if err != nil {
@@ -140,8 +140,8 @@ func AppendCfgUtilRequest(dst []byte, m CfgUtilRequest) []byte {
 	return append(dst, m.Data...)
 }
 
-// CfgUtilReply answers a CfgUtilRequest. It repeats its transaction context
-// and type; with CfgOK the data is the value now in force, otherwise empty.
+// CfgUtilReply is the reply to a CfgUtilRequest. It has the transaction context and the type of the
+// request. With CfgOK the data is the value in force; otherwise it is empty.
 type CfgUtilReply struct {
 	TransactionContext uint64
 	Type               CfgType
@@ -179,8 +179,8 @@ func AppendCfgUtilReply(dst []byte, m CfgUtilReply) []byte {
 	return append(dst, m.Data...)
 }
 
-// cfgData takes b, which starts with the data's size, and checks that exactly
-// so many bytes follow. A request may not carry more than a reply can repeat.
+// cfgData returns the data in b, which begins with the size of the data. It checks that exactly so
+// many bytes follow. A request may not have more data than a reply can have.
 func cfgData(b []byte) ([]byte, error) {
 	size, data := binary.BigEndian.Uint32(b), b[4:]
 	switch {

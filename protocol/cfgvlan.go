@@ -14,9 +14,9 @@ const (
 	MaxVLAN = 4094
 )
 
-// VLANSet is a set of VLANs, the data of CfgVLAN: VLAN v is bit v%8 of byte
-// v/8. It says which tagged frames of the LAN the host wants; untagged ones
-// come in any case. The zero value is the empty set; sets are compared by ==.
+// VLANSet is a set of VLANs. It is the data of CfgVLAN: VLAN v is bit v%8 of byte v/8. It selects
+// the tagged frames of the LAN that the host receives; untagged frames are always received. The
+// zero value is the empty set. Sets can be compared by ==.
 type VLANSet [512]byte
 
 // AllVLANs is the set of all VLANs.
@@ -28,8 +28,8 @@ func AllVLANs() VLANSet {
 	return s
 }
 
-// ParseVLANs parses what String writes: "none", "all", or VLANs and ranges of
-// them such as "2,10-20".
+// ParseVLANs parses the format of String: "none", "all", or VLANs and ranges of VLANs, such as
+// "2,10-20".
 func ParseVLANs(text string) (VLANSet, error) {
 	switch text {
 	case "none":
@@ -56,19 +56,19 @@ func ParseVLANs(text string) (VLANSet, error) {
 	return s, nil
 }
 
-// Add adds VLAN v. What is no VLAN is left out.
+// Add adds VLAN v. It ignores numbers that are no VLAN.
 func (s *VLANSet) Add(v uint16) {
 	if v >= MinVLAN && v <= MaxVLAN {
 		s[v/8] |= 1 << (v % 8)
 	}
 }
 
-// Has reports whether VLAN v is in the set. It is meant for every frame.
+// Has reports whether VLAN v is in the set. It is fast enough to be called for every frame.
 func (s *VLANSet) Has(v uint16) bool {
 	return v <= MaxVLAN && s[v/8]&(1<<(v%8)) != 0
 }
 
-// Len is the number of VLANs in the set.
+// Len returns the number of VLANs in the set.
 func (s *VLANSet) Len() int {
 	n := 0
 	for _, b := range s {
@@ -77,7 +77,7 @@ func (s *VLANSet) Len() int {
 	return n
 }
 
-// All goes over the VLANs in ascending order.
+// All iterates over the VLANs in ascending order.
 func (s *VLANSet) All() iter.Seq[uint16] {
 	return func(yield func(uint16) bool) {
 		for i, b := range s {
@@ -90,7 +90,7 @@ func (s *VLANSet) All() iter.Seq[uint16] {
 	}
 }
 
-// String is "none", "all", or the VLANs with runs of them as ranges.
+// String returns "none", "all", or the VLANs, where consecutive ones are a range.
 func (s VLANSet) String() string {
 	switch s.Len() {
 	case 0:
@@ -116,10 +116,10 @@ func (s VLANSet) String() string {
 	return strings.Join(out, ",")
 }
 
-// MarshalText is String, so that the set is text in JSON and YAML.
+// MarshalText returns String, so that the set is text in JSON and YAML.
 func (s VLANSet) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is ParseVLANs.
+// UnmarshalText parses the text with ParseVLANs.
 func (s *VLANSet) UnmarshalText(text []byte) error {
 	set, err := ParseVLANs(string(text))
 	if err != nil {

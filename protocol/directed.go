@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// DirectedOperation is what is asked of an I/O device.
+// DirectedOperation is the operation that an I/O device is to carry out.
 type DirectedOperation uint32
 
 // The operations.
@@ -14,7 +14,7 @@ const (
 	DirectedWrite DirectedOperation = 2 // from the memory to the I/O device
 )
 
-// String is the operation in a word.
+// String returns the name of the operation.
 func (o DirectedOperation) String() string {
 	switch o {
 	case DirectedRead:
@@ -25,18 +25,18 @@ func (o DirectedOperation) String() string {
 	return fmt.Sprintf("operation %d", uint32(o))
 }
 
-// DirectedStatus is how a request ended. Unknown ones mean DirectedFailed.
+// DirectedStatus is the result of a request. An unknown status means DirectedFailed.
 type DirectedStatus uint32
 
 // The statuses.
 const (
 	DirectedOK          DirectedStatus = 0
 	DirectedDenied      DirectedStatus = 1 // by the unit that owns the I/O device
-	DirectedInvalid     DirectedStatus = 2 // the list is malformed, or not one for this
-	DirectedPlatform    DirectedStatus = 3 // memory of another unit than that which asks
-	DirectedAccess      DirectedStatus = 4 // the device of the unit that asks refuses a handle
-	DirectedUnreachable DirectedStatus = 5 // there is no connection, or it broke
-	DirectedFailed      DirectedStatus = 6 // the I/O device, or something else
+	DirectedInvalid     DirectedStatus = 2 // the list is malformed, or does not suit the operation
+	DirectedPlatform    DirectedStatus = 3 // memory of another unit than the requester
+	DirectedAccess      DirectedStatus = 4 // the requester's RDMA device refuses a handle
+	DirectedUnreachable DirectedStatus = 5 // there is no connection, or it has failed
+	DirectedFailed      DirectedStatus = 6 // the I/O device has failed, or something else
 )
 
 var directedStatuses = [...]string{
@@ -44,31 +44,31 @@ var directedStatuses = [...]string{
 	"the requester cannot be reached", "failed",
 }
 
-// String describes the status in words.
+// String returns a description of the status.
 func (s DirectedStatus) String() string {
 	return directedStatuses[min(int(s), len(directedStatuses)-1)]
 }
 
-// directedListAt is where a request's list begins.
+// directedListAt is the offset of the list in a request.
 const directedListAt = HeaderSize + 24
 
-// MaxDirectedList is the largest first sequence of a list, which a request carries.
+// MaxDirectedList is the size of the largest first sequence of a list, which is in the request.
 const MaxDirectedList = MaxControlSize - directedListAt
 
-// DirectedRequest asks for a transfer between an I/O device and memory.
+// DirectedRequest requests a transfer between an I/O device and memory.
 type DirectedRequest struct {
 	TransactionContext uint64
 	Operation          DirectedOperation
-	Device             uint32 // the owner's number of the I/O device
-	Offset             uint64 // where on it, in bytes
-	// Requester is whose memory it is: 0 from the requester itself, and set by the
-	// owner, who knows whom it has the request from.
+	Device             uint32 // number of the I/O device at its owner
+	Offset             uint64 // on the I/O device, in bytes
+	// Requester is the unit with the memory. The requester sends 0. The owner, which knows the
+	// sender, sets it.
 	Requester Platform
 	List      []byte // the first sequence of the list
 }
 
-// DecodeDirectedRequest decodes b, one whole message. Its list is as ListDecoder
-// wants it, as far as it is in the message.
+// DecodeDirectedRequest decodes b, one whole message. It checks the part of the list that is in
+// the message as ListDecoder does.
 func DecodeDirectedRequest(b []byte) (DirectedRequest, error) {
 	transaction, rest, err := directedBody(b, FuncDirectedRequest)
 	if err != nil {
@@ -98,11 +98,10 @@ func DecodeDirectedRequest(b []byte) (DirectedRequest, error) {
 	return r, nil
 }
 
-// maxDeviceSize is the size of the largest I/O device: offsets are positive numbers
-// of 64 bits in every language.
+// maxDeviceSize is the size of the largest I/O device. Offsets fit signed integers of 64 bits.
 const maxDeviceSize = 1<<63 - 1
 
-// AppendDirectedRequest appends a request, whose list there must be room for.
+// AppendDirectedRequest appends a request. The list must fit the message.
 func AppendDirectedRequest(dst []byte, r DirectedRequest) []byte {
 	dst = appendHeader(dst, FuncDirectedRequest, r.TransactionContext)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(r.Operation))
@@ -112,11 +111,11 @@ func AppendDirectedRequest(dst []byte, r DirectedRequest) []byte {
 	return append(dst, r.List...)
 }
 
-// DirectedReply says how a request ended.
+// DirectedReply has the result of a request.
 type DirectedReply struct {
 	TransactionContext uint64 // of the request
 	Status             DirectedStatus
-	Bytes              uint64 // that were transferred
+	Bytes              uint64 // transferred
 }
 
 // DecodeDirectedReply decodes b, one whole message.
@@ -146,7 +145,7 @@ func AppendDirectedReply(dst []byte, r DirectedReply) []byte {
 type DirectedEnd struct {
 	BoundChannel
 	MTU   uint16 // the largest path MTU that this side can use
-	Reads uint16 // RDMA reads at a time: asked for, and granted; at most 255
+	Reads uint16 // number of outstanding RDMA reads, requested or granted; at most 255
 }
 
 const directedEndSize = 32
@@ -170,7 +169,7 @@ func (e *DirectedEnd) append(dst []byte) []byte {
 	return append(dst, 0, 0)
 }
 
-// valid checks an end that b was decoded to.
+// valid checks an end that was decoded from b.
 func (e *DirectedEnd) valid(b []byte) error {
 	switch {
 	case e.QPN < 2 || e.QPN > 1<<24-2:
@@ -187,8 +186,8 @@ func (e *DirectedEnd) valid(b []byte) error {
 	return nil
 }
 
-// DirectedConnect asks for a connection from an I/O unit to a requester. The owner
-// passes it on, and the answer back.
+// DirectedConnect requests a connection from an I/O unit to a requester. The owner forwards the
+// request and the answer.
 type DirectedConnect struct {
 	TransactionContext uint64
 	From, To           Platform // the I/O unit, and the requester
@@ -266,8 +265,8 @@ func AppendDirectedConnected(dst []byte, c DirectedConnected) []byte {
 	return c.End.append(dst)
 }
 
-// DecodeDirectedFunction says which Decode function b, one whole message of
-// directed I/O, is for.
+// DecodeDirectedFunction returns the function of b, one whole message of directed I/O. It
+// determines the Decode function to call.
 func DecodeDirectedFunction(b []byte) (Function, error) {
 	if len(b) < HeaderSize {
 		return 0, fmt.Errorf("message of directed I/O of %d bytes has no header: %w", len(b), ErrShort)
@@ -285,7 +284,7 @@ func DecodeDirectedFunction(b []byte) (Function, error) {
 	return f, nil
 }
 
-// directedBody checks b's header and that it is for want, and returns what follows.
+// directedBody checks b's header and its function, and returns the bytes behind the header.
 func directedBody(b []byte, want Function) (transaction uint64, rest []byte, err error) {
 	f, err := DecodeDirectedFunction(b)
 	if err != nil {

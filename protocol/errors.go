@@ -2,8 +2,8 @@ package protocol
 
 import "errors"
 
-// The errors of the decoders. They arrive wrapped, with the message's name and
-// the offending value; test for them with errors.Is.
+// Errors of the decoders. The errors that are returned wrap them and name the message and the
+// invalid value.
 var (
 	ErrShort    = errors.New("message too short")
 	ErrLong     = errors.New("message too long")

@@ -1,40 +1,36 @@
 package protocol
 
-// FeatureLatencyQueue is the word, in hello and welcome, for a session whose
-// last data channel, of two at least, is the latency channel: for frames that
-// are not to wait behind others. Both sides lend elements there for single
-// frames up to the largest MTU of the hello, or 9216 if that is less.
+// FeatureLatencyQueue is the feature, in hello and welcome, of a session whose last data channel,
+// of at least two, is the latency channel, for frames that must not wait behind others. Both sides
+// lend elements there for single frames up to the largest MTU of the hello, or 9216 if that is less.
 const FeatureLatencyQueue = "latency-queue"
 
-// FeatureBind is the word, in hello and welcome, for a session in which each
-// side proves with its first control message that it is the one of the bootstrap
-// connection: a CfgUtilRequest about CfgBind.
+// FeatureBind is the feature, in hello and welcome, of a session in which each side proves by its
+// first control message, a CfgUtilRequest of type CfgBind, that it is the side of the bootstrap
+// connection.
 const FeatureBind = "bind"
 
-// FeatureWindow is the word for sides that invalidate the memory window around
-// a pool of the other's by a message, as the last thing they do with it, if the
-// pool says that it wants that: see PoolInvalidate.
+// FeatureWindow is the feature of sides that invalidate the memory window of a pool of the peer by a
+// message, after their last use of the pool, if the pool has PoolInvalidate.
 const FeatureWindow = "window"
 
-// FeatureOneTouch is the word for sides that write to pools with a key for each
-// element, which changes each time that the element is lent: those with memory
-// handle 0, whose first keys have come by CfgPoolKeys.
+// FeatureOneTouch is the feature of sides that write to pools with a key for each element. The key
+// changes each time the element is lent. Such pools have memory handle 0, and their first keys are
+// in CfgPoolKeys.
 const FeatureOneTouch = "one-touch"
 
-// FeatureKeySend is the word for sides that take the key of a pool by a message on
-// the pool's data channel, if the pool says that it comes so: see PoolKeyFollows.
+// FeatureKeySend is the feature of sides that receive the key of a pool by a message on the pool's
+// data channel, if the pool has PoolKeyFollows.
 const FeatureKeySend = "key-send"
 
-// FeatureRenew is the word, in hello and welcome, for a session that goes on by new
-// certificates: the host shows its own, and sees the I/O unit's, on a second
-// connection, by a message renew.
+// FeatureRenew is the feature, in hello and welcome, of a session that can change to new
+// certificates. The sides present them on a second connection, with a message renew.
 const FeatureRenew = "renew"
 
-// FeatureDirect is the word, in hello and welcome, for a host that makes direct
-// connections to other hosts, and an I/O unit that directs them, by messages on the
-// bootstrap connection.
+// FeatureDirect is the feature, in hello and welcome, of a host that makes direct connections to
+// other hosts, and of an I/O unit that directs them by messages on the bootstrap connection.
 const FeatureDirect = "direct"
 
-// FeatureDrain is the word, in hello and welcome, for a host that can be asked to go to
-// another I/O unit, by a message on the bootstrap connection.
+// FeatureDrain is the feature, in hello and welcome, of a host that changes to another I/O unit on
+// request, by a message on the bootstrap connection.
 const FeatureDrain = "drain"

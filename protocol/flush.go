@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// FlushGiveBack marks a pool reference in a BufferPoolFlushRequest as one of the
-// receiver's pools, which the sender gives back. Without it the pool is one of
-// the sender's own, which it takes back.
+// FlushGiveBack is the bit of a pool reference in a BufferPoolFlushRequest for a pool of the
+// receiver, which the sender returns. Without this bit the pool is one of the sender, which takes
+// it back.
 const FlushGiveBack = 1 << 31
 
 // MaxPoolRef is the largest pool reference.
 const MaxPoolRef = FlushGiveBack - 1
 
-// MaxFlushPools is how many pools one BufferPoolFlushRequest can name.
+// MaxFlushPools is the largest number of pools in a BufferPoolFlushRequest.
 const MaxFlushPools = (MaxControlSize - HeaderSize) / 4
 
-// BufferPoolFlushRequest is the decoded message that asks to stop using pools.
-// From the target it is answered when the initiator will not write to them any
-// more, from the initiator when the target has taken note; the target
-// deregisters after the exchange. It borrows the message's bytes.
+// BufferPoolFlushRequest is the decoded message that requests the end of the use of pools. The
+// initiator replies to a target's request when it will not write to the pools any more. The target
+// replies to an initiator's request when it has recorded the request. The target deregisters the
+// memory after the exchange. BufferPoolFlushRequest borrows the message's bytes.
 type BufferPoolFlushRequest struct {
 	TransactionContext uint64
 	pools              []byte
@@ -41,15 +41,14 @@ func DecodeBufferPoolFlushRequest(b []byte) (BufferPoolFlushRequest, error) {
 	return BufferPoolFlushRequest{TransactionContext: transaction, pools: rest}, nil
 }
 
-// Len is the number of pools, at least one.
+// Len returns the number of pools, at least one.
 func (m BufferPoolFlushRequest) Len() int { return len(m.pools) / 4 }
 
-// Pool is the reference of the i-th pool, i from 0 to Len()-1, perhaps with
-// FlushGiveBack.
+// Pool returns the reference of the i-th pool, i from 0 to Len()-1. The bit FlushGiveBack may be
+// set.
 func (m BufferPoolFlushRequest) Pool(i int) uint32 { return binary.BigEndian.Uint32(m.pools[4*i:]) }
 
-// AppendBufferPoolFlushRequest appends a request to stop using pools, of which
-// there must be 1 to MaxFlushPools.
+// AppendBufferPoolFlushRequest appends a request for 1 to MaxFlushPools pools.
 func AppendBufferPoolFlushRequest(dst []byte, transaction uint64, pools ...uint32) []byte {
 	dst = appendHeader(dst, FuncBufferPoolFlushRequest, transaction)
 	for _, p := range pools {
@@ -58,8 +57,8 @@ func AppendBufferPoolFlushRequest(dst []byte, transaction uint64, pools ...uint3
 	return dst
 }
 
-// BufferPoolFlushReply answers a BufferPoolFlushRequest. It has no body: the
-// transaction context says which request, and that names the pools.
+// BufferPoolFlushReply is the reply to a BufferPoolFlushRequest. It has no body: the transaction
+// context identifies the request, which names the pools.
 type BufferPoolFlushReply struct {
 	TransactionContext uint64
 }
@@ -76,8 +75,7 @@ func DecodeBufferPoolFlushReply(b []byte) (BufferPoolFlushReply, error) {
 	return BufferPoolFlushReply{TransactionContext: transaction}, nil
 }
 
-// AppendBufferPoolFlushReply appends the answer to the request with that
-// transaction context.
+// AppendBufferPoolFlushReply appends the reply to the request with that transaction context.
 func AppendBufferPoolFlushReply(dst []byte, transaction uint64) []byte {
 	return appendHeader(dst, FuncBufferPoolFlushReply, transaction)
 }

@@ -10,12 +10,12 @@ const (
 	Version = 1
 	// HeaderSize is the size of a message's header in bytes.
 	HeaderSize = 12
-	// MaxControlSize is the largest control message in bytes, header included,
-	// and so the size of every receive posted on the control channel.
+	// MaxControlSize is the size of the largest control message in bytes, with its header. It is
+	// the size of each receive on the control channel.
 	MaxControlSize = 4096
 )
 
-// Function says which message follows the header.
+// Function is the type of a message.
 type Function uint16
 
 // The functions, numbered in the order in which source document 001 describes them.
@@ -41,7 +41,7 @@ const (
 	FuncDirectedConnected Function = 13
 )
 
-// String is the name of the message, or its number if it has none.
+// String returns the name of the message, or the number of an unknown one.
 func (f Function) String() string {
 	switch f {
 	case FuncBufferRecvPool:
@@ -77,18 +77,17 @@ func (f Function) String() string {
 
 func (f Function) known() bool { return f >= FuncBufferRecvPool && f <= FuncCfgUtilReply }
 
-// Header starts every message.
+// Header is the beginning of each message.
 type Header struct {
 	Function Function
 	Version  uint16
-	// TransactionContext belongs to the sender of a message; a reply repeats
-	// that of its request.
+	// TransactionContext is chosen by the sender of a request. The reply has the same value.
 	TransactionContext uint64
 }
 
-// DecodeHeader decodes the header of b, one whole control message, to find out
-// which Decode function b is for. It refuses messages that are too short or
-// too long, of another version or with an unknown function.
+// DecodeHeader decodes the header of b, one whole control message. The function in it determines
+// the Decode function to call. DecodeHeader returns an error for messages that are too short or too
+// long, of another version, or with an unknown function.
 func DecodeHeader(b []byte) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, fmt.Errorf("control message of %d bytes has no header: %w", len(b), ErrShort)
@@ -106,7 +105,7 @@ func decodeHeader(b []byte) (Header, error) {
 		Version:            binary.BigEndian.Uint16(b[2:]),
 		TransactionContext: binary.BigEndian.Uint64(b[4:]),
 	}
-	// The version first: another version may number its functions otherwise.
+	// The version is checked first: another version may have other functions.
 	if h.Version != Version {
 		return h, fmt.Errorf("message of version %d, this side speaks %d: %w", h.Version, Version, ErrVersion)
 	}
@@ -122,7 +121,7 @@ func appendHeader(dst []byte, f Function, transaction uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, transaction)
 }
 
-// body checks b's header and that it is for want, and returns what follows.
+// body checks b's header and that the function is want, and returns the bytes behind the header.
 func body(b []byte, want Function) (transaction uint64, rest []byte, err error) {
 	h, err := DecodeHeader(b)
 	if err != nil {

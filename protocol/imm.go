@@ -2,7 +2,7 @@ package protocol
 
 import "math"
 
-// What immediate data can tell apart.
+// Limits of immediate data.
 const (
 	// MaxImmPools is the number of pools.
 	MaxImmPools = 1 << 8
@@ -24,15 +24,14 @@ func CanImm(pool, element uint32, length int) bool {
 // big-endian.
 type ImmData uint32
 
-// PackImm is the indication that length bytes were written from the start of
-// an element of a pool.
+// PackImm returns the indication that length bytes were written to the beginning of an element of
+// a pool.
 func PackImm(pool, element uint8, length uint16) ImmData {
 	return ImmData(pool)<<24 | ImmData(element)<<16 | ImmData(length)
 }
 
-// Unpack is the inverse of PackImm. Every value unpacks; whether there is such
-// a pool and element, and whether the length fits it, is for the target to
-// check.
+// Unpack is the inverse of PackImm. Every value can be unpacked. The target has to check that the
+// pool and the element exist, and that the element has the length.
 func (i ImmData) Unpack() (pool, element uint8, length uint16) {
 	return uint8(i >> 24), uint8(i >> 16), uint16(i)
 }

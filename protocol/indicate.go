@@ -7,28 +7,26 @@ import (
 
 const indicationSize = 12
 
-// MaxIndications is how many transfers one BufferRDMAIndicate can tell of.
+// MaxIndications is the largest number of transfers in a BufferRDMAIndicate.
 const MaxIndications = (MaxControlSize - HeaderSize) / indicationSize
 
-// Indication says that bytes were written from the start of an element. It is
-// what ImmData says, with 32 bits for each.
+// Indication means that bytes were written to the beginning of an element. It is like ImmData with
+// 32 bits for each part.
 type Indication struct {
 	Pool    uint32 // reference
 	Element uint32 // index
 	Length  uint32 // bytes
 }
 
-// BufferRDMAIndicate is the decoded message with which an initiator tells of
-// completed RDMA writes without immediate data, in their order. It borrows the
-// message's bytes.
+// BufferRDMAIndicate is the decoded message with which an initiator indicates completed RDMA writes
+// without immediate data, in their order. It borrows the message's bytes.
 type BufferRDMAIndicate struct {
 	TransactionContext uint64
 	indications        []byte
 }
 
-// DecodeBufferRDMAIndicate decodes b, one whole message. Whether there is such
-// a pool and element, and whether the length fits it, is for the target to
-// check.
+// DecodeBufferRDMAIndicate decodes b, one whole message. The target has to check that the pool and
+// the element exist, and that the element has the length.
 func DecodeBufferRDMAIndicate(b []byte) (BufferRDMAIndicate, error) {
 	transaction, rest, err := body(b, FuncBufferRDMAIndicate)
 	if err != nil {
@@ -44,10 +42,10 @@ func DecodeBufferRDMAIndicate(b []byte) (BufferRDMAIndicate, error) {
 	return BufferRDMAIndicate{TransactionContext: transaction, indications: rest}, nil
 }
 
-// Len is the number of transfers, at least one.
+// Len returns the number of transfers, at least one.
 func (m BufferRDMAIndicate) Len() int { return len(m.indications) / indicationSize }
 
-// At is the i-th transfer, i from 0 to Len()-1.
+// At returns the i-th transfer, i from 0 to Len()-1.
 func (m BufferRDMAIndicate) At(i int) Indication {
 	b := m.indications[i*indicationSize:][:indicationSize]
 	return Indication{
@@ -57,8 +55,7 @@ func (m BufferRDMAIndicate) At(i int) Indication {
 	}
 }
 
-// AppendBufferRDMAIndicate appends a message that tells of transfers, of which
-// there must be 1 to MaxIndications.
+// AppendBufferRDMAIndicate appends a message that indicates 1 to MaxIndications transfers.
 func AppendBufferRDMAIndicate(dst []byte, transaction uint64, indications ...Indication) []byte {
 	dst = appendHeader(dst, FuncBufferRDMAIndicate, transaction)
 	for i := range indications {

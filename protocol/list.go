@@ -9,27 +9,27 @@ import (
 
 // Limits of a scatter-gather list.
 const (
-	// MaxListElements is how many fragments and pieces of immediate data a list can
-	// have, in all of its sequences.
+	// MaxListElements is the largest number of fragments and immediate elements of a list, in
+	// all of its sequences.
 	MaxListElements = 1024
-	// MaxListSequences is how many sequences a list can be in: the one in the
-	// message, and those that chain pointers lead to.
+	// MaxListSequences is the largest number of sequences of a list: the one in the message, and
+	// those that chain pointers refer to.
 	MaxListSequences = 16
 	// MaxListSequence is the size of the largest sequence in bytes.
 	MaxListSequence = 4096
-	// MaxListImmediate is the most bytes of data in one element.
+	// MaxListImmediate is the largest number of bytes of data in one element.
 	MaxListImmediate = 1024
 
-	// ListAttributesSize and ListFragmentSize are the sizes of these elements in
-	// bytes. A chain pointer has that of a fragment.
+	// ListAttributesSize and ListFragmentSize are the sizes of these elements in bytes. A chain
+	// pointer has the size of a fragment.
 	ListAttributesSize = 24
 	ListFragmentSize   = 28
-	// listImmediateSize is that of an element with data, without them.
+	// listImmediateSize is the size of an element with data, without the data.
 	listImmediateSize = 8
 )
 
-// What the first word of an element says: the last one of the sequence, the last
-// one of its buffer, the type, and the size in bytes, with this word.
+// Parts of the first word of an element: last element of the sequence, last element of the buffer,
+// type, and size in bytes, including this word.
 const (
 	listLast        = 1 << 31
 	listEndOfBuffer = 1 << 30
@@ -46,17 +46,16 @@ const (
 	listImmediate  = 4
 )
 
-// Fragment names memory anywhere on the fabric: in which process, by which
-// handle, from which virtual address on, and how many bytes.
+// Fragment is memory anywhere on the fabric: process, handle, virtual address and number of bytes.
 type Fragment struct {
 	Platform Platform
-	Handle   uint32 // the key for RDMA
+	Handle   uint32 // key for RDMA
 	Addr     uint64
 	Len      uint32
 }
 
-// valid checks that there is a platform and at least a byte, and that the memory
-// ends below the end of an address space of so many bits.
+// valid checks that there is a platform and at least one byte, and that the memory is within an
+// address space of that many bits.
 func (f Fragment) valid(addressBits uint16) error {
 	switch {
 	case f.Platform == 0:
@@ -70,19 +69,19 @@ func (f Fragment) valid(addressBits uint16) error {
 	return nil
 }
 
-// overlaps reports whether both name some of the same memory.
+// overlaps reports whether the two fragments have memory in common.
 func (f Fragment) overlaps(o Fragment) bool {
 	return f.Platform == o.Platform && f.Addr < o.Addr+uint64(o.Len) && o.Addr < f.Addr+uint64(f.Len)
 }
 
-// ListElement is a part of a buffer: a fragment, or the data themselves.
+// ListElement is a part of a buffer: a fragment, or the data itself.
 type ListElement struct {
 	Fragment
-	Data        []byte // not nil: these bytes, and there is no fragment
-	EndOfBuffer bool   // the next element begins another buffer
+	Data        []byte // if not nil, the data; there is no fragment then
+	EndOfBuffer bool   // the next element is of another buffer
 }
 
-// Bytes is how much of the buffer is in the element.
+// Bytes returns the number of bytes of the buffer in the element.
 func (e *ListElement) Bytes() int64 {
 	if e.Data != nil {
 		return int64(len(e.Data))
@@ -90,7 +89,7 @@ func (e *ListElement) Bytes() int64 {
 	return int64(e.Len)
 }
 
-// ListAttributes are about a list as a whole, all of its sequences.
+// ListAttributes describes a whole list with all of its sequences.
 type ListAttributes struct {
 	AddressBits uint16 // of virtual addresses: 32 or 64
 	PageShift   uint16 // the page frames have 2^PageShift bytes, 12 to 30; 0: not said
@@ -99,7 +98,7 @@ type ListAttributes struct {
 	Bytes       uint64 // of all buffers
 }
 
-// AttributesOf are those of a list with these elements, the last of which has
+// AttributesOf returns the attributes of a list with these elements. The last element has
 // EndOfBuffer.
 func AttributesOf(elements []ListElement) ListAttributes {
 	a := ListAttributes{AddressBits: 64, Elements: uint32(len(elements))}
@@ -126,28 +125,26 @@ func (a *ListAttributes) valid() error {
 	return nil
 }
 
-// ListDecoder takes a list that a peer has made, one sequence after the other, and
-// checks it. The zero value waits for the first. It borrows the sequences' bytes
-// and allocates nothing.
+// ListDecoder decodes and checks the list of a peer, one sequence after the other. The zero value
+// expects the first sequence. ListDecoder borrows the bytes of the sequences and allocates nothing.
 type ListDecoder struct {
 	attributes ListAttributes
 	sequences  [MaxListSequences][]byte
-	places     [MaxListSequences]Fragment // where the sequences after the first were
+	places     [MaxListSequences]Fragment // memory of the sequences after the first
 	n          int
 
 	elements, buffers uint32
 	bytes             uint64
-	open              bool // the last buffer goes on
-	next              bool // a chain pointer leads to another sequence
+	open              bool // the last buffer is not complete
+	next              bool // a chain pointer refers to another sequence
 }
 
-// Attributes are those that the first sequence begins with.
+// Attributes returns the attributes at the beginning of the first sequence.
 func (d *ListDecoder) Attributes() ListAttributes { return d.attributes }
 
-// Add takes the next sequence. If it has a chain pointer, more is true and chain
-// says where the sequence after it is: the caller reads it, once, and adds what it
-// has read. Otherwise the list is whole, and agrees with its attributes. After an
-// error the decoder is of no more use.
+// Add decodes the next sequence. If it has a chain pointer, more is true, and chain is the memory of
+// the sequence after it. The caller reads that memory once, and adds it. Otherwise the list is
+// complete and conforms to its attributes. The decoder cannot be used after an error.
 func (d *ListDecoder) Add(sequence []byte) (chain Fragment, more bool, err error) {
 	if err := d.add(sequence); err != nil {
 		return Fragment{}, false, fmt.Errorf("scatter-gather list, sequence %d: %w", d.n, err)
@@ -195,7 +192,7 @@ func (d *ListDecoder) add(sequence []byte) error {
 	return d.whole()
 }
 
-// whole checks what the attributes have said of a list that has ended.
+// whole checks that a complete list conforms to its attributes.
 func (d *ListDecoder) whole() error {
 	a := &d.attributes
 	switch {
@@ -210,7 +207,7 @@ func (d *ListDecoder) whole() error {
 	return nil
 }
 
-// cutElement returns the element that b begins with, and its first word.
+// cutElement returns the first element of b, and its first word.
 func cutElement(b []byte) (element []byte, word uint32, err error) {
 	if len(b) < 4 {
 		return nil, 0, fmt.Errorf("%d bytes where an element begins: %w", len(b), ErrShort)
@@ -226,7 +223,7 @@ func cutElement(b []byte) (element []byte, word uint32, err error) {
 	return b[:size], word, nil
 }
 
-// take checks an element and what it adds to the list.
+// take checks an element, and adds it to the list.
 func (d *ListDecoder) take(b []byte, word uint32, index int) error {
 	kind := word >> listTypeShift & listTypeMask
 	if (kind == listAttributes) != (d.n == 0 && index == 0) {
@@ -270,8 +267,8 @@ func (d *ListDecoder) takeAttributes(b []byte, word uint32) error {
 	return d.attributes.valid()
 }
 
-// takeChain checks a chain pointer, which comes before all memory and data of its
-// sequence: second in the first sequence, first in the others.
+// takeChain checks a chain pointer. It precedes all fragments and data of its sequence: it is the
+// second element in the first sequence, and the first element in the others.
 func (d *ListDecoder) takeChain(b []byte, word uint32, index int) error {
 	if d.n == 0 && index != 1 || d.n > 0 && index != 0 {
 		return fmt.Errorf("a chain pointer here: %w", ErrElement)
@@ -298,7 +295,7 @@ func (d *ListDecoder) takeChain(b []byte, word uint32, index int) error {
 	return nil
 }
 
-// count adds a part of a buffer. A sum of MaxListElements lengths cannot overflow.
+// count counts a part of a buffer. A sum of MaxListElements lengths cannot overflow.
 func (d *ListDecoder) count(bytes int64, word uint32) error {
 	if d.elements++; d.elements > d.attributes.Elements {
 		return fmt.Errorf("the attributes say %d elements: %w", d.attributes.Elements, ErrCount)
@@ -345,7 +342,7 @@ func decodeImmediate(b []byte) ([]byte, error) {
 	return rest[:n:n], nil
 }
 
-// Elements are the parts of all buffers of a list that is whole, in their order.
+// Elements returns the parts of all buffers of a complete list, in order.
 func (d *ListDecoder) Elements() iter.Seq[ListElement] {
 	return func(yield func(ListElement) bool) {
 		for _, rest := range d.sequences[:d.n] {
@@ -371,11 +368,11 @@ func (d *ListDecoder) Elements() iter.Seq[ListElement] {
 	}
 }
 
-// AppendListSequence appends one sequence: the attributes, which are nil in any but
-// the first one, a chain pointer, which is nil in the last one, and elements. One
-// of these at least must be there besides the attributes.
+// AppendListSequence appends one sequence: attributes, a chain pointer, and elements. The attributes
+// are nil except in the first sequence, and the chain pointer is nil in the last one. Besides the
+// attributes there must be a chain pointer or an element.
 func AppendListSequence(dst []byte, a *ListAttributes, chain *Fragment, elements []ListElement) []byte {
-	last := len(dst) // where the last element begins
+	last := len(dst) // offset of the last element
 	if a != nil {
 		dst = appendWord(dst, listAttributes, ListAttributesSize)
 		dst = binary.BigEndian.AppendUint16(dst, a.AddressBits)
@@ -407,7 +404,7 @@ func AppendListSequence(dst []byte, a *ListAttributes, chain *Fragment, elements
 	return dst
 }
 
-// size is that of the element on the wire.
+// size returns the size of the element on the wire in bytes.
 func (e *ListElement) size() int {
 	if e.Data == nil {
 		return ListFragmentSize
@@ -415,8 +412,7 @@ func (e *ListElement) size() int {
 	return listImmediateSize + (len(e.Data)+3)&^3
 }
 
-// ListFits is how many of the elements, from the first on, have room in so many
-// bytes.
+// ListFits returns how many of the elements, from the first on, fit that many bytes.
 func ListFits(elements []ListElement, room int) int {
 	for i := range elements {
 		if room -= elements[i].size(); room < 0 {

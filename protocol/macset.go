@@ -2,11 +2,10 @@ package protocol
 
 import "slices"
 
-// MACSet is a set of addresses, in ascending order. It is never changed, and may be
-// used by any goroutine.
+// MACSet is an immutable set of addresses in ascending order. Any goroutine may use it.
 type MACSet []uint64
 
-// NewMACSet is the set of those addresses.
+// NewMACSet returns the set of the addresses.
 func NewMACSet(macs []MAC) MACSet {
 	s := make(MACSet, 0, len(macs))
 	for _, m := range macs {
@@ -19,7 +18,7 @@ func NewMACSet(macs []MAC) MACSet {
 // Has reports whether an address is in the set.
 func (s MACSet) Has(m MAC) bool { return s.Index(m) >= 0 }
 
-// Index is the place of an address in the set, or -1. It allocates nothing.
+// Index returns the index of an address in the set, or -1. It allocates nothing.
 func (s MACSet) Index(m MAC) int {
 	n, low, high := m.number(), 0, len(s)
 	for low < high {

@@ -6,13 +6,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Marker is what a host sends to another one through a queue of the path through
-// the I/O unit, behind the last frame that goes there: the frames that go directly
-// from then on do not overtake those before.
+// Marker is a frame that a host sends to another host through a queue of the path through the I/O
+// unit, after the last frame on that path. It prevents frames on the direct path from overtaking
+// frames before the marker.
 type Marker struct {
-	Nonce  MarkerNonce // of its sender, for one direct connection
-	Queue  uint16      // of the sender's that it was sent through
-	Queues uint16      // how many of them the sender uses
+	Nonce  MarkerNonce // nonce of the sender for one direct connection
+	Queue  uint16      // queue of the sender through which the marker was sent
+	Queues uint16      // number of queues that the sender uses
 }
 
 // EtherMarker is the EtherType of a marker: IEEE 802 local experimental 1.
@@ -30,8 +30,8 @@ const (
 	markerNonceAt   = markerQueuesAt + 2
 )
 
-// MarkerLen is the length of [virtio_net_hdr | frame] of a marker: the shortest
-// frame on a cable.
+// MarkerLen is the length of [virtio_net_hdr | frame] of a marker. Its frame is the shortest that
+// Ethernet permits.
 const MarkerLen = vnet.HdrLen + 60
 
 // MaxMarkerQueues bounds Marker.Queues: no data channel has a higher number.
@@ -51,9 +51,8 @@ func AppendMarker(dst []byte, to, from MAC, m *Marker) []byte {
 	return append(dst, frame[:]...)
 }
 
-// IsMarker reports whether a frame is a marker, of any version and whatever its
-// contents, and so not for a netdevice. head is the beginning of the frame, which
-// may be all of it.
+// IsMarker reports whether a frame is a marker, of any version and with any contents. Markers are
+// not delivered to netdevices. head is the beginning of the frame, or the whole frame.
 //
 // borrowed: head, for the call.
 func IsMarker(head []byte) bool {
@@ -61,8 +60,8 @@ func IsMarker(head []byte) bool {
 		head[markerTypeAt+1] == EtherMarker&0xff && string(head[markerMagicAt:markerVersionAt]) == markerMagic
 }
 
-// DecodeMarker returns what a marker says. It is not ok if frame is none, or none
-// of this version, or names a queue that its sender cannot have.
+// DecodeMarker decodes a marker. ok is false if frame is no marker of this version, or names a queue
+// that the sender cannot have.
 //
 // borrowed: frame, for the call.
 func DecodeMarker(frame []byte) (m Marker, ok bool) {

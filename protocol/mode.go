@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// Mode is the transfer mode of a session: how frames travel on its data
-// channels and how the target learns of them.
+// Mode is the transfer mode of a session: how frames are transferred on its data channels, and how
+// they are indicated to the target.
 type Mode string
 
-// The modes. In the first two the initiator writes into the elements of lent
-// pools, in the others an element stands for a receive that the target has
-// posted.
+// The modes. In the first two the initiator writes to the elements of lent pools. In the others an
+// element represents a receive that the target has posted.
 const (
 	ModeImm      Mode = "imm"      // RDMA writes with the indication in their immediate data
 	ModeIndicate Mode = "indicate" // plain RDMA writes, indicated by BufferRDMAIndicate
@@ -19,10 +18,10 @@ const (
 	ModeSendUC   Mode = "send-uc"  // SendData on unacknowledged queue pairs (UC)
 )
 
-// Modes are all modes, in the order in which they are preferred.
+// Modes returns all modes, in the order of preference.
 func Modes() []Mode { return []Mode{ModeImm, ModeIndicate, ModeSend, ModeSendUC} }
 
-// ParseMode is the mode of that name.
+// ParseMode returns the mode with that name.
 func ParseMode(s string) (Mode, error) {
 	m := Mode(s)
 	if !m.Known() {
@@ -45,12 +44,11 @@ func (m Mode) Known() bool {
 	}
 }
 
-// Sends reports whether frames travel as SendData in mode m. Otherwise they are
-// written by RDMA.
+// Sends reports whether frames are sent as SendData in mode m. Otherwise they are written by RDMA.
 func (m Mode) Sends() bool { return m == ModeSend || m == ModeSendUC }
 
-// MaxPools is the largest number of pools that a side may lend on a data
-// channel at a time in mode m.
+// MaxPools returns the largest number of pools that a side may lend on a data channel at a time in
+// mode m.
 func (m Mode) MaxPools() int {
 	if m.Sends() {
 		return 1
@@ -58,8 +56,8 @@ func (m Mode) MaxPools() int {
 	return MaxChannelPools
 }
 
-// Bounds on the messages of one sender that may be on their way on the control
-// channel: sent, and their receive not posted again.
+// Limits of the outstanding messages of one sender on the control channel: messages that were sent,
+// and whose receives have not been posted again.
 const (
 	// UpdatesPerPool is the largest number of BufferRecvPoolUpdates of one pool
 	// that are sent because enough of its elements are free. The BufferRecvPool
@@ -68,8 +66,8 @@ const (
 	// IndicatesPerChannel is the largest number of BufferRDMAIndicates of one
 	// data channel in mode indicate.
 	IndicatesPerChannel = 16
-	// OtherControl is for everything that belongs to no data channel: requests,
-	// replies, flushes and a BufferRecvPoolGet.
+	// OtherControl is for all messages that belong to no data channel: requests, replies,
+	// flushes and a BufferRecvPoolGet.
 	OtherControl = 16
 
 	// In mode imm one BufferRDMAIndicate, and the updates that are sent before
@@ -79,9 +77,9 @@ const (
 	otherPerChannelIndicate = IndicatesPerChannel + 2
 )
 
-// ControlReceives is how many receives a side posts on its control channel
-// whose peer lends at most that many pools on each data channel at a time.
-// docs/protocol.md says why that is enough.
+// ControlReceives returns the number of receives that a side posts on its control channel if the
+// peer lends at most that many pools on each data channel at a time. docs/protocol.md explains why
+// they are enough.
 func ControlReceives(mode Mode, channels, pools int) int {
 	extra := otherPerChannel
 	if mode == ModeIndicate {

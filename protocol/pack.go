@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A pack is several frames in one transfer, for floods of small ones:
+// A pack is several small frames in one transfer:
 //
 //	0  128, a flag that no virtio_net_hdr has, to tell a pack from a frame
 //	1  0
@@ -23,31 +23,30 @@ const (
 	packFlag = 0x80
 )
 
-// FeaturePack is the word by which the sides of a session tell each other that
-// they understand packs.
+// FeaturePack is the feature of a side that receives packs.
 const FeaturePack = "pack"
 
-// IsPack reports whether what a transfer has carried is meant to be a pack.
+// IsPack reports whether the data of a transfer is a pack, which may be malformed.
 func IsPack(b []byte) bool { return len(b) > 0 && b[0] == packFlag }
 
-// PutPackHeader writes the head of a pack of so many frames to dst.
+// PutPackHeader writes the header of a pack with that number of frames to dst.
 func PutPackHeader(dst []byte, frames int) {
 	_ = dst[PackHeaderSize-1]
 	dst[0], dst[1] = packFlag, 0
 	binary.BigEndian.PutUint16(dst[2:], uint16(frames))
 }
 
-// PutPackRecord writes to dst what precedes a frame of that many bytes.
+// PutPackRecord writes the length of a frame, which precedes the frame, to dst.
 func PutPackRecord(dst []byte, length int) { binary.BigEndian.PutUint16(dst, uint16(length)) }
 
-// Pack goes through the frames of a pack. Nothing that it has read once is read
-// again, so that it may lie in memory to which the peer still writes.
+// Pack iterates over the frames of a pack. It reads everything only once, so that the pack may be
+// in memory to which the peer can still write.
 type Pack struct {
 	rest []byte
 	left int
 }
 
-// DecodePack begins with a pack, of which IsPack has been true.
+// DecodePack begins the iteration over a pack. IsPack must have returned true.
 func DecodePack(b []byte) (Pack, error) {
 	if len(b) < PackHeaderSize {
 		return Pack{}, fmt.Errorf("%w: a pack of %d bytes", ErrShort, len(b))
@@ -62,11 +61,11 @@ func DecodePack(b []byte) (Pack, error) {
 	return Pack{rest: b[PackHeaderSize:], left: n}, nil
 }
 
-// Left is how many frames are still to come.
+// Left returns the number of remaining frames.
 func (p *Pack) Left() int { return p.left }
 
-// Next returns the next frame, which is part of the pack; Left says whether
-// there is one. Whether it is a good one is for the caller to check.
+// Next returns the next frame, which is part of the pack. Left must not be 0. The caller has to
+// check the frame.
 func (p *Pack) Next() ([]byte, error) {
 	if len(p.rest) < PackRecordSize {
 		return nil, fmt.Errorf("%w: a pack ends before %d more frames", ErrShort, p.left)

@@ -7,27 +7,25 @@ import (
 	"fmt"
 )
 
-// Run tells one start of a process from all others: random bytes of its own.
-// The zero value stands for none.
+// Run identifies one run of a process. It has random bytes; the zero value is none.
 type Run [16]byte
 
-// Platform identifies a host or an I/O unit, and with it the process in whose
-// memory a handle and an address mean something. 0 stands for none.
+// Platform identifies a host or an I/O unit, and thereby the process to whose memory a handle and
+// an address refer. 0 is none.
 type Platform uint64
 
-// platformLabel is what is hashed first, so that the hash is of use here only.
+// platformLabel is hashed first, so that the hash has no other use.
 const platformLabel = "splitnic platform"
 
-// PlatformOf is the identifier of a process that runs with a key, of which
-// keyHash is the fingerprint: the first 64 bits of the SHA-256 of the label, the
-// fingerprint and the run.
+// PlatformOf returns the identifier of a process with a key. keyHash is the fingerprint of the key.
+// The identifier is the first 64 bits of the SHA-256 of the label, the fingerprint and the run.
 func PlatformOf(keyHash [sha256.Size]byte, run Run) Platform {
 	b := append([]byte(platformLabel), keyHash[:]...)
 	sum := sha256.Sum256(append(b, run[:]...))
 	return max(1, Platform(binary.BigEndian.Uint64(sum[:])))
 }
 
-// String is 16 hexadecimal digits.
+// String returns 16 hexadecimal digits.
 func (p Platform) String() string { return fmt.Sprintf("%016x", uint64(p)) }
 
 // MarshalText implements encoding.TextMarshaler.

@@ -8,17 +8,17 @@ import (
 
 const poolGetSize = HeaderSize + 12
 
-// BufferRecvPoolGet is the message with which an initiator asks the target for
-// another pool. The target lends one or does nothing; there is no reply.
+// BufferRecvPoolGet is the message with which an initiator requests another pool. The target lends
+// one or does nothing; there is no reply.
 type BufferRecvPoolGet struct {
 	TransactionContext uint64
-	ElementSize        uint32 // bytes; larger elements will do
-	Elements           uint32 // a wish, more or fewer will do
+	ElementSize        uint32 // bytes; the elements lent may be larger
+	Elements           uint32 // number wanted; the pool lent may have more or fewer
 	Channel            uint32 // data channel, from 1
 }
 
-// DecodeBufferRecvPoolGet decodes b, one whole message. What it asks for is
-// within the limits of a pool.
+// DecodeBufferRecvPoolGet decodes b, one whole message. It checks that the requested pool is within
+// the limits of a pool.
 func DecodeBufferRecvPoolGet(b []byte) (BufferRecvPoolGet, error) {
 	transaction, rest, err := body(b, FuncBufferRecvPoolGet)
 	if err != nil {
@@ -43,7 +43,7 @@ func DecodeBufferRecvPoolGet(b []byte) (BufferRecvPoolGet, error) {
 	return m, nil
 }
 
-// Valid checks that a pool can be as it is asked for.
+// Valid checks that the requested pool is within the limits of a pool.
 func (m BufferRecvPoolGet) Valid() error {
 	switch {
 	case m.ElementSize < MinElementSize:

@@ -5,22 +5,21 @@ import (
 	"fmt"
 )
 
-// MaxPoolKeys is how many keys one CfgPoolKeys can carry.
+// MaxPoolKeys is the largest number of keys in a CfgPoolKeys.
 const MaxPoolKeys = (MaxCfgData - poolKeysHead) / 4
 
 const poolKeysHead = 8
 
-// PoolKeys are keys of the elements of a pool that is about to be lent, each
-// element's first: the data of CfgPoolKeys. NextKey is the key of its next
-// lending.
+// PoolKeys has the first keys of elements of a pool that will be lent. It is the data of
+// CfgPoolKeys. NextKey returns the key with which an element is lent next.
 type PoolKeys struct {
 	Pool  uint32 // reference of the pool
 	First uint32 // element of the first key
 	keys  []byte
 }
 
-// DecodePoolKeys decodes the data of CfgPoolKeys, which it borrows: the pool and
-// the first element in 32 bits each, then 1 to MaxPoolKeys keys.
+// DecodePoolKeys decodes the data of CfgPoolKeys, which it borrows: the pool and the first element
+// in 32 bits each, then 1 to MaxPoolKeys keys.
 func DecodePoolKeys(data []byte) (PoolKeys, error) {
 	if len(data) < poolKeysHead {
 		return PoolKeys{}, fmt.Errorf("%v: %d bytes of data, must be at least %d: %w", CfgPoolKeys, len(data), poolKeysHead+4,
@@ -42,14 +41,13 @@ func DecodePoolKeys(data []byte) (PoolKeys, error) {
 	return k, nil
 }
 
-// Len is the number of keys, at least one.
+// Len returns the number of keys, at least one.
 func (k PoolKeys) Len() int { return len(k.keys) / 4 }
 
-// At is the i-th key, i from 0 to Len()-1.
+// At returns the i-th key, i from 0 to Len()-1.
 func (k PoolKeys) At(i int) uint32 { return binary.BigEndian.Uint32(k.keys[4*i:]) }
 
-// AppendPoolKeys appends the data of CfgPoolKeys, of which there must be 1 to
-// MaxPoolKeys.
+// AppendPoolKeys appends the data of CfgPoolKeys with 1 to MaxPoolKeys keys.
 func AppendPoolKeys(dst []byte, pool, first uint32, keys []uint32) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, pool)
 	dst = binary.BigEndian.AppendUint32(dst, first)
@@ -59,8 +57,7 @@ func AppendPoolKeys(dst []byte, pool, first uint32, keys []uint32) []byte {
 	return dst
 }
 
-// NextKey is the key that an element of a one-touch pool has after the one that
-// it has now: the low eight bits of a type-2 window's key belong to its owner
-// and count up, with nothing carried, each time that it is bound
+// NextKey returns the key that follows key for an element of a one-touch pool. The owner of a type-2
+// window chooses the low eight bits of its key. They are incremented at each bind, without a carry
 // (ibv_inc_rkey(3)).
 func NextKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }

@@ -11,26 +11,26 @@ const (
 	// MaxPoolElements is the largest number of elements of a pool, because
 	// BufferRecvPoolUpdate names an element in 16 bits.
 	MaxPoolElements = 1 << 16
-	// MinElementSize is the smallest element in bytes: room for the
-	// virtio_net_hdr and the shortest Ethernet frame in one cache line.
+	// MinElementSize is the size of the smallest element in bytes. The virtio_net_hdr and the
+	// shortest Ethernet frame fit it, in one cache line.
 	MinElementSize = 64
 
 	// MaxChannelPools is the largest number of pools that one side lends on a
 	// data channel at a time.
 	MaxChannelPools = 64
 
-	// MaxImmElementSize is the size in bytes of the largest element that
-	// immediate data can indicate but for its last byte.
+	// MaxImmElementSize is the size in bytes of the largest element in mode imm. Immediate data
+	// can indicate all of it but the last byte.
 	MaxImmElementSize = MaxImmLength + 1
 
-	// MaxPoolsPerMessage is how many pools one BufferRecvPool can advertise.
+	// MaxPoolsPerMessage is the largest number of pools in a BufferRecvPool.
 	MaxPoolsPerMessage = (MaxControlSize - HeaderSize) / poolSize
 )
 
 const poolSize = 32
 
-// Pool advertises a pool: an array of equal elements in the target's memory,
-// lent to the initiator.
+// Pool describes a pool: an array of elements of equal size in the target's memory, which is lent
+// to the initiator.
 type Pool struct {
 	Ref         uint32 // chosen by the target; unique among all pools it lends in a session
 	Elements    uint32
@@ -40,22 +40,21 @@ type Pool struct {
 	Context     uint64 // PoolContext
 }
 
-// PoolContext builds the context of a pool: the data channel (1 … N) that
-// alone may use the pool in the low 16 bits, and 48 bits of the lender's own
-// above them.
+// PoolContext returns the context of a pool. The low 16 bits are the only data channel (1 … N) that
+// may use the pool. The lender chooses the other 48 bits.
 func PoolContext(channel uint16, own uint64) uint64 {
 	return own<<16 | uint64(channel)
 }
 
-// PoolInvalidate is the bit of the lender's own part of a pool's context that
-// says, between sides with FeatureWindow, that the memory handle is the key of a
-// memory window, for the initiator to invalidate.
+// PoolInvalidate is a bit of the lender's part of a pool's context. Between sides with
+// FeatureWindow it means that the memory handle is the key of a memory window that the initiator
+// has to invalidate.
 const PoolInvalidate uint64 = 1
 
-// PoolKeyFollows is the bit of the lender's own part of a pool's context that says,
-// between sides with FeatureKeySend, that the key of the pool's memory window comes
-// by a message on its data channel: a SEND without data, whose immediate data is the
-// key. Such keys come in the order of the pools. The memory handle says nothing.
+// PoolKeyFollows is a bit of the lender's part of a pool's context. Between sides with
+// FeatureKeySend it means that the key of the pool's memory window is sent on the data channel, by a
+// SEND without data whose immediate data is the key. Such keys are sent in the order of the pools.
+// The memory handle has no meaning then.
 const PoolKeyFollows uint64 = 2
 
 // KeyFollows reports whether the pool's context has PoolKeyFollows.
@@ -64,16 +63,14 @@ func (p Pool) KeyFollows() bool { return p.Context>>16&PoolKeyFollows != 0 }
 // Invalidate reports whether the pool's context has PoolInvalidate.
 func (p Pool) Invalidate() bool { return p.Context>>16&PoolInvalidate != 0 }
 
-// Channel is the data channel, from 1, that the pool belongs to.
+// Channel returns the data channel of the pool, from 1.
 func (p Pool) Channel() uint16 { return uint16(p.Context) }
 
-// Bytes is the size of the pool's memory. It cannot overflow in a pool that is
-// Valid.
+// Bytes returns the size of the pool's memory in bytes. It cannot overflow if the pool is Valid.
 func (p Pool) Bytes() uint64 { return uint64(p.Elements) * uint64(p.ElementSize) }
 
-// Valid checks the pool for use in any transfer mode: the number and size of
-// its elements, that its memory does not wrap around the address space, and
-// that it names a data channel.
+// Valid checks a pool for any transfer mode: the number and size of the elements, the data channel,
+// and that the memory does not wrap around the address space.
 func (p Pool) Valid() error {
 	if p.Ref > MaxPoolRef {
 		return fmt.Errorf("pool %#x: references end at %#x: %w", p.Ref, uint32(MaxPoolRef), ErrPool)
@@ -95,9 +92,8 @@ func (p Pool) Valid() error {
 	return nil
 }
 
-// ValidSend checks the pool like Valid and also that it is one of a mode that
-// sends: its elements are receives that the target has posted, of ElementSize
-// bytes each, and not memory to write to.
+// ValidSend checks a pool like Valid, and also that it is one of a mode that sends. Elements of such
+// a pool are receives of ElementSize bytes that the target has posted, and no memory to write to.
 func (p Pool) ValidSend() error {
 	if err := p.Valid(); err != nil {
 		return err
@@ -137,10 +133,10 @@ func DecodeBufferRecvPool(b []byte) (BufferRecvPool, error) {
 	return m, nil
 }
 
-// Len is the number of pools in the message, at least one.
+// Len returns the number of pools in the message, at least one.
 func (m BufferRecvPool) Len() int { return len(m.pools) / poolSize }
 
-// At is the i-th pool, i from 0 to Len()-1.
+// At returns the i-th pool, i from 0 to Len()-1.
 func (m BufferRecvPool) At(i int) Pool {
 	b := m.pools[i*poolSize:][:poolSize]
 	return Pool{
@@ -153,8 +149,7 @@ func (m BufferRecvPool) At(i int) Pool {
 	}
 }
 
-// AppendBufferRecvPool appends a message that lends pools, of which there must
-// be 1 to MaxPoolsPerMessage.
+// AppendBufferRecvPool appends a message that lends 1 to MaxPoolsPerMessage pools.
 func AppendBufferRecvPool(dst []byte, transaction uint64, pools ...Pool) []byte {
 	dst = appendHeader(dst, FuncBufferRecvPool, transaction)
 	for i := range pools {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// SendDataOverhead is what SendData adds to the data, in bytes: the header
-	// and the data's size.
+	// SendDataOverhead is the number of bytes that SendData adds to the data: the header and the
+	// size of the data.
 	SendDataOverhead = HeaderSize + 4
-	// MaxSendData is the largest SendData in bytes. It travels on data channels
-	// only, and so is not bound by MaxControlSize.
+	// MaxSendData is the size of the largest SendData in bytes. MaxControlSize does not apply,
+	// because SendData is sent on data channels only.
 	MaxSendData = SendDataOverhead + vnet.MaxFrame
 )
 
-// SendData is the message that carries a frame in the modes without RDMA.
+// SendData is the message with a frame in the modes that send.
 type SendData struct {
 	// TransactionContext is the message's sequence number on its data channel
 	// and in its direction: 0, 1, 2 and so on.
@@ -56,8 +56,8 @@ func DecodeSendData(b []byte) (SendData, error) {
 	return SendData{TransactionContext: h.TransactionContext, Data: data}, nil
 }
 
-// PutSendData writes the SendDataOverhead bytes that precede size bytes of data
-// to the start of dst, which must have that many.
+// PutSendData writes the SendDataOverhead bytes that precede size bytes of data to the beginning of
+// dst, which must have room for them.
 func PutSendData(dst []byte, seq uint64, size int) {
 	_ = dst[SendDataOverhead-1]
 	binary.BigEndian.PutUint16(dst[0:], uint16(FuncSendData))

@@ -1,6 +1,5 @@
 package protocol
 
-// FeatureStandby is the word, in hello and welcome, for a session whose host has
-// another one that it uses: the I/O unit keeps the host's port on the LAN down
-// until the host sets it up by CfgLinkState.
+// FeatureStandby is the feature, in hello and welcome, of a session whose host uses another session.
+// The I/O unit keeps the host's port on the LAN down until the host sets it up by CfgLinkState.
 const FeatureStandby = "standby"

@@ -13,13 +13,13 @@ type PoolReturn struct {
 
 const poolReturnSize = 8 // pool reference and count, before the elements
 
-// PoolReturnSize is the space in bytes that a PoolReturn of n elements takes in
-// a message: two bytes for each, rounded up to a multiple of four, and eight.
+// PoolReturnSize returns the size in bytes of a PoolReturn of n elements in a message: two bytes
+// for each, rounded up to a multiple of four, and eight.
 // Seven pools of 256 elements fit one message.
 func PoolReturnSize(n int) int { return poolReturnSize + (2*n+3)&^3 }
 
-// BufferRecvPoolUpdate is the decoded message with which a target gives
-// elements back to the initiator. It borrows the message's bytes.
+// BufferRecvPoolUpdate is the decoded message with which a target returns elements to the initiator.
+// It borrows the message's bytes.
 type BufferRecvPoolUpdate struct {
 	TransactionContext uint64
 	returns            []byte
@@ -42,7 +42,7 @@ func DecodeBufferRecvPoolUpdate(b []byte) (BufferRecvPoolUpdate, error) {
 		}
 		pool := binary.BigEndian.Uint32(rest)
 		count := binary.BigEndian.Uint32(rest[4:])
-		// Compared before it is converted: an int may have 32 bits.
+		// The comparison precedes the conversion, because an int may have 32 bits.
 		if count == 0 || count > MaxPoolElements {
 			return BufferRecvPoolUpdate{}, fmt.Errorf("BufferRecvPoolUpdate: pool %d: %d elements, must be 1 to %d: %w", pool,
 				count, MaxPoolElements, ErrCount)
@@ -60,10 +60,10 @@ func DecodeBufferRecvPoolUpdate(b []byte) (BufferRecvPoolUpdate, error) {
 	return m, nil
 }
 
-// Returns reads the message's pools from the first.
+// Returns iterates over the pools of the message.
 func (m BufferRecvPoolUpdate) Returns() PoolReturns { return PoolReturns{rest: m.returns} }
 
-// PoolReturns reads the pools of a BufferRecvPoolUpdate one after the other:
+// PoolReturns iterates over the pools of a BufferRecvPoolUpdate:
 //
 //	for r := m.Returns(); r.Next(); {
 //		for i := range r.Len() {
@@ -71,15 +71,15 @@ func (m BufferRecvPoolUpdate) Returns() PoolReturns { return PoolReturns{rest: m
 //		}
 //	}
 //
-// The same pool may come more than once.
+// A pool may occur more than once.
 type PoolReturns struct {
 	pool     uint32
 	elements []byte
 	rest     []byte
 }
 
-// Next moves to the next pool and reports whether there is one. The methods
-// below are about that pool.
+// Next advances to the next pool and reports whether there is one. The other methods are about that
+// pool.
 func (r *PoolReturns) Next() bool {
 	if len(r.rest) == 0 {
 		return false
@@ -91,18 +91,18 @@ func (r *PoolReturns) Next() bool {
 	return true
 }
 
-// Pool is the reference of the pool.
+// Pool returns the reference of the pool.
 func (r *PoolReturns) Pool() uint32 { return r.pool }
 
-// Len is the number of elements, at least one.
+// Len returns the number of elements, at least one.
 func (r *PoolReturns) Len() int { return len(r.elements) / 2 }
 
-// Element is the index of the i-th element, i from 0 to Len()-1.
+// Element returns the index of the i-th element, i from 0 to Len()-1.
 func (r *PoolReturns) Element(i int) uint16 { return binary.BigEndian.Uint16(r.elements[2*i:]) }
 
-// AppendBufferRecvPoolUpdate appends a message that gives elements back. There
-// must be at least one return, and HeaderSize and the PoolReturnSize of each
-// may sum up to MaxControlSize.
+// AppendBufferRecvPoolUpdate appends a message that returns elements. There must be at least one
+// return. The sum of HeaderSize and the PoolReturnSize of all returns must be at most
+// MaxControlSize.
 func AppendBufferRecvPoolUpdate(dst []byte, transaction uint64, returns ...PoolReturn) []byte {
 	dst = appendHeader(dst, FuncBufferRecvPoolUpdate, transaction)
 	for i := range returns {

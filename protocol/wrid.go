@@ -2,11 +2,10 @@ package protocol
 
 import "fmt"
 
-// WRKind says what a work request was posted for.
+// WRKind is the purpose of a work request.
 type WRKind uint8
 
-// The kinds start at 1, so that a work request identifier of zero, the mark of
-// one that was never set, has none of them.
+// The kinds begin with 1, so that the identifier 0, which was never set, has no kind.
 const (
 	WRControlSend WRKind = iota + 1 // a control message
 	WRControlRecv                   // a receive for a control message
@@ -14,7 +13,7 @@ const (
 	WRDataRecv                      // a receive for the peer's write, without memory, or for its SendData
 )
 
-// String names the kind.
+// String returns the name of the kind.
 func (k WRKind) String() string {
 	switch k {
 	case WRControlSend:
@@ -35,10 +34,9 @@ func (k WRKind) String() string {
 // the generation in bits 31–0. It never leaves the machine.
 type WRID uint64
 
-// PackWRID packs what is known when a request is posted and needed when it
-// completes: its kind, the channel, the buffer or slot, and the generation of
-// that slot, by which a completion that comes too late is told from one of the
-// slot's present use.
+// PackWRID packs the kind, the channel, the buffer or slot, and the generation of the slot. They are
+// known when a request is posted, and needed at its completion. The generation distinguishes a late
+// completion from one of the slot's present use.
 func PackWRID(kind WRKind, queue uint8, index uint16, generation uint32) WRID {
 	return WRID(kind)<<56 | WRID(queue)<<48 | WRID(index)<<32 | WRID(generation)
 }
@@ -48,10 +46,10 @@ func (id WRID) Unpack() (kind WRKind, queue uint8, index uint16, generation uint
 	return WRKind(id >> 56), uint8(id >> 48), uint16(id >> 32), uint32(id)
 }
 
-// Kind is the kind alone, for the switch on a completion.
+// Kind returns the kind.
 func (id WRID) Kind() WRKind { return WRKind(id >> 56) }
 
-// String lists the parts, for error texts.
+// String returns the parts for error messages.
 func (id WRID) String() string {
 	kind, queue, index, generation := id.Unpack()
 	return fmt.Sprintf("%v, queue %d, index %d, generation %d", kind, queue, index, generation)
