@@ -20,22 +20,22 @@ type Client struct {
 	run string
 }
 
-// ClientConfig is what a Client works with.
+// ClientConfig is the configuration of a Client.
 type ClientConfig struct {
 	Device   fabric.Device
-	Addr     string // of the Server, on DefaultPort unless it says otherwise
+	Addr     string // of the Server; DefaultPort if it has no port
 	Security *session.Security
-	// Messaging is the template for the channels, but for what a Spec says.
+	// Messaging is the template for the channels. A Spec replaces some of its fields.
 	Messaging messaging.Config
 	Name      string // of this node
 	Software  string // version
 	// Watch, if set, is called about once a second while a measurement runs.
 	Watch func(Progress)
-	// OtherSoftware, if set, is told about a Server of another version.
+	// OtherSoftware, if set, is called with the version of a Server that has another one.
 	OtherSoftware func(version string)
 }
 
-// NewClient begins a run. Nothing is sent yet.
+// NewClient begins a run. It sends nothing.
 func NewClient(cfg ClientConfig) *Client {
 	cfg.Addr = WithPort(cfg.Addr)
 	var run [runSize]byte
@@ -43,8 +43,8 @@ func NewClient(cfg ClientConfig) *Client {
 	return &Client{cfg: cfg, run: hex.EncodeToString(run[:])}
 }
 
-// Measure carries out one measurement of the run. After the last one the Server
-// may serve others. An error ends the run.
+// Measure carries out one measurement of the run. After the last one, the Server can serve another
+// run. An error ends the run.
 func (c *Client) Measure(ctx context.Context, s Spec, last bool) (Result, error) {
 	if err := s.Check(); err != nil {
 		return Result{}, err
@@ -119,7 +119,7 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 		if ctx.Err() != nil {
 			code, why = session.CodeShuttingDown, "it was interrupted"
 		}
-		// The first error counts: this one is mostly about the same connection.
+		// The first error is returned: this one is mostly about the same connection.
 		_ = conn.Bye(code, why)
 		return Result{}, err
 	}

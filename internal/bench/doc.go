@@ -1,26 +1,22 @@
-// Package bench measures the messaging layer without any netdevice: frames come
-// from nowhere and go nowhere, so that what is left is the cost of the layer.
+// Package bench measures the messaging layer without a netdevice. Frames are generated and discarded
+// in memory, so that only the cost of the layer is measured.
 //
-// A measurement has two ends. The initiator says what is measured and has the
-// result; the target counts, or echoes. [Local] has both in this process,
-// [Client] and [Server] one each on two nodes, which find and authenticate each
-// other by package session with keys derived from a [Secret].
+// A measurement has two ends. The initiator specifies the measurement and gets the result. The
+// target counts frames, or echoes them. [Local] has both ends in this process. [Client] and [Server]
+// are ends on two nodes. They authenticate each other by package session, with keys derived from a
+// [Secret].
 //
 // # How it is measured
 //
-// Each frame says what it is for in its Ethernet header. For throughput the
-// sender sends frames to warm up, then timed ones, and marks the last. The
-// clock runs at the receiver, from the first timed frame, which does not count,
-// to the last; the receiver then reports what it counted in a frame of its own.
-// So a message counts when it has been delivered. For latency the initiator
-// sends the next frame when the last one has come back, and notes half of the
-// time in between.
+// The Ethernet header of each frame has the purpose of the frame. To measure throughput, the sender
+// sends frames to warm up, then timed frames, and marks the last one. The receiver measures the time
+// from the first timed frame, which it does not count, to the last one, and reports its count in a
+// frame. So a message counts when it has been delivered. To measure latency, the initiator sends a
+// frame when the one before has been echoed, and records half of the time between.
 //
 // # Concurrency
 //
-// The ports are read by the sender and written by the receiver of their data
-// channel, one goroutine each, or the same one if it polls. What they share is
-// atomic. What belongs to all queues is touched at the beginning and at the end
-// of a measurement only, but for the claims of a sender, which are of many
-// messages at a time.
+// The sender of a data channel reads its port, and the receiver writes to it. They are two
+// goroutines, or one if it polls. State that both use is atomic. State of all queues is used only at
+// the beginning and at the end of a measurement, except that a sender claims many messages at a time.
 package bench

@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// lostAfter is how long the last message, or a round trip, may be on its way in
-// a mode that loses messages, before it is sent again.
+// lostAfter is the time after which the last message, or the frame of a round trip, is sent again in
+// a mode that can lose messages.
 const lostAfter = 200 * time.Millisecond
 
 // end is one end of a measurement: channels and their ports.
@@ -24,8 +24,8 @@ type end struct {
 	conn      *messaging.Conn
 
 	floods []*flood
-	tx     *sending   // nil unless it sends a flood
-	rx     *receiving // nil unless it receives one
+	tx     *sending   // nil if it sends no flood
+	rx     *receiving // nil if it receives no flood
 	pinger *pinger
 	ponger *ponger
 
@@ -34,8 +34,7 @@ type end struct {
 	closing sync.Once
 }
 
-// newEnd makes the channels and ports of an end. c is complete but for what the
-// Spec says.
+// newEnd makes the channels and ports of an end. The Spec completes c.
 func newEnd(s Spec, c messaging.Config, initiator bool) (*end, error) {
 	e := &end{spec: s, initiator: initiator, stop: make(chan struct{})}
 	if err := e.makePorts(); err != nil {
@@ -76,7 +75,7 @@ func (e *end) makePorts() (err error) {
 	return nil
 }
 
-// start begins the measurement. Both ends' channels must be connected.
+// start begins the measurement. The channels of both ends must be connected.
 func (e *end) start() error {
 	var ports []messaging.Port
 	switch {
@@ -104,11 +103,11 @@ func (e *end) start() error {
 	return nil
 }
 
-// releaseInterval is how often an end looks whether it may begin.
+// releaseInterval is the interval at which an end checks whether it may begin.
 const releaseInterval = time.Millisecond
 
-// runRelease has the ports send when the peer has lent a pool for their frames:
-// until then a frame that no pool fits would be dropped.
+// runRelease has the ports send as soon as the peer has lent a pool for their frames. Before that,
+// frames could be dropped because they fit no pool.
 func (e *end) runRelease() {
 	tick := time.NewTicker(releaseInterval)
 	defer tick.Stop()
@@ -146,7 +145,7 @@ func (e *end) lent() bool {
 	return true
 }
 
-// runTimer ends the sending after its duration.
+// runTimer stops the sending after the duration of the measurement.
 func (e *end) runTimer() {
 	select {
 	case <-e.tx.opened:
@@ -162,11 +161,11 @@ func (e *end) runTimer() {
 	}
 }
 
-// runAgain sends again what must not be lost and seems to be.
+// runAgain sends the last messages, and frames of round trips, again if they seem lost.
 func (e *end) runAgain() {
 	tick := time.NewTicker(lostAfter)
 	defer tick.Stop()
-	round := ^uint32(0) // that was being tried at the last tick
+	round := ^uint32(0) // the round at the last tick
 	for {
 		select {
 		case <-tick.C:
@@ -200,8 +199,8 @@ func isDone(c <-chan struct{}) bool {
 	}
 }
 
-// wait returns when the initiator has its result; or with why that will not
-// be: the end of ctx, of the Conn, or of the other end, which ended tells.
+// wait returns when the initiator has its result. It returns an error if ctx is done, or if the Conn
+// or the other end ends. ended has the error of the other end.
 func (e *end) wait(ctx context.Context, ended <-chan error) error {
 	var waits []<-chan struct{}
 	if e.pinger != nil {
@@ -227,8 +226,8 @@ func (e *end) wait(ctx context.Context, ended <-chan error) error {
 	return nil
 }
 
-// reason is why the Conn ended. If the other end has gone, that is why; if it
-// gave up, its reason may be the better one.
+// reason returns the reason for the end of the Conn. If the other end has gone, that is the reason.
+// If the other end has failed, its reason may be more useful.
 func (e *end) reason(ended <-chan error) error {
 	patience := targetPatience
 	if e.initiator {
@@ -248,14 +247,13 @@ func (e *end) reason(ended <-chan error) error {
 	}
 }
 
-// How long the other end's reason may take to arrive: not as long at both ends,
-// or they would wait for each other.
+// Times to wait for the other end's reason. They differ, so that the ends do not wait for each other.
 const (
 	targetPatience    = 250 * time.Millisecond
 	initiatorPatience = 2 * time.Second
 )
 
-// progress says how far the measurement is.
+// progress describes the progress of the measurement.
 func (e *end) progress() string {
 	n := e.count()
 	if e.spec.Duration > 0 {
@@ -264,8 +262,7 @@ func (e *end) progress() string {
 	return fmt.Sprintf("%d of %d messages", n, e.spec.Iterations)
 }
 
-// count is how many messages this end has timed or, of those that it only
-// sends, sent.
+// count returns the number of messages that this end has timed, or sent if it only sends.
 func (e *end) count() uint64 {
 	switch {
 	case e.pinger != nil:
@@ -294,7 +291,7 @@ func (e *end) close() error {
 		close(e.stop)
 		e.workers.Wait()
 		err = e.conn.Close()
-		e.closePorts() // which the Conn used
+		e.closePorts() // after the Conn, which uses them
 	})
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)

@@ -9,24 +9,24 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// stage is how far a port that sends has come.
+// stage is the progress of a port that sends.
 type stage uint8
 
 const (
 	stageHeld stage = iota // until release
 	stageWarm
 	stageTimed
-	stageOver // also of a port that does not send
+	stageOver // also for a port that does not send
 )
 
-// What else a port has to send, as bits of flood.todo.
+// Other frames that a port has to send: bits of flood.todo.
 const (
-	todoEnd    = 1 << iota // the last message again, which may have been lost
-	todoReport             // what was received
+	todoEnd    = 1 << iota // the last message again, because it may have been lost
+	todoReport             // the report of the receiver
 )
 
-// flood is the port of one queue for throughput: a source that always has a
-// frame, while it lasts, and a sink that counts.
+// flood is the port of one queue for throughput. It always has a frame until the measurement ends,
+// and counts frames.
 type flood struct {
 	gate gate
 	size int
@@ -35,16 +35,16 @@ type flood struct {
 	free atomic.Bool // released
 	todo atomic.Uint32
 
-	// The reader's.
+	// Used by the reader.
 	stage stage
-	warm  uint64        // messages to send before
-	left  int64         // claimed
+	warm  uint64        // messages to send before the timed ones
+	left  int64         // claimed messages that are not sent yet
 	sent  atomic.Uint64 // timed ones; others read it
 	ended atomic.Bool   // the last one is sent
 
-	// The writer's.
-	running bool          // the clock is, on this queue
-	last    bool          // the last one has come
+	// Used by the writer.
+	running bool          // the first timed message of this queue has arrived
+	last    bool          // the last message has arrived
 	got     atomic.Uint64 // timed ones; others read it
 }
 
@@ -65,7 +65,7 @@ func newFlood(s *Spec, tx *sending, rx *receiving) (*flood, error) {
 	return p, nil
 }
 
-// release lets a port that sends begin.
+// release has a port that sends begin.
 func (p *flood) release() {
 	p.free.Store(true)
 	if p.tx != nil {
@@ -76,7 +76,7 @@ func (p *flood) release() {
 // FD implements messaging.Port.
 func (p *flood) FD() int { return p.gate.fd }
 
-// ReadFrame reads one frame, if there is one.
+// ReadFrame reads a frame, if there is one.
 func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
 	k := p.next()
 	if k == kindNone {
@@ -92,7 +92,7 @@ func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
 // ReadFrames implements messaging.Port.
 func (p *flood) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
 
-// next is what the next frame is for.
+// next returns the kind of the next frame.
 func (p *flood) next() kind {
 	switch p.stage {
 	case stageHeld:
@@ -108,7 +108,7 @@ func (p *flood) next() kind {
 		}
 		p.stage = stageTimed
 		p.tx.open()
-		return kindTimed // starts the clock and does not count
+		return kindTimed // starts the time, and is not counted
 	case stageTimed:
 		if p.left == 0 {
 			p.left = p.tx.claim()
@@ -126,20 +126,20 @@ func (p *flood) next() kind {
 	}
 }
 
-// otherwise is next for a port without timed messages to send.
+// otherwise is next for a port that has no timed messages to send.
 func (p *flood) otherwise() kind {
 	if k := p.other(); k != kindNone {
 		return k
 	}
 	p.gate.lower()
-	// What has come meanwhile raised a gate that is lowered now.
+	// Frames that were requested meanwhile raised the gate before it was lowered.
 	if k := p.other(); k != kindNone || p.stage != stageHeld || !p.free.Load() {
 		return k
 	}
 	return p.next()
 }
 
-// other is what else there is to send.
+// other returns the kind of the next frame that is no timed message.
 func (p *flood) other() kind {
 	switch todo := p.todo.Load(); {
 	case todo&todoReport != 0:
@@ -152,13 +152,13 @@ func (p *flood) other() kind {
 	return kindNone
 }
 
-// ask has something sent besides the timed messages.
+// ask has the port send a frame that is no timed message.
 func (p *flood) ask(what uint32) {
 	p.todo.Or(what)
 	p.gate.raise()
 }
 
-// writeReport makes the frame with the report, which is there.
+// writeReport writes the frame with the report, which must exist.
 func (p *flood) writeReport(slot []byte) []byte {
 	stamp(slot, kindReport, 0)
 	return append(slot[:vnet.MinFrame], p.rx.text...)
@@ -172,7 +172,7 @@ func (p *flood) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// write takes a frame, which may lie in two places.
+// write processes a frame, which may be in two parts.
 func (p *flood) write(head, rest []byte) error {
 	if len(head) < vnet.MinFrame {
 		return unix.EINVAL
@@ -188,7 +188,7 @@ func (p *flood) write(head, rest []byte) error {
 	return p.writeOther(k, head, rest)
 }
 
-// writeOther is write for the frames that are rare.
+// writeOther is write for rare frames.
 func (p *flood) writeOther(k kind, head, rest []byte) error {
 	switch {
 	case k == kindReport && p.tx != nil && len(head)+len(rest) <= vnet.MinFrame+maxReport:
@@ -210,8 +210,7 @@ func (p *flood) writeOther(k kind, head, rest []byte) error {
 	return unix.EINVAL
 }
 
-// end takes the last frame of the queue, which comes again when it seems lost,
-// or what was answered.
+// end processes the last frame of the queue. The frame is repeated if it, or its answer, seems lost.
 func (p *flood) end() {
 	if p.last {
 		if p.rx.over() {
@@ -219,7 +218,7 @@ func (p *flood) end() {
 		}
 		return
 	}
-	if !p.running { // all others were lost
+	if !p.running { // all other frames were lost
 		p.rx.open()
 		p.running = true
 	}

@@ -12,7 +12,7 @@ import (
 // Local measures with both ends in this process.
 type Local struct {
 	From, To fabric.Device // may be the same
-	// Messaging is the template for both ends, but for what a Spec says.
+	// Messaging is the template for both ends. A Spec replaces some of its fields.
 	Messaging messaging.Config
 	// Watch, if set, is called about once a second while a measurement runs.
 	Watch func(Progress)

@@ -13,19 +13,18 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// A measurement's parameters travel in the hello of its session among
-// the features, "bench.NAME.VALUE" each, the version of them first. An end that
-// does not know what they mean is one that has another version, and has to be
-// told so: parameters are not to be ignored.
+// The parameters of a measurement are among the features in the hello of its session. Each is
+// "bench.NAME.VALUE". Their version is the first one. Unknown parameters must not be ignored: an end
+// that does not know a parameter has another version, which is an error.
 const (
 	parameterPrefix  = "bench."
 	parameterVersion = parameterPrefix + "version.1"
 )
 
-// errParameters is wrapped by the error about parameters that are not understood.
+// errParameters is wrapped by the error about unknown parameters.
 var errParameters = errors.New("use the same version of splitnic on both nodes")
 
-// parameter is one of a Spec. get returns an empty string for the default.
+// parameter is a parameter of a Spec. get returns an empty string for the default.
 type parameter struct {
 	name string
 	get  func(s *Spec) string
@@ -68,7 +67,7 @@ func yes(name string, field func(s *Spec) *bool) parameter {
 	}
 }
 
-// parameters are all but the mode and the queues, which the hello has anyway.
+// parameters has all parameters except the mode and the queues, which are fields of the hello.
 var parameters = []parameter{
 	{"kind", func(s *Spec) string { return string(s.Kind) },
 		func(s *Spec, v string) error { s.Kind = Kind(v); return nil }},
@@ -85,7 +84,7 @@ var parameters = []parameter{
 		func(s *Spec, v string) error { s.Protection = messaging.Protection(v); return nil }},
 }
 
-// encode returns the parameters of a measurement that belongs to a run, one a feature.
+// encode returns the parameters of a measurement of a run, a feature for each.
 func (s *Spec) encode(run string) []string {
 	w := []string{parameterVersion, parameterPrefix + "run." + run}
 	for _, p := range parameters {
@@ -96,8 +95,8 @@ func (s *Spec) encode(run string) []string {
 	return w
 }
 
-// parseParameters is the inverse of encode, from a hello's features, modes and
-// queues. What it returns is checked.
+// parseParameters is the inverse of encode. Its arguments are the features, modes and queues of a
+// hello. The returned Spec is checked.
 func parseParameters(features []string, modes []protocol.Mode, queues int) (s Spec, run string, err error) {
 	if !slices.Contains(features, parameterVersion) {
 		return s, "", fmt.Errorf("no %s among %q: %w", parameterVersion, features, errParameters)
@@ -110,7 +109,7 @@ func parseParameters(features []string, modes []protocol.Mode, queues int) (s Sp
 	for _, f := range features {
 		word, ours := strings.CutPrefix(f, parameterPrefix)
 		if !ours || f == parameterVersion {
-			continue // of the protocol
+			continue // a feature of the protocol
 		}
 		name, value, _ := strings.Cut(word, ".")
 		if seen[name] {

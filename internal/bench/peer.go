@@ -15,19 +15,19 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// DefaultPort is the TCP port of an end that listens. An I/O unit has another
-// one, and may run beside it.
+// DefaultPort is the TCP port of an end that listens. It differs from that of an I/O unit, which may
+// run on the same node.
 const DefaultPort = 7590
 
-// WithPort adds DefaultPort to an address without a port. IPv6 addresses need
-// no brackets then.
+// WithPort adds DefaultPort to an address without a port. IPv6 addresses without a port need no
+// brackets.
 func WithPort(addr string) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil {
 		return addr
 	}
 	host := strings.TrimSuffix(strings.TrimPrefix(addr, "["), "]")
 	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
-		return addr // neither; whoever uses it will say so
+		return addr // invalid: the use of the address reports that
 	}
 	return net.JoinHostPort(host, strconv.Itoa(DefaultPort))
 }
@@ -39,33 +39,33 @@ const (
 )
 
 const (
-	// handshakeTime bounds the opening of a session, the making of queue pairs
-	// and registration of memory included.
+	// handshakeTime bounds the opening of a session, including the creation of queue pairs and
+	// the registration of memory.
 	handshakeTime = 30 * time.Second
-	// silence is after how long the other end's machine is dead. The process's
-	// end is noticed at once.
+	// silence is the time after which the other end's machine is considered dead. The end of
+	// the process is noticed at once.
 	silence = 10 * time.Second
 )
 
-// nobody is the address that a target gives to the initiator, which has no
-// netdevice for it.
+// nobody is the MAC address in the welcome of a target. The initiator has no netdevice, and ignores
+// the address.
 var nobody = protocol.MAC{2, 0, 0, 0, 0, 1}
 
-// PeerError is an error about the other end, in words about measurements.
+// PeerError is an error about the other end, described in terms of measurements.
 type PeerError struct {
 	Addr  string
 	text  string
 	cause error
 }
 
-// Error says what is wrong, and what to do.
+// Error describes the error and the fix.
 func (e *PeerError) Error() string { return fmt.Sprintf("the other end, %s, %s", e.Addr, e.text) }
 
-// Unwrap is what package session says.
+// Unwrap returns the error of package session.
 func (e *PeerError) Unwrap() error { return e.cause }
 
-// explain puts an error of a session with addr into words about measurements,
-// as far as it is about the other end.
+// explain returns a PeerError for an error of a session with addr, if the error is about the other
+// end.
 func explain(addr string, err error) error {
 	var already *PeerError
 	var untrusted *session.UntrustedError

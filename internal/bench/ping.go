@@ -11,8 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// single is the part of a port that sends one frame at a time: the one that is
-// due.
+// single is the part of a port that sends one frame at a time, when the frame is due.
 type single struct {
 	gate gate
 	kind kind
@@ -21,7 +20,7 @@ type single struct {
 	due  atomic.Uint64 // the frame's number plus one, or 0
 }
 
-// release lets the port send.
+// release permits the port to send.
 func (p *single) release() {
 	p.free.Store(true)
 	p.gate.raise()
@@ -42,7 +41,7 @@ func (p *single) FD() int { return p.gate.fd }
 // ReadFrame reads the frame that is due, if there is one.
 func (p *single) ReadFrame(slot []byte) ([]byte, error) {
 	if !p.waits() {
-		// One that becomes due meanwhile is not to be lost.
+		// A frame that becomes due meanwhile must not be lost.
 		p.gate.lower()
 		if !p.waits() {
 			return nil, errAgain
@@ -57,7 +56,7 @@ func (p *single) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
 
 func (p *single) close() { p.gate.close() }
 
-// ponger is the port of a target for latency: it sends each frame back.
+// ponger is the port of a target for latency. It echoes each frame.
 type ponger struct {
 	single
 	echoed atomic.Uint64
@@ -70,7 +69,7 @@ func newPonger(s *Spec) (*ponger, error) {
 	return &ponger{single: single{gate: g, kind: kindPong, size: s.Size}}, err
 }
 
-// WriteFrame takes a frame to send back.
+// WriteFrame receives a frame and echoes it.
 func (p *ponger) WriteFrame(frame []byte) error {
 	if len(frame) != p.size || kindOf(frame) != kindPing {
 		return unix.EINVAL
@@ -83,29 +82,29 @@ func (p *ponger) WriteFrame(frame []byte) error {
 // WriteFrames implements messaging.Port.
 func (p *ponger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(p, ops) }
 
-// maxRound is the longest round trip that is told apart from longer ones.
+// maxRound is the longest round trip that is recorded with its time.
 const maxRound = time.Minute
 
 // pinger is the port of an initiator for latency.
 type pinger struct {
 	single
-	rounds   uint64        // to time; 0: duration counts
+	rounds   uint64        // number of rounds to time; 0: use duration
 	duration time.Duration // to time
-	warm     uint64        // rounds before, that are left
+	warm     uint64        // remaining rounds before the timed ones
 
 	number atomic.Uint32 // of the round; others read it
 	again  atomic.Bool   // its frame was sent more than once
 
-	// The writer's, until done is closed.
-	start  time.Time // of time itself, here
-	last   int64     // when the round began, in nanoseconds since start
-	begin  int64     // when the first timed one did
+	// Used by the writer until done is closed.
+	start  time.Time // origin of the times
+	last   int64     // beginning of the round, in nanoseconds since start
+	begin  int64     // beginning of the first timed round
 	end    int64
 	lost   uint64
 	count  uint64
 	timed  bool
 	over   bool
-	times  *hdrhistogram.Histogram // of whole round trips, in nanoseconds
+	times  *hdrhistogram.Histogram // whole round trips, in nanoseconds
 	before usage
 	after  usage
 	done   chan struct{}
@@ -121,7 +120,7 @@ func newPinger(s *Spec) (*pinger, error) {
 	p := &pinger{
 		single: single{gate: g, kind: kindPing, size: s.Size},
 		rounds: s.Iterations, duration: s.Duration,
-		warm:  max(s.WarmUp, 1), // the first one has no round before it
+		warm:  max(s.WarmUp, 1), // at least one, because the first round has none before it
 		start: time.Now(),
 		times: hdrhistogram.New(1, maxRound.Nanoseconds(), 3),
 		done:  make(chan struct{}),
@@ -130,8 +129,7 @@ func newPinger(s *Spec) (*pinger, error) {
 	return p, nil
 }
 
-// WriteFrame takes an echo. It ends a round and begins the next
-// one.
+// WriteFrame receives an echo. It ends a round and begins the next one.
 func (p *pinger) WriteFrame(frame []byte) error {
 	if len(frame) != p.size || kindOf(frame) != kindPong {
 		return unix.EINVAL
@@ -181,13 +179,13 @@ func (p *pinger) enough(now int64) bool {
 // WriteFrames implements messaging.Port.
 func (p *pinger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(p, ops) }
 
-// nudge sends the frame of round number again, which seems lost.
+// nudge sends the frame of a round again, because it seems lost.
 func (p *pinger) nudge(number uint32) {
 	p.again.Store(true)
 	p.send(number)
 }
 
-// reader is what readEach needs, and writer what writeEach does.
+// reader is used by readEach, and writer by writeEach.
 type (
 	reader interface {
 		ReadFrame(slot []byte) ([]byte, error)
@@ -206,8 +204,7 @@ func readEach(p reader, ops []vnet.ReadOp) int {
 	return len(ops)
 }
 
-// writeEach writes frames that lie in one place each: a frame for latency is
-// alone.
+// writeEach writes frames that are in one part. Frames for latency are not in packs.
 func writeEach(p writer, ops []vnet.WriteOp) int {
 	for i := range ops {
 		if len(ops[i].Rest) == 0 {

@@ -2,18 +2,18 @@ package bench
 
 import "time"
 
-// progressInterval is how often a measurement tells how far it is.
+// progressInterval is the interval at which a measurement reports its progress.
 const progressInterval = time.Second
 
-// Progress is how far a measurement is.
+// Progress is the progress of a measurement.
 type Progress struct {
 	Spec     Spec
 	Messages uint64        // timed, or sent if this end only sends
-	Time     time.Duration // since the first of them, about
+	Time     time.Duration // since the first message, approximately
 	Rate     float64       // of messages per second since the last Progress
 }
 
-// watch calls f while the measurement runs, until the result is called.
+// watch calls f while the measurement runs. The returned function ends this.
 func (e *end) watch(f func(Progress)) (stop func()) {
 	if f == nil {
 		return func() {}

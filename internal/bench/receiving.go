@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// peakInterval is how long at least a rate lasts that can be the peak.
+// peakInterval is the shortest interval over which the peak rate is measured.
 const peakInterval = 20 * time.Millisecond
 
-// receiving is the receiving side of one direction: what its ports share.
+// receiving is the state that the ports of the receiving side of one direction share.
 type receiving struct {
-	queues []*atomic.Uint64 // counts of timed messages, which the ports write
-	opened chan struct{}    // closed when the clock runs
-	done   chan struct{}    // closed when the last queue has ended, and report is there
+	queues []*atomic.Uint64 // counts of timed messages, written by the ports
+	opened chan struct{}    // closed at the first timed message
+	done   chan struct{}    // closed when all queues have ended and report is set
 
-	mu     sync.Mutex // of the rest; taken at a queue's beginning and end only
+	mu     sync.Mutex // guards the following fields; taken only at the beginning and end of a queue, and by sample
 	begin  time.Time
 	before usage
 	ended  int
 	peak   float64
 	report report
-	text   []byte // in JSON
+	text   []byte // the report in JSON
 }
 
 func newReceiving() *receiving {
 	return &receiving{opened: make(chan struct{}), done: make(chan struct{})}
 }
 
-// open starts the clock at the first timed message of any queue.
+// open starts the time, at the first timed message of any queue.
 func (x *receiving) open() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -40,8 +40,7 @@ func (x *receiving) open() {
 	}
 }
 
-// end stops it at the last one of the last queue, and reports whether this
-// was it.
+// end records that a queue has ended. It stops the time and returns true if that was the last queue.
 func (x *receiving) end() bool {
 	now := time.Now()
 	x.mu.Lock()
@@ -52,7 +51,7 @@ func (x *receiving) end() bool {
 	used := use().since(x.before)
 	x.report = report{Messages: x.count(), Time: max(now.Sub(x.begin), 1), CPU: used.cpu, Allocations: used.allocs}
 	x.report.PeakRate = max(x.peak, float64(x.report.Messages)/x.report.Time.Seconds())
-	x.text, _ = json.Marshal(x.report) // of numbers, which cannot fail
+	x.text, _ = json.Marshal(x.report) // cannot fail
 	close(x.done)
 	return true
 }
@@ -64,7 +63,7 @@ func (x *receiving) over() bool {
 	return x.text != nil
 }
 
-// count is how many timed messages have come.
+// count returns the number of timed messages that have arrived.
 func (x *receiving) count() uint64 {
 	n := uint64(0)
 	for _, got := range x.queues {
@@ -73,7 +72,7 @@ func (x *receiving) count() uint64 {
 	return n
 }
 
-// sample looks for the highest rate until the end, or until stop is closed.
+// sample measures the peak rate until all queues have ended, or stop is closed.
 func (x *receiving) sample(stop <-chan struct{}) {
 	select {
 	case <-x.opened:
@@ -94,7 +93,7 @@ func (x *receiving) sample(stop <-chan struct{}) {
 		now, count := time.Now(), x.count()
 		d := now.Sub(then)
 		if d < peakInterval {
-			continue // a tick that came late, and one in time
+			continue // the tick before was late
 		}
 		x.mu.Lock()
 		x.peak = max(x.peak, float64(count-before)/d.Seconds())

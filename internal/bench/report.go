@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// report is what the receiver of a direction counted.
+// report has the counts of the receiver of a direction.
 type report struct {
 	Messages    uint64        `json:"messages"`
 	Time        time.Duration `json:"nanoseconds"`     // from the first timed message to the last
-	PeakRate    float64       `json:"peak_rate"`       // messages per second, the best while it lasted
-	CPU         time.Duration `json:"cpu_nanoseconds"` // of the receiver's process
-	Allocations uint64        `json:"allocations"`     // there
+	PeakRate    float64       `json:"peak_rate"`       // messages per second
+	CPU         time.Duration `json:"cpu_nanoseconds"` // used by the receiver's process
+	Allocations uint64        `json:"allocations"`     // by the receiver's process
 }
 
-// maxReport is more than a report in JSON takes.
+// maxReport is larger than any report in JSON.
 const maxReport = 512
 
 var errReport = errors.New("bench: the other end's report makes no sense")

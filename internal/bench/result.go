@@ -8,9 +8,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// Result is one measurement. Rates are of messages that were delivered, with
-// their virtio_net_hdr; of both directions together if both ends sent. It has a field for each
-// that the JSON has.
+// Result is the result of one measurement. Rates are rates of delivered messages, including their
+// virtio_net_hdr; if both ends have sent, they are sums of both directions. Result has a field for
+// each field of the JSON.
 type Result struct {
 	Name          Kind                 `json:"name"`
 	Form          string               `json:"form"` // "local": both ends in one process; or "two-node"
@@ -23,12 +23,12 @@ type Result struct {
 	Poll          bool                 `json:"poll"`
 	NoPack        bool                 `json:"no_pack"`
 	Protection    messaging.Protection `json:"protection"` // in force at this end
-	// Bound is true when both ends have proved that the queue pairs are those of
-	// the authenticated connection; within one process there is none.
+	// Bound is true if both ends have proved that the queue pairs belong to the authenticated
+	// connection. Within one process there is no such connection.
 	Bound  bool   `json:"bound"`
 	WarmUp uint64 `json:"warm_up"`
 	Device string `json:"device"`
-	MTU    int    `json:"mtu"` // bytes in a packet of the fabric
+	MTU    int    `json:"mtu"` // bytes of payload of a packet of the fabric
 
 	Iterations uint64  `json:"iterations"` // messages delivered, or round trips
 	Lost       uint64  `json:"lost"`       // in mode send-uc
@@ -37,21 +37,20 @@ type Result struct {
 	MiBPerSecond     float64 `json:"mib_per_second"`
 	PeakMiBPerSecond float64 `json:"peak_mib_per_second"`
 	Mpps             float64 `json:"mpps"` // million messages per second
-	// What this end sent of that, in what way.
+	// Of the messages that this end has sent.
 	TransfersPerSecond float64 `json:"transfers_per_second"`
 	PostsPerSecond     float64 `json:"posts_per_second"`
 
 	Latency *Latency `json:"latency,omitempty"`
 
-	// Of this process, and of the other end's if that is another one. A GB is
-	// 10⁹ bytes.
+	// Of this process, and of the other end's process if there is one. A GB is 10⁹ bytes.
 	CPUSecondsPerGB      float64 `json:"cpu_seconds_per_gb"`
 	PeerCPUSecondsPerGB  float64 `json:"peer_cpu_seconds_per_gb"`
 	AllocationsPerMsg    float64 `json:"allocations_per_message"`
 	PeerAllocationPerMsg float64 `json:"peer_allocations_per_message"`
 }
 
-// Latency is of half a round trip, in microseconds.
+// Latency has the times of half a round trip, in microseconds.
 type Latency struct {
 	Min     float64 `json:"min"`
 	Typical float64 `json:"typical"` // the median
@@ -70,7 +69,7 @@ const (
 	formTwoNode = "two-node"
 )
 
-// result is the initiator's, which has waited.
+// result returns the result at the initiator, after wait.
 func (e *end) result(form string, device string) Result {
 	s, stats := &e.spec, e.conn.Stats()
 	r := Result{
@@ -89,7 +88,7 @@ func (e *end) result(form string, device string) Result {
 
 func (e *end) latency(r *Result) {
 	p := e.pinger
-	// A round is two messages; half of it is one.
+	// A round trip is two messages.
 	micro := func(ns float64) float64 { return ns / 2 / 1e3 }
 	at := func(q float64) float64 { return micro(float64(p.times.ValueAtQuantile(q))) }
 	r.Iterations, r.Lost = p.count-p.lost, p.lost
@@ -125,7 +124,7 @@ func (e *end) throughput(r *Result) {
 	}
 }
 
-// rateOf is in messages per second.
+// rateOf returns the rate in messages per second.
 func rateOf(r report) float64 {
 	if r.Time <= 0 {
 		return 0
@@ -133,14 +132,14 @@ func rateOf(r report) float64 {
 	return float64(r.Messages) / r.Time.Seconds()
 }
 
-// rate notes messages per second, on average and at best.
+// rate sets the average and the peak rate, both in messages per second.
 func (r *Result) rate(average, peak float64) {
 	r.Mpps = average / 1e6
 	r.MiBPerSecond = average * float64(r.Size) / (1 << 20)
 	r.PeakMiBPerSecond = math.Max(average, peak) * float64(r.Size) / (1 << 20)
 }
 
-// cost notes what messages have cost this process.
+// cost sets what this process has used for messages.
 func (r *Result) cost(u usage, messages uint64) {
 	r.CPUSecondsPerGB = r.perGB(u.cpu, messages)
 	r.AllocationsPerMsg = float64(u.allocs) / float64(max(messages, 1))
@@ -150,8 +149,8 @@ func (r *Result) perGB(cpu time.Duration, messages uint64) float64 {
 	return cpu.Seconds() / (float64(max(messages, 1)) * float64(r.Size) / 1e9)
 }
 
-// transfers notes how messages of that rate travelled, as all of this session
-// did on average.
+// transfers sets the rates of transfers and posts for that rate of messages, from the averages of the
+// session.
 func (e *end) transfers(r *Result, rate float64) {
 	var frames, transfers, posts uint64
 	for _, c := range e.conn.Stats().Channels {

@@ -11,18 +11,17 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// minSecret is how many characters a secret has at least. Whoever connects sees
-// the server's public key, and can try secrets against it at leisure.
+// minSecret is the smallest number of characters of a secret. A client that connects gets the
+// server's public key, and can try secrets offline.
 const minSecret = 20
 
-// Secret is what two ends share, so that each knows the other's key: both keys
-// are derived from it. It prints as nothing that tells what it is.
+// Secret is the shared secret of two ends. The keys of both are derived from it. It does not print.
 type Secret struct{ text string }
 
-// NewSecret makes a random secret of 128 bits.
+// NewSecret returns a random secret of 128 bits.
 func NewSecret() Secret { return Secret{strings.ToLower(rand.Text())} }
 
-// ParseSecret is the secret with that text, which must not be guessable.
+// ParseSecret returns the secret with that text, which must not be guessable.
 func ParseSecret(text string) (Secret, error) {
 	text = strings.TrimSpace(text)
 	if len(text) < minSecret {
@@ -31,20 +30,19 @@ func ParseSecret(text string) (Secret, error) {
 	return Secret{text}, nil
 }
 
-// Reveal is the text that ParseSecret takes.
+// Reveal returns the text for ParseSecret.
 func (s Secret) Reveal() string { return s.text }
 
-// String does not tell.
+// String does not reveal the secret.
 func (s Secret) String() string { return "(secret)" }
 
-// GoString does not tell either, for %#v.
+// GoString does not reveal the secret for %#v.
 func (s Secret) GoString() string { return "bench.Secret{}" }
 
-// ServerSecurity is for the end that listens: it talks only to who has the
-// secret.
+// ServerSecurity returns the security of the end that listens. It trusts only an end with the secret.
 func (s Secret) ServerSecurity() (*session.Security, error) { return s.security("server", "client") }
 
-// ClientSecurity is for the other end.
+// ClientSecurity returns the security of the other end.
 func (s Secret) ClientSecurity() (*session.Security, error) { return s.security("client", "server") }
 
 func (s Secret) security(self, other string) (*session.Security, error) {

@@ -6,23 +6,23 @@ import (
 	"sync/atomic"
 )
 
-// sending is the sending side of one direction: what its ports share.
+// sending is the state that the ports of the sending side of one direction share.
 type sending struct {
 	chunk int64
-	left  atomic.Int64 // timed messages that no port has claimed yet; negative is none
+	left  atomic.Int64 // timed messages that no port has claimed; none if negative
 
 	opening  sync.Once
 	opened   chan struct{} // closed when the first timed message is sent
-	before   usage         // then
-	claiming atomic.Bool   // whether that has been
+	before   usage         // when opened was closed
+	claiming atomic.Bool   // opened is closed, or will be at once
 
 	reporting sync.Once
-	reported  chan struct{} // closed when report is there
+	reported  chan struct{} // closed when report is set
 	report    report
 }
 
-// newSending is for what s says. Each port sends one message that does not
-// count, to start the clock, and a last one that it has not claimed.
+// newSending returns the state for s. Each port sends one message that is not counted, to start the
+// time, and a last one that it has not claimed.
 func newSending(s *Spec) *sending {
 	x := &sending{opened: make(chan struct{}), reported: make(chan struct{})}
 	if s.Duration > 0 {
@@ -36,16 +36,16 @@ func newSending(s *Spec) *sending {
 	return x
 }
 
-// claim gives a port messages to send; 0 when all are given out.
+// claim returns the number of messages that a port may send, or 0 if none are left.
 func (x *sending) claim() int64 {
 	left := x.left.Add(-x.chunk)
 	return max(0, min(x.chunk, left+x.chunk))
 }
 
-// stop leaves nothing to claim.
+// stop leaves no messages to claim.
 func (x *sending) stop() { x.left.Store(0) }
 
-// open notes that the measurement begins.
+// open records that the measurement begins.
 func (x *sending) open() {
 	if x.claiming.Load() {
 		return
@@ -57,7 +57,7 @@ func (x *sending) open() {
 	})
 }
 
-// settle notes the receiver's report, of which only the first counts.
+// settle records the first report of the receiver.
 func (x *sending) settle(r report) {
 	x.reporting.Do(func() {
 		x.report = r

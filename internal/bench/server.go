@@ -15,52 +15,49 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// nextTime is how long the next measurement of a run may take to come.
+// nextTime bounds the time until the next measurement of a run begins.
 const nextTime = 30 * time.Second
 
-// ServerConfig is what a Server works with.
+// ServerConfig is the configuration of a Server.
 type ServerConfig struct {
 	Device   fabric.Device
 	Security *session.Security
-	Kind     Kind            // that it serves
-	Modes    []protocol.Mode // that it allows; nil: all
+	Kind     Kind            // kind that is served
+	Modes    []protocol.Mode // modes that are allowed; nil: all
 	Forever  bool            // serve run after run, instead of one
-	// Messaging is the template for the channels, but for what a Spec says.
+	// Messaging is the template for the channels. A Spec replaces some of its fields.
 	Messaging messaging.Config
 	Name      string // of this node
 	Software  string // version
 
 	// Prepare, if set, is called before a measurement.
 	Prepare func(Spec)
-	// Served, if set, is called after it.
+	// Served, if set, is called after a measurement.
 	Served func(Served)
-	// Failed, if set, is told about everyone that is turned away and, with
-	// Forever, about runs that end early. It may be called from several
-	// goroutines.
+	// Failed, if set, is called with the error of each initiator that is refused, and with
+	// Forever, of each run that ends early. Several goroutines may call it.
 	Failed func(err error)
 }
 
-// Served is a measurement from a target's point of view.
+// Served describes a measurement at the target.
 type Served struct {
 	Spec     Spec
 	Peer     net.Addr
 	Messages uint64        // received, or echoed
-	Time     time.Duration // that took; 0 if it was not measured here
+	Time     time.Duration // duration; 0 if it was not measured at this end
 }
 
-// Server is the target of measurements with [Client]s on other nodes, one run
-// at a time.
+// Server is the target of measurements with [Client]s on other nodes. It serves one run at a time.
 type Server struct {
 	cfg ServerConfig
 	ln  *session.Listener
 
 	mu   sync.Mutex
-	run  string        // that is being served; empty: none
-	left chan struct{} // closed when that is over
+	run  string        // run that is being served; empty: none
+	left chan struct{} // closed at the end of the run
 }
 
-// Listen opens the TCP port, DefaultPort unless addr says otherwise. Run serves
-// it; Close ends it.
+// Listen opens the TCP port of addr, or DefaultPort. Run serves it. Close closes it.
 func Listen(addr string, cfg ServerConfig) (*Server, error) {
 	s := &Server{cfg: cfg, left: make(chan struct{})}
 	ln, err := net.Listen("tcp", WithPort(addr))
@@ -77,10 +74,10 @@ func Listen(addr string, cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Addr is where the Server listens.
+// Addr returns the address of the Server.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
-// Close ends the listening. It is idempotent.
+// Close closes the port. It is idempotent.
 func (s *Server) Close() error { return s.ln.Close() }
 
 func (s *Server) failed(err error) {
@@ -89,14 +86,14 @@ func (s *Server) failed(err error) {
 	}
 }
 
-// request is a measurement that an initiator asks for.
+// request is the request of an initiator for a measurement.
 type request struct {
 	conn *session.Server
 	spec Spec
 }
 
-// Run serves until the run is over or, with Forever, until ctx is done. What
-// ends a run early is an error, or with Forever told to Failed.
+// Run serves one run, or with Forever any number of runs until ctx is done. It returns the error of a
+// run that ends early, or with Forever passes the error to Failed.
 func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	requests := make(chan request)
@@ -136,7 +133,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// next awaits a measurement: the next one of the run if there are more.
+// next waits for a request. If more is true, it is for the next measurement of the run.
 func (s *Server) next(ctx context.Context, requests <-chan request, more bool) (request, error) {
 	var late <-chan time.Time
 	if more {
@@ -155,7 +152,7 @@ func (s *Server) next(ctx context.Context, requests <-chan request, more bool) (
 	}
 }
 
-// meet turns away an initiator, or hands it to Run.
+// meet refuses an initiator, or passes it to Run.
 func (s *Server) meet(ctx context.Context, c *session.Server, requests chan<- request) {
 	spec, code, err := s.admit(ctx, c.Hello())
 	if err != nil {
@@ -165,11 +162,11 @@ func (s *Server) meet(ctx context.Context, c *session.Server, requests chan<- re
 	select {
 	case requests <- request{c, spec}:
 	case <-ctx.Done():
-		_ = c.Refuse(session.CodeShuttingDown, "it has ended") // nobody waits for that
+		_ = c.Refuse(session.CodeShuttingDown, "it has ended") // an error has no consequences
 	}
 }
 
-// admit decides about what an initiator asks for.
+// admit decides about the request of an initiator.
 func (s *Server) admit(ctx context.Context, h session.Hello) (Spec, session.Code, error) {
 	spec, run, err := parseParameters(h.Features, h.Modes, h.Queues)
 	switch {
@@ -197,8 +194,8 @@ func joinModes(modes []protocol.Mode) string {
 	return text
 }
 
-// enter makes run the one that is served, if no other is, or soon is no more:
-// who comes right after another one finds it being closed.
+// enter makes run the served run, unless another one is served. It waits for a moment for the end of
+// another run, because an initiator may follow another one immediately.
 func (s *Server) enter(ctx context.Context, run string) bool {
 	timer := time.NewTimer(leaveTime)
 	defer timer.Stop()
@@ -222,7 +219,7 @@ func (s *Server) enter(ctx context.Context, run string) bool {
 	}
 }
 
-// leaveTime is how long the end of another run is waited for.
+// leaveTime bounds the wait for the end of another run.
 const leaveTime = time.Second
 
 func (s *Server) leave() {
@@ -233,8 +230,7 @@ func (s *Server) leave() {
 	s.left = make(chan struct{})
 }
 
-// serve carries out a measurement, and reports whether another one of the same
-// run is to follow.
+// serve carries out a measurement, and reports whether another one of the same run follows.
 func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 	c := r.conn
 	defer c.Close()
@@ -282,7 +278,7 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 		if ctx.Err() != nil {
 			code, why = session.CodeShuttingDown, "it was interrupted"
 		}
-		_ = c.Bye(code, why) // the first error counts
+		_ = c.Bye(code, why) // the first error is returned
 		return false, explain(c.RemoteAddr().String(), err)
 	}
 	if s.cfg.Served != nil {
@@ -315,7 +311,7 @@ func (s *Server) attend(ctx context.Context, c *session.Server, e *end) (more bo
 	return false, fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), err)
 }
 
-// served is the measurement from this end's point of view.
+// served returns the description of the measurement at this end.
 func (e *end) served(peer net.Addr) Served {
 	r := Served{Spec: e.spec, Peer: peer, Messages: e.count()}
 	if e.rx != nil && isDone(e.rx.done) {

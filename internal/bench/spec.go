@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Kind is what is measured, by the name of its command.
+// Kind is the kind of a measurement, which is the name of its command.
 type Kind string
 
 // The kinds.
@@ -31,26 +31,27 @@ const (
 	maxMessages = math.MaxInt64 / 4 // so that counting cannot overflow
 )
 
-// Spec is what the initiator of a measurement decides, for both ends. Zero
-// fields that may be zero say so.
+// Spec specifies a measurement. The initiator decides it for both ends. The comments name the fields
+// that may be zero.
 type Spec struct {
 	Kind          Kind
 	Mode          protocol.Mode
 	Size          int           // bytes in each message, virtio_net_hdr included
 	Queues        int           // data channels; 1 for Lat
-	Iterations    uint64        // messages to time over all queues, or round trips; 0: Duration counts
-	Duration      time.Duration // time to measure; 0: Iterations count
-	WarmUp        uint64        // messages, or round trips, before
+	Iterations    uint64        // messages to time over all queues, or round trips; 0: use Duration
+	Duration      time.Duration // time to measure; 0: use Iterations
+	WarmUp        uint64        // messages, or round trips, before the timed ones
 	Bidirectional bool          // both ends send; not for Lat
-	PostList      int           // frames for each doorbell at most; 0: as the layer does by itself
+	PostList      int           // largest number of frames for each doorbell; 0: the layer's default
 	TxDepth       int           // send buffers of each data channel; 0: the layer's default
 	Poll          bool          // both ends poll instead of sleeping
-	NoPack        bool          // every frame in a transfer of its own
-	// Protection is of the memory that both ends lend; empty: each end's default.
+	NoPack        bool          // a separate transfer for each frame
+	// Protection is the protection of the memory that both ends lend; empty: the default of each
+	// end.
 	Protection messaging.Protection
 }
 
-// Check says what is wrong with s, in terms of the commands' flags.
+// Check returns an error if s is invalid, in terms of the commands' flags.
 func (s *Spec) Check() error {
 	switch s.Kind {
 	case BW, Lat, PPS:
@@ -92,12 +93,12 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// messaging completes the configuration of either end's channels.
+// messaging completes the configuration of the channels of an end.
 func (s *Spec) messaging(c messaging.Config) messaging.Config {
 	c.Mode, c.Queues, c.Poll = s.Mode, s.Queues, s.Poll
 	c.NoPack = s.NoPack
 	c.Protection, c.OneTouch = s.Protection, true // both ends have the same version
-	c.MTU = vnet.MaxFrame                         // nothing is to be dropped for its size
+	c.MTU = vnet.MaxFrame                         // no frame must be dropped because of its size
 	c.Pools = messaging.DefaultPools(s.Mode, standardMTU)
 	c.MaxPools = 0
 	if s.PostList != 0 || s.TxDepth != 0 {
@@ -106,11 +107,11 @@ func (s *Spec) messaging(c messaging.Config) messaging.Config {
 		c.SignalEvery = min(16, c.SendSlots-c.Batch-1)
 	}
 	if s.PostList != 0 {
-		c.BatchBytes = s.PostList * s.Size // otherwise large frames would make it shorter
+		c.BatchBytes = s.PostList * s.Size // otherwise batches of large frames would be shorter
 	}
 	return c
 }
 
-// standardMTU is what the pools are made for: large frames as of segmentation
-// offload, and small ones.
+// standardMTU determines the sizes of the pools: for large frames of segmentation offload, and for
+// small ones.
 const standardMTU = 1500

@@ -7,21 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usage is what this process has used since it began.
+// usage has the resources that this process has used since its start.
 type usage struct {
 	cpu    time.Duration
 	allocs uint64
 }
 
-// use reads it. It stops the world for a moment, to count the allocations of
-// all threads.
+// use returns the usage. It stops all goroutines for a moment, to count the allocations of all
+// threads.
 func use() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return usage{cpuTime(), m.Mallocs}
 }
 
-// cpuTime is the processor time of this process, user and system.
+// cpuTime returns the processor time of this process, user and system.
 func cpuTime() time.Duration {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
