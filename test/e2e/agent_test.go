@@ -15,7 +15,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// agentProcess is `splitnic agent`, as a service whose manager keeps netdevices.
+// agentProcess is a process of `splitnic agent`. It runs as a service, and the service manager
+// stores the file descriptors of its netdevices.
 type agentProcess struct {
 	*daemon
 	t       testing.TB
@@ -24,7 +25,7 @@ type agentProcess struct {
 	state   string
 }
 
-// newAgent starts an agent without cards.
+// newAgent starts an agent that has no cards.
 func (r *fixture) newAgent(t testing.TB) *agentProcess {
 	t.Helper()
 	a := &agentProcess{t: t, fixture: r, manager: newManager(t), state: filepath.Join(r.dir, "state")}
@@ -32,8 +33,7 @@ func (r *fixture) newAgent(t testing.TB) *agentProcess {
 	return a
 }
 
-// start starts the process, also after the one before has ended, and waits until it is
-// ready.
+// start starts the process, or starts it again after it has ended, and waits until it is ready.
 func (a *agentProcess) start() {
 	a.t.Helper()
 	r := a.fixture
@@ -53,24 +53,24 @@ func (a *agentProcess) start() {
 	}, "the agent being ready")
 }
 
-// card runs `splitnic card`, and returns what it prints.
+// card runs `splitnic card` and returns its output.
 func (a *agentProcess) card(words ...string) string {
 	a.t.Helper()
 	return run(a.t, a.bin, append([]string{"card", "--socket", a.sock}, words...)...)
 }
 
-// refused runs `splitnic card`, which has to fail with that status and a line that is
-// explained.
+// refused runs `splitnic card`, which has to fail with the exit status and with one line that
+// has the names and is explained in docs/troubleshooting.md.
 func (a *agentProcess) refused(status int, words []string, names ...string) {
 	a.t.Helper()
 	cmd := exec.CommandContext(a.t.Context(), a.bin, append([]string{"card", "--socket", a.sock}, words...)...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	_ = cmd.Run() // its status is looked at
+	_ = cmd.Run() // the exit status is checked
 	checkFailure(a.t, cmd.ProcessState.ExitCode(), stderr.String(), status, names...)
 }
 
-// connected waits for a card's session and carrier.
+// connected waits until a card has a session and carrier.
 func (a *agentProcess) connected(card string) {
 	a.t.Helper()
 	d := *a.daemon
@@ -80,12 +80,12 @@ func (a *agentProcess) connected(card string) {
 		"a session of %s", card)
 }
 
-// socketOf is the status socket of a card.
+// socketOf returns the path of a card's status socket.
 func (a *agentProcess) socketOf(card string) string {
 	return filepath.Join(a.fixture.dir, "host-"+card+".sock")
 }
 
-// devices are the RDMA devices of cards.
+// devices returns the RDMA device of each card, by the card's name.
 func (a *agentProcess) devices(names []string) map[string]string {
 	a.t.Helper()
 	of := map[string]string{}
@@ -103,9 +103,10 @@ func (a *agentProcess) devices(names []string) map[string]string {
 	return of
 }
 
-// TestRDMAAgent has an agent with three cards, each in a network namespace of its own, one
-// of them with a key of its own, and one on a second RDMA device. It is killed, ended and started again under a TCP
-// connection, and the cards are removed.
+// TestRDMAAgent runs an agent with three cards. Each has its own network namespace, one has its
+// own key, and one is on a second RDMA device. The agent is ended by SIGKILL and by SIGTERM and
+// started again while a TCP connection is in use: the netdevices, the RDMA devices and the TCP
+// connection have to survive. Then the cards are removed, and nothing may be left of them.
 func TestRDMAAgent(t *testing.T) {
 	key, err := session.GenerateKey()
 	if err != nil {
@@ -138,7 +139,7 @@ func TestRDMAAgent(t *testing.T) {
 		testenv.Address(t, ns, "eth0", addr(i+1)+"/24")
 		ping(t, ns, addr(0), 2, 56)
 	}
-	a.card("add", "db", "--netns", spaces["db"], "--netdev", "eth0") // is there
+	a.card("add", "db", "--netns", spaces["db"], "--netdev", "eth0") // exists already
 	a.refused(6, []string{"add", "web", "--netns", spaces["db"]}, "netdevice", "web")
 	a.refused(1, []string{"add", "more"}, "--max-cards")
 	a.card("del", "not-there")
@@ -178,7 +179,7 @@ func TestRDMAAgent(t *testing.T) {
 	}
 	s.finish(t)
 
-	// One goes. The others do not notice.
+	// Removing a card does not affect the others.
 	before := a.cards()
 	a.card("del", "db")
 	if link := testenv.Link(t, spaces["db"], "eth0"); link != nil {
@@ -213,14 +214,14 @@ func TestRDMAAgent(t *testing.T) {
 	}
 }
 
-// cardStatus is what a card's state is in the API.
+// cardStatus is the status of a card in the API.
 type cardStatus struct {
 	name  string
 	State string `json:"state"`
 	Since string `json:"since"`
 }
 
-// cards are the agent's, by name.
+// cards returns the status of the agent's cards, by name.
 func (a *agentProcess) cards() map[string]cardStatus {
 	a.t.Helper()
 	var list struct {

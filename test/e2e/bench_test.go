@@ -15,13 +15,12 @@ import (
 	"time"
 )
 
-// benchServer is `splitnic bench … --listen`, which runs, on the RDMA device that
-// has the address.
+// benchServer is a running `splitnic bench … --listen`, on the RDMA device that has the address.
 type benchServer struct {
 	t       *testing.T
 	bin     string
 	cmd     *exec.Cmd
-	command string // that it shows for the other node
+	command string // the command that the server prints for the other node
 	stdout  *bufio.Reader
 	stderr  bytes.Buffer
 }
@@ -41,7 +40,7 @@ func listenBench(t *testing.T, bin, kind string, args ...string) *benchServer {
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = s.cmd.Wait() // reported by ends already
+		_ = s.cmd.Wait() // ends has reported the error already
 	})
 	s.stdout = bufio.NewReader(out)
 	for said := ""; s.command == ""; {
@@ -61,8 +60,8 @@ func listenBench(t *testing.T, bin, kind string, args ...string) *benchServer {
 	return s
 }
 
-// other runs the command that the server shows, with more flags, on the other
-// device.
+// other returns the command that the server prints, with more flags, for the other device. The
+// caller runs it.
 func (s *benchServer) other(args ...string) *exec.Cmd {
 	command := strings.Replace(s.command, " splitnic ", " exec "+s.bin+" ", 1) + " --device " + hostDevice + " " +
 		strings.Join(args, " ")
@@ -71,7 +70,7 @@ func (s *benchServer) other(args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "sh", "-c", command)
 }
 
-// measure is other, which has to succeed, and returns its output.
+// measure runs the command of other, which has to succeed, and returns its output.
 func (s *benchServer) measure(args ...string) string {
 	s.t.Helper()
 	cmd := s.other(args...)
@@ -84,8 +83,7 @@ func (s *benchServer) measure(args ...string) string {
 	return string(out)
 }
 
-// ends waits until the server has ended, and returns its status and what it
-// has said meanwhile.
+// ends waits until the server has ended, and returns its exit status and the rest of its output.
 func (s *benchServer) ends() (status int, out string) {
 	s.t.Helper()
 	var b strings.Builder
@@ -97,7 +95,7 @@ func (s *benchServer) ends() (status int, out string) {
 	return s.cmd.ProcessState.ExitCode(), b.String()
 }
 
-// rows are the numbers in a table of `splitnic bench`.
+// rows returns the rows of numbers in a table of `splitnic bench`.
 func rows(t *testing.T, out string) [][]float64 {
 	t.Helper()
 	var all [][]float64
@@ -118,7 +116,8 @@ func rows(t *testing.T, out string) [][]float64 {
 	return all
 }
 
-// TestRDMABench runs each measurement by two processes.
+// TestRDMABench runs each measurement with a server process and a client process, and with one
+// process for both ends, and checks the printed results.
 func TestRDMABench(t *testing.T) {
 	bin := needFabric(t)
 	t.Run("bw", func(t *testing.T) {
@@ -198,14 +197,15 @@ func TestRDMABench(t *testing.T) {
 	})
 }
 
-// TestRDMABenchFails has either end go away, and strangers come.
+// TestRDMABenchFails kills and interrupts either end, and connects clients that the server has to
+// refuse. Each failure has to be reported, and the server has to be usable afterwards.
 func TestRDMABenchFails(t *testing.T) {
 	bin := needFabric(t)
 	fails := func(t *testing.T, cmd *exec.Cmd, status int, words ...string) {
 		t.Helper()
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		_ = cmd.Run() // its status is looked at
+		_ = cmd.Run() // the exit status is checked
 		checkFailure(t, cmd.ProcessState.ExitCode(), stderr.String(), status, words...)
 	}
 	s := listenBench(t, bin, "bw", "--serve-forever")
@@ -226,7 +226,7 @@ func TestRDMABenchFails(t *testing.T) {
 		c := s.begin()
 		_ = c.cmd.Process.Kill()
 		c.ends()
-		s.measure("--iters 10") // by a new one
+		s.measure("--iters 10") // by a new client
 	})
 	t.Run("client is interrupted", func(t *testing.T) {
 		c := s.begin()
@@ -259,14 +259,13 @@ func TestRDMABenchFails(t *testing.T) {
 	})
 }
 
-// benchClient is `splitnic bench` in the middle of a measurement.
+// benchClient is a process of `splitnic bench` during a measurement.
 type benchClient struct {
 	cmd    *exec.Cmd
 	stderr *bufio.Reader
 }
 
-// begin starts a measurement that somebody has to end, and waits until it is
-// going on.
+// begin starts a long measurement and waits until it makes progress. The caller has to end it.
 func (s *benchServer) begin() *benchClient {
 	s.t.Helper()
 	c := &benchClient{cmd: s.other("--duration 10m --progress")}
@@ -286,7 +285,7 @@ func (s *benchServer) begin() *benchClient {
 	return c
 }
 
-// ends waits until the client has ended, and returns its status and why.
+// ends waits until the client has ended, and returns its exit status and its error output.
 func (c *benchClient) ends() (status int, why string) {
 	var b strings.Builder
 	for {
@@ -298,6 +297,6 @@ func (c *benchClient) ends() (status int, why string) {
 			break
 		}
 	}
-	_ = c.cmd.Wait() // its status is returned
+	_ = c.cmd.Wait() // the exit status is returned
 	return c.cmd.ProcessState.ExitCode(), b.String()
 }

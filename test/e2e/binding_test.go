@@ -10,8 +10,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// TestRDMABinding opens sessions with the right key, and goes on with a queue
-// pair that cannot prove that it belongs to it.
+// TestRDMABinding opens sessions with the right key, and continues each with a queue pair that
+// does not prove that it belongs to the session. The I/O unit has to end the session and count
+// one violation. Another host must not be affected.
 func TestRDMABinding(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	good := r.host(t)
@@ -34,7 +35,7 @@ func TestRDMABinding(t *testing.T) {
 			if bye.Code != session.CodeProtocol {
 				t.Errorf("the I/O unit says bye with code %q: %s", bye.Code, bye.Message)
 			}
-			// It is counted behind the bye.
+			// The violation is counted after the bye is sent.
 			eventually(t, func() bool { return r.violations()[tt.code] > before }, "%s to be counted", tt.code)
 			if n := r.violations()[tt.code]; n != before+1 {
 				t.Errorf("%s is counted %d times", tt.code, n-before)

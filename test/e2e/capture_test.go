@@ -15,11 +15,11 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// captured is what a packet socket tells about a frame.
+// captured is a frame from a packet socket, with the information that the socket has about it.
 type captured struct {
 	frame      []byte // valid during the call only
 	outgoing   bool   // sent by the device, as opposed to received
-	unfinished bool   // its checksum is left to somebody else
+	unfinished bool   // the checksum is not computed yet (checksum offload)
 }
 
 // capture is a running packet capture.
@@ -31,8 +31,8 @@ type capture struct {
 	once sync.Once
 }
 
-// startCapture calls fn, from one goroutine, with every frame that passes dev
-// in ns until close.
+// startCapture starts a capture, which calls fn, from one goroutine, with every frame that passes
+// dev in ns until close is called.
 func startCapture(t testing.TB, ns, dev string, fn func(captured)) *capture {
 	t.Helper()
 	c := &capture{t: t, fd: -1, stop: make(chan struct{})}
@@ -61,7 +61,7 @@ func startCapture(t testing.TB, ns, dev string, fn func(captured)) *capture {
 	return c
 }
 
-// run receives until it is to stop and nothing more is there.
+// run receives frames until stop is closed and no more frames are queued.
 func (c *capture) run(fn func(captured)) {
 	buf, oob := make([]byte, 128<<10), make([]byte, 256)
 	for {
@@ -84,7 +84,7 @@ func (c *capture) run(fn func(captured)) {
 	}
 }
 
-// close ends the capture. Everything that passed before has been seen then.
+// close ends the capture. When it returns, fn has been called with every frame that passed before.
 func (c *capture) close() {
 	c.once.Do(func() {
 		close(c.stop)
@@ -93,8 +93,8 @@ func (c *capture) close() {
 	})
 }
 
-// unfinished reports whether the control message says that a frame's checksum
-// is not computed: TP_STATUS_CSUMNOTREADY in a struct tpacket_auxdata.
+// unfinished reports whether a frame's checksum is not computed yet, which is
+// TP_STATUS_CSUMNOTREADY in the struct tpacket_auxdata of the control message.
 func unfinished(oob []byte) bool {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(msgs) != 1 || len(msgs[0].Data) < 4 {
@@ -108,13 +108,13 @@ func unfinished(oob []byte) bool {
 type frameCheck struct {
 	*capture
 	mtu     int
-	checked int // checksums of TCP and UDP
+	checked int // number of TCP and UDP checksums that were checked
 	bad     int
-	errs    []error // of the first bad ones
+	errs    []error // errors of the first bad frames
 }
 
-// checkFrames checks that what dev receives is what a wire may carry: not
-// longer than the MTU, with valid checksums.
+// checkFrames starts a check that the frames that dev receives are fit for a wire: not longer than
+// the MTU, and with valid checksums.
 func checkFrames(t testing.TB, ns, dev string, mtu int) *frameCheck {
 	t.Helper()
 	f := &frameCheck{mtu: mtu}
@@ -141,8 +141,8 @@ func (f *frameCheck) see(c captured) {
 	}
 }
 
-// finish ends the check and fails the test if a frame was bad, or fewer than
-// least were checked.
+// finish ends the check. It fails the test if a frame was bad, or if fewer than least checksums
+// were checked.
 func (f *frameCheck) finish(least int) {
 	f.t.Helper()
 	f.close()
@@ -154,8 +154,8 @@ func (f *frameCheck) finish(least int) {
 	}
 }
 
-// checkFrame checks the length and the checksums of an Ethernet frame. It
-// reports whether there was one of TCP or UDP to check.
+// checkFrame checks the length and the checksums of an Ethernet frame. checked is whether the
+// frame has a TCP or UDP checksum that was checked.
 func checkFrame(frame []byte, mtu int) (checked bool, err error) {
 	if len(frame) < 14 {
 		return false, errors.New("no Ethernet header")
@@ -177,7 +177,7 @@ func checkFrame(frame []byte, mtu int) (checked bool, err error) {
 			return false, errors.New("IPv4 header checksum")
 		}
 		if binary.BigEndian.Uint16(b[6:])&0x3fff != 0 {
-			return false, nil // a fragment: the checksum is of the whole
+			return false, nil // a fragment: the checksum is that of the whole datagram
 		}
 		return checkTransport(b[9], onesSum(0, b[12:20]), b[header:total])
 	case proto == unix.ETH_P_IPV6 && len(b) >= 40:
@@ -190,8 +190,8 @@ func checkFrame(frame []byte, mtu int) (checked bool, err error) {
 	return false, nil
 }
 
-// checkTransport checks the checksum of a TCP segment or UDP datagram; pseudo
-// is the sum over the addresses.
+// checkTransport checks the checksum of a TCP segment or UDP datagram. pseudo is the sum over the
+// IP addresses. It reports whether there was a checksum to check.
 func checkTransport(proto byte, pseudo uint32, b []byte) (bool, error) {
 	switch {
 	case proto == unix.IPPROTO_TCP && len(b) >= 20:
@@ -208,7 +208,7 @@ func checkTransport(proto byte, pseudo uint32, b []byte) (bool, error) {
 	return true, nil
 }
 
-// onesSum is the Internet checksum's sum (RFC 1071), folded.
+// onesSum returns sum plus the one's complement sum of b, folded to 16 bits (RFC 1071).
 func onesSum(sum uint32, b []byte) uint32 {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(binary.BigEndian.Uint16(b))
@@ -242,7 +242,7 @@ func TestCheckFrame(t *testing.T) {
 	}
 	for i := 14; i < len(good); i++ {
 		if i == 20 || i == 21 {
-			continue // makes a fragment of it, which is caught by the header's checksum
+			continue // turns the frame into a fragment; the header's checksum detects that
 		}
 		bad := append([]byte{}, good...)
 		bad[i] ^= 0x55

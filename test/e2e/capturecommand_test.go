@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// capturing is a running `splitnic capture`, which writes to a file.
+// capturing is a running `splitnic capture` that writes to a file.
 type capturing struct {
 	t         testing.TB
 	cmd       *exec.Cmd
@@ -23,7 +23,7 @@ type capturing struct {
 	complaint strings.Builder
 }
 
-// capture starts one.
+// capture starts `splitnic capture` at the daemon's status socket, and waits until it has begun.
 func (d *daemon) capture(args ...string) *capturing {
 	d.t.Helper()
 	c := &capturing{t: d.t, file: filepath.Join(d.t.TempDir(), "x.pcapng")}
@@ -32,7 +32,7 @@ func (d *daemon) capture(args ...string) *capturing {
 	if err := c.cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
-	// The section header is there.
+	// The command writes the section header when it has begun.
 	eventually(d.t, func() bool {
 		i, err := os.Stat(c.file)
 		return err == nil && i.Size() > 0
@@ -40,7 +40,7 @@ func (d *daemon) capture(args ...string) *capturing {
 	return c
 }
 
-// end interrupts it, and returns what it has said.
+// end interrupts the command, waits for its end, and returns its standard error.
 func (c *capturing) end() string {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(unix.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -52,7 +52,8 @@ func (c *capturing) end() string {
 	return c.complaint.String()
 }
 
-// shows has tshark show the path, the direction and the type of echo messages.
+// shows runs tshark on the captured frames that pass filter. It returns a line for each: the
+// path, the direction and the ICMP type.
 func (c *capturing) shows(filter string) []string {
 	c.t.Helper()
 	cmd := exec.CommandContext(c.t.Context(), "tshark", "-n", "-r", c.file, "-Y", filter, "-T", "fields",
@@ -65,8 +66,9 @@ func (c *capturing) shows(filter string) []string {
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 }
 
-// TestRDMACapture captures the frames of a host and of its I/O unit, by the command:
-// through the I/O unit, and by a direct connection.
+// TestRDMACapture runs `splitnic capture` at a host and at its I/O unit. The files have to have the
+// host's echo messages through the I/O unit, and those over a direct connection, with the right
+// path and direction.
 func TestRDMACapture(t *testing.T) {
 	testenv.NeedTools(t, "tshark", "tcpdump")
 	r := newDirectFixture(t, false)

@@ -12,14 +12,14 @@ import (
 	"github.com/splitnic/splitnic/internal/testca"
 )
 
-// issuer is an authority of the test's.
+// issuer is a certificate authority of the test.
 type issuer struct {
 	*testca.Authority
 	t testing.TB
 }
 
-// member writes the certificate for a key that keygen has made, which is of one hour
-// and over after lasts, and returns when that is.
+// member writes a certificate to file, for a key that `splitnic keygen` has made in keyFile. The
+// certificate expires after lasts. member returns the time at which it expires.
 func (a *issuer) member(keyFile, name string, usage x509.ExtKeyUsage, lasts time.Duration, file string) time.Time {
 	a.t.Helper()
 	text, err := os.ReadFile(keyFile)
@@ -31,10 +31,10 @@ func (a *issuer) member(keyFile, name string, usage x509.ExtKeyUsage, lasts time
 	return template.NotAfter
 }
 
-// TestRDMACertificates has a session whose certificates are replaced, the host's with
-// another key: it goes on, with what is open, and ends with the last certificate,
-// when nothing comes after it. That sessions outlast their certificates is shown by
-// TestCertificatesComeAndGo.
+// TestRDMACertificates replaces the certificates of a session, that of the host together with its
+// key. The session and an open connection have to continue. The session has to end when the last
+// certificate expires without a replacement. TestCertificatesComeAndGo shows that sessions outlast
+// certificates that are replaced.
 func TestRDMACertificates(t *testing.T) {
 	files := t.TempDir()
 	bin, a := needFabric(t), &issuer{testca.New(t), t}
@@ -65,13 +65,13 @@ func TestRDMACertificates(t *testing.T) {
 
 	last := a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, 15*time.Second, hostCert)
 	h.hangUp(2)
-	<-time.After(time.Until(last)) // nothing but the clock ends the session
+	<-time.After(time.Until(last)) // only the expiry ends the session
 	h.waitCarrier(false)
 	r.unit.trust("a session that has ended", func(s *trustStatus) bool {
 		return s.Ended["expired"] == 1 && len(s.Hosts) == 0
 	})
 
-	// An I/O unit of another name is none of this host's.
+	// The host refuses an I/O unit whose certificate has another name.
 	a.member(hostKey, "node17", x509.ExtKeyUsageClientAuth, time.Hour, hostCert)
 	a.member(unitKey, "gw2", x509.ExtKeyUsageServerAuth, time.Hour, unitCert)
 	r.unit.hangUp(2)

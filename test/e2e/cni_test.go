@@ -19,8 +19,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// cniPods are a container runtime with one container, and an agent whose I/O unit allows
-// VLAN 10.
+// cniPods is a container runtime with one container, and an agent whose I/O unit allows VLAN 10.
 type cniPods struct {
 	*fixture
 	agent   *agentProcess
@@ -44,13 +43,13 @@ func newCNIPods(t *testing.T) *cniPods {
 	return p
 }
 
-// network is a configuration, without an IPAM plugin.
+// network returns a network configuration without an IPAM plugin. vlan is 0 for none.
 func (p *cniPods) network(vlan int) *libcni.NetworkConfigList {
 	p.t.Helper()
 	return p.patient(vlan, patience)
 }
 
-// patient is network for a plugin that waits so long.
+// patient returns the configuration of network with another timeout of the plugin.
 func (p *cniPods) patient(vlan int, timeout time.Duration) *libcni.NetworkConfigList {
 	p.t.Helper()
 	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "lan", "plugins": [
@@ -75,7 +74,7 @@ func (p *cniPods) add(list *libcni.NetworkConfigList) *current.Result {
 	return result
 }
 
-// del runs CHECK and DEL, after which nothing is left.
+// del runs CHECK and DEL, and checks that nothing is left.
 func (p *cniPods) del(list *libcni.NetworkConfigList) {
 	p.t.Helper()
 	if err := p.plugins.CheckNetworkList(p.t.Context(), list, p.pod); err != nil {
@@ -97,8 +96,9 @@ func (p *cniPods) nothingLeft() {
 	}
 }
 
-// TestRDMACNI has a container runtime give a container a card of the agent, by the CNI
-// plugin, and take it back: without and with a VLAN. Addresses are the test's.
+// TestRDMACNI adds a card of the agent to a container with the CNI plugin, checks that the
+// container reaches the LAN, and removes the card: without and with a VLAN. The test sets the
+// addresses itself.
 func TestRDMACNI(t *testing.T) {
 	p := newCNIPods(t)
 	list := p.network(0)
@@ -118,10 +118,10 @@ func TestRDMACNI(t *testing.T) {
 	eventually(t, func() bool { return len(p.unit.unitStatus().Hosts) == 0 }, "an I/O unit without hosts")
 }
 
-// paced is how often a container is made and removed to see how long that takes.
+// paced is the number of times that pace makes and removes a container.
 const paced = 9
 
-// pace tells how long ADD takes until there is carrier, which docs/cni.md has.
+// pace logs how long ADD takes until there is carrier. docs/cni.md has this time.
 func (p *cniPods) pace(list *libcni.NetworkConfigList) {
 	p.t.Helper()
 	var took []time.Duration
@@ -135,8 +135,9 @@ func (p *cniPods) pace(list *libcni.NetworkConfigList) {
 	p.t.Logf("ADD: median %v, %v to %v, of %d", took[paced/2], took[0], took[paced-1], paced)
 }
 
-// vlan gives the container an interface in a VLAN: frames have a tag on the LAN and none in
-// the container, which hears nothing of the LAN without a tag. The policy says which VLANs.
+// vlan gives the container an interface in a VLAN. Frames have a tag on the LAN and none in the
+// container, and the container receives no untagged frames of the LAN. ADD has to fail for a VLAN
+// that the policy does not allow.
 func (p *cniPods) vlan(t *testing.T) {
 	const lan, own = "10.79.0.1", "10.79.0.2"
 	run(t, "ip", "-n", p.lan, "link", "add", "link", "lan0", "name", "lan0.10", "type", "vlan", "id", "10")

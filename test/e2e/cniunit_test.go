@@ -16,10 +16,10 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMACNIUnitKilled kills the I/O unit, again and again, while containers come and go.
-// The agent goes on, and so do the cards: they lose their carrier and get it back, with the
-// same netdevice. ADD waits for the next I/O unit, or says that it is missing and leaves
-// nothing.
+// TestRDMACNIUnitKilled kills the I/O unit repeatedly while containers are made and removed. The
+// agent and its cards have to survive: a card loses carrier and gets it back, with the same
+// netdevice. ADD has to wait for the next I/O unit, or to report that the I/O unit is missing and
+// leave nothing behind.
 func TestRDMACNIUnitKilled(t *testing.T) {
 	p := newCNIPods(t)
 	list := p.network(0)
@@ -29,7 +29,7 @@ func TestRDMACNIUnitKilled(t *testing.T) {
 	index := testenv.Link(t, p.ns, "eth0").Attrs().Index
 	agent := p.agent.cmd.Process.Pid
 
-	// One that finds no I/O unit fails in its time.
+	// An ADD that finds no I/O unit fails after its timeout.
 	p.unit.kill()
 	late := p.container(t, "late")
 	_, err := p.plugins.AddNetworkList(t.Context(), p.patient(0, 2*time.Second), late)
@@ -41,7 +41,7 @@ func TestRDMACNIUnitKilled(t *testing.T) {
 	if cards := p.agent.cards(); len(cards) != 1 {
 		t.Errorf("there are the cards %v after an ADD that failed", cards)
 	}
-	// One that is patient waits for the next.
+	// An ADD with a long timeout waits for the next I/O unit.
 	added := make(chan error, 1)
 	go func() {
 		_, err := p.plugins.AddNetworkList(t.Context(), list, late)
@@ -106,12 +106,12 @@ func TestRDMACNIUnitKilled(t *testing.T) {
 	eventually(t, func() bool { return len(p.unit.unitStatus().Hosts) == 0 }, "an I/O unit without hosts")
 }
 
-// container has a network namespace of its own.
+// container returns the configuration of a container with its own network namespace.
 func (p *cniPods) container(t *testing.T, id string) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: id, NetNS: netns.Path(testenv.NetNS(t)), IfName: "eth0"}
 }
 
-// missed looks at the error of an ADD that has found no I/O unit.
+// missed checks the error of an ADD that has found no I/O unit.
 func (p *cniPods) missed(err error) {
 	p.t.Helper()
 	var e *types.Error

@@ -23,20 +23,19 @@ import (
 const (
 	unitDevice = "snrxe0"
 	hostDevice = "snrxe1"
-	// unitAddress is that of unitDevice's netdevice.
+	// unitAddress is the address of unitDevice's netdevice.
 	unitAddress = "10.199.0.1"
 	fabricNS    = "snfab"
 	fabricPort  = "sp0" // the fabric's end of unitDevice's cable
-	// socketDir is where daemons put their sockets unless they are told
-	// otherwise.
+	// socketDir is the default directory of the daemons' status sockets.
 	socketDir = "/run/splitnic"
 )
 
-// emulated says that a guest without KVM runs the tests, where everything
-// takes about ten times as long.
+// emulated is whether the tests run in a guest without KVM, where everything takes about ten
+// times as long.
 var emulated = os.Getenv("SPLITNIC_SOFTROCE_MODE") == "tcg"
 
-// within is how long something may take here that may take d on a machine.
+// within returns the time limit here for an action whose limit is d on a real machine.
 func within(d time.Duration) time.Duration {
 	if emulated {
 		return 10 * d
@@ -44,9 +43,9 @@ func within(d time.Duration) time.Duration {
 	return 2 * d
 }
 
-// inTime reports whether something that took so long was as quick as something has to be
-// that may take d on a machine. One that is busy with something else has four times as
-// long besides as a process of the product takes there to start and end.
+// inTime reports whether an action that took the given time met its limit, which is d on a real
+// machine. On a machine that is busy with other work the limit is longer, by four times the time
+// in which a process of the product starts and ends there.
 func inTime(t testing.TB, bin string, took, d time.Duration) bool {
 	t.Helper()
 	if took <= within(d) {
@@ -59,7 +58,7 @@ func inTime(t testing.TB, bin string, took, d time.Duration) bool {
 	return took <= within(d)+4*reference
 }
 
-// patience bounds every wait for something that has to come about.
+// patience is the limit of every wait for an expected event.
 var patience = func() time.Duration {
 	if emulated {
 		return 2 * time.Minute
@@ -67,7 +66,8 @@ var patience = func() time.Duration {
 	return 45 * time.Second
 }()
 
-// eventually waits until cond holds and returns how long that took.
+// eventually waits until cond returns true, and returns how long that took. It fails the test
+// after patience.
 func eventually(t testing.TB, cond func() bool, format string, args ...any) time.Duration {
 	t.Helper()
 	started := time.Now()
@@ -98,8 +98,8 @@ func needBinary(t testing.TB) string {
 	return path
 }
 
-// needFabric returns the path of the splitnic binary if there are RDMA devices
-// to use it on.
+// needFabric returns the path of the splitnic binary. The test needs root, TUN and the RDMA devices
+// unitDevice and hostDevice.
 func needFabric(t testing.TB) string {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -116,7 +116,7 @@ func needFabric(t testing.TB) string {
 	return needBinary(t)
 }
 
-// run runs a program to its end and fails the test if it fails.
+// run runs a program to its end and returns its output. The test fails if the program fails.
 func run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -126,7 +126,7 @@ func run(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// keys are private keys and what their owners' peers have to trust.
+// keys has the private keys of both ends, and their fingerprints, which the peers have to trust.
 type keys struct {
 	unit, host           string // files
 	unitPrint, hostPrint string // fingerprints
@@ -153,21 +153,22 @@ func makeKeys(t testing.TB, dir string) keys {
 type daemon struct {
 	t    testing.TB
 	bin  string
-	sock string // for `splitnic status`
-	log  string // file with its standard error
+	sock string // status socket, for `splitnic status`
+	log  string // file with the standard error of the process
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
 }
 
-// start starts an endpoint, which is told to use sock unless it is in socketDir. At the
-// end of the test it is ended as a service manager does, and has to end with status 0.
+// start starts an endpoint with the status socket sock, which is passed as a flag unless it is in
+// socketDir. At the end of the test the process gets a SIGTERM, as from a service manager, and
+// has to end with status 0.
 func start(t testing.TB, bin, sock, log string, args ...string) *daemon {
 	t.Helper()
 	return startAs(t, nil, bin, sock, log, args...)
 }
 
-// startAs is start for a process that prepare, unless it is nil, makes somebody
-// else's.
+// startAs is start with a function that changes the command before it is started, such as to run
+// it under a service manager. prepare may be nil.
 func startAs(t testing.TB, prepare func(*exec.Cmd), bin, sock, log string, args ...string) *daemon {
 	t.Helper()
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -189,7 +190,7 @@ func startAs(t testing.TB, prepare func(*exec.Cmd), bin, sock, log string, args 
 	}
 	go func() {
 		defer close(d.done)
-		_ = d.cmd.Wait() // the status is looked at by those who want it
+		_ = d.cmd.Wait() // tests that need the exit status read it later
 	}()
 	t.Cleanup(func() {
 		if d.running() {
@@ -213,8 +214,8 @@ func (d *daemon) running() bool {
 	}
 }
 
-// stop ends the process by SIGTERM, checks its exit status, and returns how
-// long that took.
+// stop ends the process by SIGTERM, checks that its exit status is 0, and returns how long that
+// took.
 func (d *daemon) stop() time.Duration {
 	d.t.Helper()
 	started := time.Now()
@@ -233,8 +234,8 @@ func (d *daemon) stop() time.Duration {
 	return time.Since(started)
 }
 
-// failed checks that the process has ended with that status and that one line
-// says why, which has each of the words.
+// failed checks that the process has ended with the exit status, and that its log has one line
+// that explains why and has each of the words.
 func (d *daemon) failed(status int, words ...string) {
 	d.t.Helper()
 	text, err := os.ReadFile(d.log)
@@ -244,9 +245,9 @@ func (d *daemon) failed(status int, words ...string) {
 	checkFailure(d.t, d.cmd.ProcessState.ExitCode(), string(text), status, words...)
 }
 
-// checkFailure checks a process's exit status, and that it explained itself in
-// one line, apart from its log, which has each of the words and is explained in
-// docs/troubleshooting.md.
+// checkFailure checks the exit status of a process, and that its standard error has exactly one
+// line besides log lines. The line has to have each of the words, and docs/troubleshooting.md has
+// to explain it.
 func checkFailure(t testing.TB, got int, stderr string, status int, words ...string) {
 	t.Helper()
 	if got != status {
@@ -273,14 +274,13 @@ func checkFailure(t testing.TB, got int, stderr string, status int, words ...str
 	testenv.Ended(t, status, strings.TrimPrefix(lines[0], "splitnic: "))
 }
 
-// kill ends the process without giving it a chance.
+// kill ends the process by SIGKILL and waits for its end.
 func (d *daemon) kill() {
-	_ = d.cmd.Process.Kill() // fails only when it has ended
+	_ = d.cmd.Process.Kill() // fails only if the process has ended
 	<-d.done
 }
 
-// toldInto reads the status with the product's own command and reports whether there
-// is one.
+// toldInto reads the status by `splitnic status` and reports whether there is one.
 func (d *daemon) toldInto(into any) bool {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
@@ -296,9 +296,8 @@ func (d *daemon) toldInto(into any) bool {
 	return len(list) == 1
 }
 
-// statusInto reads the status from its socket and reports whether there is one. To
-// start a process for each look takes an emulated machine longer than most of what is
-// waited for.
+// statusInto reads the status from the socket and reports whether there is one. It starts no
+// process, because on an emulated machine that takes longer than most events that tests wait for.
 func (d *daemon) statusInto(into any) bool {
 	d.t.Helper()
 	raw, err := statussock.Read(d.t.Context(), d.sock)
@@ -311,7 +310,7 @@ func (d *daemon) statusInto(into any) bool {
 	return true
 }
 
-// ledger counts elements, as in the status.
+// ledger has the numbers of elements, as in the status.
 type ledger struct {
 	Elements, Available, Out, Lent, Consumed, Returning int
 }
@@ -366,7 +365,7 @@ type hostStatus struct {
 	Latency *state   `json:"latency"`
 }
 
-// state is whether something is on, such as a latency queue, and why not.
+// state is whether a feature, such as the latency queue, is on, and the reason if it is off.
 type state struct {
 	On     bool   `json:"on"`
 	Reason string `json:"reason"`
@@ -396,7 +395,7 @@ type unitStatus struct {
 	} `json:"lan"`
 }
 
-// hostStatus waits for the status of a host that has one, and returns it.
+// hostStatus waits until the host answers with its status, and returns it.
 func (d *daemon) hostStatus() hostStatus {
 	d.t.Helper()
 	var s hostStatus
@@ -412,10 +411,10 @@ func (d *daemon) unitStatus() unitStatus {
 	return s
 }
 
-// addr is the address of host number i, or of the LAN's server for 0.
+// addr returns the IPv4 address of host number i; number 0 is the LAN's server.
 func addr(i int) string { return netip.AddrFrom4([4]byte{10, 77, 0, byte(i)*9 + 1}).String() }
 
-// addr6 is its IPv6 address.
+// addr6 returns the IPv6 address of host number i; number 0 is the LAN's server.
 func addr6(i int) string {
 	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 15: byte(i)*9 + 1}).String()
 }

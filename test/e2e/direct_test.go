@@ -19,17 +19,17 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// thirdDevice is for hosts that are to be on another device than the others.
+// thirdDevice is the RDMA device of hosts that are not on hostDevice.
 const thirdDevice = "snrxe2"
 
-// The flags of hosts, and of an I/O unit that has them connect at their first packet.
+// Flags of the hosts of tests with direct connections.
 var (
 	onThird  = []string{"--device", thirdDevice, "--direct-grace", "30s"}
 	onSecond = []string{"--direct-grace", "30s"}
 )
 
-// newDirectFixture is a fixture for direct connections, which the policy does not
-// permit yet unless it is told to.
+// newDirectFixture returns a fixture for direct connections. The policy permits them if permitted
+// is true. The I/O unit has hosts connect at their first packet.
 func newDirectFixture(t *testing.T, permitted bool) *fixture {
 	t.Helper()
 	testenv.NeedRDMA(t, 3)
@@ -38,14 +38,14 @@ func newDirectFixture(t *testing.T, permitted bool) *fixture {
 	return r
 }
 
-// direct has the policy permit direct connections or not.
+// direct sets whether the policy permits direct connections.
 func (r *fixture) direct(permitted bool) {
 	r.t.Helper()
 	word := map[bool]string{true: "yes", false: "no"}[permitted]
 	r.put("default: {direct: " + word + ", max-sessions: 64}\n")
 }
 
-// directs is what the host's status has of direct connections.
+// directs returns the part of the host's status about direct connections.
 func (n *node) directs() (s host.DirectsStatus) {
 	n.t.Helper()
 	eventually(n.t, func() bool {
@@ -60,7 +60,7 @@ func (n *node) directs() (s host.DirectsStatus) {
 	return s
 }
 
-// established reports whether the host has a direct connection with another one in use.
+// established reports whether the host has an established direct connection with peer.
 func (n *node) established(peer *node) bool {
 	for _, c := range n.directs().Connections {
 		if c.Peer == peer.name && c.State == host.DirectEstablished {
@@ -77,7 +77,7 @@ func directly(a, b *node) {
 		"a direct connection of %s and %s", a.name, b.name)
 }
 
-// indirectly waits until hosts have none.
+// indirectly waits until hosts have no direct connections.
 func indirectly(all ...*node) {
 	for _, n := range all {
 		n.t.Helper()
@@ -86,8 +86,8 @@ func indirectly(all ...*node) {
 	}
 }
 
-// exchange has two hosts exchange what is checked: echo requests of all kinds of sizes,
-// and TCP connections both ways.
+// exchange sends data between two hosts and checks it: echo requests of several sizes, and TCP
+// connections both ways.
 func exchange(t *testing.T, a, b *node, bytes int64) {
 	t.Helper()
 	for _, size := range []int{0, 1472, 1473, 20000} {
@@ -97,8 +97,8 @@ func exchange(t *testing.T, a, b *node, bytes int64) {
 	testenv.Exchange(t, b.ns, b.addr(), a.ns, bytes)
 }
 
-// through is how many bytes have passed the I/O unit, as its status says, and how many
-// have passed the netdevices that it has for hosts on its card.
+// through returns the number of bytes that have passed the I/O unit, by its status, and the number
+// of bytes that have passed the hosts' netdevices on its card.
 func (r *fixture) through() (unit, lan uint64) {
 	r.t.Helper()
 	for _, h := range r.unit.unitStatus().Hosts {
@@ -117,9 +117,9 @@ func (r *fixture) through() (unit, lan uint64) {
 	return unit, lan
 }
 
-// nothingLost checks that no frame was lost or dropped by direct connections that have
-// all ended in good order. What was on its way may be uncertain: revocation does not wait
-// for a slow machine.
+// nothingLost checks that direct connections, which have all ended normally, neither lost nor
+// dropped a frame. Frames that were on their way may be uncertain: revocation does not wait for a
+// slow machine.
 func (n *node) nothingLost() {
 	n.t.Helper()
 	d := n.directs()
@@ -129,10 +129,10 @@ func (n *node) nothingLost() {
 	}
 }
 
-// TestRDMADirectPath has two hosts on devices of their own exchange data through the I/O
-// unit, directly, and through it again, as its policy is changed: nothing of what they
-// exchange directly passes the I/O unit and its card, and a TCP connection that is in
-// use all the time finds all of it.
+// TestRDMADirectPath changes the policy while two hosts on different devices exchange data: first
+// through the I/O unit, then directly, then through the I/O unit again. Data that is exchanged
+// directly must not pass the I/O unit or its card, and a TCP connection that is in use all the
+// time must not miss any data.
 func TestRDMADirectPath(t *testing.T) {
 	newDirectFixture(t, false).inEachMode(t, func(t *testing.T, r *fixture) {
 		const bytes = 1 << 20
@@ -152,7 +152,7 @@ func TestRDMADirectPath(t *testing.T) {
 		exchange(t, a, b, bytes)
 		s.proceeds(t)
 		nowUnit, nowLAN := r.through()
-		// Some broadcasts and multicasts go on.
+		// Some broadcasts and multicasts still pass.
 		if nowUnit-unit > bytes/16 || nowLAN-lan > bytes/16 {
 			t.Errorf("%d bytes passed the I/O unit and %d its netdevices, of %d exchanged directly", nowUnit-unit,
 				nowLAN-lan, 2*bytes)
@@ -171,9 +171,9 @@ func TestRDMADirectPath(t *testing.T) {
 	})
 }
 
-// TestRDMADirectKill kills, in turn, one of two hosts with a direct connection and their
-// I/O unit, under a TCP connection that is in use. It goes on each time, and so does
-// a direct connection.
+// TestRDMADirectKill kills first one of two hosts with a direct connection, then their I/O unit,
+// while a TCP connection is in use. Each time the TCP connection has to continue, and the hosts
+// have to have a direct connection again.
 func TestRDMADirectKill(t *testing.T) {
 	r := newDirectFixture(t, true)
 	a, b := r.managedHost(t, onSecond...), r.managedHost(t, onThird...)
@@ -198,7 +198,7 @@ func TestRDMADirectKill(t *testing.T) {
 	s.finish(t)
 }
 
-// queuePairs is how many queue pairs there are on two hosts' devices.
+// queuePairs returns the numbers of queue pairs on the devices of the two hosts.
 func queuePairs(t testing.TB) (n [2]uint64) {
 	t.Helper()
 	all, err := netlink.RdmaResourceList()
@@ -213,9 +213,10 @@ func queuePairs(t testing.TB) (n [2]uint64) {
 	return n
 }
 
-// TestRDMADirectRevoked has a policy forbid direct connections under a stream, again and
-// again, and revokes the key of one of the hosts: the device of the other one has no queue
-// pairs of the connection any more. It logs how long after the signal that was.
+// TestRDMADirectRevoked forbids direct connections by the policy several times, while a stream is
+// in use, and then revokes the key of one of the hosts. The queue pairs of the direct connection
+// have to disappear: from both devices after the policy's change, and from the other host's
+// device after the revocation. The test logs how long after the signal that was.
 func TestRDMADirectRevoked(t *testing.T) {
 	testenv.NeedRDMA(t, 3)
 	files := t.TempDir()
@@ -230,8 +231,8 @@ func TestRDMADirectRevoked(t *testing.T) {
 	a.ready()
 	b.ready()
 	without := queuePairs(t)
-	// gone has the I/O unit reload, and waits until there are as many queue pairs as before,
-	// on the first devices.
+	// gone makes the I/O unit reload, and waits until the first devices, as many as it is told,
+	// have as many queue pairs as without a direct connection.
 	gone := func(devices int) time.Duration {
 		t.Helper()
 		began := time.Now()
@@ -264,13 +265,14 @@ func TestRDMADirectRevoked(t *testing.T) {
 	if err := os.WriteFile(revoked, []byte(print+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The host whose key it is tries to have another session, with queue pairs that nobody
-	// connects to.
+	// The host with the revoked key keeps trying to open a session, with queue pairs that are
+	// never connected. So only the other host's device is checked.
 	t.Logf("key revoked: queue pairs gone after %v", gone(1))
 }
 
-// TestRDMADirectThree has three hosts, of which two share a device, exchange data in pairs
-// that are drawn, several at a time.
+// TestRDMADirectThree exchanges data between random pairs of three hosts, three pairs at a time.
+// Two of the hosts share a device. In the end each host has to have a direct connection with both
+// others.
 func TestRDMADirectThree(t *testing.T) {
 	r := newDirectFixture(t, true)
 	hosts := []*node{r.newHost(t), r.newHost(t, onThird...), r.newHost(t)}

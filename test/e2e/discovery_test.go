@@ -11,12 +11,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// dnsAddress is that of a DNS server on the loopback device.
+// dnsAddress is the address of a DNS server on the loopback device.
 const dnsAddress = "127.77.0.53"
 
-// TestRDMADiscovery starts a host that knows its I/O unit by an SRV record alone, and before
-// there is a DNS: it says what is wrong, and has the I/O unit when there is. The next process
-// has it without one.
+// TestRDMADiscovery starts a host that is configured only with the SRV record of its I/O unit,
+// before there is a DNS server. The host has to report the error, and to connect when the server is
+// up. The next process has to connect without a DNS server.
 func TestRDMADiscovery(t *testing.T) {
 	testenv.NeedTools(t, "unshare", "mount")
 	if _, err := os.Stat("/etc/resolv.conf"); err != nil {
@@ -50,13 +50,14 @@ func TestRDMADiscovery(t *testing.T) {
 		"host-record=unit.fabric.example,"+unitAddress)
 	n.ready()
 	ping(t, n.ns, addr(0), 5, 56)
-	s = host.Status{} // what is left out of an answer stays as it was
+	s = host.Status{} // decoding leaves fields unchanged that the answer omits
 	if !n.statusInto(&s) || s.IOUnit.Address != "unit.fabric.example:7580" || len(s.IOUnit.DNS) != 1 ||
 		s.IOUnit.DNS[0].Error != "" {
 		t.Errorf("%+v", s.IOUnit)
 	}
 
-	// The next process, which has no DNS, knows what this one has noted: where the I/O unit is.
+	// The next process, which has no DNS server, finds the I/O unit's address in the state
+	// directory, where this process has written it.
 	kept := filepath.Join(r.dir, "dns", "_splitnic._tcp.fabric.example.json")
 	eventually(t, func() bool {
 		text, err := os.ReadFile(kept)

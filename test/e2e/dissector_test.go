@@ -12,9 +12,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMADissector has tshark look at the fabric's cable with the dissector of
-// contrib/wireshark: it finds the messages of the mode, the frames in them, and
-// nothing that breaks the protocol.
+// TestRDMADissector captures packets on the fabric's cable and runs tshark on them, with the
+// dissector of contrib/wireshark. The dissector has to find the messages of the mode and the frames
+// in them, and must not report anything as malformed.
 func TestRDMADissector(t *testing.T) {
 	testenv.NeedTools(t, "tshark")
 	inEachMode(t, "macvtap", testDissector)
@@ -85,8 +85,8 @@ func testDissector(t *testing.T, r *fixture) {
 	}
 }
 
-// pcap is a capture file (LINKTYPE_ETHERNET) of the packets, which passed one
-// second after the other.
+// pcap returns a capture file (LINKTYPE_ETHERNET) of the packets, with time stamps one second
+// apart.
 func pcap(packets [][]byte) []byte {
 	const magic, snapLen, ethernet = 0xa1b2c3d4, 1 << 18, 1
 	b := binary.LittleEndian.AppendUint32(nil, magic)

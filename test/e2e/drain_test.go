@@ -9,9 +9,10 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// TestRDMADrain drains an I/O unit's process under a TCP connection, and restarts it: the
-// host goes to the second one and keeps its carrier. That one cannot be emptied while the
-// first one is away, and its host is disconnected by force when it is back.
+// TestRDMADrain drains the first I/O unit while a TCP connection is in use, and stops it: the host
+// has to move to the second I/O unit without losing carrier. While the first I/O unit is away the
+// host has to stay when the second one is drained. After the first one is restarted, the second one
+// disconnects the host, which has to move back.
 func TestRDMADrain(t *testing.T) {
 	p := newPair(t)
 	k := hold(t, p.fixture, p.host)
@@ -41,11 +42,11 @@ func TestRDMADrain(t *testing.T) {
 	run(t, p.bin, "iounit", "undrain", p.units[1].sock)
 	eventually(t, func() bool { return !p.status().IOUnit.Drains }, "the host is not told that it may stay")
 	p.restart(0)
-	// If the first one is slow to answer, the host comes back to the second.
+	// If the first I/O unit is slow to answer, the host connects to the second again.
 	eventually(t, func() bool {
 		s := p.status()
 		if s.State == host.Connected && s.IOUnit.Address == secondAddress {
-			// It fails if the session has just ended.
+			// The command fails if the session has just ended.
 			_ = exec.Command(p.bin, "iounit", "disconnect", s.Name, p.units[1].sock).Run()
 		}
 		return s.State == host.Connected && s.IOUnit.Address == unitAddress

@@ -18,8 +18,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestErrdoc does what new users do with flags and files, where no RDMA device
-// is needed to notice. docs/troubleshooting.md has what the program answers.
+// TestErrdoc runs the program with mistakes of new users in flags and files that it detects without
+// an RDMA device. docs/troubleshooting.md has to explain each error message.
 func TestErrdoc(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
 	k := makeKeys(t, dir)
@@ -146,7 +146,7 @@ func TestErrdoc(t *testing.T) {
 	}
 }
 
-// strangersKey is a key that is not of Ed25519, and a certificate for it.
+// strangersKey returns a private key of another type than Ed25519, and a certificate for it.
 func strangersKey(t testing.TB) (key, certificate []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -163,7 +163,7 @@ func strangersKey(t testing.TB) (key, certificate []byte) {
 	return key, certificate
 }
 
-// TestBenchErrdoc does that with splitnic bench.
+// TestBenchErrdoc is TestErrdoc for splitnic bench.
 func TestBenchErrdoc(t *testing.T) {
 	bin := needBinary(t)
 	missing := filepath.Join(t.TempDir(), "missing")
@@ -195,7 +195,7 @@ func TestBenchErrdoc(t *testing.T) {
 	}
 }
 
-// TestRDMAErrdoc does what new users do on a machine that has RDMA devices.
+// TestRDMAErrdoc is TestErrdoc for mistakes on a machine that has RDMA devices.
 func TestRDMAErrdoc(t *testing.T) {
 	testenv.NeedTools(t, "setpriv", "prlimit", "unshare", "mount", "rdma")
 	bin, dir := needFabric(t), t.TempDir()
@@ -242,7 +242,7 @@ func TestRDMAErrdoc(t *testing.T) {
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })
 	}
-	// In a mount namespace of its own, where the script has changed something.
+	// Each of these runs in a new mount namespace, which the script has changed.
 	for _, m := range []struct {
 		mistake
 		script string
@@ -290,14 +290,14 @@ func TestRDMAErrdoc(t *testing.T) {
 	})
 }
 
-// doctorSays has the doctor examine this machine, and everything explained that
-// it complains about.
+// doctorSays runs the command, which is `splitnic doctor` on this machine. It checks the exit
+// status, and that docs/troubleshooting.md explains every warning and failure in the output.
 func doctorSays(t *testing.T, status int, command []string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // its status is looked at
+	_ = cmd.Run() // the exit status is checked
 	if status != 0 {
 		checkFailure(t, cmd.ProcessState.ExitCode(), stderr.String(), status)
 	} else if cmd.ProcessState.ExitCode() != 0 {

@@ -26,14 +26,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// secondAddress is where the other I/O unit listens.
+// secondAddress is the address at which the second I/O unit listens.
 const secondAddress = unitAddress + ":7581"
 
-// pair is two I/O units, each with a network card, on one LAN, and a host that
-// may use either.
+// pair is two I/O units on one LAN, each with its own network card, and a host that can use either
+// I/O unit.
 type pair struct {
 	*fixture
-	card2 string // network namespace of the second one's card
+	card2 string // network namespace of the second I/O unit's card
 	units [2]*daemon
 	host  *node
 }
@@ -48,7 +48,7 @@ func newPair(t testing.TB, hostFlags ...string) *pair {
 	testenv.Address(t, p.lan, "br0", addr(0)+"/24")
 	p.units[0] = p.fixture.unit
 	p.host = p.fixture.host(t, append([]string{"--iounit", secondAddress}, hostFlags...)...)
-	// The second one comes when the host has the first one, however slow that was.
+	// The second I/O unit starts when the host has a session with the first, however long that takes.
 	eventually(t, func() bool { return p.status().State == host.Connected }, "a session with the first I/O unit")
 	p.startSecond()
 	return p
@@ -65,7 +65,7 @@ func (p *pair) startSecond() {
 	p.units[1].unitStatus()
 }
 
-// restart starts an I/O unit that was killed.
+// restart starts I/O unit i after it has ended.
 func (p *pair) restart(i int) {
 	p.t.Helper()
 	if i == 0 {
@@ -76,7 +76,7 @@ func (p *pair) restart(i int) {
 	p.startSecond()
 }
 
-// serving is the index of the I/O unit that the host uses.
+// serving returns the index of the I/O unit that the host uses.
 func (p *pair) serving() int {
 	if p.status().IOUnit.Address == secondAddress {
 		return 1
@@ -84,8 +84,8 @@ func (p *pair) serving() int {
 	return 0
 }
 
-// status asks the host itself: another process for each look would take the
-// processors from what is measured.
+// status reads the host's status from the socket. It starts no process, which would take processor
+// time from the processes that are measured.
 func (p *pair) status() (s host.Status) {
 	p.t.Helper()
 	raw, err := statussock.Read(p.t.Context(), p.host.sock)
@@ -98,8 +98,8 @@ func (p *pair) status() (s host.Status) {
 	return s
 }
 
-// arrive waits until the host uses that I/O unit, or, on standby, has a session
-// ready with it.
+// arrive waits until the host uses I/O unit i or, if standby is true, has a standby session with
+// it. It returns the host's failover status.
 func (p *pair) arrive(t testing.TB, i int, standby bool) uplink.FailoverStatus {
 	t.Helper()
 	want := []string{unitAddress, secondAddress}[i]
@@ -109,13 +109,15 @@ func (p *pair) arrive(t testing.TB, i int, standby bool) uplink.FailoverStatus {
 		if standby {
 			return s.Failovers.Standby == want
 		}
-		last := s.Failovers.Last // which is entered a moment after the session
+		last := s.Failovers.Last // set a moment after the session is established
 		return s.State == host.Connected && s.IOUnit.Address == want && last != nil && last.To == want
 	}, "session with %s (standby %t)", want, standby)
 	return s.Failovers
 }
 
-// TestRDMAFailover kills I/O units while a TCP connection is in use.
+// TestRDMAFailover kills the I/O unit in use, without and with a standby session. The host has to
+// move to the other I/O unit, with the same MAC address and without data loss on a TCP connection.
+// A failover by command back to the first I/O unit must not change the carrier.
 func TestRDMAFailover(t *testing.T) {
 	for name, flags := range map[string][]string{"cold": nil, "standby": {"--standby"}} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +146,7 @@ func TestRDMAFailover(t *testing.T) {
 			if now := p.host.mac(); now != mac {
 				t.Errorf("the MAC address changed from %s to %s", mac, now)
 			}
-			// What was sent may still be in the socket.
+			// The data may still be in the socket, so that the bridge has seen no frame yet.
 			eventually(t, func() bool {
 				return strings.Contains(run(t, "bridge", "-n", p.lan, "fdb", "show", "br", "br0"), mac+" dev lan1")
 			}, "the bridge learns that %s is behind lan1", mac)
@@ -163,8 +165,8 @@ func TestRDMAFailover(t *testing.T) {
 	}
 }
 
-// carrierWatch looks at the carrier all the time: the kernel tells of its loss up
-// to a second later, and not at all if it is back by then.
+// carrierWatch polls the carrier. Notifications of the kernel do not suffice: they come up to a
+// second after the loss, and not at all if the carrier is back by then.
 type carrierWatch struct {
 	changes atomic.Int64
 	downAt  atomic.Int64 // nanoseconds since the epoch, of the last loss
@@ -209,17 +211,16 @@ func watchCarrier(t testing.TB, ns string) *carrierWatch {
 	return w
 }
 
-// lost is how long after that the carrier was lost last.
+// lost returns the time from since to the last loss of the carrier.
 func (w *carrierWatch) lost(since time.Time) time.Duration {
 	return time.Unix(0, w.downAt.Load()).Sub(since)
 }
 
-// answers sends a datagram every millisecond or so and remembers which ones were
-// answered.
+// answers sends a datagram about every millisecond and records the first answer after a mark.
 type answers struct {
 	c     *net.UDPConn
-	first atomic.Int64 // nanoseconds: when an answer to one sent since mark came
-	mark  atomic.Int64
+	first atomic.Int64 // ns since the epoch: first answer to a datagram sent after mark; 0 for none
+	mark  atomic.Int64 // ns since the epoch; 0 before begin
 }
 
 func newAnswers(t testing.TB, p *pair) *answers {
@@ -251,7 +252,7 @@ func newAnswers(t testing.TB, p *pair) *answers {
 			select {
 			case now := <-tick.C:
 				binary.BigEndian.PutUint64(b, uint64(now.UnixNano()))
-				_, _ = c.Write(b) // there may be no carrier
+				_, _ = c.Write(b) // fails while there is no carrier
 			case <-ctx.Done():
 				return
 			}
@@ -280,7 +281,8 @@ func (e *answers) begin(at time.Time) {
 	e.mark.Store(at.UnixNano())
 }
 
-// stream is a TCP connection that is written, echoed and compared all the time.
+// stream is a TCP connection on which blocks are sent, echoed and compared all the time. A broken
+// connection is replaced.
 type stream struct {
 	bytes  atomic.Int64
 	broken atomic.Int64
@@ -347,12 +349,13 @@ func newStream(t testing.TB, p *pair) *stream {
 	return s
 }
 
-// noticing is longer than the kernel puts off to look at a carrier that changes
-// soon after another.
+// noticing is longer than the kernel delays the handling of a carrier change that follows another
+// one.
 const noticing = 1200 * time.Millisecond
 
-// BenchmarkRDMAFailover kills the I/O unit in use again and again: see `make
-// bench-failover`. ROUNDS is how often; figures go to the file SPLITNIC_SAMPLES.
+// BenchmarkRDMAFailover kills the I/O unit in use repeatedly and measures the failovers: see
+// `make bench-failover`. The environment variable ROUNDS is the number of kills, and
+// SPLITNIC_SAMPLES is the file for the results.
 func BenchmarkRDMAFailover(b *testing.B) {
 	rounds, err := strconv.Atoi(os.Getenv("ROUNDS"))
 	if err != nil || os.Getenv("SPLITNIC_SAMPLES") == "" {
@@ -376,9 +379,9 @@ func BenchmarkRDMAFailover(b *testing.B) {
 				}
 				before := s.bytes.Load()
 				eventually(b, func() bool { return s.bytes.Load() > before }, "the TCP connection goes on")
-				// The kernel takes up to a second to notice a carrier that changes
-				// soon after any other one: it would keep its neighbours here, and
-				// nowhere else.
+				// The kernel handles a carrier change that follows another one up to a second
+				// later. Without the pause it would keep its neighbour entries, which happens
+				// only in this benchmark.
 				time.Sleep(noticing)
 				at := time.Now()
 				e.begin(at)
@@ -402,7 +405,8 @@ func BenchmarkRDMAFailover(b *testing.B) {
 	}
 }
 
-// recorder takes figures for the file SPLITNIC_SAMPLES, where there is one.
+// recorder returns a recorder of results for the file that SPLITNIC_SAMPLES names. Without the
+// variable the results are discarded.
 func recorder(t testing.TB) *results.Recorder {
 	t.Helper()
 	path := os.Getenv("SPLITNIC_SAMPLES")

@@ -18,15 +18,14 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// held is a TCP connection from a host to the LAN that is used before and after
-// something happens.
+// held is a TCP connection from a host to the LAN that is used before and after a failure.
 type held struct {
 	c        *net.TCPConn
-	received chan []byte // what the LAN's end got, once the connection is closed
+	received chan []byte // the data that the LAN's end has received, when the connection is closed
 	sent     []byte
 }
 
-// hold opens a connection and sends something.
+// hold opens a connection and sends data on it.
 func hold(t testing.TB, r *fixture, h *node) *held {
 	t.Helper()
 	l := testenv.ListenTCP(t, r.lan, addr(0))
@@ -43,7 +42,7 @@ func hold(t testing.TB, r *fixture, h *node) *held {
 		}
 		b, err := io.ReadAll(c)
 		if err != nil {
-			return // the other end sees that nothing comes back
+			return // the host's end notices that no checksum comes back
 		}
 		sum := sha256.Sum256(b)
 		_, _ = c.Write(sum[:])
@@ -62,7 +61,7 @@ func hold(t testing.TB, r *fixture, h *node) *held {
 	return k
 }
 
-// send writes some more.
+// send writes more data.
 func (k *held) send(t testing.TB) {
 	t.Helper()
 	b := pattern(512<<10, len(k.sent))
@@ -72,7 +71,7 @@ func (k *held) send(t testing.TB) {
 	}
 }
 
-// check closes the connection and compares both ends.
+// check closes the connection and checks that the LAN's end has received what the host sent.
 func (k *held) check(t testing.TB) {
 	t.Helper()
 	err := k.c.CloseWrite()
@@ -90,14 +89,14 @@ func (k *held) check(t testing.TB) {
 	}
 }
 
-// macvtaps returns the names of the devices in the card's namespace that hosts
-// are connected through.
+// macvtaps returns the names of the hosts' netdevices in the card's network namespace.
 func (r *fixture) macvtaps() []string {
 	return slices.DeleteFunc(links(r.t, r.card), func(name string) bool { return name == "eth1" })
 }
 
-// reference is a netdevice in a host's network namespace that does the least that a host
-// can: it loses its carrier when a bare connection to the I/O unit ends.
+// reference is a netdevice in a host's network namespace that loses carrier when a bare TCP
+// connection to the I/O unit ends. That is the least work with which a host can notice the end of
+// the I/O unit, so it shows how fast the machine is.
 type reference struct{ ns string }
 
 const referenceDev = "ref0"
@@ -118,7 +117,7 @@ func newReference(t *testing.T, ns string) *reference {
 	}
 	t.Cleanup(func() { c.Close() })
 	go func() {
-		_, _ = io.Copy(io.Discard, c) // by an error, where what was sent was not read
+		_, _ = io.Copy(io.Discard, c) // ends with an error if the I/O unit had not read all data
 		if err := dev.SetCarrier(false); err != nil {
 			t.Error(err)
 		}
@@ -126,8 +125,8 @@ func newReference(t *testing.T, ns string) *reference {
 	return &reference{ns}
 }
 
-// loses waits until both the reference and a netdevice beside it have no carrier, and
-// returns how long that takes.
+// loses waits until both dev and the reference, in the same network namespace, have lost carrier. It
+// returns how long each took.
 func (r *reference) loses(t *testing.T, dev string) (took, reference time.Duration) {
 	t.Helper()
 	h, err := netns.Handle(r.ns)
@@ -204,7 +203,7 @@ func TestRDMAKill(t *testing.T) {
 		k.check(t)
 	})
 	t.Run("at once back", func(t *testing.T) {
-		// Nobody had the time to notice.
+		// The I/O unit has had no time to notice the end of the host's process.
 		h.kill()
 		h.start()
 		h.ready()
@@ -220,7 +219,7 @@ func TestRDMAKill(t *testing.T) {
 	})
 }
 
-// rdmaResources returns what the product's processes have of the RDMA devices.
+// rdmaResources returns the RDMA resources of the product's processes, a line for each.
 func rdmaResources(t testing.TB) []string {
 	t.Helper()
 	var found []string
@@ -238,8 +237,8 @@ func rdmaResources(t testing.TB) []string {
 	return found
 }
 
-// checkStatus asks for the status of everything on the machine, as JSON and for
-// people.
+// checkStatus checks the output of `splitnic status` about all endpoints on the machine: as JSON, as
+// a table, and in the long form.
 func checkStatus(t testing.TB, r *fixture) {
 	t.Helper()
 	var all []struct {
@@ -297,7 +296,7 @@ func TestRDMATerminate(t *testing.T) {
 					t.Errorf("%s ended %v after SIGTERM", d.cmd.Args[1], took)
 				}
 			}
-			// What the kernel frees after the process is gone, it frees soon.
+			// The kernel may free some resources a moment after the process has ended.
 			eventually(t, func() bool { return len(rdmaResources(t)) == 0 }, "the RDMA resources to go")
 			if names := r.macvtaps(); len(names) != 0 {
 				t.Errorf("left on the network card: %v", names)

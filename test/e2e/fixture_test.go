@@ -19,20 +19,20 @@ import (
 type fixture struct {
 	t         testing.TB
 	bin, dir  string
-	policy    string // file
+	policy    string // path of the policy file
 	keys      keys
-	kind      string // of LAN interface
-	mode      string // of transfer, that hosts ask for; empty: they do not ask
+	kind      string // kind of LAN interface
+	mode      string // transfer mode that hosts request; empty for none
 	card, lan string // network namespaces of eth1, and of lan0 at the end of its cable
 	unitFlags []string
-	insecure  bool   // the I/O unit
+	insecure  bool   // whether the I/O unit runs with --insecure
 	sockets   string // directory of the status sockets
 	unit      *daemon
 	hosts     []*node
-	made      int // hosts so far
+	made      int // number of hosts made so far
 }
 
-// node is a host with its netdevice sn0 in a network namespace of its own.
+// node is a host that has its netdevice sn0 in its own network namespace.
 type node struct {
 	*daemon
 	t       testing.TB
@@ -44,7 +44,7 @@ type node struct {
 
 	insecure bool
 	killed   bool
-	manager  *manager // of its service; nil for none
+	manager  *manager // service manager; nil for none
 }
 
 // security returns the flags about keys.
@@ -60,8 +60,8 @@ func newFixture(t testing.TB, kind string, unitFlags ...string) *fixture {
 	t.Helper()
 	r := &fixture{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
 	r.keys, r.sockets = makeKeys(t, r.dir), r.dir
-	// All hosts have one key, which by default has four sessions at most, and their
-	// own addresses only.
+	// All hosts have the same key. By default a key may have four sessions at most, and only its
+	// own MAC addresses.
 	r.policy = filepath.Join(r.dir, "policy.yaml")
 	if err := os.WriteFile(r.policy, []byte("default:\n  macs: any\nhosts:\n  hosts:\n    max-sessions: 64\n"),
 		0o600); err != nil {
@@ -84,8 +84,8 @@ func inEachMode(t *testing.T, kind string, test func(t *testing.T, r *fixture), 
 	newFixture(t, kind, unitFlags...).inEachMode(t, test)
 }
 
-// inEachMode runs a test for each transfer mode, with hosts of its own. The I/O unit is
-// the same one: it serves hosts of all modes, and has none when the test begins.
+// inEachMode runs a test for each transfer mode, each with new hosts. All share the I/O unit, which
+// serves hosts of all modes. It has no hosts when a test begins.
 func (r *fixture) inEachMode(t *testing.T, test func(t *testing.T, r *fixture)) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -115,8 +115,8 @@ func (r *fixture) startUnit() {
 	}
 }
 
-// socket returns the path of an endpoint's status socket, given its name and how it
-// is called in socketDir.
+// socket returns the path of an endpoint's status socket. name is the name of the endpoint, and
+// standard is the name of the socket in socketDir.
 func (r *fixture) socket(name, standard string) string {
 	if r.sockets == socketDir {
 		name = standard
@@ -124,8 +124,7 @@ func (r *fixture) socket(name, standard string) string {
 	return filepath.Join(r.sockets, name+".sock")
 }
 
-// host starts another host, which ends with t, and waits until its netdevice
-// works.
+// host starts another host and waits until its netdevice works. The host ends with t.
 func (r *fixture) host(t testing.TB, flags ...string) *node {
 	t.Helper()
 	n := r.newHost(t, flags...)
@@ -133,7 +132,7 @@ func (r *fixture) host(t testing.TB, flags ...string) *node {
 	return n
 }
 
-// newHost starts another host, which ends with t.
+// newHost starts another host. The host ends with t.
 func (r *fixture) newHost(t testing.TB, flags ...string) *node {
 	t.Helper()
 	n := r.makeHost(t, flags...)
@@ -141,7 +140,7 @@ func (r *fixture) newHost(t testing.TB, flags ...string) *node {
 	return n
 }
 
-// makeHost is newHost without the process.
+// makeHost makes another host without starting its process.
 func (r *fixture) makeHost(t testing.TB, flags ...string) *node {
 	t.Helper()
 	r.made++
@@ -151,7 +150,7 @@ func (r *fixture) makeHost(t testing.TB, flags ...string) *node {
 	return n
 }
 
-// start starts the process, also after the one before has ended.
+// start starts the process, or starts it again after it has ended.
 func (n *node) start() {
 	n.t.Helper()
 	r := n.fixture
@@ -182,7 +181,7 @@ func (n *node) ready() {
 func (n *node) addr() string  { return addr(n.index) }
 func (n *node) addr6() string { return addr6(n.index) }
 
-// carrier reports whether the netdevice is there and has carrier.
+// carrier reports whether the netdevice exists and has carrier.
 func carrier(t testing.TB, ns, dev string) bool {
 	return hasCarrier(testenv.Link(t, ns, dev))
 }
@@ -191,18 +190,18 @@ func hasCarrier(link netlink.Link) bool {
 	return link != nil && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
 }
 
-// kill ends the process without giving it a chance. Its netdevice may be there a
-// little longer: the kernel frees what io_uring(7) had of it in its own time.
+// kill ends the process by SIGKILL. Its netdevice may exist a little longer: the kernel frees the
+// references of io_uring(7) asynchronously.
 func (n *node) kill() {
 	n.daemon.kill()
 	n.killed = true
 }
 
-// waitCarrier waits until the netdevice has, or has not, carrier. After a kill
-// it has to be that of the present process, whose status says so.
+// waitCarrier waits until the netdevice has carrier, or has none. After a kill, carrier counts only
+// if the status of the present process reports it too, because the netdevice may be the old one.
 func (n *node) waitCarrier(want bool) {
 	n.t.Helper()
-	// One handle for all looks: to open one takes an emulated machine longer than a look.
+	// All polls use one handle, because on an emulated machine opening one takes longer than a poll.
 	h, err := netns.Handle(n.ns)
 	if err != nil {
 		n.t.Fatal(err)
@@ -214,7 +213,7 @@ func (n *node) waitCarrier(want bool) {
 		}
 		link, err := h.LinkByName("sn0")
 		if err != nil {
-			link = nil // there is none
+			link = nil // no such netdevice
 		}
 		if hasCarrier(link) != want {
 			return false
@@ -243,8 +242,7 @@ func (n *node) mac() string {
 	return link.Attrs().HardwareAddr.String()
 }
 
-// setMTU changes the MTU of the card and the LAN and waits until every host
-// has followed.
+// setMTU changes the MTU of the card and the LAN and waits until every host's netdevice has it.
 func (r *fixture) setMTU(mtu int) {
 	r.t.Helper()
 	run(r.t, "ip", "-n", r.lan, "link", "set", "lan0", "mtu", strconv.Itoa(mtu))

@@ -4,13 +4,14 @@ import (
 	"testing"
 )
 
-// TestRDMAFollow shows that the netdevice follows the network card.
+// TestRDMAFollow checks that the host's netdevice follows the network card's carrier and MTU, and
+// keeps its MAC address when either end is restarted.
 func TestRDMAFollow(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	mac := h.mac()
 	t.Run("carrier", func(t *testing.T) {
-		// The cable, not the card: eth1 stays up and loses its carrier.
+		// This is the cable's other end: eth1 stays up and loses carrier.
 		run(t, "ip", "-n", r.lan, "link", "set", "lan0", "down")
 		h.waitCarrier(false)
 		eventually(t, func() bool {

@@ -48,17 +48,18 @@ type handlersTraffic struct {
 	} `json:"channels"`
 }
 
-// handlersStatus is what either endpoint's status has about handlers.
+// handlersStatus is the part about handlers in the status of a host or of an I/O unit.
 type handlersStatus struct {
 	CompVectors int              `json:"comp_vectors"`
-	Traffic     *handlersTraffic `json:"traffic"` // of a host
+	Traffic     *handlersTraffic `json:"traffic"` // only in a host's status
 	Hosts       []struct {
 		Name    string           `json:"name"`
 		Traffic *handlersTraffic `json:"traffic"`
-	} `json:"hosts"` // of an I/O unit
+	} `json:"hosts"` // only in an I/O unit's status
 }
 
-// handlers waits until an endpoint has one session and all its workers follow.
+// handlers waits until an endpoint has one session whose workers have applied the configuration of
+// their handlers. It returns the number of completion vectors and the status of the handlers.
 func (d *daemon) handlers() (int, *handlersTraffic) {
 	d.t.Helper()
 	var s handlersStatus
@@ -86,7 +87,7 @@ func (d *daemon) handlers() (int, *handlersTraffic) {
 	return s.CompVectors, tr
 }
 
-// firstCPU is a processor that this process may use.
+// firstCPU returns the number of the first processor that this process may use.
 func firstCPU(t testing.TB) string {
 	t.Helper()
 	var set unix.CPUSet
@@ -102,8 +103,8 @@ func firstCPU(t testing.TB) string {
 	return ""
 }
 
-// checkThreads compares where the workers of a handler are with what the kernel
-// says of the process's threads.
+// checkThreads checks that the workers of a handler have the processors and the priority, by the
+// status and by the kernel's information about their threads.
 func checkThreads(t testing.TB, what string, h *handlerStatus, cpu string, priority int) {
 	t.Helper()
 	for _, w := range h.Workers {
@@ -126,11 +127,10 @@ func checkThreads(t testing.TB, what string, h *handlerStatus, cpu string, prior
 	}
 }
 
-// TestRDMAHandlerCommands starts both endpoints with handlers of their own, looks at
-// them in the status, and changes them with the product's commands while pings
-// cross: processors, priority, budget, polling, and which queue is with which.
-// Then the I/O unit is started again: the host's next session is as the host's
-// last one was.
+// TestRDMAHandlerCommands starts both endpoints with configured handlers and checks them in the
+// status. It changes them with the product's commands while echo requests pass: processors,
+// priority, budget, polling, and the assignment of queues. Then it restarts the I/O unit: the
+// host's next session has to have the handlers of its last one.
 func TestRDMAHandlerCommands(t *testing.T) {
 	cpu := firstCPU(t)
 	r := newFixture(t, "macvtap", "--queues", "2", "--handlers", "2", "--handler-cpus", "1="+cpu, "--poll-budget", "17")
@@ -167,7 +167,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		checkThreads(t, "I/O unit", one, cpu, one.Workers[0].Priority)
 	}
 
-	// From now on pings cross.
+	// From here to stop, echo requests pass.
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	pings := make(chan error, 1)
@@ -232,7 +232,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		t.Errorf("within the session queue 1 has moved to completion vector %d from %d", got, want)
 	}
 
-	// Refused, each with what to do, and nothing has changed.
+	// Each of these has to be refused with a remedy, and must not change anything.
 	for _, m := range []mistake{
 		{"a handler that is not there", []string{"host", "handlers", h.sock, "--budget", "9=5"}, exitFailure,
 			[]string{"handler 9", "1 to 2"}},
@@ -254,7 +254,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 	}
 	check("after the mistakes")
 
-	// Another I/O unit begins as it is told; the host goes on as it was.
+	// The new I/O unit begins with its flags. The host keeps its changed configuration.
 	r.unit.stop()
 	h.waitCarrier(false)
 	r.startUnit()
@@ -279,7 +279,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 	}
 }
 
-// TestHandlerMistakes makes mistakes with the flags about handlers.
+// TestHandlerMistakes starts endpoints with wrong flags about handlers, which have to be refused.
 func TestHandlerMistakes(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
 	k := makeKeys(t, dir)
@@ -318,7 +318,7 @@ func TestHandlerMistakes(t *testing.T) {
 		for other < 1024 && !set.IsSet(other) {
 			other++
 		}
-		if other == 1024 { // with one processor there is none outside
+		if other == 1024 { // there is no processor to leave out of the mask
 			mistake{"", host("--handler-cpus", first+",1022"), exitUsage, []string{"1022"}}.fails(t, bin)
 			return
 		}

@@ -15,18 +15,17 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// newcomer is a host in the middle of its handshake, which says what the test
-// says.
+// newcomer is a host in its handshake, which sends the messages of a test.
 type newcomer struct {
 	t       testing.TB
 	c       *tls.Conn
 	welcome map[string]any
 }
 
-// fields are those of a message.
+// fields has the fields of a message.
 type fields map[string]any
 
-// with is the message with one field set otherwise.
+// with returns a copy of the message with one field changed.
 func (f fields) with(name string, v any) fields {
 	other := maps.Clone(f)
 	other[name] = v
@@ -48,7 +47,7 @@ func (n *newcomer) say(m fields) {
 	}
 }
 
-// raw sends a frame, whatever is in it.
+// raw sends a frame with any payload.
 func (n *newcomer) raw(payload string) {
 	n.t.Helper()
 	n.bytes(append(binary.BigEndian.AppendUint32(nil, uint32(len(payload))), payload...))
@@ -61,7 +60,7 @@ func (n *newcomer) bytes(b []byte) {
 	}
 }
 
-// hear waits for a message of one type.
+// hear waits for a message and checks its type.
 func (n *newcomer) hear(what string) map[string]any {
 	n.t.Helper()
 	m, err := readMessage(n.c)
@@ -71,15 +70,14 @@ func (n *newcomer) hear(what string) map[string]any {
 	return m
 }
 
-// meet gets a welcome.
+// meet sends a valid hello and waits for the welcome.
 func (n *newcomer) meet() {
 	n.t.Helper()
 	n.say(goodHello())
 	n.welcome = n.hear("welcome")
 }
 
-// channels are addresses of as many queue pairs that do not exist, at the I/O
-// unit's own port.
+// channels returns the addresses of count queue pairs that do not exist, at the I/O unit's own port.
 func (n *newcomer) channels(count int) []fields {
 	n.t.Helper()
 	list, _ := n.welcome["channels"].([]any)
@@ -95,7 +93,7 @@ func (n *newcomer) goodAccept() fields {
 	return fields{"type": "accept", "control_receives": 1000, "channels": n.channels(2)}
 }
 
-// accept gets a ready.
+// accept sends a valid hello and a valid accept, and waits for the ready.
 func (n *newcomer) accept() {
 	n.t.Helper()
 	n.meet()
@@ -103,8 +101,9 @@ func (n *newcomer) accept() {
 	n.hear("ready")
 }
 
-// TestRDMAHostileHandshake goes wrong at every step of the handshake, and right
-// after it, in every way that the I/O unit looks for.
+// TestRDMAHostileHandshake sends wrong messages at every step of the handshake, and right after it,
+// for every error that the I/O unit checks for. The I/O unit has to answer each with the right
+// message and count it under the right reason. Another host must not be affected.
 func TestRDMAHostileHandshake(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	r.unit.stop()
@@ -138,8 +137,8 @@ func TestRDMAHostileHandshake(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		do     func(n *newcomer)
-		answer string // type and code of the last message; none if empty
-		reason string // under which it is counted
+		answer string // type and code of the last message; empty for none
+		reason string // reason under which the I/O unit counts the failure
 	}{
 		{"giant frame", func(n *newcomer) { n.bytes(giant) }, "bye protocol", "frame"},
 		{"garbage", func(n *newcomer) { n.raw("\x00\xffgarbage") }, "bye protocol", "message"},
@@ -217,7 +216,7 @@ func TestRDMAHostileHandshake(t *testing.T) {
 				Violations map[string]uint64 `json:"protocol_violations"`
 				Elsewhere  uint64            `json:"elsewhere"`
 			}
-			// A case that is counted wrongly must not fail those after it.
+			// A case that is counted wrongly must not fail later cases.
 			t.Cleanup(func() { refused, violations, elsewhere = s.Refusals, s.Violations, s.Elsewhere })
 			eventually(t, func() bool {
 				s.Refusals, s.Violations = map[string]uint64{}, map[string]uint64{}
@@ -233,8 +232,8 @@ func TestRDMAHostileHandshake(t *testing.T) {
 	}
 }
 
-// lastWord is the type and the code of the message before the end, if there is
-// one.
+// lastWord reads to the end of the connection. It returns the type and the code of the last message,
+// or "" if there is none.
 func lastWord(c io.Reader) string {
 	last := ""
 	for {

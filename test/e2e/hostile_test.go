@@ -20,9 +20,8 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// attacks are the ones of package hostiletest that the product meets, by mode:
-// each way to break the protocol is there, as a message, in data, and at the
-// device.
+// attacks has the names of the attacks of package hostiletest that are made on the product, by
+// mode. They have each way to break the protocol: in a message, in data, and at the device.
 var attacks = map[protocol.Mode][]string{
 	protocol.ModeImm: {
 		"unknown function",
@@ -56,12 +55,12 @@ var attacks = map[protocol.Mode][]string{
 	},
 }
 
-// attacker is a host with the right key and the wrong manners.
+// attacker is a host that has the right key and breaks the protocol.
 type attacker struct {
 	r      *fixture
 	device fabric.Device
 	config session.ClientConfig
-	// features are those of the hello.
+	// features has the features of the hello.
 	features []string
 }
 
@@ -92,14 +91,14 @@ func newAttacker(t testing.TB, r *fixture) *attacker {
 		PeerTimeout: patience}, []string{protocol.FeaturePack}}
 }
 
-// hello is one that an honest host could say.
+// hello returns a valid hello.
 func (a *attacker) hello(mode protocol.Mode) session.Hello {
 	return session.Hello{Name: "attacker", Software: "test", Modes: []protocol.Mode{mode}, Queues: 1,
 		Pools: mode.MaxPools(), MaxMTU: 1500, Features: a.features}
 }
 
-// attack opens a session as it should be, misbehaves, and returns the session's
-// identifier and how the I/O unit ended it.
+// attack opens a session correctly and then makes the attack. It returns the session's identifier
+// and the bye with which the I/O unit ended it.
 func (a *attacker) attack(
 	t *testing.T, mode protocol.Mode, attack hostiletest.Attack,
 ) (id string, bye *session.ByeError) {
@@ -110,8 +109,8 @@ func (a *attacker) attack(
 	})
 }
 
-// begin is attack from when the queue pairs are connected. do is told the secret
-// of the connection.
+// begin is attack with a function that is called when the queue pairs are connected. do gets the
+// binding secret of the connection.
 func (a *attacker) begin(
 	t *testing.T, mode protocol.Mode, do func(p *hostiletest.Peer, secret [session.BindingSize]byte),
 ) (id string, bye *session.ByeError) {
@@ -157,7 +156,7 @@ func (a *attacker) begin(
 	return w.Session, bye
 }
 
-// violations are what the I/O unit's status counts.
+// violations returns the protocol violations that the I/O unit's status counts, by code.
 func (r *fixture) violations() map[string]uint64 {
 	r.t.Helper()
 	var s struct {
@@ -167,8 +166,7 @@ func (r *fixture) violations() map[string]uint64 {
 	return s.Violations
 }
 
-// warnings counts the lines at level WARN that the I/O unit has logged about a
-// session.
+// warnings returns the number of lines at level WARN that the I/O unit has logged about a session.
 func (r *fixture) warnings(session string) int {
 	r.t.Helper()
 	text, err := os.ReadFile(r.unit.log)
@@ -184,9 +182,8 @@ func (r *fixture) warnings(session string) int {
 	return n
 }
 
-// objectsOf are the RDMA objects of some processes, but for their regions: pools that
-// are lent on request come and go, and a region that was left would keep its
-// protection domain.
+// objectsOf returns the RDMA objects of processes, except memory regions. The number of regions
+// changes with pools that are lent on request, and a leaked region would keep its protection domain.
 func objectsOf(t *testing.T, processes ...*daemon) []string {
 	t.Helper()
 	return slices.DeleteFunc(rdmaResources(t), func(object string) bool {
@@ -195,8 +192,9 @@ func objectsOf(t *testing.T, processes ...*daemon) []string {
 	})
 }
 
-// TestRDMAHostileHost lets a host with the right key at an I/O unit that serves
-// another one, which does not notice.
+// TestRDMAHostileHost makes each attack with the right key, on an I/O unit that serves another host.
+// The I/O unit has to end the attacker's session with the right code, log one warning, count the
+// violation and free everything. The other host must not be affected.
 func TestRDMAHostileHost(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	good := r.host(t)
@@ -218,7 +216,7 @@ func TestRDMAHostileHost(t *testing.T) {
 				beside.Go(func() { ping(t, good.ns, addr(0), 5, 1000) })
 				defer beside.Wait()
 				id, bye := a.attack(t, mode, x)
-				want := session.CodeFailed // the device's word, not the peer's fault for all that is known
+				want := session.CodeFailed // only the device reports an error: it may not be the peer's fault
 				if x.Code != "" {
 					want = session.CodeProtocol
 					counted[x.Code]++

@@ -9,13 +9,15 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMAHosts shares one network card among two hosts, then eight.
+// TestRDMAHosts shares one network card among two hosts, then eight. All have to reach the LAN and
+// each other. It checks the status, MAC addresses that are requested or in use, and that a host
+// that leaves does not affect the others.
 func TestRDMAHosts(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	var hosts []*node
 	for _, n := range []int{2, 8} {
 		t.Run(fmt.Sprint(n, " hosts"), func(t *testing.T) {
-			// Hosts outlive the sub-test: they are the test's.
+			// The hosts belong to the whole test, not to the sub-test.
 			started := len(hosts)
 			for len(hosts) < n {
 				hosts = append(hosts, r.newHost(r.t))
@@ -46,7 +48,7 @@ func TestRDMAHosts(t *testing.T) {
 				if own := h.mac(); u.MAC != own || u.MTU != 1500 || u.Fingerprint != r.keys.hostPrint {
 					t.Errorf("the status of %s, with %s, is %+v", h.name, own, u)
 				}
-				// At the least, the answers to what it pinged.
+				// These are at least the host's own echo requests and their answers.
 				if u.Traffic == nil || u.Traffic.Channels[0].RxFrames < 4 || u.Traffic.Channels[0].TxFrames < 4 {
 					t.Errorf("traffic of %s: %+v", h.name, u.Traffic)
 				}
@@ -82,7 +84,7 @@ func TestRDMAHosts(t *testing.T) {
 		ping(t, n.ns, addr(0), 2, 56)
 	})
 	t.Run("one leaves", func(t *testing.T) {
-		// The others' connections go on while it does, and none blinks.
+		// The other hosts' traffic has to continue and their sessions have to survive.
 		stays, leaves := hosts[0], hosts[1]
 		sessions := map[string]int{}
 		for _, h := range hosts[2:] {
@@ -103,8 +105,8 @@ func TestRDMAHosts(t *testing.T) {
 	})
 }
 
-// everybodyPings lets all hosts at once ping the LAN and the next host, over
-// IPv4 and IPv6.
+// everybodyPings makes all hosts ping the LAN and the next host at the same time, over IPv4 and
+// IPv6.
 func everybodyPings(t *testing.T, hosts []*node) {
 	t.Helper()
 	var wg sync.WaitGroup

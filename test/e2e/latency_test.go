@@ -17,7 +17,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// efUDP opens a UDP socket in ns whose datagrams are marked EF.
+// efUDP opens a UDP socket in ns whose datagrams have the DSCP EF.
 func efUDP(ns, at string) (c *net.UDPConn, err error) {
 	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (err error) {
 		e := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, 46<<2) })
@@ -33,8 +33,8 @@ func efUDP(ns, at string) (c *net.UDPConn, err error) {
 	return c, err
 }
 
-// echoEF sends n datagrams from a host to the LAN, each when the one before has
-// come back.
+// echoEF sends n datagrams with the DSCP EF from network namespace from to address at in network
+// namespace to, where they are echoed. Each is sent after the previous one has come back.
 func echoEF(from, to, at string, n int) error {
 	server, err := efUDP(to, at+":0")
 	if err != nil {
@@ -46,10 +46,10 @@ func echoEF(from, to, at string, n int) error {
 		for {
 			n, peer, err := server.ReadFromUDP(buf)
 			if err != nil {
-				return // it was closed
+				return // the socket is closed
 			}
 			if _, err := server.WriteToUDP(buf[:n], peer); err != nil {
-				return // the client misses it
+				return // the client's read fails
 			}
 		}
 	})
@@ -80,9 +80,9 @@ func echoEF(from, to, at string, n int) error {
 	return nil
 }
 
-// TestRDMALatencyQueue has marked datagrams go back and forth while connections
-// use the ordinary channel: they cross on the latency channel, whose packets
-// have a mark of their own on the fabric, and nothing else does.
+// TestRDMALatencyQueue exchanges datagrams with the DSCP EF while TCP connections use the ordinary
+// channel. The datagrams, and nothing else, have to pass on the latency channel. Its packets have to
+// have their own traffic class on the fabric.
 func TestRDMALatencyQueue(t *testing.T) {
 	const bulk, low, datagrams = 0x28, 0xb8, 60
 	marking := []string{"--traffic-class", fmt.Sprint(bulk), "--latency-traffic-class", fmt.Sprint(low)}
@@ -138,7 +138,8 @@ func TestRDMALatencyQueue(t *testing.T) {
 	}
 }
 
-// TestRDMALatencyQueueDeclined has an I/O unit that gives no latency channels.
+// TestRDMALatencyQueueDeclined requests a latency queue from an I/O unit that does not offer one. The
+// host has to work without it and report the reason.
 func TestRDMALatencyQueueDeclined(t *testing.T) {
 	r := newFixture(t, "macvtap", "--latency-queue=false")
 	h := r.host(t, "--latency-queue")

@@ -18,19 +18,19 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// machine is what machine.sh boots: the real systemd, in namespaces of its own
-// but for the network's, with the product installed as `make install` does. What
-// clean.sh makes is one too, with a root directory of Debian and a package.
+// machine is a container that machine.sh boots: the real systemd, in new namespaces except for the
+// network namespace, with the product installed by `make install`. clean.sh makes a machine too,
+// with a clean root directory of Debian, for the packages.
 type machine struct {
 	t     testing.TB
-	pid   int    // of its first process, as seen from outside
-	root  string // its root directory, as seen from outside
+	pid   int    // PID of the first process, as seen from outside
+	root  string // path of the root directory, as seen from outside
 	ended chan struct{}
 }
 
 const systemd = "/lib/systemd/systemd"
 
-// newMachine boots one, which is switched off when the test ends.
+// newMachine boots a machine, which is switched off when the test ends.
 func newMachine(t testing.TB) *machine {
 	t.Helper()
 	testenv.NeedTools(t, systemd, "systemctl", "journalctl", "systemd-analyze", "bash", "make", "nsenter", "pivot_root",
@@ -68,21 +68,21 @@ func startMachine(t testing.TB, script string, args ...string) *machine {
 	m := &machine{t: t, pid: pid, root: fmt.Sprintf("/proc/%d/root", pid), ended: make(chan struct{})}
 	go func() {
 		defer close(m.ended)
-		_ = cmd.Wait() // by a signal, at the end
+		_ = cmd.Wait() // the cleanup kills it
 	}()
 	t.Cleanup(func() {
 		if t.Failed() {
-			console, _ := os.ReadFile(said.Name()) // as good as it gets
+			console, _ := os.ReadFile(said.Name()) // the log has what could be read
 			journal, _ := m.try("journalctl", "--no-pager", "--lines=60")
 			t.Logf("the machine's console:\n%s\nthe end of its journal:\n%s", console, journal)
 		}
-		_ = cmd.Process.Kill() // all of its processes end with the first one
+		_ = cmd.Process.Kill() // all processes of a PID namespace end with the first one
 		<-m.ended
 	})
 	return m
 }
 
-// comesUp waits until a program succeeds on a machine that has been started.
+// comesUp waits until a program succeeds on a machine that has been started, and returns its output.
 func (m *machine) comesUp(args ...string) (last string) {
 	m.t.Helper()
 	eventually(m.t, func() bool {
@@ -98,7 +98,7 @@ func (m *machine) comesUp(args ...string) (last string) {
 	return last
 }
 
-// booted waits until systemd has, and returns the state of the machine.
+// booted waits until systemd has booted the machine, and returns the state of the machine.
 func (m *machine) booted() string {
 	m.t.Helper()
 	return m.comesUp("bash", "-c", "state=$(systemctl is-system-running) || [ \"$state\" = degraded ] && echo \"$state\"")
@@ -125,7 +125,7 @@ func newControlGroup(t testing.TB) string {
 				}
 				return err
 			})
-			slices.Reverse(groups) // those below first
+			slices.Reverse(groups) // children before their parents
 			for _, g := range groups {
 				err = errors.Join(err, os.Remove(g))
 			}
@@ -148,7 +148,7 @@ func (m *machine) try(args ...string) (string, error) {
 	return string(out), err
 }
 
-// run is try for what has to succeed.
+// run is try for a program that has to succeed.
 func (m *machine) run(args ...string) string {
 	m.t.Helper()
 	out, err := m.try(args...)
@@ -158,7 +158,7 @@ func (m *machine) run(args ...string) string {
 	return out
 }
 
-// install installs the product, whatever is installed.
+// install installs the product, also over an installed one.
 func (m *machine) install() {
 	m.t.Helper()
 	checkout, err := filepath.Abs("../..")
@@ -169,7 +169,7 @@ func (m *machine) install() {
 	m.run("systemctl", "daemon-reload")
 }
 
-// write makes a file, and the directories that lead to it.
+// write makes a file and its parent directories.
 func (m *machine) write(path, text string) {
 	m.t.Helper()
 	path = filepath.Join(m.root, path)
@@ -178,19 +178,19 @@ func (m *machine) write(path, text string) {
 	}
 }
 
-// service is a unit on the machine.
+// service is a systemd unit on the machine.
 type service struct {
 	*machine
 	unit, socket string
 }
 
-// do has systemctl do something with the service, which has to succeed.
+// do runs systemctl with a verb on the service, which has to succeed.
 func (s *service) do(verb string, flags ...string) {
 	s.t.Helper()
 	s.run(append([]string{"systemctl", "--no-pager", verb, s.unit}, flags...)...)
 }
 
-// edit writes the drop-in that `systemctl edit` does, or removes it.
+// edit writes the drop-in that `systemctl edit` writes, or removes it if text is empty.
 func (s *service) edit(text string) {
 	s.t.Helper()
 	dropIn := "/etc/systemd/system/" + s.unit + ".d/override.conf"
@@ -222,13 +222,13 @@ func (s *service) process() string {
 	return filepath.Join(s.root, "proc", s.show("MainPID"))
 }
 
-// kill ends the service's main process without giving it a chance.
+// kill ends the service's main process by SIGKILL.
 func (s *service) kill() {
 	s.t.Helper()
 	s.run("kill", "-KILL", s.show("MainPID"))
 }
 
-// statusInto is that of a daemon.
+// statusInto reads the status by `splitnic status` on the machine, and reports whether there is one.
 func (s *service) statusInto(into any) bool {
 	s.t.Helper()
 	out, err := s.try("splitnic", "status", "--json", s.socket)
@@ -236,8 +236,8 @@ func (s *service) statusInto(into any) bool {
 	return err == nil && json.Unmarshal([]byte(out), &list) == nil && len(list) == 1
 }
 
-// last returns the last line of the service's own in the journal that has this
-// text.
+// last waits for a line with the text that the service itself has written to the journal, and
+// returns the last one.
 func (s *service) last(text string) string {
 	s.t.Helper()
 	var line string

@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// manager is what a service manager is to one service: it keeps the file
-// descriptors that the service's processes give to it, and starts each process
-// with those that are there (sd_notify(3), sd_listen_fds(3)).
+// manager is a service manager for one service. It stores the file descriptors that the service's
+// processes send, and starts each process with the stored ones (sd_notify(3), sd_listen_fds(3)).
 type manager struct {
 	t    testing.TB
 	conn *net.UnixConn
@@ -27,14 +26,13 @@ type manager struct {
 	ready int
 }
 
-// stored is a descriptor in the store.
+// stored is a file descriptor in the store.
 type stored struct {
 	name string
 	file *os.File
 }
 
-// newManager makes a manager with an empty store, which is emptied when the
-// test ends.
+// newManager makes a manager with an empty store. The store is emptied when the test ends.
 func newManager(t testing.TB) *manager {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -124,7 +122,7 @@ func (m *manager) drop() {
 	m.store = nil
 }
 
-// names are those in the store, in order.
+// names returns the sorted names of the descriptors in the store.
 func (m *manager) names() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,15 +134,14 @@ func (m *manager) names() []string {
 	return names
 }
 
-// readies is how many processes have said that they are ready.
+// readies returns the number of notifications that a process is ready.
 func (m *manager) readies() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ready
 }
 
-// prepare makes cmd a process of the service. Its number, which the shell
-// knows, is told to it.
+// prepare makes cmd a process of the service. A shell sets LISTEN_PID to the PID of the process.
 func (m *manager) prepare(cmd *exec.Cmd) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// marks are what routers and switches of the fabric see of a packet.
+// marks has the fields of a packet that routers and switches of the fabric act on.
 type marks struct {
 	class, hops byte
 }
@@ -46,7 +46,7 @@ func gids(t testing.TB, device string) map[int]netip.Addr {
 		}
 		text, err := os.ReadFile(f)
 		if err != nil {
-			continue // some kernels refuse to show empty entries
+			continue // reading an empty entry fails on some kernels
 		}
 		if a, err := netip.ParseAddr(strings.TrimSpace(string(text))); err == nil && !a.IsUnspecified() {
 			table[index] = a.Unmap()
@@ -55,9 +55,9 @@ func gids(t testing.TB, device string) map[int]netip.Addr {
 	return table
 }
 
-// TestRDMATrafficClass looks at the fabric's cable: each endpoint's packets, of
-// all channels, have the traffic class that it was started with, over IPv4 and
-// over IPv6. Moderation, which Soft-RoCE does not have, is asked for in vain.
+// TestRDMATrafficClass captures packets on the fabric's cable. All packets of an endpoint, on all
+// channels, have to have the traffic class of its flag, over IPv4 and over IPv6. Completion-queue
+// moderation is requested too: Soft-RoCE does not have it, so it has to be off.
 func TestRDMATrafficClass(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -17,7 +17,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// The exit statuses, as documented.
+// The documented exit statuses.
 const (
 	exitFailure    = 1
 	exitUsage      = 2
@@ -33,10 +33,11 @@ type mistake struct {
 	name   string
 	args   []string
 	status int
-	words  []string // that the explanation must have
+	words  []string // words that the error message must have
 }
 
-// fails runs the program, which has to end by itself.
+// fails runs the command with the arguments of the mistake. It has to end by itself, with the exit
+// status and an error message that has the words.
 func (m mistake) fails(t *testing.T, command ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -55,7 +56,7 @@ func (m mistake) fails(t *testing.T, command ...string) {
 
 var errStillRuns = errors.New("still runs")
 
-// write makes a file with that text and returns its path.
+// write makes a file with the text and returns its path.
 func write(t testing.TB, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -65,9 +66,9 @@ func write(t testing.TB, dir, name, text string) string {
 	return path
 }
 
-// TestLogWithoutReader starts daemons whose log nobody reads any more, as behind a pipe whose
-// other program has ended. They go on, here to the missing device: systemd would take an end
-// by SIGPIPE for an orderly one, after which nothing is restarted.
+// TestLogWithoutReader starts daemons whose standard error is a pipe without a reader. They have to
+// continue, here until they find that the device is missing. They must not end by SIGPIPE: systemd
+// takes that for a clean exit and does not restart the service.
 func TestLogWithoutReader(t *testing.T) {
 	bin := needBinary(t)
 	for _, args := range [][]string{
@@ -92,8 +93,9 @@ func TestLogWithoutReader(t *testing.T) {
 	}
 }
 
-// TestStoppedAtStart stops daemons that still read their configuration, from a pipe. They end:
-// the program that starts again with fewer privileges does not know of a signal before.
+// TestStoppedAtStart sends SIGTERM to daemons that still read their configuration, from a pipe. They
+// have to end. The signal must not get lost when the program executes itself again with fewer
+// privileges.
 func TestStoppedAtStart(t *testing.T) {
 	bin := needBinary(t)
 	const host = "iounit: [192.0.2.1]\n"
@@ -108,23 +110,23 @@ func TestStoppedAtStart(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // when it reads
+		w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the daemon has opened the pipe
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = w.WriteString(config) // not if it has ended
+		_, _ = w.WriteString(config) // fails if the daemon has ended
 		w.Close()
-		_ = cmd.Wait() // by the signal
+		_ = cmd.Wait() // an error, because the daemon ends by the signal
 		if ctx.Err() != nil {
 			t.Errorf("%s still runs %v after SIGTERM", command, patience)
 		}
 	}
 }
 
-// TestMistakes makes mistakes that need no RDMA device to be noticed.
+// TestMistakes runs the program with mistakes that it detects without an RDMA device.
 func TestMistakes(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
 	k := makeKeys(t, dir)
@@ -230,8 +232,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestConfigurationFile shows that flags win over the file and the file over
-// the defaults, by values that are refused.
+// TestConfigurationFile checks that a flag overrides the configuration file, and the file the
+// default. It uses values that are refused, so that the error message has the value in use.
 func TestConfigurationFile(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
 	file := write(t, dir, "host.yaml", "iounit: [192.0.2.1, 192.0.2.2]\nmax-mtu: 21\n")
@@ -240,7 +242,8 @@ func TestConfigurationFile(t *testing.T) {
 		bin)
 }
 
-// TestRDMAMistakes makes mistakes on a machine that has what it takes.
+// TestRDMAMistakes runs the program with mistakes on a machine that has RDMA devices, beside a host
+// and an I/O unit that must not be affected.
 func TestRDMAMistakes(t *testing.T) {
 	testenv.NeedTools(t, "setpriv")
 	r := newFixture(t, "macvtap")
@@ -300,7 +303,7 @@ func TestRDMAMistakes(t *testing.T) {
 			"net_admin"},
 		{mistake{"host without CAP_SYS_ADMIN", host("--name", "sn9"), exitPermission, []string{"CAP_SYS_ADMIN"}},
 			"sys_admin"},
-		// The I/O unit needs it when a host comes, but ought to say so at once.
+		// The I/O unit needs the capability when a host connects, but has to report it at its start.
 		{mistake{"I/O unit without CAP_NET_ADMIN", iounit("--lan", "eth2"), exitPermission,
 			[]string{"CAP_NET_ADMIN", "eth2"}}, "net_admin"},
 		{mistake{"I/O unit without CAP_NET_RAW", iounit("--lan", "packet:eth2"), exitPermission,
@@ -325,7 +328,8 @@ func TestRDMAMistakes(t *testing.T) {
 	ping(t, h.ns, addr(0), 2, 56)
 }
 
-// TestRDMAUnreachable shows that a host keeps trying.
+// TestRDMAUnreachable starts a host whose I/O unit does not exist. The host has to keep trying, with
+// the error in its status and a netdevice without carrier.
 func TestRDMAUnreachable(t *testing.T) {
 	bin, dir := needFabric(t), t.TempDir()
 	k := makeKeys(t, dir)

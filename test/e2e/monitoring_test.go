@@ -18,11 +18,11 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// prometheus is a Prometheus that scrapes every second.
+// prometheus is a running Prometheus that scrapes every second.
 type prometheus struct{ url string }
 
-// startPrometheus starts one with the project's alerts, which scrapes these addresses, a
-// job for each.
+// startPrometheus starts a Prometheus at addr with the project's alerts. jobs has the address that
+// each job scrapes.
 func startPrometheus(t testing.TB, addr string, jobs map[string]string) *prometheus {
 	t.Helper()
 	program, dir := testenv.Program(t, "usr/bin/prometheus"), t.TempDir()
@@ -47,16 +47,16 @@ func startPrometheus(t testing.TB, addr string, jobs map[string]string) *prometh
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(unix.SIGTERM)
-		_ = cmd.Wait() // how it ends is nobody's business
+		_ = cmd.Wait() // the exit status does not matter
 		if t.Failed() {
-			text, _ := os.ReadFile(out.Name()) // as good as it gets
+			text, _ := os.ReadFile(out.Name()) // the log has what could be read
 			t.Logf("Prometheus:\n%s", text)
 		}
 	})
 	return &prometheus{"http://" + addr}
 }
 
-// ask has Prometheus answer a request of its API, and reports whether it does.
+// ask sends a request to the API of Prometheus and decodes the answer's data into data.
 func (p *prometheus) ask(path string, values url.Values, data any) error {
 	resp, err := http.Get(p.url + "/api/v1/" + path + "?" + values.Encode())
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *prometheus) ask(path string, values url.Values, data any) error {
 	return nil
 }
 
-// series is how many series a query has.
+// series returns the number of series in the result of a query.
 func (p *prometheus) series(query string) (int, error) {
 	var data struct{ Result []any }
 	err := p.ask("query", url.Values{"query": {query}}, &data)
@@ -89,8 +89,8 @@ type panel struct {
 	Targets     []struct{ Expr string }
 }
 
-// queries reads those of the dashboard, as Grafana has them for all instances, below the
-// titles of their panels.
+// queries returns the queries of the dashboard, by the title of the panel and a number. Variables
+// are replaced as Grafana does for all instances.
 func queries(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/grafana/splitnic.json")
@@ -117,12 +117,12 @@ func queries(t *testing.T) map[string]string {
 	return all
 }
 
-// metricName matches the metrics that an expression is about.
+// metricName matches the names of metrics in an expression.
 var metricName = regexp.MustCompile(`\b(?:splitnic|process|go)_[a-z_]+`)
 
-// TestRDMAMonitoring has a real Prometheus scrape a host and its I/O unit, and asks it what
-// each panel of the dashboard does. The alerts' expressions have to be about metrics that
-// there are, and nothing may be wrong.
+// TestRDMAMonitoring runs a real Prometheus that scrapes a host and its I/O unit. Each query of the
+// dashboard has to return data, the expressions of the alerts may only use metrics that exist, and
+// no alert may be active.
 func TestRDMAMonitoring(t *testing.T) {
 	testenv.Program(t, "usr/bin/prometheus")
 	const unit, host = "127.0.0.1:9595", "127.0.0.1:9596"
@@ -149,7 +149,7 @@ func TestRDMAMonitoring(t *testing.T) {
 	if err := p.ask("label/__name__/values", nil, &names); err != nil {
 		t.Fatal(err)
 	}
-	// Only who has a certificate has the first, and only who asks DNS the others.
+	// The first exists only for endpoints with a certificate, the others only for those that use DNS.
 	names = append(names, "splitnic_certificate_expiry_seconds", "splitnic_dns_answered_timestamp_seconds",
 		"splitnic_dns_failures_total")
 	var rules struct {
@@ -163,7 +163,7 @@ func TestRDMAMonitoring(t *testing.T) {
 			t.Logf("the rules are %q", wrong)
 		}
 	}()
-	// A scrape that was late makes the alert about it pending for a moment.
+	// A late scrape makes its alert pending for a moment.
 	eventually(t, func() bool {
 		if err := p.ask("rules", nil, &rules); err != nil {
 			t.Fatal(err)

@@ -11,10 +11,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMANeighbours kills an endpoint, and starts it again when the host's network
-// stack has forgotten its neighbours and asks for them where nobody hears it.
-// They can be talked to again although the stack itself would not ask again for
-// an hour.
+// TestRDMANeighbours kills an endpoint. It starts the endpoint again when the host's network stack
+// has dropped its neighbour entries and its solicitations are lost. The neighbours have to be
+// reachable again, although the network stack itself would not solicit again for an hour.
 func TestRDMANeighbours(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t, "--persist")
@@ -29,7 +28,7 @@ func TestRDMANeighbours(t *testing.T) {
 	}
 	var talks []talk
 	for near, far := range map[string]string{h.addr(): addr(0), h.addr6(): addr6(0)} {
-		// A question of the LAN's would answer the host's.
+		// The LAN gets a static entry: a solicitation by the LAN would resolve the host's entry too.
 		testenv.Neighbour(t, r.lan, "lan0", netip.MustParseAddr(near), mac)
 		server, c := udpPair(t, r.lan, far, h.ns)
 		go func() {
@@ -52,7 +51,7 @@ func TestRDMANeighbours(t *testing.T) {
 			}
 		}
 	}
-	// talking goes on until that is answered.
+	// talking sends the byte until all neighbours have answered with it.
 	talking := func(what byte) {
 		t.Helper()
 		for _, k := range talks {

@@ -6,8 +6,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMAOddFrames has packet sockets on the host's netdevice and on the LAN
-// send odd frames across Soft-RoCE: the session stays, and good frames pass.
+// TestRDMAOddFrames sends odd frames over Soft-RoCE, from packet sockets on the host's netdevice and
+// on the LAN. The session has to survive and valid frames have to pass.
 func TestRDMAOddFrames(t *testing.T) {
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// packagesDir has what deploy/packages/prepare makes.
+// packagesDir is the output directory of deploy/packages/prepare.
 const packagesDir = "../../build/packages-test"
 
-// newCleanMachine makes a machine of a clean root directory of Debian, in which
-// both versions of the packages can be seen. With flag systemd it boots.
+// newCleanMachine makes a machine with a clean root directory of Debian, which has both versions of
+// the packages in /packages. It boots systemd if systemd is true.
 func newCleanMachine(t testing.TB, systemd bool) *machine {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -44,7 +44,7 @@ func newCleanMachine(t testing.TB, systemd bool) *machine {
 	return m
 }
 
-// packageFile is the name of a package for this machine in a directory of packages.
+// packageFile returns the file name of the package of a version, for this machine's architecture.
 func packageFile(t testing.TB, version, extension string) string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(packagesDir, version, "*."+extension))
@@ -54,23 +54,22 @@ func packageFile(t testing.TB, version, extension string) string {
 	return filepath.Base(names[0])
 }
 
-// apt runs apt as a user types it, in a directory of packages, and returns what it
-// says. Questions are not answered.
+// apt runs an apt command as a user types it, in the directory of a version's packages, and returns
+// its output. Standard input is empty, so that questions are not answered.
 func (m *machine) apt(version, command string) string {
 	m.t.Helper()
 	return m.run("sh", "-c", "cd /packages/"+version+" && exec "+command+" </dev/null")
 }
 
-// typed finds the commands in README.md that a user types, with the machine on
-// which.
+// typed matches the commands in README.md that a user types, with the machine for each.
 var typed = regexp.MustCompile(`(?m)^    (unit|host)# (.*?)(?:  +# .*)?$`)
 
-// announced is what a package says when it has made a key. Lines of apt end as in a
-// terminal.
+// announced matches the message of a package that has made a key. Lines of apt may end with CR LF, as
+// in a terminal.
 var announced = regexp.MustCompile(`(?m)^splitnic: the fingerprint of this machine's key is (sha256:\S+)\s`)
 
-// TestPackagesReadme types what README.md says from the packages to the first
-// ping.
+// TestPackagesReadme runs the commands of README.md from the installation of the packages to the
+// first ping. All have to succeed.
 func TestPackagesReadme(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -86,7 +85,7 @@ func TestPackagesReadme(t *testing.T) {
 	testenv.Address(t, lan, "lan0", addr(0)+"/24")
 	machines := map[string]*machine{"unit": newCleanMachine(t, false), "host": newCleanMachine(t, false)}
 	devices := map[string]string{"unit": unitDevice, "host": hostDevice}
-	// What differs from one site to the other.
+	// Pairs of a text in README.md and its replacement at this site.
 	here := []string{"splitnic_0.1.0-1_amd64.deb", packageFile(t, "new", "deb"), "10.0.0.1", unitAddress, "192.0.2.10/24",
 		addr(1) + "/24", "192.0.2.1", addr(0)}
 	pings := 0
@@ -123,8 +122,8 @@ func TestPackagesReadme(t *testing.T) {
 	}
 }
 
-// foreground runs a command in a terminal of its own, where it is ended when the
-// test is.
+// foreground starts a command on the machine, as in another terminal. The command is ended when the
+// test ends.
 func (m *machine) foreground(name string, words []string) {
 	m.t.Helper()
 	said, err := os.Create(filepath.Join(m.t.TempDir(), name))
@@ -152,8 +151,8 @@ func (m *machine) foreground(name string, words []string) {
 	})
 }
 
-// TestPackagesLife installs, upgrades, downgrades, removes and purges the .deb
-// while a TCP connection goes through the netdevice.
+// TestPackagesLife installs, upgrades, downgrades, removes and purges the .deb. A TCP connection
+// through the netdevice has to survive the upgrade and the downgrade.
 func TestPackagesLife(t *testing.T) {
 	needFabric(t)
 	m := newCleanMachine(t, true)
@@ -213,7 +212,7 @@ func TestPackagesLife(t *testing.T) {
 		if strings.Contains(out, "fingerprint") {
 			t.Errorf("a key is announced again:\n%s", out)
 		}
-		// What the package says is done.
+		// Run the command that the package prints.
 		said := regexp.MustCompile(`(?m)^splitnic:   (systemctl restart .*?)\s*$`).FindStringSubmatch(out)
 		if said == nil {
 			t.Fatalf("the package does not say how to change over:\n%s", out)
@@ -290,11 +289,11 @@ func TestPackagesLife(t *testing.T) {
 	})
 }
 
-// TestPackagesRPM has Debian's rpm install, upgrade, downgrade and remove the .rpm.
+// TestPackagesRPM installs, upgrades, downgrades and removes the .rpm with Debian's rpm.
 func TestPackagesRPM(t *testing.T) {
 	m := newCleanMachine(t, false)
 	rpm := func(args ...string) string {
-		// Packages of rpm know nothing of those that dpkg has installed.
+		// rpm does not know the packages that dpkg has installed, so dependencies are not checked.
 		return m.run(append([]string{"rpm", "--nodeps", "--force-debian"}, args...)...)
 	}
 	file := func(version string) string { return "/packages/" + version + "/" + packageFile(t, version, "rpm") }

@@ -12,13 +12,13 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// python is the distribution's: another one does not see its packages.
+// python is the distribution's interpreter. Others do not find the distribution's packages.
 const python = "/usr/bin/python3"
 
-// peerProgram is a peer that was written from docs/protocol.md alone.
+// peerProgram is a peer that was written only from docs/protocol.md.
 const peerProgram = "../../examples/peer/peer.py"
 
-// needPeer needs what the program needs.
+// needPeer requires the programs and packages that peerProgram needs.
 func needPeer(t testing.TB) {
 	t.Helper()
 	testenv.NeedTools(t, python, "openssl", "tc")
@@ -27,7 +27,7 @@ func needPeer(t testing.TB) {
 	}
 }
 
-// otherPeer is a running peer of that kind.
+// otherPeer is a running process of peerProgram.
 type otherPeer struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -35,7 +35,8 @@ type otherPeer struct {
 	done chan struct{} // closed when the process has ended
 }
 
-// startPeer starts the program, which is ended after four times the patience.
+// startPeer starts peerProgram. The process is killed after four times the patience, or when the
+// test ends.
 func startPeer(t testing.TB, args ...string) *otherPeer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
@@ -49,7 +50,7 @@ func startPeer(t testing.TB, args ...string) *otherPeer {
 	}
 	go func() {
 		defer close(p.done)
-		_ = p.cmd.Wait() // the status is looked at by those who want it
+		_ = p.cmd.Wait() // succeeds checks the exit status
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -58,7 +59,7 @@ func startPeer(t testing.TB, args ...string) *otherPeer {
 	return p
 }
 
-// succeeds waits until the program has ended, which is to be with status 0.
+// succeeds waits until the program has ended, and checks that its exit status is 0.
 func (p *otherPeer) succeeds() {
 	p.t.Helper()
 	<-p.done
@@ -67,7 +68,7 @@ func (p *otherPeer) succeeds() {
 	}
 }
 
-// peerHost has the program play a host of the fixture to its end.
+// peerHost runs peerProgram as a host of the fixture, and waits until it has succeeded.
 func (r *fixture) peerHost(t testing.TB, flags ...string) {
 	t.Helper()
 	args := []string{"--device", hostDevice, "--key", r.keys.host, "--trust", r.keys.unitPrint, "--mode", r.mode}
@@ -75,7 +76,7 @@ func (r *fixture) peerHost(t testing.TB, flags ...string) {
 	startPeer(t, append(args, unitAddress, addr(1), addr(0))...).succeeds()
 }
 
-// lossy has the fabric lose packets in both directions until the test ends.
+// lossy makes the fabric drop percent of the packets in both directions until the test ends.
 func lossy(t testing.TB, percent int) {
 	t.Helper()
 	for _, port := range []string{fabricPort, "sp1"} {
@@ -93,7 +94,7 @@ func TestRDMAPeerFromTheDocument(t *testing.T) {
 	needPeer(t)
 	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) {
 		if r.mode == "imm" || r.mode == "indicate" {
-			// Pools that were asked for are asked back when nobody uses them.
+			// The I/O unit has to ask for the return of unused pools that it had requested.
 			t.Run("as said", func(t *testing.T) { r.peerHost(t, "--wait-flush") })
 		} else {
 			t.Run("as said", func(t *testing.T) { r.peerHost(t) })

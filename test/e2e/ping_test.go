@@ -13,14 +13,13 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// pingSizes are payloads of echo requests: none, too short for a time stamp,
-// the usual, full frames at both MTUs and one byte more, many fragments.
+// pingSizes has payload sizes of echo requests in bytes: none, too short for a time stamp, the
+// usual size, full frames at both MTUs, one byte more than a full frame, and many fragments.
 var pingSizes = []int{0, 1, 56, 1472, 1473, 8972, 20000, 65507}
 
-// ping sends echo requests of size bytes, each when the one before has been
-// answered; every answer has to come and to be what was sent. ping(8) is no use
-// here: it waits for the last one no longer than twice as long as for those
-// before, however slow the machine has become.
+// ping sends echo requests of size bytes, each after the answer to the previous one. Every request
+// has to be answered with the same payload. ping(8) is not suitable: it waits for the last answer
+// at most twice as long as the earlier ones took, even if the machine has become slower.
 func ping(t testing.TB, ns, to string, count, size int) {
 	t.Helper()
 	if err := echo(ns, netip.MustParseAddr(to), count, size); err != nil {
@@ -52,7 +51,7 @@ func echo(ns string, to netip.Addr, count, size int) error {
 		message[0] = request
 		binary.BigEndian.PutUint16(message[4:], id)
 		binary.BigEndian.PutUint16(message[6:], uint16(seq))
-		if to.Is4() { // for ICMPv6 the kernel does it, and checks the answer's
+		if to.Is4() { // for ICMPv6 the kernel computes the checksum, and checks that of the answer
 			binary.BigEndian.PutUint16(message[2:], ^uint16(onesSum(0, message)))
 		}
 		if _, err := c.Write(message); err != nil {
@@ -65,7 +64,7 @@ func echo(ns string, to netip.Addr, count, size int) error {
 			}
 			got := buf[:n]
 			if n < 8 || got[0] != reply || !bytes.Equal(got[4:8], message[4:8]) {
-				continue // somebody else's
+				continue // the answer to another request
 			}
 			if to.Is4() && onesSum(0, got) != 0xffff {
 				return fmt.Errorf("the checksum of answer %d is wrong", seq+1)
@@ -79,7 +78,7 @@ func echo(ns string, to netip.Addr, count, size int) error {
 	return nil
 }
 
-// echoID is the last identifier of echo requests that was used.
+// echoID is the last identifier that was used in echo requests.
 var echoID atomic.Uint32
 
 func TestRDMAPing(t *testing.T) {
@@ -94,7 +93,7 @@ func TestRDMAPing(t *testing.T) {
 					ping(t, h.ns, addr(0), 2, size)
 					ping(t, h.ns, addr6(0), 2, size)
 				}
-				// The longest frames there can be, towards the host too.
+				// The longest possible frames, also towards the host.
 				ping(t, r.lan, h.addr(), 2, mtu-28)
 				ping(t, r.lan, h.addr6(), 2, mtu-48)
 			})

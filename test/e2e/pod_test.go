@@ -22,7 +22,7 @@ import (
 
 const imageFile = "../../deploy/container/Dockerfile"
 
-// object is what a manifest has of a ConfigMap or a DaemonSet.
+// object has the fields of a ConfigMap or a DaemonSet in a manifest that the tests use.
 type object struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -97,8 +97,7 @@ func readManifest(t testing.TB, role string) (set object, maps map[string]object
 	return set, maps
 }
 
-// readImage returns the packages that the image has, and the program that it
-// starts.
+// readImage returns the packages that the image installs, and its entry point.
 func readImage(t testing.TB) (packages, entrypoint []string) {
 	t.Helper()
 	text, err := os.ReadFile(imageFile)
@@ -122,9 +121,9 @@ func readImage(t testing.TB) (packages, entrypoint []string) {
 	return packages, entrypoint
 }
 
-// filesOf returns the names of the files that Debian packages and the libraries
-// that they depend on have here, a line each. What else they depend on is in
-// every image, or only their installation needs it.
+// filesOf returns the paths of the installed files of Debian packages and of the libraries that
+// they depend on, one per line. Other dependencies are in every image, or are needed only for the
+// installation.
 func filesOf(t testing.TB, packages []string) string {
 	t.Helper()
 	depends := map[string]string{}
@@ -152,17 +151,17 @@ func filesOf(t testing.TB, packages []string) string {
 	return files.String()
 }
 
-// pod is one of the DaemonSet's, on this machine as its node.
+// pod is a pod of the DaemonSet, with this machine as its node.
 type pod struct {
 	*daemon
-	socket    string // of its process
+	socket    string // status socket of the process
 	container podContainer
 	volumes   map[string]string // paths on the node, by name
-	args      []string          // of pod.sh, but for the directory
+	args      []string          // arguments of pod.sh after the directory
 }
 
-// newPod makes what a pod of that role needs on its node. The configuration is changed as
-// those do who use the manifest, and has more lines.
+// newPod makes the files that a pod of the role needs on its node. The configuration of the manifest
+// is edited as its users do, and more is appended to it.
 func newPod(t testing.TB, r *fixture, role, socket, more string) *pod {
 	t.Helper()
 	testenv.NeedTools(t, "bash", "chroot", "dpkg-query", "nsenter", "tar")
@@ -183,14 +182,14 @@ func newPod(t testing.TB, r *fixture, role, socket, more string) *pod {
 		}
 		return config + "device: " + hostDevice + "\npeer-timeout: 10s\n" + more
 	}
-	// pod.sh does as it says here.
+	// pod.sh implements these settings.
 	if s := p.container.SecurityContext; !s.Privileged || !s.ReadOnly || !spec.HostNetwork {
 		t.Errorf("the manifest's pods are privileged: %t, have the node's network: %t, a read-only root: %t", s.Privileged,
 			spec.HostNetwork, s.ReadOnly)
 	}
 	for _, v := range spec.Volumes {
 		if !slices.ContainsFunc(p.container.VolumeMounts, func(m volumeMount) bool { return m.Name == v.Name }) {
-			continue // another container's
+			continue // a volume of another container
 		}
 		p.volumes[v.Name] = volumeSource(t, r, v, maps, role+".yaml", edit)
 	}
@@ -240,7 +239,7 @@ func volumeSource(
 		}
 		return write("key.pem", string(key), os.FileMode(v.Secret.DefaultMode))
 	case strings.HasPrefix(v.HostPath.Path, "/var/"):
-		return t.TempDir() // the machine's own is none of a test's business
+		return t.TempDir() // a test must not use the machine's own directory
 	case v.HostPath.Type == "DirectoryOrCreate":
 		if err := os.MkdirAll(v.HostPath.Path, 0o755); err != nil {
 			t.Fatal(err)
@@ -249,8 +248,7 @@ func volumeSource(
 	return v.HostPath.Path
 }
 
-// start starts a pod, also after the one before has ended, and waits until it
-// is ready.
+// start starts a pod, or starts it again after it has ended, and waits until it is ready.
 func (p *pod) start(t testing.TB, log string) {
 	t.Helper()
 	prepare := func(cmd *exec.Cmd) {
@@ -258,7 +256,7 @@ func (p *pod) start(t testing.TB, log string) {
 	}
 	p.daemon = startAs(t, prepare, "./pod.sh", p.socket, log,
 		append([]string{t.TempDir()}, p.args...)...)
-	p.bin = p.args[0] // a user of the node asks for the status
+	p.bin = p.args[0] // the status is read on the node, not in the pod
 	probe := append([]string{"--target", strconv.Itoa(p.cmd.Process.Pid), "--mount", "--pid", "--ipc", "--root", "--wd",
 		"--"}, p.container.ReadinessProbe.Exec.Command...)
 	eventually(t, func() bool {
@@ -269,8 +267,9 @@ func (p *pod) start(t testing.TB, log string) {
 	}, "a pod that is ready")
 }
 
-// TestRDMAPod runs what deploy/kubernetes describes, with the libraries that the
-// image of deploy/container has, and replaces the pod, as an upgrade does.
+// TestRDMAPod runs the host's pod of deploy/kubernetes, with the libraries of the image of
+// deploy/container, and replaces the pod, as an upgrade does. The netdevice has to stay the same.
+// The process must not keep more capabilities than it needs.
 func TestRDMAPod(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	if testenv.Link(t, "", "sn0") != nil {
@@ -279,7 +278,7 @@ func TestRDMAPod(t *testing.T) {
 	p := newPod(t, r, "host", "host-sn0.sock", "")
 	t.Cleanup(func() {
 		if testenv.Link(t, "", "sn0") != nil {
-			// The test's context is over.
+			// run cannot be used here: the test's context is done.
 			if out, err := exec.Command("ip", "link", "delete", "sn0").CombinedOutput(); err != nil {
 				t.Errorf("deleting sn0: %v\n%s", err, out)
 			}
@@ -292,7 +291,7 @@ func TestRDMAPod(t *testing.T) {
 	testenv.Address(t, "", "sn0", addr(1)+"/24")
 	ping(t, "", addr(0), 2, 1472)
 	want := setting(t, "")
-	// It is privileged, and does not stay so.
+	// The container is privileged, and the process has to drop its privileges.
 	const most = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_BROADCAST | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE |
 		1<<unix.CAP_BPF
 	for _, task := range tasks(t, "/proc/"+strconv.Itoa(p.cmd.Process.Pid)) {

@@ -12,9 +12,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMAPodAgent runs the agent's pods of deploy/kubernetes, and has the CNI plugin on the
-// node add a container behind the start of the pod. The pod is replaced: the container's
-// interface stays, with its address.
+// TestRDMAPodAgent runs the agent's pod of deploy/kubernetes, and adds a container with the CNI
+// plugin on the node after the start of the pod. Then it replaces the pod: the container's interface
+// has to stay, with its address.
 func TestRDMAPodAgent(t *testing.T) {
 	r := newFixture(t, "macvtap", "--handshake-timeout", patience.String())
 	p := newPod(t, r, "agent", "agent.sock", "handshake-timeout: "+patience.String()+"\n")

@@ -15,14 +15,14 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// put gives the I/O unit another policy.
+// put writes another policy and makes the I/O unit reload it.
 func (r *fixture) put(rules string) {
 	r.t.Helper()
 	r.write(rules)
 	run(r.t, r.bin, "reload", r.unit.sock)
 }
 
-// write writes the policy, which the I/O unit reads when it reloads.
+// write writes the policy file. The I/O unit reads it at its next reload.
 func (r *fixture) write(rules string) {
 	r.t.Helper()
 	if err := os.WriteFile(r.policy, []byte(rules), 0o600); err != nil {
@@ -30,7 +30,7 @@ func (r *fixture) write(rules string) {
 	}
 }
 
-// policedStatus is what the I/O unit's status has of frames that a policy drops.
+// policedStatus is the part of the I/O unit's status about frames that a policy delays or drops.
 type policedStatus struct {
 	Hosts []struct {
 		TxLimited uint64 `json:"tx_limited"`
@@ -44,8 +44,8 @@ type policedStatus struct {
 	} `json:"hosts"`
 }
 
-// TestRDMAPolicyLinkControl has a host without a policy of its own pause the card's
-// link, log it off, and send from another's address.
+// TestRDMAPolicyLinkControl sends link-control frames (pause, EAPOL, slow protocols) and a frame with
+// a foreign source address, from a host under the default policy. All have to be dropped.
 func TestRDMAPolicyLinkControl(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	r.put("default: {max-sessions: 64}\n")
@@ -56,7 +56,7 @@ func TestRDMAPolicyLinkControl(t *testing.T) {
 	for _, f := range frames {
 		copy(f[16:], own)
 	}
-	frames = append(frames, etherFrame("ff:ff:ff:ff:ff:ff", 0x88b5)) // from another's address
+	frames = append(frames, etherFrame("ff:ff:ff:ff:ff:ff", 0x88b5)) // with a foreign source address
 	for _, f := range frames {
 		testenv.SendRaw(t, h.ns, "sn0", f)
 	}
@@ -69,7 +69,7 @@ func TestRDMAPolicyLinkControl(t *testing.T) {
 	ping(t, h.ns, addr(0), 2, 56)
 }
 
-// activeSlave is the index of the device that bond0 uses.
+// activeSlave returns the index of the device that bond0 uses.
 func activeSlave(t *testing.T, ns string) int {
 	t.Helper()
 	bond, ok := testenv.Link(t, ns, "bond0").(*netlink.Bond)
@@ -81,8 +81,8 @@ func activeSlave(t *testing.T, ns string) int {
 
 var received = regexp.MustCompile(`, (\d+) received`)
 
-// TestRDMABond has two netdevices of one machine in a bond with one address, which
-// the policy lets them share: pings go on over a fail-over, and back.
+// TestRDMABond puts two netdevices of one machine into a bond with one MAC address, which the policy
+// allows them to share. Echo requests have to be answered over a fail-over and back.
 func TestRDMABond(t *testing.T) {
 	for _, kind := range []string{"tap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestRDMABond(t *testing.T) {
 				was := activeSlave(t, one.ns)
 				started := time.Now()
 				ip("link", "set", down, "down")
-				// What the kernel needs for that is not the product's.
+				// The time that the kernel takes for the fail-over does not count.
 				gap := time.Duration(0)
 				if was == testenv.Link(t, one.ns, down).Attrs().Index {
 					eventually(t, func() bool { return activeSlave(t, one.ns) != was }, "another device in use")
@@ -152,8 +152,9 @@ func TestRDMABond(t *testing.T) {
 	}
 }
 
-// TestRDMAPolicyDefault has two hosts without a policy of their own. Each works with
-// the address that is made for it, and gets neither the other's nor a station's.
+// TestRDMAPolicyDefault runs two hosts under the default policy. Each has to work with the MAC
+// address that is generated for it. Setting the address of the other host, of a station on the LAN,
+// or a foreign one has to be refused.
 func TestRDMAPolicyDefault(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	r.put("default: {max-sessions: 64}\n")
@@ -172,8 +173,8 @@ func TestRDMAPolicyDefault(t *testing.T) {
 	ping(t, other.ns, addr(0), 2, 56)
 }
 
-// TestRDMAPolicyPackets bounds the packets of a host, and its broadcasts: the first
-// wait, more of the second are dropped.
+// TestRDMAPolicyPackets limits the packet rate of a host and the rate of its broadcasts. Packets over
+// the limit have to wait, and broadcasts over the limit have to be dropped.
 func TestRDMAPolicyPackets(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t)

@@ -4,15 +4,15 @@ import (
 	"testing"
 )
 
-// protection is what a status says about it.
+// protection is the memory protection in a status.
 type protection struct {
 	Name, Why string
 }
 
-// TestRDMAProtection runs the endpoints with each protection, also with different
-// ones, and finds in the status which one is in force: what was asked for, the
-// region where the device has no better one that could be trusted, and the region
-// in modes that lend no memory.
+// TestRDMAProtection runs the endpoints with each protection, also with different ones at both ends,
+// and checks in the status which one is in force. This is the configured one; by default the region,
+// because the device has no better protection that can be trusted; and the region in modes that lend
+// no memory.
 func TestRDMAProtection(t *testing.T) {
 	for _, c := range []struct{ unit, host, mode string }{
 		{"", "", "imm"},

@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// rateStatus is what the I/O unit's status has of rates.
+// rateStatus is the part of the I/O unit's status about rates.
 type rateStatus struct {
 	Hosts []struct {
 		Name       string `json:"name"`
@@ -25,7 +25,7 @@ type rateStatus struct {
 	} `json:"hosts"`
 }
 
-// rates waits for the status of an I/O unit that has one host.
+// rates waits until the I/O unit has one host, and returns its status.
 func (d *daemon) rates() rateStatus {
 	d.t.Helper()
 	var s rateStatus
@@ -36,17 +36,16 @@ func (d *daemon) rates() rateStatus {
 	return s
 }
 
-// TestRDMAPolicyRate bounds a host's rates, and takes the bounds away, while its
-// session lasts. However fast or slow the machine is, no more bytes pass than the
-// rate allows in the time that it took.
+// TestRDMAPolicyRate limits a host's rates and removes the limits within one session. On a machine of
+// any speed, no more bytes may pass than the rate allows in the measured time.
 func TestRDMAPolicyRate(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t)
 	first := r.unit.rates().Hosts[0]
 	const (
-		rate = 200_000   // so that it is a bound on an emulated machine
-		n    = 192 << 10 // of data, in each direction
-		// What the host may have saved, and the rest of the last frame.
+		rate = 200_000   // bit/s; low enough to be a limit on an emulated machine
+		n    = 192 << 10 // bytes of data in each direction
+		// Bytes that the host may have saved up, and the rest of the last frame.
 		overdraft = 2<<16 + 1<<16
 	)
 	load := func(bounded bool) {

@@ -16,18 +16,18 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// restarts is how many times each endpoint is restarted in each way.
-// ROUNDS sets another number where SPLITNIC_SAMPLES, for `make bench-restart`, is set.
+// restarts is the number of times that each endpoint is restarted in each way. The environment
+// variable ROUNDS sets another number if SPLITNIC_SAMPLES is set, for `make bench-restart`.
 const restarts = 1
 
-// setting is that of the node's netdevice.
+// setting describes the node's netdevice.
 func (n *node) setting(t testing.TB) string {
 	t.Helper()
 	return setting(t, n.ns, "-n", n.ns)
 }
 
-// setting describes what an administrator has done with sn0 in ns, or sees of
-// it. In that namespace ip has to be told ipFlags.
+// setting describes the configuration of sn0 in ns that an administrator has set or can see. ipFlags
+// are the flags with which ip works in that namespace.
 func setting(t testing.TB, ns string, ipFlags ...string) string {
 	t.Helper()
 	link := testenv.Link(t, ns, "sn0")
@@ -41,14 +41,14 @@ func setting(t testing.TB, ns string, ipFlags ...string) string {
 		if what == "neigh" {
 			args = append(args, "nud", "permanent")
 		}
-		// Whether somebody else has an address is asked again after the carrier was
-		// away.
+		// After a loss of carrier, addresses are tentative during another duplicate detection.
 		s += what + ": " + strings.ReplaceAll(run(t, "ip", args...), "tentative ", "")
 	}
 	return s
 }
 
-// restarted is the part of the status that is about the netdevice's history.
+// restarted returns, by the status, the time when the netdevice was made, and the number of times
+// that a process has adopted it.
 func (n *node) restarted() (since time.Time, adopted int) {
 	n.t.Helper()
 	var s struct {
@@ -61,8 +61,7 @@ func (n *node) restarted() (since time.Time, adopted int) {
 	return s.Netdevice.Since, s.Netdevice.Adopted
 }
 
-// connected waits until the host has a session with the I/O unit's present
-// process.
+// connected waits until the host has a session with the present process of the I/O unit.
 func (n *node) connected() {
 	n.t.Helper()
 	eventually(n.t, func() bool {
@@ -71,16 +70,16 @@ func (n *node) connected() {
 	}, "a session")
 }
 
-// TestRDMARestart restarts either endpoint, politely and not, under a TCP
-// connection that is in use in both directions all the time. The host has a
-// service manager that keeps its netdevice.
+// TestRDMARestart restarts either endpoint, by SIGTERM and by SIGKILL, while a TCP connection is in
+// use in both directions. The host has a service manager that stores the descriptors of its
+// netdevice. The netdevice, its configuration and the TCP connection have to survive.
 func TestRDMARestart(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.managedHost(t, "--queues", "2")
 	want := []string{"sn0/0", "sn0/1"}
 	eventually(t, func() bool { return slices.Equal(h.manager.names(), want) }, "%v in the store", want)
 
-	// What an administrator does.
+	// Configure the netdevice as an administrator does.
 	run(t, "ip", "-n", h.ns, "link", "set", "sn0", "mtu", "1400", "txqueuelen", "300")
 	run(t, "ip", "-n", h.ns, "link", "set", "sn0", "address", "02:00:5e:00:53:01")
 	run(t, "ip", "-n", h.ns, "neigh", "add", addr(7), "lladdr", "02:00:5e:00:53:07", "dev", "sn0", "nud", "permanent")
@@ -159,7 +158,7 @@ func TestRDMARestart(t *testing.T) {
 	if got := h.manager.readies(); got != 1+adopted {
 		t.Errorf("%d processes were ready, of %d", got, 1+adopted)
 	}
-	// Stopped for good.
+	// When the service is stopped, the netdevice has to go with the store.
 	h.stop()
 	h.manager.drop()
 	eventually(t, func() bool { return testenv.Link(t, h.ns, "sn0") == nil }, "sn0 going with the store")
@@ -176,8 +175,8 @@ func (r *fixture) managedHost(t testing.TB, flags ...string) *node {
 	return n
 }
 
-// TestRDMARestartChanged restarts a host with other flags, and with none that
-// are of use.
+// TestRDMARestartChanged restarts a host with other flags and with a wrong flag, and after its
+// netdevice was renamed or deleted. The netdevice has to stay the same one wherever that is possible.
 func TestRDMARestartChanged(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.managedHost(t)
@@ -197,7 +196,7 @@ func TestRDMARestartChanged(t *testing.T) {
 	})
 	t.Run("renamed", func(t *testing.T) {
 		rename := func(from, to string) {
-			// Older kernels rename no device that is up.
+			// Older kernels do not rename a device that is up.
 			run(t, "ip", "-n", h.ns, "link", "set", from, "down")
 			run(t, "ip", "-n", h.ns, "link", "set", from, "name", to)
 			run(t, "ip", "-n", h.ns, "link", "set", to, "up")
@@ -212,7 +211,7 @@ func TestRDMARestartChanged(t *testing.T) {
 			t.Errorf("sn0 is another netdevice: its index was %d and is %d", first, got)
 		}
 		eventually(t, func() bool { return slices.Equal(h.manager.names(), []string{"sn0/0"}) }, "one queue in the store")
-		// The I/O unit has been told that it was down.
+		// The netdevice was down, which the I/O unit knows, so the first answers may be missing.
 		eventually(t, func() bool { return echo(h.ns, netip.MustParseAddr(addr(0)), 1, 56) == nil }, "an answer from the LAN")
 	})
 	t.Run("a mistake", func(t *testing.T) {
@@ -258,8 +257,8 @@ func TestRDMARestartChanged(t *testing.T) {
 	})
 }
 
-// TestRDMAPersist restarts a host whose netdevice outlives it without a service
-// manager.
+// TestRDMAPersist restarts a host with --persist, whose netdevice outlives the process without a
+// service manager. A host without the flag has to refuse the netdevice.
 func TestRDMAPersist(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t, "--persist")
@@ -288,7 +287,8 @@ func TestRDMAPersist(t *testing.T) {
 	run(t, "ip", "-n", h.ns, "link", "delete", "sn0")
 }
 
-// TestRDMAPrivileges looks at what running daemons may do.
+// TestRDMAPrivileges checks that running daemons have no more capabilities than they need and cannot
+// gain privileges, and that they can open sessions again with the rest.
 func TestRDMAPrivileges(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t)
@@ -318,7 +318,7 @@ func TestRDMAPrivileges(t *testing.T) {
 			}
 		}
 	}
-	// With what is left a session can be made again, with all that it takes.
+	// The remaining capabilities have to suffice for a new session.
 	for _, restart := range []func(){func() { r.unit.kill(); r.startUnit() }, func() { h.kill(); h.start(); h.ready() }} {
 		restart()
 		h.connected()
@@ -326,7 +326,8 @@ func TestRDMAPrivileges(t *testing.T) {
 	}
 }
 
-// tasks are the status files of the threads of a process, given its directory.
+// tasks returns the fields of the status files of a process's threads. process is the directory of
+// the process in /proc.
 func tasks(t testing.TB, process string) []map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(process, "task/*/status"))

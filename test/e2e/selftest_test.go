@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRDMASelfTest has Soft-RoCE show what it holds to: everything that the
-// self-test tries but the bounds of windows. A device that is not there is said.
+// TestRDMASelfTest runs the self-test on Soft-RoCE. Every property has to hold except the bounds of
+// windows. A missing device has to be reported.
 func TestRDMASelfTest(t *testing.T) {
 	bin := needFabric(t)
 	out, err := exec.CommandContext(t.Context(), bin, "doctor", "--self-test", "--json", "--device", hostDevice).Output()

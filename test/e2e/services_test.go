@@ -20,7 +20,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestRDMAServices uses what an Ethernet is used for besides unicast.
+// TestRDMAServices uses the services of an Ethernet besides unicast: DHCP, router advertisement,
+// VLANs, multicast and broadcast.
 func TestRDMAServices(t *testing.T) {
 	testenv.NeedTools(t, "dnsmasq", "udhcpc")
 	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) {
@@ -40,7 +41,7 @@ func TestRDMAServices(t *testing.T) {
 	})
 }
 
-// background starts a program in ns that ends with the test.
+// background starts a program in ns that ends with the test. It returns the output of the program.
 func background(t testing.TB, ns, name string, args ...string) *bytes.Buffer {
 	t.Helper()
 	var out bytes.Buffer
@@ -52,7 +53,7 @@ func background(t testing.TB, ns, name string, args ...string) *bytes.Buffer {
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = cmd.Wait() // always the kill
+		_ = cmd.Wait() // the error is always that of the kill
 		if t.Failed() {
 			t.Logf("%s:\n%s", name, &out)
 		}
@@ -60,8 +61,8 @@ func background(t testing.TB, ns, name string, args ...string) *bytes.Buffer {
 	return &out
 }
 
-// testAutoconfiguration gets an IPv4 address by DHCP, an IPv6 address by router
-// advertisement, and uses both.
+// testAutoconfiguration gets an IPv4 address by DHCP and an IPv6 address by router advertisement, and
+// uses both.
 func testAutoconfiguration(t *testing.T, r *fixture) {
 	h := r.newHost(t)
 	h.waitCarrier(true)
@@ -111,8 +112,7 @@ func address(t testing.TB, ns string, match func(netlink.Addr) bool) netip.Addr 
 	return found
 }
 
-// wholeDump repeats a listing that was not consistent, because something
-// changed meanwhile.
+// wholeDump calls list again as long as its result is inconsistent because of a concurrent change.
 func wholeDump[T any](list func() ([]T, error)) ([]T, error) {
 	for {
 		all, err := list()
@@ -145,22 +145,22 @@ func testVLAN(t *testing.T, r *fixture, h *node) {
 		testenv.Up(t, end.ns, "v7")
 		testenv.Address(t, end.ns, "v7", end.addr+"/24")
 	}
-	defer run(t, "ip", "-n", r.lan, "link", "del", "v7") // which the next mode makes again
+	defer run(t, "ip", "-n", r.lan, "link", "del", "v7") // the test of the next mode makes the device again
 	for _, size := range []int{56, 1472, 8972} {
 		ping(t, h.ns, "10.78.0.1", 2, size)
 	}
 	testenv.Exchange(t, r.lan, "10.78.0.1", h.ns, 1<<20)
 	noBadPackets(t, r.lan, h.ns)
 	for _, end := range []string{r.lan, h.ns} {
-		// An end that lost the tags would still answer, on the device below.
+		// An end that loses the tags would still answer, on the device below.
 		if rx := testenv.Link(t, end, "v7").Attrs().Statistics.RxPackets; rx < 20 {
 			t.Errorf("a VLAN device has received %d frames only", rx)
 		}
 	}
 }
 
-// testMulticast sends a datagram to a group that only a socket in to has
-// joined.
+// testMulticast sends a datagram to a group that only a socket in namespace to has joined, and
+// receives it there.
 func testMulticast(t *testing.T, from, fromDev, to, toDev, group string) {
 	t.Helper()
 	ip := net.ParseIP(group)
@@ -194,7 +194,7 @@ func testMulticast(t *testing.T, from, fromDev, to, toDev, group string) {
 	datagramArrives(t, func(b []byte) error { _, err := tx.Write(b); return err }, rx)
 }
 
-// testBroadcast sends a datagram to everybody and receives it in to.
+// testBroadcast sends a broadcast datagram and receives it in namespace to.
 func testBroadcast(t *testing.T, from, to, source string) {
 	t.Helper()
 	var rx, tx *net.UDPConn

@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// settingsStatus is what the status says of a host's settings.
+// settingsStatus is the part of a host's status about its settings.
 type settingsStatus struct {
 	hostStatus
 	Filter *struct {
@@ -27,12 +27,12 @@ type settingsStatus struct {
 	Refusal *struct{ What, Wanted, Reason string } `json:"last_refusal"`
 }
 
-// settings are a host, and the I/O unit's interface for it.
+// settings is a host, with functions to check its settings in its status and on the card.
 type settings struct {
 	*node
 }
 
-// until waits until the host's status shows it.
+// until waits until cond is true of the host's status.
 func (s settings) until(what string, cond func(*settingsStatus) bool) {
 	s.t.Helper()
 	var st settingsStatus
@@ -47,7 +47,7 @@ func (s settings) ip(args string) {
 	testenv.Run(s.t, s.ns, "ip", strings.Fields(args)...)
 }
 
-// port is the name of the host's interface on the card.
+// port returns the name of the host's interface on the card.
 func (s settings) port() string {
 	s.t.Helper()
 	for _, h := range s.fixture.unit.unitStatus().Hosts {
@@ -59,7 +59,7 @@ func (s settings) port() string {
 	return ""
 }
 
-// onCard waits until the host's interface on the card is so.
+// onCard waits until cond is true of the host's interface on the card.
 func (s settings) onCard(what string, cond func(flags net.Flags, mac string) bool) {
 	s.t.Helper()
 	port := s.port()
@@ -69,7 +69,7 @@ func (s settings) onCard(what string, cond func(flags net.Flags, mac string) boo
 	}, "%s on the card", what)
 }
 
-// statistics reads the I/O unit's counters with the product's own command.
+// statistics returns the I/O unit's counters for the host, by `splitnic stats`.
 func (s settings) statistics(flags ...string) map[string]uint64 {
 	s.t.Helper()
 	out := run(s.t, s.bin, append([]string{"stats", "--json", s.sock}, flags...)...)
@@ -80,10 +80,10 @@ func (s settings) statistics(flags ...string) map[string]uint64 {
 	return got
 }
 
-// foreign is somebody else's address.
+// foreign is the MAC address of another station.
 const foreign = "02:00:00:00:77:77"
 
-// etherFrame is a frame with an empty virtio_net_hdr.
+// etherFrame returns a frame to an address, with an empty virtio_net_hdr.
 func etherFrame(to string, etherType uint16) []byte {
 	mac, _ := net.ParseMAC(to)
 	f := make([]byte, 10+60)
@@ -92,8 +92,8 @@ func etherFrame(to string, etherType uint16) []byte {
 	return f
 }
 
-// TestRDMASettings changes the netdevice as administrators and programs do. The
-// network card follows, or the netdevice is set back.
+// TestRDMASettings changes the netdevice as administrators and programs do. The I/O unit has to apply
+// each change to the interface on the network card, or the host has to undo it.
 func TestRDMASettings(t *testing.T) {
 	testenv.NeedTools(t, "tcpdump")
 	rules := filepath.Join(t.TempDir(), "policy.yaml")
@@ -182,7 +182,7 @@ hosts:
 		h.until("all multicast", func(s *settingsStatus) bool { return s.Filter != nil && s.Filter.AllMulti })
 		run(t, h.bin, "reset", h.sock)
 		h.until("no setting left", func(s *settingsStatus) bool { return s.Filter != nil && !s.Filter.AllMulti })
-		// The address was asked for in the hello of this session.
+		// The hello of this session requested the address, so the reset keeps it.
 		if mac := h.mac(); mac != "02:00:00:00:00:99" {
 			t.Errorf("the MAC address is %s", mac)
 		}
@@ -194,7 +194,7 @@ hosts:
 		eventually(t, func() bool {
 			return len(testenv.Links(t, r.card)) == 2 && testenv.Link(t, r.card, "eth1").Attrs().Promisc == 0
 		}, "the card as it was: %v", testenv.Links(t, r.card))
-		// Nobody has told the next host of the address.
+		// A new process does not know the address that was set.
 		h.start()
 		h.ready()
 		if mac := h.mac(); mac != first {
@@ -203,7 +203,8 @@ hosts:
 	})
 }
 
-// testGroups joins a group as mDNS does, and counts what is for others.
+// testGroups joins a group as mDNS does and receives a datagram to it. Frames to other groups must
+// not cross the fabric.
 func testGroups(t *testing.T, r *fixture, h settings) {
 	group := &net.UDPAddr{IP: net.IPv4(224, 0, 0, 251), Port: 5353}
 	var c *net.UDPConn
@@ -249,7 +250,7 @@ func testGroups(t *testing.T, r *fixture, h settings) {
 		}
 	}, "the datagram to the group")
 
-	// What is for a group that the host is not in does not cross the fabric.
+	// Frames to a group that the host has not joined must not cross the fabric.
 	before := h.statistics()["rx_frames"]
 	for range 50 {
 		testenv.SendRaw(t, r.lan, "lan0", etherFrame("01:00:5e:09:09:09", 0x88b5))
@@ -260,8 +261,8 @@ func testGroups(t *testing.T, r *fixture, h settings) {
 	}
 }
 
-// testVLANSettings stacks VLAN devices on the netdevice, one that is allowed and
-// one that is not.
+// testVLANSettings adds VLAN devices on the netdevice, for VLANs that the policy allows and for one
+// that it does not, and removes them.
 func testVLANSettings(t *testing.T, r *fixture, h settings) {
 	for _, end := range []struct{ ns, dev, addr string }{{r.lan, "lan0", "10.79.0.1"}, {h.ns, "sn0", "10.79.0.2"}} {
 		run(t, "ip", "-n", end.ns, "link", "add", "link", end.dev, "name", "v7", "type", "vlan", "id", "7")
@@ -276,7 +277,7 @@ func testVLANSettings(t *testing.T, r *fixture, h settings) {
 	})
 	h.ip("link add link sn0 name v9 type vlan id 9")
 	h.until("VLAN 9 as well", func(s *settingsStatus) bool { return s.VLANs == "7,9" })
-	// Into another namespace, as container runtimes do.
+	// Move a VLAN device to another namespace, as container runtimes do.
 	pod := testenv.NetNS(t)
 	h.ip("link set v9 netns " + pod)
 	h.ip("link delete v300")
@@ -286,9 +287,10 @@ func testVLANSettings(t *testing.T, r *fixture, h settings) {
 	h.until("no VLAN", func(s *settingsStatus) bool { return s.VLANs == "none" })
 }
 
-// testPromisc captures, on the netdevice, what is for others on the LAN.
+// testPromisc captures frames to another station on the netdevice in promiscuous mode. Without it
+// they must not cross the fabric.
 func testPromisc(t *testing.T, r *fixture, h settings) {
-	// A veth cannot tell addresses apart and is promiscuous from the start.
+	// A veth cannot filter by address and is promiscuous from the start.
 	card := testenv.Link(t, r.card, "eth1").Attrs().Promisc
 	dump := testenv.Command(t, h.ns, "tcpdump", "-n", "-i", "sn0", "-c", "3", "ether", "dst", foreign)
 	if err := dump.Start(); err != nil {

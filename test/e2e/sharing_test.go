@@ -13,19 +13,20 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// sharers is how many hosts share one I/O unit.
+// sharers is the number of hosts that share one I/O unit.
 const sharers = 32
 
-// sharedGroup is a multicast group that side of the hosts are in, and
-// sharedGroupMAC what frames to it have for a destination.
+// sharedGroup is a multicast group that half of the hosts join, and sharedGroupMAC is the destination
+// address of frames to the group.
 const (
 	sharedGroup    = "239.7.7.7"
 	sharedGroupMAC = "01:00:5e:07:07:07"
 )
 
-// TestRDMASharing shares one I/O unit, and one network card, among many hosts.
+// TestRDMASharing shares one I/O unit, and one network card, among many hosts. All have to reach the
+// LAN and receive broadcasts and multicasts, and one that is stopped must not slow the others down.
 func TestRDMASharing(t *testing.T) {
-	// They are mostly idle, and their keep-alives would keep an emulated
+	// The hosts are mostly idle, and keep-alives at the default interval would keep an emulated
 	// processor busy.
 	quiet := []string{"--keep-alive", "2s", "--peer-timeout", "60s", "--queues", "1"}
 	r := newFixture(t, "macvtap", append(slices.Clone(quiet), "--handshake-timeout", "60s")...)
@@ -38,7 +39,7 @@ func TestRDMASharing(t *testing.T) {
 		h.ready()
 	}
 	t.Logf("%d hosts connected after %v", len(hosts), time.Since(started).Round(time.Millisecond))
-	// A host has its carrier a moment before the I/O unit shows it.
+	// A host has carrier a moment before the I/O unit's status shows the host.
 	eventually(t, func() bool { return len(r.unit.unitStatus().Hosts) == sharers }, "a status with %d hosts", sharers)
 
 	t.Run("ping", func(t *testing.T) {
@@ -66,7 +67,7 @@ func TestRDMASharing(t *testing.T) {
 		for _, h := range hosts[:sharers/2] {
 			hears(t, &wg, h, sharedGroup)
 		}
-		// Who is not in the group does not get its frames.
+		// Hosts that are not in the group do not get its frames.
 		eventually(t, func() bool { return inGroup(r) == sharers/2 }, "the I/O unit knowing %d hosts in the group",
 			sharers/2)
 		tell(t, r.lan, sharedGroup)
@@ -74,14 +75,14 @@ func TestRDMASharing(t *testing.T) {
 	})
 	t.Run("one stopped", func(t *testing.T) { oneStopped(t, r, hosts) })
 	var wg sync.WaitGroup
-	for _, h := range hosts { // at once, which is quicker than one after the other
+	for _, h := range hosts { // concurrently, which is faster
 		wg.Go(func() { h.stop() })
 	}
 	wg.Wait()
 }
 
-// hears makes a host listen for datagrams to a group or to all, and fails the
-// test unless it hears one before wg is through.
+// hears makes a host listen for datagrams to a group or to the broadcast address. It adds a goroutine
+// to wg, which fails the test unless the host receives one.
 func hears(t *testing.T, wg *sync.WaitGroup, h *node, to string) {
 	t.Helper()
 	var c *net.UDPConn
@@ -102,7 +103,7 @@ func hears(t *testing.T, wg *sync.WaitGroup, h *node, to string) {
 	}
 	wg.Go(func() {
 		defer c.Close()
-		_ = c.SetReadDeadline(time.Now().Add(patience)) // or Read fails
+		_ = c.SetReadDeadline(time.Now().Add(patience)) // if this fails, Read fails too
 		b := make([]byte, 64)
 		if n, err := c.Read(b); err != nil || string(b[:n]) != to {
 			t.Errorf("%s did not hear what was sent to %s: %v", h.name, to, err)
@@ -110,10 +111,10 @@ func hears(t *testing.T, wg *sync.WaitGroup, h *node, to string) {
 	})
 }
 
-// tellPort is the UDP port of what is sent to many.
+// tellPort is the UDP port of broadcast and multicast datagrams.
 const tellPort = 7777
 
-// tell sends a datagram from ns to a group or to all.
+// tell sends a datagram from ns to a group or to the broadcast address.
 func tell(t *testing.T, ns, to string) {
 	t.Helper()
 	err := netns.Do(ns, func() error {
@@ -134,7 +135,7 @@ func tell(t *testing.T, ns, to string) {
 	}
 }
 
-// inGroup is how many hosts the I/O unit passes frames to sharedGroup to.
+// inGroup returns the number of hosts to which the I/O unit passes frames to sharedGroup.
 func inGroup(r *fixture) int {
 	var s struct {
 		Hosts []struct {
@@ -156,12 +157,12 @@ func inGroup(r *fixture) int {
 	return n
 }
 
-// oneStopped stops the process of one host while it is being sent to. It is
-// nobody else's business.
+// oneStopped stops the process of one host, by SIGSTOP, while datagrams are sent to it. The other
+// hosts must not be slowed down.
 func oneStopped(t *testing.T, r *fixture, hosts []*node) {
 	stopped, others := hosts[0], hosts[1:]
 	server := echoTCP(t, r.lan, addr(0))
-	// round is some traffic of the others, and how long it takes.
+	// round makes some traffic of the other hosts, and returns how long that takes.
 	round := func() time.Duration {
 		t.Helper()
 		started := time.Now()
@@ -190,8 +191,8 @@ func oneStopped(t *testing.T, r *fixture, hosts []*node) {
 		}
 	})
 	defer resume()
-	// More than its elements and its queue at the I/O unit hold. What is in the
-	// queue counts against the socket, which is full before long.
+	// Send more than the host's elements and its queue at the I/O unit hold. Datagrams in the queue
+	// count against the send buffer of the socket, which is soon full.
 	b := make([]byte, 1400)
 	n := 0
 	for n < 4000 {
@@ -199,7 +200,7 @@ func oneStopped(t *testing.T, r *fixture, hosts []*node) {
 			t.Fatal(err)
 		}
 		if _, err := c.Write(b); err != nil {
-			break // it is full
+			break // the send buffer is full
 		}
 		n++
 	}

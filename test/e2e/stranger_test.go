@@ -19,10 +19,10 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// These tests speak the bootstrap protocol as docs/protocol.md has it, with
-// nothing of the product's own code.
+// The tests in this file implement the bootstrap protocol by docs/protocol.md, without the product's
+// own code.
 
-// strangerTLS is the TLS of a peer that authenticates nobody.
+// strangerTLS returns the TLS configuration of a peer that does not authenticate its peers.
 func strangerTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -69,7 +69,7 @@ func readMessage(r io.Reader) (map[string]any, error) {
 	return message, json.Unmarshal(b, &message)
 }
 
-// serve answers every connection to a free port of unitAddress and returns the
+// serve listens at a free port of unitAddress, calls answer for every connection, and returns the
 // address.
 func serve(t testing.TB, answer func(net.Conn) error) string {
 	t.Helper()
@@ -94,8 +94,8 @@ func serve(t testing.TB, answer func(net.Conn) error) string {
 	return l.Addr().String()
 }
 
-// TestRDMAOtherVersion lets each endpoint meet a peer of another version, and
-// things that are no peers at all.
+// TestRDMAOtherVersion connects each endpoint to a peer of another version, and a host to a server
+// that is not an I/O unit. Each has to report the right error.
 func TestRDMAOtherVersion(t *testing.T) {
 	bin := needFabric(t)
 	ns := testenv.NetNS(t)
@@ -168,7 +168,7 @@ func TestRDMAOtherVersion(t *testing.T) {
 			t.Errorf("the I/O unit answers %v", answer)
 		}
 		eventually(t, func() bool { return r.unit.unitStatus().Refused == 1 }, "a status that counts the refusal")
-		// A host with keys is told what is wrong, one without is served.
+		// A host with keys has to report the error, and a host without keys has to be served.
 		n := r.newHost(t)
 		select {
 		case <-n.done:

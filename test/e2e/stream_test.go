@@ -16,36 +16,36 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// streaming is a TCP connection from a host to the LAN that both ends use all
-// the time: each sends what the other one can foretell, and checks it.
+// streaming is a TCP connection from a host to the LAN that both ends use all the time: each sends
+// a pseudo-random sequence that the other end knows and checks.
 type streaming struct {
-	ends [2]*streamEnd // the host's, the LAN's
+	ends [2]*streamEnd // the host's end and the LAN's
 	stop chan struct{}
 }
 
-// streamEnd is one end of it.
+// streamEnd is one end of a streaming.
 type streamEnd struct {
 	c        *net.TCPConn
 	sent     atomic.Int64
 	received atomic.Int64
-	errs     chan error // of the sender and of the receiver
+	errs     chan error // results of the sender and of the receiver
 }
 
 const (
-	// streamPause, between two chunks, keeps the streams from taking all of a slow
-	// machine.
+	// streamPause is the time between two chunks. It keeps the streams from using all processor time
+	// of a slow machine.
 	streamPause = 10 * time.Millisecond
 	streamChunk = 8 << 10
 )
 
-// startStreaming opens the connection, from a network namespace to that of the
-// LAN's server. Each end waits for pause between two chunks.
+// startStreaming opens the connection, from network namespace ns to the LAN's server in network
+// namespace lan. Each end sends a chunk every pause.
 func startStreaming(t testing.TB, lan, ns string, pause time.Duration) *streaming {
 	t.Helper()
 	return startStreamingTo(t, lan, addr(0), ns, pause)
 }
 
-// startStreamingTo is startStreaming to an address in another namespace.
+// startStreamingTo is startStreaming to address at in network namespace server.
 func startStreamingTo(t testing.TB, server, at, ns string, pause time.Duration) *streaming {
 	t.Helper()
 	l := testenv.ListenTCP(t, server, at)
@@ -80,7 +80,7 @@ func startStreamingTo(t testing.TB, server, at, ns string, pause time.Duration) 
 	return s
 }
 
-// send sends until stop is closed, and then the end.
+// send sends chunks until stop is closed, and then closes its direction of the connection.
 func (e *streamEnd) send(seed byte, pause time.Duration, stop <-chan struct{}) error {
 	random := rand.NewChaCha8([32]byte{seed})
 	b := make([]byte, streamChunk)
@@ -101,7 +101,7 @@ func (e *streamEnd) send(seed byte, pause time.Duration, stop <-chan struct{}) e
 	}
 }
 
-// receive checks what comes, until the end.
+// receive checks the received data until the end of the stream.
 func (e *streamEnd) receive(seed byte) error {
 	random := rand.NewChaCha8([32]byte{seed})
 	b, want := make([]byte, 64<<10), make([]byte, 64<<10)
@@ -122,7 +122,7 @@ func (e *streamEnd) receive(seed byte) error {
 	}
 }
 
-// proceeds waits until either end has received more.
+// proceeds waits until both ends have received more data.
 func (s *streaming) proceeds(t testing.TB) {
 	t.Helper()
 	for i, e := range s.ends {
@@ -146,8 +146,8 @@ func (s *streaming) intact(t testing.TB) {
 	}
 }
 
-// finish ends both streams, checks that each has arrived in full, and returns
-// how much that was.
+// finish ends both streams, checks that each has arrived in full, and returns the number of bytes
+// received at both ends.
 func (s *streaming) finish(t testing.TB) (bytes int64) {
 	t.Helper()
 	close(s.stop)
@@ -165,19 +165,19 @@ func (s *streaming) finish(t testing.TB) (bytes int64) {
 	return bytes
 }
 
-// prober asks the LAN for an answer all the time.
+// prober sends datagrams to an echo server on the LAN all the time.
 type prober struct {
 	conn *net.UDPConn
 	stop chan struct{}
 	done chan struct{}
-	last atomic.Int64 // when the last answer came, in ns
-	gap  atomic.Int64 // the longest time between two answers, in ns, since it was reset
+	last atomic.Int64 // time of the last answer, in ns since the epoch
+	gap  atomic.Int64 // the longest time between two answers since the last reset, in ns
 }
 
-// probePause is the time between two questions.
+// probePause is the time between two datagrams.
 const probePause = 5 * time.Millisecond
 
-// startProber starts one, which ends with the test.
+// startProber starts a prober, which ends with the test.
 func startProber(t testing.TB, r *fixture, h *node) *prober {
 	t.Helper()
 	at := netip.AddrPortFrom(netip.MustParseAddr(addr(0)), 0)
@@ -204,7 +204,7 @@ func startProber(t testing.TB, r *fixture, h *node) *prober {
 			if err != nil {
 				return
 			}
-			_, _ = server.WriteToUDPAddrPort(b[:n], from) // a question may stay without an answer
+			_, _ = server.WriteToUDPAddrPort(b[:n], from) // a missing answer is measured by the prober
 		}
 	}()
 	go p.listen()
@@ -218,7 +218,7 @@ func startProber(t testing.TB, r *fixture, h *node) *prober {
 	return p
 }
 
-// ask asks until the prober is stopped.
+// ask sends datagrams until the prober is stopped.
 func (p *prober) ask() {
 	defer close(p.done)
 	tick := time.NewTicker(probePause)
@@ -228,12 +228,12 @@ func (p *prober) ask() {
 		case <-p.stop:
 			return
 		case <-tick.C:
-			_, _ = p.conn.Write([]byte("?")) // without a carrier nothing can be sent
+			_, _ = p.conn.Write([]byte("?")) // fails while there is no carrier
 		}
 	}
 }
 
-// listen notes the answers.
+// listen receives the answers and updates last and gap.
 func (p *prober) listen() {
 	b := make([]byte, 64)
 	for {
@@ -250,8 +250,7 @@ func (p *prober) listen() {
 // reset begins a new measurement.
 func (p *prober) reset() { p.gap.Store(0) }
 
-// answered waits for an answer, and returns the longest time without one since
-// the last reset.
+// answered waits for an answer, and returns the longest time without an answer since the last reset.
 func (p *prober) answered(t testing.TB) time.Duration {
 	t.Helper()
 	from := p.last.Load()

@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// services are both endpoints as services of one machine, whose network is the
-// initial namespace, and the LAN behind the I/O unit's card.
+// services has both endpoints as services of one machine, whose network namespace is the initial one,
+// and the LAN behind the I/O unit's card.
 type services struct {
 	*machine
 	host, unit service
@@ -27,12 +27,12 @@ const (
 		"\ntrust-file: /etc/splitnic/iounits\nqueues: 2\npeer-timeout: 10s\nhost-name: sn0.machine\n"
 	unitConfig = "device: " + unitDevice + "\nlisten: " + unitAddress +
 		"\nlan: macvtap:sneth1\ntrust-file: /etc/splitnic/hosts\npeer-timeout: 10s\n"
-	// credential is what docs/deploy.md says of keys in other places.
+	// credential is the drop-in of docs/deploy.md for a key in another place.
 	credential = "[Service]\nLoadCredential=key:/etc/keys/sn0.pem\nExecStart=\n" +
 		"ExecStart=/usr/local/bin/splitnic host --config /etc/splitnic/%i.yaml --name %i --key %d/key\n"
 )
 
-// newServices configures both as docs/deploy.md says.
+// newServices configures both endpoints on a new machine as docs/deploy.md describes.
 func newServices(t testing.TB) *services {
 	t.Helper()
 	needFabric(t)
@@ -53,14 +53,13 @@ func newServices(t testing.TB) *services {
 	s.write("/etc/splitnic/sn0.yaml", hostConfig)
 	s.host.edit(credential)
 	t.Cleanup(func() {
-		// So that nothing of theirs is left when the machine is switched off.
+		// The services clean up only if they are stopped before the machine is switched off.
 		_, _ = s.try("systemctl", "stop", s.host.unit, s.unit.unit)
 	})
 	return s
 }
 
-// connected waits until the host has a session with the I/O unit's present
-// process.
+// connected waits until the host has a session with the present process of the I/O unit.
 func (s *services) connected() {
 	s.t.Helper()
 	eventually(s.t, func() bool {
@@ -70,7 +69,7 @@ func (s *services) connected() {
 	s.host.is("StatusText", "connected")
 }
 
-// adopted is how many processes have taken the netdevice over.
+// adopted returns the number of times that a process has adopted the netdevice.
 func (s *services) adopted() int {
 	s.t.Helper()
 	var h struct {
@@ -82,9 +81,9 @@ func (s *services) adopted() int {
 	return h.Netdevice.Adopted
 }
 
-// TestRDMASystemd runs both endpoints under systemd, from `make install` to
-// `systemctl stop`, with a TCP connection through the netdevice that is in use
-// all the time.
+// TestRDMASystemd runs both endpoints under systemd, from `make install` to `systemctl stop`. The
+// netdevice, and a TCP connection through it that is in use all the time, have to survive restarts,
+// kills and a wrong configuration.
 func TestRDMASystemd(t *testing.T) {
 	s := newServices(t)
 	before := testenv.Links(t, "")
@@ -134,7 +133,7 @@ func TestRDMASystemd(t *testing.T) {
 		same(t)
 	})
 	t.Run("kill host", func(t *testing.T) {
-		// systemd takes the store along when it is itself replaced.
+		// systemd keeps the store when it executes itself again.
 		s.run("systemctl", "daemon-reexec")
 		s.host.kill()
 		s.host.is("NRestarts", "1")
@@ -170,7 +169,7 @@ func TestRDMASystemd(t *testing.T) {
 // start enables both endpoints, the host first.
 func (s *services) start(t *testing.T) {
 	s.host.do("enable", "--now")
-	// It is ready when it has its netdevice, and does not wait for more.
+	// The host is ready when it has its netdevice. It does not wait for a session.
 	if testenv.Link(t, "", "sn0") == nil {
 		t.Error("the host is started, and there is no sn0")
 	}
@@ -198,7 +197,8 @@ func (s *services) start(t *testing.T) {
 	s.host.do("status")
 }
 
-// sandbox looks at what running services may do, and tries it.
+// sandbox checks the capabilities and the sandbox of the running services, and tries to open devices
+// and to write files in their place.
 func (s *services) sandbox(t *testing.T) {
 	const common = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK | 1<<unix.CAP_SYS_NICE | 1<<unix.CAP_BPF
 	macvtap := "/dev/" + s.tap(t)
@@ -219,7 +219,7 @@ func (s *services) sandbox(t *testing.T) {
 	for _, c := range []struct {
 		service
 		caps    uint64
-		devices []string // that it can open
+		devices []string // devices that the service can open
 	}{
 		{s.host, common | 1<<unix.CAP_NET_BROADCAST, devices},
 		{s.unit, common | 1<<unix.CAP_NET_RAW, append([]string{macvtap}, devices...)},
@@ -238,8 +238,8 @@ func (s *services) sandbox(t *testing.T) {
 				t.Errorf("thread %s of %s: Seccomp %s, NoNewPrivs %s", task["Pid"], c.unit, task["Seccomp"], task["NoNewPrivs"])
 			}
 		}
-		// What another process can open in the service's control group, and where it
-		// can write in its mount namespace.
+		// The script prints the devices that a process in the service's control group can open, and
+		// the files that a process in the service's mount namespace can write.
 		const attempt = `group=/sys/fs/cgroup$1 pid=$2; shift 2
 			(echo 0 >"$group/cgroup.procs" && for d; do (: <"$d") && echo "$d"; done)
 			nsenter --mount --root --wd --target "$pid" bash -c 'for d; do : >"$d" && echo "$d" && rm "$d"; done' - \
@@ -254,7 +254,7 @@ func (s *services) sandbox(t *testing.T) {
 	}
 }
 
-// tap is the name of the character device of the I/O unit's macvtap.
+// tap returns the name of the character device of the I/O unit's macvtap.
 func (s *services) tap(t *testing.T) string {
 	t.Helper()
 	var u unitStatus
@@ -264,7 +264,7 @@ func (s *services) tap(t *testing.T) string {
 	return fmt.Sprintf("tap%d", testenv.Link(t, "", u.Hosts[0].Interface).Attrs().Index)
 }
 
-// reload has the I/O unit read its files again, without and with a mistake.
+// reload makes the I/O unit reload its files, without and with a mistake. The process has to stay.
 func (s *services) reload(t *testing.T) {
 	pid := s.unit.show("MainPID")
 	hosts := strings.TrimSpace(s.run("cat", "/etc/splitnic/hosts"))
@@ -293,8 +293,8 @@ func (s *services) reload(t *testing.T) {
 	}
 }
 
-// movable moves the netdevice to another network namespace, with the drop-in
-// that docs/deploy.md has for that.
+// movable moves the netdevice to another network namespace, with the drop-in of docs/deploy.md for
+// movable netdevices. The netdevice has to survive restarts of the host there.
 func (s *services) movable(t *testing.T) {
 	ns := testenv.NetNS(t)
 	s.host.edit(credential + "CapabilityBoundingSet=CAP_SYS_ADMIN\nRestrictNamespaces=net\n")
@@ -316,7 +316,7 @@ func (s *services) movable(t *testing.T) {
 	}
 }
 
-// stop stops both endpoints for good.
+// stop stops both endpoints and checks that nothing is left.
 func (s *services) stop(t *testing.T, before []string) {
 	s.host.do("stop")
 	if got := s.host.show("NFileDescriptorStore"); got != "0" {
@@ -341,7 +341,8 @@ func (s *services) stop(t *testing.T, before []string) {
 	}
 }
 
-// TestRDMASystemdDevices takes devices from the services.
+// TestRDMASystemdDevices denies devices to the services, whose error messages have to be explained in
+// docs/troubleshooting.md.
 func TestRDMASystemdDevices(t *testing.T) {
 	s := newServices(t)
 	const none = "DeviceAllow=\n"

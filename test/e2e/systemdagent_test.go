@@ -16,14 +16,14 @@ import (
 const agentConfig = "device: " + hostDevice + "\niounit: " + unitAddress +
 	"\ntrust-file: /etc/splitnic/iounits\nkey: /etc/keys/sn0.pem\nqueues: 1\npeer-timeout: 10s\n"
 
-// agentService is an agent as a service, with cards in network namespaces of the machine.
+// agentService is an agent that runs as a service, with cards in network namespaces of the machine.
 type agentService struct {
 	*services
 	agent service
-	cards map[string]string // name, and the path of its namespace on the machine
+	cards map[string]string // path of the network namespace on the machine, by the card's name
 }
 
-// in runs a program in the namespace of a card.
+// in runs a program in the network namespace of a card.
 func (s *agentService) in(card string, args ...string) string {
 	s.t.Helper()
 	return s.run(append([]string{"nsenter", "--net=" + s.cards[card], "--"}, args...)...)
@@ -37,10 +37,10 @@ func (s *agentService) add(card, netns, addr string) {
 	s.in(card, "ip", "addr", "add", addr+"/24", "dev", "eth0")
 }
 
-// pod is the namespace of a card, as seen from outside.
+// pod returns the path of a card's network namespace, as seen from outside.
 func (s *agentService) pod(card string) string { return filepath.Join(s.root, s.cards[card]) }
 
-// setting describes the netdevice of a card, and what it has.
+// setting describes the netdevice of a card and its IPv4 addresses.
 func (s *agentService) setting(card string) string {
 	s.t.Helper()
 	link := testenv.Link(s.t, s.pod(card), "eth0")
@@ -52,8 +52,8 @@ func (s *agentService) setting(card string) string {
 		s.in(card, "ip", "-4", "-o", "addr", "show", "dev", "eth0"))
 }
 
-// same checks that the agent's present process has the same netdevices as the one
-// before, with everything that they have, and that frames pass.
+// same checks that the agent's present process has the same netdevices as the previous one, with
+// their settings, and that frames pass.
 func (s *agentService) same(t *testing.T, adopted int, before map[string]string) {
 	t.Helper()
 	for card := range s.cards {
@@ -77,9 +77,9 @@ func (s *agentService) same(t *testing.T, adopted int, before map[string]string)
 	}
 }
 
-// TestRDMASystemdAgent runs an agent under systemd. It makes cards in network namespaces
-// that came after it, by name and by process. A restart, and a kill, leave their
-// netdevices and a TCP connection through one of them as they are.
+// TestRDMASystemdAgent runs an agent under systemd. It adds cards in network namespaces that are made
+// after the start of the agent, by name and by process. The netdevices, and a TCP connection through
+// one of them, have to survive a restart and a kill.
 func TestRDMASystemdAgent(t *testing.T) {
 	services := newServices(t)
 	s := &agentService{services: services, cards: map[string]string{},

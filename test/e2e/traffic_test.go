@@ -30,7 +30,7 @@ func pattern(n, seed int) []byte {
 	return b
 }
 
-// dialTCP connects from ns.
+// dialTCP connects from ns. The connection has a deadline of twice the patience.
 func dialTCP(ns, to string) (*net.TCPConn, error) {
 	var c net.Conn
 	err := netns.Do(ns, func() (err error) {
@@ -43,7 +43,8 @@ func dialTCP(ns, to string) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), c.SetDeadline(time.Now().Add(2 * patience))
 }
 
-// echoTCP serves connections in ns: what arrives until the end is sent back.
+// echoTCP starts a server in ns and returns its address. The server reads each connection to the end
+// of the stream and then sends the data back.
 func echoTCP(t testing.TB, ns, at string) string {
 	t.Helper()
 	l := testenv.ListenTCP(t, ns, at)
@@ -51,7 +52,7 @@ func echoTCP(t testing.TB, ns, at string) string {
 		for {
 			c, err := l.AcceptTCP()
 			if err != nil {
-				return // the listener was closed with the test
+				return // the listener is closed at the end of the test
 			}
 			go func() {
 				defer c.Close()
@@ -60,7 +61,7 @@ func echoTCP(t testing.TB, ns, at string) string {
 				}
 				b, err := io.ReadAll(c)
 				if err == nil {
-					_, _ = c.Write(b) // the client notices what is missing
+					_, _ = c.Write(b) // the client detects missing data
 				}
 			}()
 		}
@@ -68,7 +69,7 @@ func echoTCP(t testing.TB, ns, at string) string {
 	return l.Addr().String()
 }
 
-// manyConnections opens n connections at a time from client to a server, and
+// manyConnections opens n concurrent connections from namespace client to an echo server, and
 // exchanges size bytes on each.
 func manyConnections(t testing.TB, client, server string, n, size int) {
 	t.Helper()
@@ -97,8 +98,8 @@ func manyConnections(t testing.TB, client, server string, n, size int) {
 	wg.Wait()
 }
 
-// udpPair makes a socket in ns that is bound to at, and one in client that is
-// connected to it.
+// udpPair makes a socket in ns that is bound to address at, and a socket in namespace client that is
+// connected to the first one.
 func udpPair(t testing.TB, ns, at, client string) (server, peer *net.UDPConn) {
 	t.Helper()
 	err := netns.Do(ns, func() error {
@@ -131,8 +132,8 @@ func udpPair(t testing.TB, ns, at, client string) (server, peer *net.UDPConn) {
 	return server, peer
 }
 
-// udpSizes sends datagrams of the given sizes from client to a server in ns and
-// back, some at a time, and compares their contents.
+// udpSizes sends datagrams of the given sizes from namespace client to an echo server in ns, several
+// at a time, and compares the contents of the answers.
 func udpSizes(t testing.TB, ns, at, client string, sizes []int) {
 	t.Helper()
 	const atOnce = 32
@@ -144,10 +145,10 @@ func udpSizes(t testing.TB, ns, at, client string, sizes []int) {
 			if err != nil {
 				return // the end of the test
 			}
-			_, _ = server.WriteToUDPAddrPort(b[:n], from) // the client notices
+			_, _ = server.WriteToUDPAddrPort(b[:n], from) // the client detects a missing answer
 		}
 	}()
-	// The size itself tells which one it is.
+	// The size identifies a datagram.
 	text := pattern(65536, 1)
 	b := make([]byte, 65536)
 	for len(sizes) > 0 {
@@ -176,7 +177,7 @@ func udpSizes(t testing.TB, ns, at, client string, sizes []int) {
 	}
 }
 
-// sizesUpTo returns the multiples of step up to n, n, and those around n and 0.
+// sizesUpTo returns the multiples of step below n, n itself, and the sizes next to 0 and to n.
 func sizesUpTo(n, step int) []int {
 	sizes := []int{n - 2, n - 1, n}
 	for s := range n - 2 {
@@ -187,8 +188,8 @@ func sizesUpTo(n, step int) []int {
 	return sizes
 }
 
-// badPackets returns the counters of packets that ns discarded for their
-// checksum or their header and that are not 0.
+// badPackets returns the counters, except those that are 0, of packets that ns has discarded because
+// of their checksum or header.
 func badPackets(t testing.TB, ns string) map[string]int {
 	t.Helper()
 	bad := map[string]int{}
@@ -228,8 +229,8 @@ func badPackets(t testing.TB, ns string) map[string]int {
 	return bad
 }
 
-// noBadPackets fails the test if a packet was discarded in one of the
-// namespaces because of its checksum or header.
+// noBadPackets fails the test if one of the namespaces has discarded a packet because of its checksum
+// or header.
 func noBadPackets(t testing.TB, namespaces ...string) {
 	t.Helper()
 	for _, ns := range namespaces {
@@ -239,13 +240,13 @@ func noBadPackets(t testing.TB, namespaces ...string) {
 	}
 }
 
-// hostKinds are the ways to run a host that change how frames are finished, or
-// transferred.
+// hostKinds has the ways to run a host that differ in where the offloads of frames are carried out,
+// or in the transfer mode.
 var hostKinds = []struct {
 	name  string
 	flags []string
-	bytes int64 // to exchange in each direction
-	raw   bool  // the host's frames are finished before they cross the fabric
+	bytes int64 // number of bytes to exchange in each direction
+	raw   bool  // whether offloads are carried out before the host's frames cross the fabric
 }{
 	{"all offloads", nil, 6 << 20, false},
 	{"no offloads", []string{"--offloads", "none"}, 2 << 20, true},
@@ -259,8 +260,8 @@ func TestRDMATransfer(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := newFixture(t, kind)
 			testenv.NeedTools(t, "ethtool")
-			// Now the card's driver gets nothing unfinished from the kernel,
-			// and what arrives at lan0 is what would be on a wire.
+			// Now the kernel carries out all offloads before the card's driver gets a frame, and
+			// frames arrive at lan0 as they would be on a wire.
 			run(t, "ip", "netns", "exec", r.card, "ethtool", "-K", "eth1", "tx", "off")
 			for _, hk := range hostKinds {
 				t.Run(hk.name, func(t *testing.T) {
@@ -291,8 +292,8 @@ func TestRDMATransfer(t *testing.T) {
 	}
 }
 
-// refusedByPacket checks that a host which cannot take unfinished frames is
-// told that packet sockets are not for it, and what is.
+// refusedByPacket checks that a host without offloads is refused at a LAN interface of packet
+// sockets, with an error that names an interface that works.
 func refusedByPacket(t *testing.T, r *fixture, flags ...string) {
 	n := r.newHost(t, flags...)
 	select {
@@ -303,13 +304,13 @@ func refusedByPacket(t *testing.T, r *fixture, flags ...string) {
 	n.failed(1, "packet", "macvtap:eth1")
 }
 
-// TestRDMASuperFrames shows that segmentation is left to the far side: what
-// crosses the fabric is much longer than what the network card sends.
+// TestRDMASuperFrames checks that segmentation is left to the far side: frames that cross the fabric
+// have to be much longer than frames that the network card sends.
 func TestRDMASuperFrames(t *testing.T) { inEachMode(t, "macvtap", testSuperFrames) }
 
 func testSuperFrames(t *testing.T, r *fixture) {
 	h := r.host(t)
-	// How much TCP sends at a time depends on its pace; here it does not.
+	// The size of TCP's super-frames depends on the pacing rate. This sets a minimum.
 	err := netns.Do(h.ns, func() error {
 		return os.WriteFile("/proc/sys/net/ipv4/tcp_min_tso_segs", []byte("44"), 0o644)
 	})
@@ -358,7 +359,7 @@ func testSuperFrames(t *testing.T, r *fixture) {
 	}
 }
 
-// setDeadline bounds reads from a socket that the test polls.
+// setDeadline sets the receive timeout of a socket that the test polls.
 func setDeadline(fd int, d time.Duration) error {
 	tv := unix.NsecToTimeval(int64(d))
 	return unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trustStatus is what the status says of keys.
+// trustStatus is the part of a status about keys.
 type trustStatus struct {
 	Security struct {
 		Fingerprint string `json:"fingerprint"`
@@ -39,7 +39,7 @@ type trustStatus struct {
 	} `json:"hosts"`
 }
 
-// trust waits for a status that cond holds for.
+// trust waits until cond is true of the status.
 func (d *daemon) trust(what string, cond func(s *trustStatus) bool) {
 	d.t.Helper()
 	var s trustStatus
@@ -49,7 +49,7 @@ func (d *daemon) trust(what string, cond func(s *trustStatus) bool) {
 	}, "%s", what)
 }
 
-// hangUp has the endpoint reload, and waits until it has, for the n-th time.
+// hangUp makes the endpoint reload by SIGHUP, and waits until its status counts n reloads.
 func (d *daemon) hangUp(n int) {
 	d.t.Helper()
 	if err := d.cmd.Process.Signal(unix.SIGHUP); err != nil {
@@ -58,8 +58,8 @@ func (d *daemon) hangUp(n int) {
 	d.trust(fmt.Sprintf("reload number %d", n), func(s *trustStatus) bool { return s.Security.Reload.Done == n })
 }
 
-// changeKey puts a new key in the place of a file's, as docs/security.md has it,
-// and returns its fingerprint.
+// changeKey replaces the key in a file by a new one, as docs/security.md describes, and returns the
+// fingerprint of the new key.
 func changeKey(t testing.TB, bin, file string) string {
 	t.Helper()
 	print := strings.TrimSpace(run(t, bin, "keygen", "--out", file+".new"))
@@ -69,7 +69,8 @@ func changeKey(t testing.TB, bin, file string) string {
 	return print
 }
 
-// TestRDMATrust changes and revokes keys while hosts are at work.
+// TestRDMATrust changes and revokes keys of the I/O unit and of the hosts while sessions are in use.
+// Only sessions with a revoked key may end, and an open TCP connection has to survive.
 func TestRDMATrust(t *testing.T) {
 	files := t.TempDir()
 	trusted, revoked, hostTrust := filepath.Join(files, "trusted"), filepath.Join(files, "revoked"),
@@ -96,7 +97,7 @@ func TestRDMATrust(t *testing.T) {
 		return len(s.Hosts) == 2 && s.Hosts[0].Traffic.Bound && s.Hosts[1].Traffic.Bound
 	})
 
-	// A key is revoked: its session ends, the other one does not notice.
+	// A key is revoked: its session has to end, and the other session must not be affected.
 	put(revoked, "# stolen", other)
 	r.unit.hangUp(1)
 	bad.waitCarrier(false)
@@ -105,7 +106,7 @@ func TestRDMATrust(t *testing.T) {
 	})
 	connection.send(t)
 
-	// A file that is broken changes nothing, and whoever asks is told.
+	// A broken file must not change anything, and `splitnic reload` has to report the error.
 	put(revoked, "somebody")
 	mistake{"", []string{"reload", r.unit.sock}, exitFailure, []string{revoked + ":1", "splitnic keygen"}}.fails(t, bin)
 	r.unit.trust("a reload that failed", func(s *trustStatus) bool {
@@ -113,7 +114,7 @@ func TestRDMATrust(t *testing.T) {
 	})
 	connection.send(t)
 
-	// It was a mistake: the host finds its way back.
+	// The revocation is withdrawn: the host has to connect again.
 	put(revoked)
 	if out := run(t, bin, "reload", r.unit.sock); !strings.Contains(out, r.keys.unitPrint) {
 		t.Errorf("reload says %q", out)
@@ -121,7 +122,7 @@ func TestRDMATrust(t *testing.T) {
 	bad.waitCarrier(true)
 	ping(t, bad.ns, addr(0), 1, 100)
 
-	// The I/O unit gets another key, which its hosts learn first.
+	// The I/O unit gets another key, after the host trusts it.
 	next := filepath.Join(files, "next.pem")
 	nextUnit := strings.TrimSpace(run(t, bin, "keygen", "--out", next))
 	put(hostTrust, "unit="+nextUnit)
@@ -136,9 +137,9 @@ func TestRDMATrust(t *testing.T) {
 	})
 	connection.send(t)
 
-	// A host gets another key, of which the I/O unit learns first. When the old
-	// one goes the host connects anew, with the same address, and what it has
-	// open lives on. The I/O unit has its new key then.
+	// A host gets another key, after the I/O unit trusts it. When the old key is revoked, the host has
+	// to connect again with the same MAC address, and its open connection has to survive. The new
+	// session is with the I/O unit's new key.
 	hostKey := changeKey(t, bin, r.keys.host)
 	put(trusted, other, "hosts="+hostKey)
 	r.unit.hangUp(4)
@@ -167,7 +168,9 @@ func TestRDMATrust(t *testing.T) {
 	connection.check(t)
 }
 
-// TestRDMAPolicyReload takes from a host what it has.
+// TestRDMAPolicyReload reloads policies while a host has a session. A policy that allows the session
+// must not end it. A policy that does not has to end it, and the host has to connect again when the
+// policy allows that.
 func TestRDMAPolicyReload(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	h := r.host(t)
@@ -184,7 +187,7 @@ func TestRDMAPolicyReload(t *testing.T) {
 	if s := h.hostStatus(); s.Sessions != 1 {
 		t.Errorf("the host had to connect again: %d sessions", s.Sessions)
 	}
-	put("default: {modes: [send]}\n") // which the host does not offer
+	put("default: {modes: [send]}\n") // a mode that the host does not offer
 	r.unit.hangUp(2)
 	h.waitCarrier(false)
 	r.unit.trust("a session that the policy ended",
@@ -196,7 +199,7 @@ func TestRDMAPolicyReload(t *testing.T) {
 	connection.check(t)
 }
 
-// seedOf is the secret in a key's file: the 32 bytes at the end of the PKCS #8
+// seedOf returns the secret in the text of a key file: the 32 bytes at the end of the PKCS #8
 // structure (RFC 8410 §7).
 func seedOf(t testing.TB, text []byte) []byte {
 	t.Helper()
@@ -207,7 +210,8 @@ func seedOf(t testing.TB, text []byte) []byte {
 	return block.Bytes[len(block.Bytes)-32:]
 }
 
-// TestRDMASecrets looks for the private keys where they could have got to.
+// TestRDMASecrets checks that the private keys are not in logs, command lines, environments, statuses
+// and metrics, in several encodings, and that key files and sockets are private.
 func TestRDMASecrets(t *testing.T) {
 	verbose := []string{"--log-level", "debug", "--metrics"}
 	r := newFixture(t, "macvtap", append(verbose, "127.0.0.1:9591")...)

@@ -21,12 +21,12 @@ import (
 var (
 	sendOpcodes  = []byte{0, 1, 2, 3, 4, 5}   // SEND first, middle, last, only; with immediate
 	writeOpcodes = []byte{6, 7, 8, 9, 10, 11} // RDMA WRITE, likewise
-	withImm      = []byte{9, 11}              // of these, last and only with immediate
+	withImm      = []byte{9, 11}              // RDMA WRITE last and only, with immediate
 	acknowledge  = byte(17)
 	rocePort     = uint16(4791)
 )
 
-// endpoint is a queue pair at one end of the fabric.
+// endpoint identifies a queue pair at one end of the fabric.
 type endpoint struct {
 	addr netip.Addr
 	qpn  uint32
@@ -45,8 +45,8 @@ func (f *flow) String() string {
 	return strings.Join(s, ", ")
 }
 
-// roce takes a RoCE v2 packet apart: where it goes, its opcode, and for an
-// acknowledgement its syndrome.
+// roce parses a RoCE v2 packet. It returns the destination, the opcode, and the syndrome of an
+// acknowledgement. ok is false for other packets.
 func roce(frame []byte) (to endpoint, opcode, syndrome byte, ok bool) {
 	if len(frame) < 14 {
 		return
@@ -72,8 +72,8 @@ func roce(frame []byte) (to endpoint, opcode, syndrome byte, ok bool) {
 	return to, opcode, syndrome, true
 }
 
-// dataOpcodes are, for each mode, the opcodes of packets to data queue pairs,
-// and those of them that end a frame's transfer.
+// dataOpcodes has, for each mode, all opcodes of packets to data queue pairs, and the opcodes of
+// packets that end the transfer of a frame.
 var dataOpcodes = map[string]struct{ all, last []byte }{
 	"imm":      {writeOpcodes, withImm},
 	"indicate": {[]byte{6, 7, 8, 10}, []byte{8, 10}},
@@ -81,9 +81,8 @@ var dataOpcodes = map[string]struct{ all, last []byte }{
 	"send-uc":  {[]byte{0x20, 0x21, 0x22, 0x24}, []byte{0x22, 0x24}}, // unreliable connected service
 }
 
-// TestRDMAWire looks at the fabric's cable: frames cross on the data channels
-// in the way of the mode and in no other, control messages on the control
-// channel by SENDs.
+// TestRDMAWire captures packets on the fabric's cable. On the data channels frames may cross only with
+// the opcodes of the mode, and on the control channel messages may cross only by SENDs.
 func TestRDMAWire(t *testing.T) { inEachMode(t, "macvtap", testWire) }
 
 func testWire(t *testing.T, r *fixture) {
@@ -129,7 +128,7 @@ func testWire(t *testing.T, r *fixture) {
 		for op, n := range f {
 			switch {
 			case n == 0:
-			case byte(op) == acknowledge: // what it acknowledges is counted at the other end
+			case byte(op) == acknowledge: // the acknowledged packets are counted at the other end
 			case slices.Contains(allowed, byte(op)):
 				pushed += n
 				if slices.Contains(dataOpcodes[r.mode].last, byte(op)) {
@@ -180,8 +179,8 @@ func counters(t testing.TB, device string) map[string]int {
 	return values
 }
 
-// TestRDMACredits loads both directions at once, with large frames and small
-// ones, and shows that no receiver was ever not ready and no credit is lost.
+// TestRDMACredits loads both directions at the same time, with large and small frames. No receiver
+// may ever be not ready (RNR NAK), and no credit may be lost.
 func TestRDMACredits(t *testing.T) {
 	testenv.NeedTools(t, "ping")
 	inEachMode(t, "macvtap", testCredits)
@@ -218,14 +217,14 @@ func testCredits(t *testing.T, r *fixture) {
 			}
 		}
 	}
-	// Once nothing moves, both sides' ledgers tell the same.
+	// When there is no more traffic, the ledgers of both ends have to agree.
 	var host, unit channel
 	agree := func(granted, lent ledger) bool {
 		return granted.Available == lent.Lent && granted.Out == lent.Consumed+lent.Returning
 	}
 	eventually(t, func() bool {
 		if r.mode == "send-uc" {
-			// What was lost last shows when the next one arrives.
+			// The loss of the last frame is detected when the next frame arrives.
 			_ = echo(h.ns, netip.MustParseAddr(addr(0)), 1, 56)
 		}
 		host = h.hostStatus().Traffic.Channels[0]
