@@ -13,23 +13,24 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Config says what a capture has. Zero fields get their defaults.
+// Config is the configuration of a capture. Zero fields get their defaults.
 type Config struct {
-	Name string // for Point.End; not more than one should have it
-	// Paths is a pattern of path.Match, that of the paths' names; default all.
+	Name string // for Point.End; should be unique
+	// Paths is a pattern of path.Match for the names of paths; default all paths.
 	Paths string
-	// Filter takes an Ethernet frame, without the virtio_net_hdr, if it returns more
-	// than 0; default every frame. Text is what people call it.
+	// Filter selects an Ethernet frame, without the virtio_net_hdr, if it returns more than
+	// 0; default every frame. Text is the expression of the filter.
 	Filter []bpf.RawInstruction
 	Text   string
-	// SnapLength is how many bytes of each frame are kept; default all.
+	// SnapLength is the largest number of bytes of a frame that are captured; default all.
 	SnapLength int
-	Frames     uint64 // after which it ends; default never
-	// Buffer is how many bytes wait for the reader at most; default 8 MiB.
+	Frames     uint64 // number after which the capture ends; default no limit
+	// Buffer is the size of the memory for frames that the reader has not read, in bytes;
+	// default 8 MiB.
 	Buffer int
 }
 
-// Bounds of a Config.
+// Limits of a Config.
 const (
 	MaxSnapLength = vnet.MaxFrame - vnet.HdrLen
 	DefaultBuffer = 8 << 20
@@ -67,34 +68,34 @@ func (c *Config) complete() (*bpf.VM, error) {
 	return vm, nil
 }
 
-// Capture is one that runs. Next is for one goroutine, the rest for any.
+// Capture is a running capture. Only one goroutine may call Next. Any may call the other methods.
 type Capture struct {
-	remove func(*Capture) // from those that frames are shown to
+	remove func(*Capture) // removes the capture from its Point
 	cfg    Config
 	filter *bpf.VM // nil: every frame passes
 	began  time.Time
-	ready  chan struct{} // of capacity one: there are frames, or it has ended
+	ready  chan struct{} // of capacity one: there are frames, or the capture has ended
 
-	mu      sync.Mutex // guards what follows; held while frames are copied
-	ended   bool       // takes no more
-	waiting bool       // the reader does
-	now     int64      // of the batch that is being added: Unix time in nanoseconds
-	filling Frames     // what the reader does not have yet, half of the memory
-	reading Frames     // the other half, which the reader has
+	mu      sync.Mutex // guards the following fields; held while frames are copied
+	ended   bool       // no more frames are captured
+	waiting bool       // the reader waits
+	now     int64      // time of the current batch: Unix time in nanoseconds
+	filling Frames     // frames for the next call of Next, in half of the memory
+	reading Frames     // the other half, used by the reader
 	paths   []*seen
 	known   map[identity]*seen
 	taken   uint64 // frames
 }
 
-// PathStatus is a path of which frames have come.
+// PathStatus is the status of a path that has had frames.
 type PathStatus struct {
 	Name        string
 	Description string
-	Frames      uint64 // that were to be captured
-	Dropped     uint64 // of these, because there was no room
+	Frames      uint64 // that were selected
+	Dropped     uint64 // of these, because the buffer was full
 }
 
-// seen is such a path.
+// seen is a path that has had frames.
 type seen struct {
 	PathStatus
 	index  int
@@ -104,11 +105,11 @@ type seen struct {
 // Status describes a capture.
 type Status struct {
 	Since      time.Time `json:"since"`
-	Paths      string    `json:"paths,omitempty"`  // a pattern
-	Filter     string    `json:"filter,omitempty"` // as it was written
+	Paths      string    `json:"paths,omitempty"`  // pattern
+	Filter     string    `json:"filter,omitempty"` // expression
 	SnapLength int       `json:"snap_length"`
 	Buffer     int       `json:"buffer"`  // bytes
-	Frames     uint64    `json:"frames"`  // that were to be captured
+	Frames     uint64    `json:"frames"`  // that were selected
 	Dropped    uint64    `json:"dropped"` // of these, because the reader is slow
 }
 
@@ -124,8 +125,8 @@ func newCapture(cfg Config, remove func(*Capture)) (*Capture, error) {
 	}, nil
 }
 
-// begin locks the capture for the frames of a path, until finish. It returns nil if none
-// of them is wanted.
+// begin locks the capture for the frames of a path, until finish. It returns nil if the path is not
+// captured.
 func (c *Capture) begin(is identity) *seen {
 	c.mu.Lock()
 	if c.ended {
@@ -135,7 +136,7 @@ func (c *Capture) begin(is identity) *seen {
 	if s == nil {
 		s = &seen{PathStatus: PathStatus{Name: is.name, Description: is.description}, index: len(c.paths), wanted: true}
 		if c.cfg.Paths != "" {
-			s.wanted, _ = path.Match(c.cfg.Paths, s.Name) // complete has seen to the error
+			s.wanted, _ = path.Match(c.cfg.Paths, s.Name) // complete has checked the pattern
 		}
 		if c.known[is] = s; s.wanted {
 			c.paths = append(c.paths, s)
@@ -148,14 +149,14 @@ func (c *Capture) begin(is identity) *seen {
 	return s
 }
 
-// add takes a frame, which begins with its virtio_net_hdr. comment says what there is to
-// say about it; nil: nothing.
+// add captures a frame, which begins with its virtio_net_hdr, if the filter selects it. comment, if
+// not nil, returns the comment of the frame.
 func (c *Capture) add(s *seen, d Direction, frame []byte, comment func() string) {
 	if c.ended || len(frame) < vnet.MinFrame {
 		return
 	}
 	if c.filter != nil {
-		// It fails on no program that NewVM takes; what it cannot read it does not take.
+		// Programs that NewVM accepts return no error. A read behind the frame returns 0.
 		if n, err := c.filter.Run(frame[vnet.HdrLen:]); err != nil || n == 0 {
 			return
 		}
@@ -176,13 +177,13 @@ func (c *Capture) add(s *seen, d Direction, frame []byte, comment func() string)
 	}
 }
 
-// finish unlocks what begin has locked.
+// finish unlocks the capture after begin.
 func (c *Capture) finish() {
 	c.tell()
 	c.mu.Unlock()
 }
 
-// tell wakes the reader if there is something for it. The caller holds mu.
+// tell wakes the reader if it waits and there are frames, or the capture has ended. mu is held.
 func (c *Capture) tell() {
 	if c.waiting && (c.ended || len(c.filling) > 0) {
 		c.waiting = false
@@ -193,9 +194,8 @@ func (c *Capture) tell() {
 	}
 }
 
-// Next waits for frames and returns them, which are the caller's until it calls Next
-// again. It returns io.EOF when the capture has ended and all were returned, and why ctx
-// is done if that is first.
+// Next waits for frames and returns them. They are valid until the next call of Next. It returns
+// io.EOF if the capture has ended and all frames were returned, and the cause of ctx if ctx is done.
 func (c *Capture) Next(ctx context.Context) (Frames, error) {
 	for {
 		if frames, err := c.take(); len(frames) > 0 || err != nil {
@@ -209,7 +209,7 @@ func (c *Capture) Next(ctx context.Context) (Frames, error) {
 	}
 }
 
-// take exchanges the two halves of the memory: what the reader has had is filled next.
+// take exchanges the halves of the memory: the half that the reader has finished with is filled next.
 func (c *Capture) take() (Frames, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,8 +225,7 @@ func (c *Capture) take() (Frames, error) {
 	return full, nil
 }
 
-// End ends the capture in good order: Next returns what has been captured, and then
-// io.EOF. It may be called again.
+// End ends the capture. Next still returns the captured frames, and then io.EOF. End is idempotent.
 func (c *Capture) End() {
 	c.mu.Lock()
 	c.ended = true
@@ -235,13 +234,13 @@ func (c *Capture) End() {
 	c.remove(c)
 }
 
-// Began is when the capture began.
+// Began returns the time at which the capture began.
 func (c *Capture) Began() time.Time { return c.began }
 
-// Config is what the capture was started with, with the defaults.
+// Config returns the configuration of the capture, with the defaults.
 func (c *Capture) Config() Config { return c.cfg }
 
-// Paths are those that frames have come by, as of now.
+// Paths returns the paths that have had frames.
 func (c *Capture) Paths() []PathStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +251,7 @@ func (c *Capture) Paths() []PathStatus {
 	return all
 }
 
-// Status is a snapshot.
+// Status returns the status of the capture.
 func (c *Capture) Status() Status {
 	s := Status{
 		Since: c.began, Paths: c.cfg.Paths, Filter: c.cfg.Text, SnapLength: c.cfg.SnapLength, Buffer: c.cfg.Buffer,

@@ -10,25 +10,24 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// MaxCaptures is how many captures a Point may have at a time.
+// MaxCaptures is the largest number of captures of a Point at a time.
 const MaxCaptures = 4
 
-// ErrTooMany is returned for one more.
+// ErrTooMany is returned if there are MaxCaptures captures already.
 var ErrTooMany = fmt.Errorf("%d captures are running, which is the maximum", MaxCaptures)
 
 // ErrUnknown is returned for a capture that is not running.
 var ErrUnknown = errors.New("no such capture is running")
 
-// Point is where the frames of an endpoint can be captured. Its zero value is ready. It may
-// be used by any goroutine.
+// Point has the captures of an endpoint. The zero value is ready for use. Any goroutine may use it.
 type Point struct {
-	running atomic.Pointer[[]*Capture] // nil: there are none; never changed, only replaced
+	running atomic.Pointer[[]*Capture] // nil: there are none; the list is replaced and never changed
 
-	mu sync.Mutex // of those who replace it
+	mu sync.Mutex // held to replace running
 }
 
-// Path returns a path of the point. Paths with the same name and description are one path
-// for who captures. A nil Point has nil paths, by which nothing is captured.
+// Path returns a path of the point. Paths with the same name and description are one path in a
+// capture. A nil Point returns nil, a path without captures.
 func (p *Point) Path(name, description string) *Path {
 	if p == nil {
 		return nil
@@ -36,7 +35,7 @@ func (p *Point) Path(name, description string) *Path {
 	return &Path{point: p, is: identity{name, description}}
 }
 
-// Start begins a capture, which its caller has to read, and to Close.
+// Start begins a capture. The caller has to read it, and to End it.
 func (p *Point) Start(cfg Config) (*Capture, error) {
 	c, err := newCapture(cfg, p.remove)
 	if err != nil {
@@ -53,7 +52,7 @@ func (p *Point) Start(cfg Config) (*Capture, error) {
 	return c, nil
 }
 
-// End ends the captures of that name in good order, as Capture.End does.
+// End ends the captures with that name, like Capture.End.
 func (p *Point) End(name string) error {
 	err := ErrUnknown
 	for _, c := range p.list() {
@@ -65,7 +64,7 @@ func (p *Point) End(name string) error {
 	return err
 }
 
-// Status describes the captures that are running.
+// Status returns the status of all running captures.
 func (p *Point) Status() []Status {
 	all := []Status{}
 	for _, c := range p.list() {
@@ -81,7 +80,7 @@ func (p *Point) list() []*Capture {
 	return nil
 }
 
-// remove takes out a capture, if it is there.
+// remove removes a capture from the list.
 func (p *Point) remove(c *Capture) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,15 +92,15 @@ func (p *Point) remove(c *Capture) {
 	p.running.Store(&all)
 }
 
-// Path is one way of frames between a netdevice and the fabric, such as a queue of a
-// session. A data channel shows it what passes, one goroutine for each direction.
+// Path is a path of frames between a netdevice and the fabric, such as a queue of a session. A data
+// channel passes its frames to the Path, with one goroutine for each direction.
 type Path struct {
 	point *Point
 	is    identity
 }
 
-// Sent shows frames that were read from a port and are to be sent; those with an Err are
-// none. p may be nil.
+// Sent captures frames that were read from a port and will be sent. It ignores ops with an Err. p may
+// be nil.
 //
 // borrowed: ops and their frames, for the call.
 func (p *Path) Sent(ops []vnet.ReadOp) {
@@ -110,8 +109,8 @@ func (p *Path) Sent(ops []vnet.ReadOp) {
 	}
 }
 
-// Received shows frames that have come and are to be written to a port, each of which
-// lies in its Head. p may be nil.
+// Received captures frames that were received and will be written to a port. Each frame is in its
+// Head. p may be nil.
 //
 // borrowed: ops and their frames, for the call.
 func (p *Path) Received(ops []vnet.WriteOp) {
@@ -120,8 +119,8 @@ func (p *Path) Received(ops []vnet.WriteOp) {
 	}
 }
 
-// Dropped shows a frame that has come and goes no further, and why, in words that are asked
-// for where somebody captures the frame. p may be nil.
+// Dropped captures a frame that was received and is dropped. why returns the reason; it is called
+// only if the frame is captured. p must not be nil, as when Watched returns true.
 //
 // borrowed: frame, for the call.
 func (p *Path) Dropped(frame []byte, why func() string) {
@@ -133,10 +132,10 @@ func (p *Path) Dropped(frame []byte, why func() string) {
 	}
 }
 
-// Watched reports whether anybody captures, so that Dropped need not be called. p may be nil.
+// Watched reports whether there is a capture. Otherwise Dropped need not be called. p may be nil.
 func (p *Path) Watched() bool { return p.watched() }
 
-// watched reports whether anybody captures. All of it is inlined where frames pass.
+// watched reports whether there is a capture. It is inlined in the paths of frames.
 func (p *Path) watched() bool { return p != nil && p.point.running.Load() != nil }
 
 func (p *Path) sent(ops []vnet.ReadOp) {

@@ -11,19 +11,19 @@ import (
 // Frame is one frame of a capture.
 type Frame struct {
 	Time      time.Time
-	Path      int // its index in Capture.Paths
+	Path      int // index in Capture.Paths
 	Direction Direction
-	Header    vnet.Header // what was still to be done to it
+	Header    vnet.Header // offloads that were not done yet
 	Length    int         // of the Ethernet frame in bytes
-	Data      []byte      // its beginning: as much as is captured of each
-	Comment   string      // why it was dropped
+	Data      []byte      // beginning of the frame, up to SnapLength bytes
+	Comment   string      // reason for which the frame was dropped
 }
 
-// Frames are some frames, in the order in which they passed. Each is a header of
-// recordSize bytes, the comment and the data.
+// Frames has encoded frames in their order. Each is a header of recordSize bytes, the comment and the
+// data.
 type Frames []byte
 
-// In the header: the time in nanoseconds, the path, the length, how much there is of it,
+// Fields of the header: the time in nanoseconds, the path, the length, the number of captured bytes,
 // the direction, the length of the comment, and the virtio_net_hdr.
 const (
 	pathAt      = 8
@@ -37,8 +37,8 @@ const (
 	maxComment = 0xffff
 )
 
-// append appends a frame, of which at most snap bytes are kept. frame begins with its
-// virtio_net_hdr, and the comment has maxComment bytes at most.
+// append appends at most snap bytes of a frame. frame begins with its virtio_net_hdr. comment has at
+// most maxComment bytes.
 func (f Frames) append(now int64, path int, d Direction, frame []byte, snap int, comment string) Frames {
 	data := frame[vnet.HdrLen:]
 	length := len(data)
@@ -54,7 +54,7 @@ func (f Frames) append(now int64, path int, d Direction, frame []byte, snap int,
 	return append(append(append(f, h[:]...), comment...), data...)
 }
 
-// All goes through the frames. Their data are parts of f.
+// All iterates over the frames. Their data are parts of f.
 func (f Frames) All() iter.Seq[Frame] {
 	return func(yield func(Frame) bool) {
 		for len(f) > 0 {
@@ -75,14 +75,14 @@ func (f Frames) All() iter.Seq[Frame] {
 	}
 }
 
-// identity is what a path is called.
+// identity identifies a path.
 type identity struct{ name, description string }
 
-// Direction is that of a frame, as seen from the endpoint.
+// Direction is the direction of a frame, as seen from the endpoint.
 type Direction uint8
 
 // The directions.
 const (
-	Inbound  Direction = 1 // it has come over the fabric
-	Outbound Direction = 2 // it is about to be sent over the fabric
+	Inbound  Direction = 1 // received from the fabric
+	Outbound Direction = 2 // sent to the fabric
 )
