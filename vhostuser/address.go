@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is where front and back end meet.
+// Address is the address at which a front end and the back end connect.
 type Address struct {
 	Path   string // of the unix socket
 	Client bool   // the front end listens
 }
 
-// Prefix is what an address begins with.
+// Prefix is the beginning of the text of an address.
 const Prefix = "vhost-user:"
 
-// MaxPath is how many bytes the path of a socket has at most.
+// MaxPath is the largest length of the path of a socket in bytes.
 const MaxPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// ParseAddress reads vhost-user:PATH, or vhost-user:PATH,client.
+// ParseAddress parses vhost-user:PATH, or vhost-user:PATH,client.
 func ParseAddress(s string) (Address, error) {
 	path, ok := strings.CutPrefix(s, Prefix)
 	if !ok {
@@ -43,7 +43,7 @@ func ParseAddress(s string) (Address, error) {
 	return Address{Path: path, Client: client}, nil
 }
 
-// String is what ParseAddress reads; the zero address is none.
+// String returns the text for ParseAddress, or "none" for the zero address.
 func (a Address) String() string {
 	if a.Path == "" {
 		return "none"
@@ -54,7 +54,7 @@ func (a Address) String() string {
 	return Prefix + a.Path
 }
 
-// open returns what has the next connection, and what closes everything.
+// open returns a function that waits for the next connection, and one that closes the socket.
 func (a Address) open() (next func(context.Context) (*net.UnixConn, error), end func(), err error) {
 	if a.Client {
 		return a.dial, func() {}, nil
@@ -74,7 +74,7 @@ func (a Address) dial(ctx context.Context) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// listen makes the socket. One that a process has left that is no more is replaced.
+// listen makes the socket. It replaces the socket of a process that no longer exists.
 func (a Address) listen() (*net.UnixListener, error) {
 	dir := filepath.Dir(a.Path)
 	if st, err := os.Stat(dir); err != nil {
@@ -94,7 +94,7 @@ func (a Address) listen() (*net.UnixListener, error) {
 			c.Close()
 			return nil, fmt.Errorf("%s: %w: a process listens there", a.Path, unix.EADDRINUSE)
 		}
-		if !errors.Is(err, unix.ECONNREFUSED) { // it may be another process's
+		if !errors.Is(err, unix.ECONNREFUSED) { // another process may use it
 			return nil, fmt.Errorf("%s is there already, and may be in use: %w", a.Path, err)
 		}
 		if err := os.Remove(a.Path); err != nil {

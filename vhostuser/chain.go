@@ -5,21 +5,21 @@ import (
 	"fmt"
 )
 
-// buffer is a part of the guest's memory, as one descriptor has it.
+// buffer is a part of the guest's memory that a descriptor describes.
 type buffer struct {
 	addr uint64
 	len  uint32
 }
 
-// chain is a frame's buffers, in order.
+// chain has the buffers of a frame, in order.
 type chain struct {
-	id    uint16   // by which the driver knows it
-	slots uint16   // how many descriptors of a packed ring it takes
-	bufs  []buffer // of the ring's own
+	id    uint16   // identifier of the chain for the driver
+	slots uint16   // number of descriptors in a packed ring
+	bufs  []buffer // memory of the ring
 	size  uint64   // bytes in all
 }
 
-// used is a chain that is given back, with so many bytes written.
+// used is a chain that is returned to the driver, with the number of bytes written.
 type used struct {
 	id, slots uint16
 	len       uint32
@@ -34,35 +34,38 @@ const (
 	descUsed     = 1 << 15
 )
 
-// ring is one of the two kinds. What next returns is taken back by rewind, or given back
-// by a publish that follows its put.
+// ring is a split or a packed ring. rewind undoes calls of next since mark. publish returns the
+// chains of put to the driver.
 type ring interface {
 	base() *common
 	// next takes the next chain that the driver has made available, if there is one.
 	next() (there bool, err error)
 	mark()
 	rewind()
-	// put notes that a chain, in the order of next, is to be given back.
+	// put records a chain to return to the driver, in the order of next.
 	put(u used)
-	// publish gives back what was put, and reports whether the driver wants a call.
+	// publish returns the recorded chains to the driver, and reports whether the driver wants
+	// a call.
 	publish() (call bool)
-	// arm says whether the driver is to kick when there is more than next has seen.
+	// arm tells the driver whether to kick when it makes more chains available than next has
+	// seen.
 	arm(on bool)
-	// armed reports whether next has seen no more since, which there would be no kick for.
+	// armed reports whether next has seen no more chains since arm. Otherwise there may be no
+	// kick.
 	armed() bool
-	// position is for VHOST_USER_GET_VRING_BASE.
+	// position returns the number for VHOST_USER_GET_VRING_BASE.
 	position() uint32
 }
 
-// common is what both kinds have.
+// common is the state that both kinds of rings have.
 type common struct {
 	mem      *memory
 	size     uint32 // descriptors
 	feats    features
-	writable bool // chains are to be written: the driver receives by them
+	writable bool // the driver receives by the ring, so chains are writable
 	chain    chain
 	pending  []used
-	marked   int // of pending
+	marked   int // length of pending at mark
 	hint     int
 	fence    uint32
 }
@@ -94,7 +97,7 @@ func (r *common) add(d *descriptor, flags uint16) error {
 	return nil
 }
 
-// table checks the place of an indirect table, and returns how many descriptors it has.
+// table checks the descriptor of an indirect table, and returns the number of descriptors in it.
 func (r *common) table(d *descriptor, flags uint16) (int, error) {
 	n := d.len / descriptorSize
 	switch {
@@ -108,7 +111,7 @@ func (r *common) table(d *descriptor, flags uint16) (int, error) {
 	return int(n), nil
 }
 
-// indirect copies descriptor i of a table.
+// indirect copies descriptor i of an indirect table.
 func (r *common) indirect(d *descriptor, i int) (descriptor, error) {
 	e, ok := r.mem.indirect(d.addr, i, &r.hint)
 	if !ok {
@@ -117,12 +120,12 @@ func (r *common) indirect(d *descriptor, i int) (descriptor, error) {
 	return e, nil
 }
 
-// errAddress is for a buffer that is nowhere.
+// errAddress returns the error for a buffer outside of the memory.
 func errAddress(b buffer) error {
 	return fmt.Errorf("%w: a buffer of %d bytes at %#x, where there is no memory", ErrRing, b.len, b.addr)
 }
 
-// load copies the chain's bytes, from skip on, to dst, as many as there is room for.
+// load copies the bytes of the chain, from skip on, to dst, up to the length of dst.
 func (r *common) load(dst []byte, skip int) (n int, err error) {
 	for _, b := range r.chain.bufs {
 		if skip >= int(b.len) {
@@ -149,7 +152,7 @@ func (r *common) load(dst []byte, skip int) (n int, err error) {
 	return n, nil
 }
 
-// store copies src to the chain's memory from byte skip on, as much as there is room for.
+// store copies src to the memory of the chain, from byte skip on, up to the end of the chain.
 func (r *common) store(src []byte, skip int) (n int, err error) {
 	for _, b := range r.chain.bufs {
 		if skip >= int(b.len) {
@@ -176,5 +179,5 @@ func (r *common) store(src []byte, skip int) (n int, err error) {
 	return n, nil
 }
 
-// ErrRing is wrapped by errors about what a driver has put into a ring and may not.
+// ErrRing is wrapped by errors about an invalid ring of a driver.
 var ErrRing = errors.New("the driver breaks the rules of a ring")

@@ -11,14 +11,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// MaxPairs is how many pairs of rings a device can have.
+// MaxPairs is the largest number of pairs of rings of a device.
 const MaxPairs = 128
 
-// Config is what a Device is made with.
+// Config is the configuration of a Device.
 type Config struct {
 	Address  Address
-	Pairs    int           // of rings; one for each queue of the device
-	Offloads vnet.Offloads // that the front end is offered, at most
+	Pairs    int           // pairs of rings, one for each queue of the device
+	Offloads vnet.Offloads // largest set of offloads offered to the front end
 	Log      *slog.Logger
 }
 
@@ -33,28 +33,28 @@ type Device struct {
 	shared
 	lender *lender
 
-	mu     sync.Mutex // held while rings change, and taken after theirs; guards what follows
+	mu     sync.Mutex // held while rings change, and taken after the locks of the rings; guards the following fields
 	active int        // queues in use
 	down   bool       // no frames pass
 	status Status
 	up     bool
-	heard  chan struct{} // closed and made again when something has changed
+	heard  chan struct{} // closed and replaced at each change
 
 	stop func()
 	done chan struct{}
 	log  limit.Log
 }
 
-// Status is what people want to know of a device.
+// Status is the status of a device.
 type Status struct {
 	Path     string   `json:"path"`
 	Client   bool     `json:"client"`
-	FrontEnd string   `json:"front_end,omitempty"` // who is connected, empty for nobody
+	FrontEnd string   `json:"front_end,omitempty"` // connected process, empty if there is none
 	Features []string `json:"features,omitempty"`  // negotiated
-	Rings    int      `json:"rings"`               // that are running
-	MTU      int      `json:"mtu,omitempty"`       // that the front end wants; bytes
-	// Connections is how many there were, and LastError why the last one that the front
-	// end did not end itself has ended, or could not be had.
+	Rings    int      `json:"rings"`               // number of running rings
+	MTU      int      `json:"mtu,omitempty"`       // requested by the front end, in bytes
+	// Connections is the number of connections so far. LastError is the reason for which the
+	// last connection that the front end did not end itself has ended or failed.
 	Connections int    `json:"connections"`
 	LastError   string `json:"last_error,omitempty"`
 
@@ -63,20 +63,20 @@ type Status struct {
 	WrittenFrames uint64 `json:"written_frames"`
 	WrittenBytes  uint64 `json:"written_bytes"`
 	Dropped       uint64 `json:"dropped"`
-	Refused       uint64 `json:"refused"` // of those dropped: that the front end has transmitted
+	Refused       uint64 `json:"refused"` // dropped frames that the front end has transmitted
 	Calls         uint64 `json:"calls"`
 
-	// Registered is how many bytes of the front end's memory frames are sent from without
-	// a copy, and NotRegistered why not all of it, if that was wanted.
+	// Registered is the number of bytes of the front end's memory from which frames are sent
+	// without a copy. NotRegistered is the reason if not all memory could be registered.
 	Registered    int64  `json:"registered"`
 	NotRegistered string `json:"not_registered,omitempty"`
 }
 
-// Queues are the device's. The slice is its own.
+// Queues returns the queues of the device. The caller must not change the slice.
 func (d *Device) Queues() []*Queue { return d.queues }
 
-// wire divides the rings among the queues in use, and has everybody look. The caller
-// holds mu.
+// wire distributes the rings among the queues in use, and wakes their senders and receivers. mu is
+// held.
 func (d *Device) wire() error {
 	var receiving []*vring
 	running := 0
@@ -123,13 +123,13 @@ func (d *Device) wire() error {
 	return errors.Join(errs...)
 }
 
-// changed tells those who watch. The caller holds mu.
+// changed reports a change to the callers of Up. mu is held.
 func (d *Device) changed() {
 	close(d.heard)
 	d.heard = make(chan struct{})
 }
 
-// SetActive uses the first n queues only.
+// SetActive sets the number of queues in use. These are the first n.
 func (d *Device) SetActive(n int) error {
 	if n < 1 || n > len(d.queues) {
 		return fmt.Errorf("using %d queues of %s: it has %d", n, d.cfg.Address.Path, len(d.queues))
@@ -143,8 +143,8 @@ func (d *Device) SetActive(n int) error {
 	return d.wire()
 }
 
-// SetUp has frames pass, or none: those of the front end wait in its rings, and what is
-// written is lost. They pass from the start.
+// SetUp enables or disables the transfer of frames. While it is disabled, frames of the front end
+// wait in its rings, and frames that are written are lost. It is enabled at the start.
 func (d *Device) SetUp(up bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +155,7 @@ func (d *Device) SetUp(up bool) error {
 	return d.wire()
 }
 
-// Announce writes one frame, besides those of the queues. Anybody may call it.
+// Announce writes one frame, in addition to those of the queues. Any goroutine may call it.
 func (d *Device) Announce(frame []byte) error {
 	v := d.queues[0].writes.Load()
 	if v == nil {
@@ -168,31 +168,30 @@ func (d *Device) Announce(frame []byte) error {
 	return ops[0].Err
 }
 
-// SetOffloads says what frames may leave to others from now on. For what a front end
-// leaves besides, and for what it does not take, there is software.
+// SetOffloads sets the offloads that frames may leave to the I/O unit. Software carries out the other
+// offloads of the front end's frames, and those that the front end does not support.
 func (d *Device) SetOffloads(o vnet.Offloads) { d.granted.Store(uint32(o)) }
 
-// Up reports whether a front end receives, and a channel that is closed when that, or
-// anything else, may have changed.
+// Up reports whether a front end receives. The channel is closed when this, or anything else, may
+// have changed.
 func (d *Device) Up() (up bool, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.up, d.heard
 }
 
-// lendTime is how long a front end waits at most until what it has lent is back: longer
-// than a session with a peer that is dead lasts.
+// lendTime bounds the time that a front end waits for the return of lent buffers. It is longer than
+// the time after which a session with a dead peer ends.
 const lendTime = 3 * time.Second
 
-// errHeld is for a front end whose frames are not sent within lendTime.
+// errHeld is returned if lent frames are not sent within lendTime.
 var errHeld = fmt.Errorf("buffers of the front end are still being sent after %v", lendTime)
 
-// recall has all that was lent of m come back, and nothing be lent until recalled is
-// cleared.
+// recall waits until all lent buffers of m are returned. No more are lent until recalled is cleared.
 func (d *Device) recall(m *memory) error {
 	d.recalled.Store(true)
 	for _, v := range d.rings {
-		v.mu.Lock()   // until a burst is over that did not know
+		v.mu.Lock()   // waits for a burst that began before recalled was set
 		v.mu.Unlock() //nolint:staticcheck // nothing is to be done
 	}
 	if m.shared.Lend(0) == 0 {
@@ -217,7 +216,7 @@ func (d *Device) recall(m *memory) error {
 	return nil
 }
 
-// setGuestMTU is told which MTU the front end wants to use.
+// setGuestMTU records the MTU that the front end requests.
 func (d *Device) setGuestMTU(mtu uint64) error {
 	if mtu < 68 || mtu > vnet.MaxPacket {
 		return errRefused
@@ -232,7 +231,7 @@ func (d *Device) note(fn func(*Status)) {
 	fn(&d.status)
 }
 
-// Status is a snapshot.
+// Status returns the status of the device.
 func (d *Device) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -254,5 +253,5 @@ func (d *Device) Status() Status {
 	return s
 }
 
-// errRefused is for what a front end may ask for and does not get.
+// errRefused is returned for a valid request that is refused.
 var errRefused = errors.New("refused")

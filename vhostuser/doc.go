@@ -1,41 +1,39 @@
-// Package vhostuser is the back end of the vhost-user protocol: a virtio-net device for
-// a virtual machine or a DPDK program, the front end, which shares its memory. Frames
-// are copied between that memory and a data channel's, without system calls while
-// there are any.
+// Package vhostuser is the back end of the vhost-user protocol. It provides a virtio-net device for
+// the front end, a virtual machine or a DPDK program, which shares its memory. Frames are copied
+// between that memory and the memory of data channels. While there are frames, this needs no system
+// calls.
 //
-// A [Device] is a socket that one front end at a time is connected to. The goroutine of
-// the connection carries out its messages (handle.go); it is the only one that changes
-// memory and rings. A [Queue] is a messaging.Port: its sender reads from the rings that
-// the front end transmits by, its receiver writes to one that it receives by. A ring is
-// locked for each burst, and for each change, so that memory is unmapped only when no
-// burst is under way.
+// A [Device] has a socket to which one front end at a time is connected. The goroutine of the
+// connection carries out the messages (handle.go). Only this goroutine changes memory and rings. A
+// [Queue] is a messaging.Port. Its sender reads from rings by which the front end transmits. Its
+// receiver writes to a ring by which the front end receives. A ring is locked for each burst and for
+// each change, so that memory is unmapped only while no burst is in progress.
 //
 // # Trust
 //
-// Whoever is behind the socket may write anything to the memory at any time. What is
-// decided upon is loaded once: an index, a descriptor, the header of a frame. What a
-// front end may not do ends its connection with an error that says what it was, and
-// nothing else; the device then waits for the next one. A file that is truncated under
-// its mapping makes the access fail (debug.SetPanicOnFault), which ends the connection
-// too. What is not guarded against: a front end that takes O_NONBLOCK from the eventfd by
-// which it is called, and fills that, stops the worker of its own port.
+// The front end can write anything to the memory at any time. So an index, a descriptor or a header
+// is loaded once before it is checked and used. A violation of the protocol ends the connection with
+// an error that describes it, and has no other effect. The device then waits for the next front end.
+// If a mapped file is truncated, the access fails (debug.SetPanicOnFault), which also ends the
+// connection. One attack is not prevented: a front end that clears O_NONBLOCK of its call eventfd,
+// and fills it, blocks the worker of its own port.
 //
-// There is no list of descriptors in flight (VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD):
-// buffers are given back in the call that takes them, or in order when what is lent of
-// them is returned (lend.go), so that the used index says which were not.
+// There is no list of descriptors in flight (VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD). Buffers are
+// returned to the driver in the call that takes them, or, if they were lent, in order (lend.go). So
+// the used index determines which buffers were not returned.
 //
 // # Files
 //
-// References between them run down this list:
+// Files refer only to files further down in this list:
 //
 //	serve                              a device, from Open to Close
-//	handle                             messages of a front end, carried out
-//	memtable, rings                    those that change memory, and rings
+//	handle                             handling of the messages of a front end
+//	memtable, rings                    messages about memory, and about rings
 //	frontend                           the connection with a front end
-//	device                             what it has, and what of it others change
-//	lend, queue, waker                 ports, and what they sleep at
+//	device                             state of a device, and methods that change it
+//	lend, queue, waker                 ports, and the descriptors on which they sleep
 //	receive, transmit                  frames to and from a ring
-//	vring                              a ring that starts and stops
+//	vring                              start and stop of a ring
 //	split, packed, atomics             the two kinds of rings
 //	finish, chain, memory, feature, message, address
 package vhostuser

@@ -7,13 +7,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// features are feature bits of a virtio device, as the virtio specification numbers
-// them, and of vhost-user.
+// features has feature bits of a virtio device, with the numbers of the virtio specification, and of
+// vhost-user.
 type features uint64
 
 const (
-	featCsum       features = 1 << 0 // the device takes unfinished checksums
-	featGuestCsum  features = 1 << 1 // the driver does
+	featCsum       features = 1 << 0 // the device completes checksums
+	featGuestCsum  features = 1 << 1 // the driver does not need complete checksums
 	featMTU        features = 1 << 3
 	featGuestTSO4  features = 1 << 7
 	featGuestTSO6  features = 1 << 8
@@ -24,7 +24,7 @@ const (
 	featMrgRxbuf   features = 1 << 15
 	featStatus     features = 1 << 16
 	featMQ         features = 1 << 22
-	featLogAll     features = 1 << 26 // VHOST_F_LOG_ALL: a log of pages written; not offered
+	featLogAll     features = 1 << 26 // VHOST_F_LOG_ALL: a log of written pages; not offered
 	featIndirect   features = 1 << 28
 	featEventIdx   features = 1 << 29
 	featProtocol   features = 1 << 30 // VHOST_USER_F_PROTOCOL_FEATURES
@@ -37,7 +37,7 @@ const (
 		featVersion1 | featPacked | featCsum | featGuestCsum
 )
 
-// featureNames are for the status.
+// featureNames has the names of features in the status.
 var featureNames = []struct {
 	bit  features
 	name string
@@ -51,7 +51,7 @@ var featureNames = []struct {
 
 func (f features) has(bits features) bool { return f&bits == bits }
 
-// Names lists the features that people may want to see.
+// Names returns the names of the features for the status.
 func (f features) Names() []string {
 	names := []string{}
 	for _, n := range featureNames {
@@ -62,8 +62,8 @@ func (f features) Names() []string {
 	return names
 }
 
-// offered are the features of a device that can leave so much to the I/O unit, and of
-// which so many pairs of rings can be used.
+// offered returns the features of a device with these offloads of the I/O unit, and with that number
+// of pairs of rings.
 func offered(o vnet.Offloads, pairs int) features {
 	f := featuresAlways
 	for _, each := range []struct {
@@ -86,7 +86,7 @@ func offered(o vnet.Offloads, pairs int) features {
 	return f
 }
 
-// check reports whether a front end may acknowledge f where offer was offered.
+// check returns an error if a front end must not acknowledge f after offer was offered.
 func (f features) check(offer features) error {
 	switch {
 	case f&featLogAll != 0:
@@ -99,7 +99,7 @@ func (f features) check(offer features) error {
 	return nil
 }
 
-// header is how many bytes a frame's virtio_net_hdr has.
+// header returns the size of the virtio_net_hdr of a frame in bytes.
 func (f features) header() int {
 	if f&(featVersion1|featMrgRxbuf) != 0 {
 		return 12
@@ -107,7 +107,7 @@ func (f features) header() int {
 	return 10
 }
 
-// takes is what the driver takes unfinished.
+// takes returns the offloads that the driver supports when it receives.
 func (f features) takes() vnet.Offloads {
 	var o vnet.Offloads
 	if f.has(featGuestCsum) {
@@ -128,7 +128,7 @@ func (f features) takes() vnet.Offloads {
 	return o.Closure()
 }
 
-// protocolFeatures are those of the vhost-user protocol itself.
+// protocolFeatures has features of the vhost-user protocol.
 type protocolFeatures uint64
 
 const (

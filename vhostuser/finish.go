@@ -4,17 +4,15 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// finisher does in software what frames leave to others who have not offered to do it: the
-// driver of a ring by which it receives, or the I/O unit. at and segments are about a
-// frame that the driver has transmitted, or is to receive: those up to at have been read, or
-// written.
+// finisher carries out offloads of frames in software, if the driver that receives the frame, or the
+// I/O unit, does not support them. at and segments are the progress of a frame that the driver has
+// transmitted, or will receive: the segments before at have been read, or written.
 type finisher struct {
 	vnet.Finisher
 	at, segments int
 }
 
-// begin has frames of the driver's, which lie in op, be read as what they make when they
-// are finished.
+// begin begins to segment the driver's frame in op.
 func (f *finisher) begin(op *vnet.ReadOp) {
 	f.at, f.segments = 0, 0
 	if n, err := f.Begin(op.Frame, nil); err == nil {
@@ -25,10 +23,10 @@ func (f *finisher) begin(op *vnet.ReadOp) {
 	op.Frame = nil
 }
 
-// more reports whether there are frames to be read, or written.
+// more reports whether segments remain to be read, or written.
 func (f *finisher) more() bool { return f.at < f.segments }
 
-// next reads the next one.
+// next reads the next segment.
 func (f *finisher) next(op *vnet.ReadOp) {
 	segment := f.Segment(f.at)
 	f.at++

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frontEnd is a connection with one, and what it has negotiated. All of it is the
-// goroutine's that serves it.
+// frontEnd is the connection with a front end, and the negotiated state. Only the goroutine that
+// serves the connection uses it.
 type frontEnd struct {
 	d      *Device
 	conn   *net.UnixConn
 	feats  features
 	proto  protocolFeatures
-	agreed bool // about the protocol's features: rings are to be enabled
+	agreed bool // the protocol features were negotiated: rings have to be enabled
 	memory *memory
 	status uint8
 	in     []byte
@@ -28,7 +28,7 @@ type frontEnd struct {
 	out    []byte
 }
 
-// read reads a message. Its descriptors are there also with an error.
+// read reads a message. If it returns an error, the message can have descriptors nevertheless.
 func (f *frontEnd) read() (m message, err error) {
 	n, oobn, flags, _, err := f.conn.ReadMsgUnix(f.in[:headerSize], f.oob)
 	if oobn > 0 {
@@ -58,7 +58,7 @@ func (f *frontEnd) read() (m message, err error) {
 	return m, m.check()
 }
 
-// ended is for a connection that ends within a message.
+// ended returns io.EOF for a connection that ends within a message.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
@@ -66,7 +66,7 @@ func ended(err error) error {
 	return err
 }
 
-// rights are the descriptors in control messages.
+// rights returns the descriptors in control messages.
 func rights(oob []byte) (fds []int, err error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -81,7 +81,7 @@ func rights(oob []byte) (fds []int, err error) {
 	return fds, nil
 }
 
-// closeAll closes descriptors that nobody has taken: those are -1.
+// closeAll closes the descriptors that are still in the message. Those that were taken are -1.
 func closeAll(fds []int) {
 	for _, fd := range fds {
 		if fd >= 0 {
@@ -96,10 +96,10 @@ func (f *frontEnd) reply(r request, body ...uint32) error {
 	return err
 }
 
-// number answers with a number of 64 bits.
+// number replies with a number of 64 bits.
 func (f *frontEnd) number(r request, n uint64) error { return f.reply(r, uint32(n), uint32(n>>32)) }
 
-// printable is a text of the front end's choice for terminals and logs.
+// printable replaces the unprintable characters of a text that the front end has chosen.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -109,7 +109,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// peerOf says who is at the other end of a connection.
+// peerOf returns the name and number of the process at the other end of a connection.
 func peerOf(c *net.UnixConn) string {
 	raw, err := c.SyscallConn()
 	if err != nil {

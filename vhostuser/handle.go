@@ -12,10 +12,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// serve carries out the front end's messages until the connection ends, which is no
-// error if the front end ends it.
+// serve handles the messages of the front end until the connection ends. It returns nil if the front
+// end ends the connection.
 func (f *frontEnd) serve() error {
-	debug.SetPanicOnFault(true) // the goroutine ends with this
+	debug.SetPanicOnFault(true) // for the whole goroutine, which ends with serve
 	f.in, f.oob = make([]byte, headerSize+maxBody), make([]byte, unix.CmsgSpace(4*(maxTable+1)))
 	f.memory = &memory{shared: &vnet.Memory{}}
 	defer f.end()
@@ -28,13 +28,13 @@ func (f *frontEnd) serve() error {
 			}
 			return err
 		}
-		if err := f.handle(&m); errors.Is(err, syscall.EPIPE) { // it has gone without the answer
+		if err := f.handle(&m); errors.Is(err, syscall.EPIPE) { // the front end has gone before the reply
 			closeAll(m.fds)
 			return nil
 		} else if err != nil {
 			closeAll(m.fds)
 			if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
-				_ = f.reply(m.request, 1, 0) // as a courtesy: the connection ends
+				_ = f.reply(m.request, 1, 0) // the connection ends in any case
 			}
 			return err
 		}
@@ -42,7 +42,7 @@ func (f *frontEnd) serve() error {
 	}
 }
 
-// handle carries out a message and answers it.
+// handle carries out a message and replies.
 func (f *frontEnd) handle(m *message) error {
 	d := f.d
 	switch m.request {
@@ -87,7 +87,7 @@ func (f *frontEnd) handle(m *message) error {
 	return nil
 }
 
-// carryOut carries out a message that has no answer of its own.
+// carryOut carries out a message that has no reply with data.
 func (f *frontEnd) carryOut(m *message) error {
 	switch m.request {
 	case setFeatures:
@@ -114,7 +114,7 @@ func (f *frontEnd) carryOut(m *message) error {
 		return f.reset()
 	case resetDevice, resetOwner:
 		return f.reset()
-	case setVringErr: // who reads the log knows more
+	case setVringErr: // the log has the errors
 		_, _, err := m.vringFD()
 		return err
 	case setVringNum, setVringAddr, setVringBase, setVringKick, setVringCall, setVringEnable:
@@ -142,8 +142,8 @@ func (f *frontEnd) setFeatures(feats features) error {
 	return nil
 }
 
-// end takes everything from the front end that it has given. What it has lent and is not
-// back in time stays mapped until it is.
+// end releases everything that the front end has provided. Memory that is lent and not returned in
+// time stays mapped until it is returned.
 func (f *frontEnd) end() {
 	_ = f.d.recall(f.memory)
 	_ = f.change(func() error {

@@ -42,8 +42,8 @@ func (q *Queue) OnRecall(fn func()) {
 	q.recall = fn
 }
 
-// Return implements messaging.ZeroCopyPort. Those of one ring that follow each other are
-// given back in one go.
+// Return implements messaging.ZeroCopyPort. Consecutive loans of one ring are returned to the driver
+// together.
 func (q *Queue) Return(loans []vnet.Loan) {
 	for len(loans) > 0 {
 		n := 1
@@ -54,7 +54,7 @@ func (q *Queue) Return(loans []vnet.Loan) {
 		if loans[0].Memory.Lend(-n) == 0 {
 			select {
 			case q.lender.returned <- struct{}{}:
-			default: // whoever waits looks anyway
+			default: // a signal is pending already
 			}
 		}
 		loans = loans[n:]
@@ -78,8 +78,7 @@ func (q *Queue) Fetch(op *vnet.ReadOp, l *vnet.Lent) {
 	q.Return([]vnet.Loan{l.Loan})
 }
 
-// fetch copies pieces behind the beginning of a frame, and reports whether they were
-// there.
+// fetch appends the pieces to the beginning of a frame. It returns false if their memory is gone.
 func fetch(op *vnet.ReadOp, l *vnet.Lent) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

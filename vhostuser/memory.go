@@ -15,27 +15,26 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// region is a part of the front end's memory, mapped here.
+// region is a mapped part of the front end's memory.
 type region struct {
-	guest  uint64 // address by which descriptors know it
+	guest  uint64 // address in descriptors
 	size   uint64 // bytes
-	user   uint64 // address in the front end's process, by which rings are known
+	user   uint64 // address in the front end's process, used for rings
 	offset uint64 // in the file
 
-	dev, ino uint64       // of the file
-	mem      []byte       // the region; nil before mapRegion
-	mapping  []byte       // what is to be unmapped: it begins and ends with a page
-	held     *vnet.Region // the mapping, for those who lend it; held by the memory that it is in
+	dev, ino uint64       // identity of the file
+	mem      []byte       // bytes of the region; nil before mapRegion
+	mapping  []byte       // whole mapping: it begins and ends at a page boundary
+	held     *vnet.Region // reference to the mapping, for lending
 }
 
-// memory is all of it, in order of guest addresses. It does not change: another one
-// takes its place.
+// memory has all regions, in the order of guest addresses. It is immutable: a change makes a new one.
 type memory struct {
 	regions []region
-	shared  *vnet.Memory // the same, for those whom it is lent
+	shared  *vnet.Memory // the same regions, for lending
 }
 
-// mapRegion maps a region from the file, which stays the caller's.
+// mapRegion maps a region of the file. The caller keeps the descriptor.
 func (r *region) mapRegion(fd int) error {
 	fail := func(why string, args ...any) error {
 		return fmt.Errorf("%w: a region of %d bytes at %#x: %s", ErrFrontEnd, r.size, r.guest, fmt.Sprintf(why, args...))
@@ -54,7 +53,7 @@ func (r *region) mapRegion(fd int) error {
 	if uint64(st.Size) < r.offset+r.size {
 		return fail("its file ends after %d bytes, within the region, which begins at %d", st.Size, r.offset)
 	}
-	// Pages may be huge: what is mapped, and unmapped, are whole ones.
+	// Pages may be huge. The mapping has to consist of whole pages.
 	page := uint64(max(os.Getpagesize(), int(st.Blksize)))
 	if page&(page-1) != 0 {
 		page = uint64(os.Getpagesize())
@@ -65,7 +64,7 @@ func (r *region) mapRegion(fd int) error {
 	if err != nil {
 		return fail("mmap: %v", err)
 	}
-	// A child would have the guest's memory, and keep it.
+	// A child process would inherit the guest's memory.
 	_ = unix.Madvise(m, unix.MADV_DONTFORK)
 	_ = unix.Madvise(m, unix.MADV_DONTDUMP)
 	r.dev, r.ino = st.Dev, st.Ino
@@ -75,7 +74,7 @@ func (r *region) mapRegion(fd int) error {
 	return nil
 }
 
-// unmap unmaps the region, or leaves that to who holds it besides.
+// unmap releases the region. It is unmapped when the last reference is released.
 func (r *region) unmap() error {
 	if r.held == nil {
 		return nil
@@ -85,17 +84,17 @@ func (r *region) unmap() error {
 	return err
 }
 
-// same reports whether both are the same part of the same addresses.
+// same reports whether both regions have the same addresses.
 func (r *region) same(o *region) bool {
 	return r.guest == o.guest && r.size == o.size && r.user == o.user
 }
 
-// sameFile reports whether both are the same part of the same file as well.
+// sameFile reports whether both regions have the same addresses and the same part of the same file.
 func (r *region) sameFile(o *region) bool {
 	return r.same(o) && r.offset == o.offset && r.dev == o.dev && r.ino == o.ino
 }
 
-// newMemory puts mapped regions in order. No address may be in two.
+// newMemory returns a memory with the mapped regions. Regions must not overlap.
 func newMemory(regions []region) (*memory, error) {
 	m := &memory{regions: slices.Clone(regions), shared: &vnet.Memory{}}
 	if len(m.regions) > maxRegions {
@@ -117,7 +116,7 @@ func newMemory(regions []region) (*memory, error) {
 	return m, nil
 }
 
-// close unmaps all regions but those that keep has too.
+// close unmaps all regions except those that keep has, too.
 func (m *memory) close(keep *memory) error {
 	var errs []error
 	for i := range m.regions {
@@ -132,8 +131,8 @@ func (m *memory) close(keep *memory) error {
 	return errors.Join(errs...)
 }
 
-// at returns the memory at a guest address, n bytes of it or fewer where the region
-// ends: none if there is no memory. hint, of the caller's own, is the region used last.
+// at returns n bytes of memory at a guest address, or fewer at the end of a region, or none if there
+// is no memory. hint is the index of the region of the caller's last call.
 //
 // borrowed: what it returns, as long as the memory is not unmapped.
 func (m *memory) at(addr uint64, n uint32, hint *int) []byte {
@@ -159,7 +158,7 @@ func (m *memory) at(addr uint64, n uint32, hint *int) []byte {
 	return r.mem[off:min(off+uint64(n), r.size)]
 }
 
-// byUser returns n bytes at an address of the front end's own, aligned as rings are.
+// byUser returns n bytes at an address of the front end's process. The address must be aligned.
 func (m *memory) byUser(addr, n, align uint64) (unsafe.Pointer, error) {
 	for i := range m.regions {
 		r := &m.regions[i]
@@ -177,7 +176,7 @@ func (m *memory) byUser(addr, n, align uint64) (unsafe.Pointer, error) {
 	return nil, fmt.Errorf("%w: a ring at %#x is in no region of memory", ErrFrontEnd, addr)
 }
 
-// holds reports whether all parts of a ring are somewhere in the memory.
+// holds reports whether all parts of a ring are in the memory.
 func (m *memory) holds(a *vringAddr) bool {
 	for _, addr := range []uint64{a.desc, a.driver, a.used} {
 		if !slices.ContainsFunc(m.regions, func(r region) bool { return addr-r.user < r.size }) {
@@ -187,7 +186,7 @@ func (m *memory) holds(a *vringAddr) bool {
 	return true
 }
 
-// has reports whether an address of this process lies in the memory.
+// has reports whether an address of this process is in a mapping of the memory.
 func (m *memory) has(p uintptr) bool {
 	for i := range m.regions {
 		if b := m.regions[i].mapping; len(b) > 0 && p-uintptr(unsafe.Pointer(&b[0])) < uintptr(len(b)) {
@@ -197,7 +196,7 @@ func (m *memory) has(p uintptr) bool {
 	return false
 }
 
-// descriptor is one of a ring, or of an indirect table: a copy.
+// descriptor is a copy of a descriptor of a ring, or of an indirect table.
 type descriptor struct {
 	addr  uint64
 	len   uint32
@@ -206,8 +205,8 @@ type descriptor struct {
 
 const descriptorSize = 16
 
-// indirect copies descriptor i of a table at a guest address. It may lie on the edge of
-// two regions.
+// indirect copies descriptor i of a table at a guest address. The descriptor may be in two adjacent
+// regions.
 func (m *memory) indirect(table uint64, i int, hint *int) (d descriptor, ok bool) {
 	var b [descriptorSize]byte
 	for have := 0; have < len(b); {
@@ -222,7 +221,7 @@ func (m *memory) indirect(table uint64, i int, hint *int) (d descriptor, ok bool
 	}, true
 }
 
-// regions are those of a memory table, or the one of a message about one.
+// regions returns the regions of a memory table, or the region of a message about one region.
 func (m *message) regions() []region {
 	b := m.body[8:]
 	rs := make([]region, 0, len(b)/regionSize)

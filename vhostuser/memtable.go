@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// setTable takes a table of all memory. What is as it was keeps its place.
+// setTable replaces all memory by the regions of a table.
 func (f *frontEnd) setTable(m *message) error {
 	regions := m.regions()
 	for i := range regions {
@@ -23,8 +23,8 @@ func unmapAll(regions []region) {
 	}
 }
 
-// addRegion adds a region. It may be there already: QEMU 7.2 has a front end of its own for
-// each pair of rings, and each says so.
+// addRegion adds a region. The region may exist already: QEMU 7.2 has a front end for each pair of
+// rings, and each adds all regions.
 func (f *frontEnd) addRegion(m *message) error {
 	regions := m.regions()
 	r := &regions[0]
@@ -37,7 +37,7 @@ func (f *frontEnd) addRegion(m *message) error {
 	return f.setMemory(slices.Concat(f.memory.regions, regions), regions)
 }
 
-// removeRegion removes a region. It may be gone already, as with addRegion.
+// removeRegion removes a region. The region may be removed already, for the same reason.
 func (f *frontEnd) removeRegion(m *message) error {
 	gone := m.regions()[0]
 	left := slices.DeleteFunc(slices.Clone(f.memory.regions), func(r region) bool { return r.same(&gone) })
@@ -47,8 +47,8 @@ func (f *frontEnd) removeRegion(m *message) error {
 	return f.setMemory(left, nil)
 }
 
-// setMemory has all rings use other memory, of which fresh is new, and unmaps what is not
-// used any more.
+// setMemory has all rings use other memory, and unmaps regions that are no longer used. fresh has the
+// new regions, which are unmapped if an error is returned.
 func (f *frontEnd) setMemory(regions, fresh []region) error {
 	m, err := newMemory(regions)
 	if err != nil {

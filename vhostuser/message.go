@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// ErrFrontEnd is wrapped by errors about what a front end has done and may not.
+// ErrFrontEnd is wrapped by errors about a front end that violates the protocol.
 var ErrFrontEnd = errors.New("the front end breaks the vhost-user protocol")
 
-// request is the number of a message.
+// request is the type of a message.
 type request uint32
 
 const (
@@ -39,11 +39,11 @@ const (
 	getStatus           request = 40
 )
 
-// Sizes in bytes, and bounds.
+// Sizes in bytes, and limits.
 const (
 	headerSize  = 12
 	regionSize  = 32
-	maxRegions  = 64 // the descriptors of a table come in one message, those of single regions do not
+	maxRegions  = 64 // with addMemReg; the descriptors of a table come in one message
 	maxTable    = 8  // VHOST_MEMORY_BASELINE_NREGIONS
 	maxBody     = 8 + maxTable*regionSize
 	maxRingSize = 1 << 15
@@ -77,14 +77,15 @@ func decodeHeader(b []byte) (h header, err error) {
 	return h, err
 }
 
-// body says what a request has.
+// body describes the body of a request.
 type body struct {
-	size int // in bytes; of a memory table: of what precedes the regions
-	// fds is how many descriptors, at most; whether one may be missing says the body.
+	size int // in bytes; for a memory table without the regions
+	// fds is the largest number of descriptors. The content of the body determines whether one
+	// may be missing.
 	fds int
 }
 
-// bodies are the requests that are known.
+// bodies has the known requests.
 var bodies = map[request]body{
 	getFeatures: {}, setFeatures: {8, 0}, setOwner: {}, resetOwner: {}, setMemTable: {8, maxTable},
 	setVringNum: {8, 0}, setVringAddr: {40, 0}, setVringBase: {8, 0}, getVringBase: {8, 0},
@@ -94,14 +95,14 @@ var bodies = map[request]body{
 	setStatus: {8, 0}, getStatus: {},
 }
 
-// message is one that has been checked for its form.
+// message is a message whose form has been checked.
 type message struct {
 	header
-	body []byte // as the request has it
-	fds  []int  // the caller's
+	body []byte // content depends on the request
+	fds  []int  // owned by the caller
 }
 
-// check checks the form of a message: what is in its body is up to others.
+// check checks the form of a message, and not the values in its body.
 func (m *message) check() error {
 	b, known := bodies[m.request]
 	switch {
@@ -123,7 +124,7 @@ func (m *message) check() error {
 		}
 		want += int(n) * regionSize
 	}
-	if len(m.body) != want && (b.size > 0 || len(m.body) > 8) { // DPDK sends 8 bytes where there are none
+	if len(m.body) != want && (b.size > 0 || len(m.body) > 8) { // DPDK sends 8 bytes for an empty body
 		return fmt.Errorf("%w: message %d has %d bytes instead of %d", ErrFrontEnd, m.request, len(m.body), want)
 	}
 	if m.request == addMemReg && len(m.fds) != 1 {
@@ -132,15 +133,15 @@ func (m *message) check() error {
 	return nil
 }
 
-// number is the body of most messages.
+// number returns the number that is the body of most messages.
 func (m *message) number() uint64 { return binary.LittleEndian.Uint64(m.body) }
 
-// vring is the body of messages about a ring's state.
+// vring returns the body of messages about the state of a ring.
 func (m *message) vring() (index, value uint32) {
 	return binary.LittleEndian.Uint32(m.body), binary.LittleEndian.Uint32(m.body[4:])
 }
 
-// vringFD is the body of those that bring a descriptor; fd is -1 if there is none.
+// vringFD returns the body of messages with a descriptor of a ring. fd is -1 if there is none.
 func (m *message) vringFD() (index uint32, fd int, err error) {
 	const none = 1 << 8
 	n := m.number()
@@ -155,14 +156,14 @@ func (m *message) vringFD() (index uint32, fd int, err error) {
 	return uint32(n & 0xff), m.fds[0], nil
 }
 
-// vringAddr is where the parts of a ring lie, by the front end's own addresses. Those
-// of a packed ring are the ring, and the driver's and device's event suppression.
+// vringAddr has the addresses of the parts of a ring in the front end's process. The parts of a packed
+// ring are the ring, and the event suppression structures of the driver and the device.
 type vringAddr struct {
 	index              uint32
 	desc, used, driver uint64
 }
 
-const addrLog = 1 // a flag: what is written to the used ring is to be logged
+const addrLog = 1 // flag: writes to the used ring have to be logged
 
 func (m *message) vringAddr() (vringAddr, error) {
 	b := m.body
@@ -175,7 +176,7 @@ func (m *message) vringAddr() (vringAddr, error) {
 	}, nil
 }
 
-// appendReply appends the answer to a request.
+// appendReply appends the reply to a request.
 func appendReply(b []byte, r request, body ...uint32) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(r))
 	b = binary.LittleEndian.AppendUint32(b, flagVersion|flagReply)

@@ -6,23 +6,23 @@ import (
 	"unsafe"
 )
 
-// packed is a packed ring: descriptors that are available become used in the same place
-// (virtio 1.2, section 2.8).
+// packed is a packed ring: available descriptors become used descriptors in the same place (virtio
+// 1.2, section 2.8).
 type packed struct {
 	common
 	desc, driver, device unsafe.Pointer
 
-	at    cursor // of the descriptor to be taken next
-	done  cursor // of the one to be given back next
-	taken uint32 // descriptors that were taken and not given back
-	end   cursor // where there was none available when it was looked for last
-	event cursor // end, when the driver was told to kick
+	at    cursor // next descriptor to take
+	done  cursor // next descriptor to return
+	taken uint32 // number of descriptors taken and not returned
+	end   cursor // position at which next has found no descriptor
+	event cursor // end at the time of arm
 
 	markAt    cursor
 	markTaken uint32
 }
 
-// cursor is a place in a packed ring. Each round has the other meaning of the flags.
+// cursor is a position in a packed ring. The meaning of the flags alternates with each round.
 type cursor struct {
 	index uint16
 	wrap  bool
@@ -36,7 +36,7 @@ func (c *cursor) advance(n uint16, size uint32) {
 	}
 }
 
-// bits are the flags of a descriptor that is given back in this round.
+// bits returns the flags of a descriptor that is returned in this round.
 func (c *cursor) bits() uint16 {
 	if c.wrap {
 		return descAvail | descUsed
@@ -44,12 +44,12 @@ func (c *cursor) bits() uint16 {
 	return 0
 }
 
-// available reports whether a descriptor with these flags is.
+// available reports whether a descriptor with these flags is available in this round.
 func (c *cursor) available(flags uint16) bool {
 	return (flags&descAvail != 0) == c.wrap && (flags&descUsed != 0) != c.wrap
 }
 
-// word is the cursor as messages and the suppression of events have it.
+// word returns the cursor in the format of messages and of event suppression.
 func (c *cursor) word() uint16 {
 	w := c.index
 	if c.wrap {
@@ -60,7 +60,7 @@ func (c *cursor) word() uint16 {
 
 func cursorOf(w uint16) cursor { return cursor{w & 0x7fff, w>>15 != 0} }
 
-// What an event suppression says.
+// Values of an event suppression structure.
 const (
 	eventEnable  = 0
 	eventDisable = 1
@@ -68,8 +68,8 @@ const (
 )
 
 func newPacked(c common, a *vringAddr, start uint32) (*packed, error) {
-	// The upper half is about descriptors that were given back. Some front ends leave it out,
-	// and all that were taken here have been given back.
+	// The upper half is the position of returned descriptors. It is not needed, because all
+	// descriptors were returned, and some front ends leave it out.
 	r := &packed{common: c, at: cursorOf(uint16(start))}
 	r.done, r.end = r.at, r.at
 	if uint32(r.at.index) >= c.size {
@@ -94,9 +94,9 @@ func (r *packed) place(index uint16) unsafe.Pointer {
 
 func (r *packed) next() (bool, error) {
 	p := r.place(r.at.index)
-	// The flags come with everything that was stored before them.
+	// After the load of the flags, everything stored before them is visible.
 	if flags := uint16(load32(unsafe.Add(p, 12)) >> 16); !r.at.available(flags) || r.taken >= r.size {
-		// With all taken and none given back the flags are those of the round before.
+		// If all descriptors are taken and none is returned, the flags are of the round before.
 		r.end = r.at
 		return false, nil
 	}
@@ -128,7 +128,7 @@ func (r *packed) next() (bool, error) {
 	}
 }
 
-// walk takes the chain in an indirect table, which is all of that.
+// walk adds the descriptors of an indirect table. The whole table is the chain.
 func (r *packed) walk(table *descriptor, flags uint16) error {
 	n, err := r.table(table, flags)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *packed) walk(table *descriptor, flags uint16) error {
 			return err
 		}
 		flags := uint16(d.extra >> 16)
-		if !r.writable { // DPDK's driver marks the header of a frame that it transmits
+		if !r.writable { // the DPDK driver sets the flag for the header of a transmitted frame
 			flags &^= descWrite
 		}
 		if err := r.add(&d, flags); err != nil {
@@ -163,7 +163,7 @@ func (r *packed) publish() (call bool) {
 		if r.writable {
 			word |= descWrite << 16
 		}
-		// The flags of the first one come last: with them, all of them are there.
+		// The flags of the first descriptor are stored last, and make all descriptors visible.
 		if i == 0 {
 			first = word
 		} else {
@@ -173,13 +173,13 @@ func (r *packed) publish() (call bool) {
 		n += uint32(u.slots)
 	}
 	r.pending = r.pending[:0]
-	r.taken -= min(n, r.taken) // what is lent comes later
+	r.taken -= min(n, r.taken) // lent chains are returned later
 	store32(unsafe.Add(r.place(old.index), 12), first)
 	r.barrier()
 	return r.wantsCall(n)
 }
 
-// wantsCall reports whether the driver wants to be told of the last n descriptors.
+// wantsCall reports whether the driver wants a call for the last n descriptors.
 func (r *packed) wantsCall(n uint32) bool {
 	event := load32(r.driver)
 	switch event >> 16 & 3 {

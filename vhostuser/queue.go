@@ -8,32 +8,32 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Queue is one queue of the device, a messaging.Port: it has the frames of the rings by
-// which the front end transmits, those whose number is its own modulo that of the queues
-// in use, and one by which the front end receives.
+// Queue is a queue of the device. It is a messaging.Port. It reads from the rings by which the front
+// end transmits and whose number, modulo the number of queues in use, is that of the queue. It writes
+// to one ring by which the front end receives.
 //
-// One goroutine may read while another one writes. Neither blocks, but for the time in
-// which the front end changes its memory.
+// One goroutine may read while another one writes. Neither blocks, except while the front end changes
+// its memory.
 type Queue struct {
 	in, out *waker
 	reads   atomic.Pointer[[]*vring]
-	writes  atomic.Pointer[vring] // nil: the front end receives by none
-	turn    int                   // of reads: the one to begin with; the reader's
+	writes  atomic.Pointer[vring] // nil: there is none
+	turn    int                   // index into reads of the ring read last; used by the reader
 
 	lender *lender
 	lendMu sync.Mutex
-	to     borrower // of ReadLent; the reader's
-	recall func()   // has the borrower return what it has; nil if there is none
+	to     borrower // argument of ReadLent; used by the reader
+	recall func()   // has the borrower return all loans; nil if there is none
 }
 
-// lender is what the queues of a device have in common with it for lending.
+// lender is the state for lending that a device and its queues share.
 type lender struct {
 	rings    []*vring      // of the device
-	returned chan struct{} // of capacity one: all that was lent is back
+	returned chan struct{} // of capacity one: all loans were returned
 
-	mu            sync.Mutex    // guards what follows; taken after the device's
+	mu            sync.Mutex    // guards the following fields; taken after the lock of the device
 	memory        *vnet.Memory  // of the front end; nil if there is none
-	changed       chan struct{} // closed and made again when memory is another
+	changed       chan struct{} // closed and replaced when memory changes
 	registered    int64         // Status.Registered
 	notRegistered error
 }
@@ -42,7 +42,7 @@ func newLender() *lender {
 	return &lender{returned: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// lend has the queues lend memory from now on, or nothing if it is nil.
+// lend sets the memory that the queues lend. They lend nothing if m is nil.
 func (l *lender) lend(m *vnet.Memory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *lender) lend(m *vnet.Memory) {
 	l.changed = make(chan struct{})
 }
 
-// status is what Status says of lending.
+// status returns the fields of Status about lending.
 func (l *lender) status() (registered int64, notRegistered string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,22 +75,23 @@ func newQueue(l *lender) (*Queue, error) {
 	return q, nil
 }
 
-// FD is readable when ReadFrames may succeed.
+// FD returns a descriptor that is readable if ReadFrames may succeed.
 func (q *Queue) FD() int { return q.in.ep }
 
-// WriteFD is readable when WriteFrames may succeed: see messaging.ReadablePort.
+// WriteFD returns a descriptor that is readable if WriteFrames may succeed. See
+// messaging.ReadablePort.
 func (q *Queue) WriteFD() int { return q.out.ep }
 
 // RoomIsReadable implements messaging.ReadablePort.
 func (q *Queue) RoomIsReadable() bool { return true }
 
-// ReadFrames implements messaging.Port. While there are frames it makes no system call,
-// but for those by which the front end wants to be called.
+// ReadFrames implements messaging.Port. While there are frames it makes no system calls, except calls
+// of the front end.
 //
 // borrowed: ops and their slots, for the call.
 func (q *Queue) ReadFrames(ops []vnet.ReadOp) int { return q.readFor(ops, nil) }
 
-// readFor is ReadFrames for who borrows, if to is not nil.
+// readFor is ReadFrames, or ReadLent if to is not nil.
 func (q *Queue) readFor(ops []vnet.ReadOp, to *borrower) int {
 	if len(ops) == 0 {
 		return 0
@@ -120,8 +121,8 @@ func (q *Queue) read(ops []vnet.ReadOp, to *borrower, sleep bool) int {
 	return 0
 }
 
-// WriteFrames implements messaging.Port. Without a front end that receives, frames are
-// lost, as they are on a card whose cable is unplugged.
+// WriteFrames implements messaging.Port. If no front end receives, frames are lost, like those of a
+// network card without a cable.
 //
 // borrowed: ops and their frames, for the call.
 func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
@@ -135,7 +136,7 @@ func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
 		if v = q.writes.Load(); v == nil {
 			return n + drop(ops[n:], errDown)
 		}
-		// The driver kicks only after a look that has found no room at all.
+		// The driver kicks only after a check that has found no room at all.
 		more := v.write(ops[n:], true)
 		if more == 0 {
 			ops[n].Err = errAgain

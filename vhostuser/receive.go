@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Bare errors, made once: a conversion for each call would allocate.
+// Errors that are not wrapped. They are converted once, because a conversion allocates.
 var (
 	errAgain   error = unix.EAGAIN
 	errDown    error = unix.EIO
@@ -18,9 +18,9 @@ var (
 	errTooLong error = unix.EMSGSIZE
 )
 
-// write writes frames to buffers that the driver receives by, and returns how many of
-// ops are done with. If there is no room for the next one it has the driver kick when it
-// makes some, if the receiver is to sleep.
+// write writes frames to buffers of the driver, and returns the number of ops that are done. sleep
+// means that the caller sleeps if there is no room: the driver then kicks when it makes buffers
+// available.
 func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 	v.mu.Lock()
 	defer v.leave(debug.SetPanicOnFault(true))
@@ -56,7 +56,7 @@ func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 	if n > 0 && v.ring != nil {
 		v.unarm()
 	}
-	v.publish() // also a part of a frame
+	v.publish() // also for a part of a frame
 	if n > 0 {
 		v.count.frames.Add(uint64(n) - dropped)
 		v.count.bytes.Add(bytes)
@@ -65,7 +65,7 @@ func (v *vring) write(ops []vnet.WriteOp, sleep bool) (n int) {
 	return n + lost
 }
 
-// drop gives all of ops the error.
+// drop sets the error of all ops.
 func drop(ops []vnet.WriteOp, err error) int {
 	for i := range ops {
 		ops[i].Err = err
@@ -73,23 +73,22 @@ func drop(ops []vnet.WriteOp, err error) int {
 	return len(ops)
 }
 
-// deliver writes one frame, if there is room, or what it is finished to. The error is the
-// driver's.
+// deliver writes one frame, or its segments, if there is room. err is an error of the driver.
 func (v *vring) deliver(op *vnet.WriteOp) (room bool, err error) {
 	op.Err = nil
 	if len(op.Head) < vnet.MinFrame {
 		op.Err = errInvalid
 		return true, nil
 	}
-	copy(v.raw[:vnet.HdrLen], op.Head) // once: whoever has written it may write it again
+	copy(v.raw[:vnet.HdrLen], op.Head) // once, because the sender can still change it
 	if wants(v.raw[:])&^v.takes == 0 {
 		return v.place(op)
 	}
 	return v.deliverFinished(op)
 }
 
-// place writes one frame, with the header in raw, to as many buffers as it takes. Nothing is taken of them if there
-// are too few.
+// place writes one frame, with the header in raw, to one chain or several. If there are too few
+// chains, it uses none.
 func (v *vring) place(op *vnet.WriteOp) (room bool, err error) {
 	need := uint64(v.header - vnet.HdrLen + len(op.Head) + len(op.Rest))
 	r := v.ring.base()
@@ -112,8 +111,8 @@ func (v *vring) place(op *vnet.WriteOp) (room bool, err error) {
 		op.Err = errTooLong
 		return true, nil
 	}
-	// How many there are has to be known before the first one is written. What they are
-	// may be another the second time: fill sees to it that this does no harm.
+	// The number of chains has to be known before the first one is written. The driver can
+	// change the chains before they are read again: fill checks them.
 	count, size := uint32(1), r.chain.size
 	for size < need {
 		if there, err = v.ring.next(); err != nil {
@@ -122,7 +121,7 @@ func (v *vring) place(op *vnet.WriteOp) (room bool, err error) {
 		if !there || count == r.size {
 			v.ring.rewind()
 			if count == r.size {
-				op.Err = errTooLong // the ring will never have room
+				op.Err = errTooLong // the ring has never enough room
 			}
 			return count == r.size, nil
 		}
@@ -136,9 +135,8 @@ func (v *vring) place(op *vnet.WriteOp) (room bool, err error) {
 	return true, v.fill(op, count, need)
 }
 
-// placeWhole is fill for a chain of one buffer in one piece of memory, which most are. It
-// reports whether that is so. What the driver has said of the buffer was loaded once, and the
-// memory is looked up by that.
+// placeWhole is fill for the usual case of a chain with one buffer in one region. It returns false in
+// other cases. It uses the copy of the descriptor, which was loaded once.
 func (v *vring) placeWhole(op *vnet.WriteOp, need uint64) bool {
 	r := v.ring.base()
 	if len(r.chain.bufs) != 1 {
@@ -156,7 +154,7 @@ func (v *vring) placeWhole(op *vnet.WriteOp, need uint64) bool {
 	return true
 }
 
-// errChanged is for what was there when it was looked at first.
+// errChanged returns the error for chains that have changed since they were counted.
 func errChanged(err error) error {
 	if err != nil {
 		return err
@@ -164,12 +162,12 @@ func errChanged(err error) error {
 	return fmt.Errorf("%w: buffers that were available are not any more", ErrRing)
 }
 
-// fill writes a frame to so many chains, of which the first one was taken: need bytes
-// with its header.
+// fill writes a frame of need bytes, including its header, to count chains. next has returned the
+// first one.
 func (v *vring) fill(op *vnet.WriteOp, count uint32, need uint64) error {
 	r := v.ring.base()
 	binary.LittleEndian.PutUint16(v.raw[vnet.HdrLen:], uint16(count))
-	skip := v.header // of the first chain
+	skip := v.header // in the first chain
 	if n, err := r.store(v.raw[:v.header], 0); err != nil || n < v.header {
 		return errChanged(err)
 	}
@@ -204,10 +202,10 @@ func (v *vring) fill(op *vnet.WriteOp, count uint32, need uint64) error {
 	return nil
 }
 
-// deliverFinished is deliver for a frame of which the driver does not take what is left to
-// do: it gets as many frames as that makes. Where it keeps fewer buffers available than that,
-// it gets some of them at a time, and the writer is told that there is no room until it has
-// got all. The rest is lost if another frame is written then, as the writer is gone.
+// deliverFinished is deliver for a frame with an offload that the driver does not support: it writes
+// the segments of the frame. If the driver makes fewer buffers available than there are segments,
+// some segments are written at a time, and room is false until all have been written. The remaining
+// segments are lost if the writer continues with another frame.
 func (v *vring) deliverFinished(op *vnet.WriteOp) (room bool, err error) {
 	f := &v.finish
 	if !f.more() || !f.Holds(op.Head, op.Rest) {
@@ -222,7 +220,7 @@ func (v *vring) deliverFinished(op *vnet.WriteOp) (room bool, err error) {
 		}
 		f.segments = n
 	}
-	clear(v.raw[:]) // nothing is left to do
+	clear(v.raw[:]) // segments have no offloads
 	for f.more() {
 		segment := vnet.WriteOp{Head: f.Segment(f.at)}
 		if room, err = v.place(&segment); err != nil || !room {
@@ -235,8 +233,8 @@ func (v *vring) deliverFinished(op *vnet.WriteOp) (room bool, err error) {
 	return true, nil
 }
 
-// enough reports whether there are enough chains to begin with n frames that make one: for all
-// of them, or for one, if nobody knows that the driver will ever have so many available.
+// enough reports whether there are enough chains to begin with the n segments of a frame: n, or one
+// if the driver was never seen to make n chains available.
 func (v *vring) enough(n int) (bool, error) {
 	defer v.ring.rewind()
 	v.ring.mark()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// vring is the ring that a message is about.
+// vring returns the ring of a message, and the value for it.
 func (f *frontEnd) vring(m *message) (v *vring, value uint32, err error) {
 	index, value := m.vring()
 	v, err = f.ring(index)
@@ -34,7 +34,7 @@ func (f *frontEnd) setVring(m *message) error {
 			return err
 		}
 		return f.stopping(func() error {
-			v.stop() // it goes on at the new place
+			v.stop() // it is started again at the new addresses
 			v.addr, v.interrupted = &a, false
 			return nil
 		})
@@ -70,7 +70,7 @@ func (f *frontEnd) setVring(m *message) error {
 	return nil
 }
 
-// setEvent takes the descriptor of a ring's kick or call.
+// setEvent sets the descriptor of a ring's kick or call.
 func (f *frontEnd) setEvent(m *message) error {
 	index, fd, err := m.vringFD()
 	if err != nil {
@@ -94,11 +94,11 @@ func (f *frontEnd) setEvent(m *message) error {
 	if err := takeEvent(&v.call, fd); err != nil || v.call < 0 {
 		return err
 	}
-	v.raiseCall() // for a call that went to the one before
+	v.raiseCall() // in case a call went to the descriptor before
 	return nil
 }
 
-// reset stops all rings, and forgets what was said of them.
+// reset stops all rings, and resets their configuration.
 func (f *frontEnd) reset() error {
 	f.status = 0
 	return f.stopping(f.forgetRings)
@@ -112,7 +112,7 @@ func (f *frontEnd) forgetRings() error {
 	return errors.Join(errs...)
 }
 
-// stopping is change for what stops rings: what they have lent is given back before.
+// stopping is change for functions that stop rings. It waits for the return of all lent buffers.
 func (f *frontEnd) stopping(fn func() error) error {
 	defer f.d.recalled.Store(false)
 	if err := f.d.recall(f.memory); err != nil {
@@ -121,8 +121,8 @@ func (f *frontEnd) stopping(fn func() error) error {
 	return f.change(fn)
 }
 
-// change changes rings while no burst is under way, and starts those that can be. A burst may
-// last: only the connection waits for it.
+// change calls fn while no burst is in progress, and then starts all rings that can be started. Only
+// the connection waits for a long burst.
 func (f *frontEnd) change(fn func() error) error {
 	d := f.d
 	for _, v := range d.rings {

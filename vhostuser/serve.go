@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Open makes a device. A server's socket is there when it returns.
+// Open makes a device. If the back end is the server, the socket exists when Open returns.
 func Open(cfg Config) (*Device, error) {
 	if cfg.Pairs < 1 || cfg.Pairs > MaxPairs {
 		return nil, fmt.Errorf("vhost-user: %d pairs of rings; there can be 1 to %d", cfg.Pairs, MaxPairs)
@@ -45,7 +45,7 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// Close ends the connection and removes the socket. Nobody may use the queues any more.
+// Close ends the connection and removes the socket. The queues must not be used any more.
 func (d *Device) Close() error {
 	d.stop()
 	<-d.done
@@ -62,7 +62,7 @@ func (d *Device) closeQueues() error {
 }
 
 const (
-	// pauses between a connection that failed and the next one.
+	// Pauses between a failed connection and the next one.
 	minPause = 50 * time.Millisecond
 	maxPause = time.Second
 )
@@ -83,7 +83,7 @@ func (d *Device) run(ctx context.Context, next func(context.Context) (*net.UnixC
 			pause, last = minPause, ""
 		} else {
 			d.note(func(s *Status) { s.LastError = err.Error() })
-			if err.Error() != last { // once: it may last
+			if err.Error() != last { // log a repeated error once
 				d.log.Log(d.cfg.Log, slog.LevelWarn, "no vhost-user front end", "socket", d.cfg.Address.Path, "error", err)
 			}
 			last = err.Error()
@@ -98,7 +98,7 @@ func (d *Device) run(ctx context.Context, next func(context.Context) (*net.UnixC
 	}
 }
 
-// serve serves one front end until it goes, or something is wrong with it.
+// serve serves one front end until it disconnects or fails.
 func (d *Device) serve(ctx context.Context, c *net.UnixConn) error {
 	who := peerOf(c)
 	d.note(func(s *Status) {
@@ -108,7 +108,7 @@ func (d *Device) serve(ctx context.Context, c *net.UnixConn) error {
 	})
 	d.log.Log(d.cfg.Log, slog.LevelInfo, "vhost-user front end connected", "socket", d.cfg.Address.Path, "peer", who)
 	select {
-	case <-d.failed: // of the one before
+	case <-d.failed: // of the connection before
 	default:
 	}
 	over := make(chan error, 1)
@@ -118,7 +118,7 @@ func (d *Device) serve(ctx context.Context, c *net.UnixConn) error {
 	select {
 	case err = <-over:
 		select {
-		case err = <-d.failed: // which is why
+		case err = <-d.failed: // the reason for the end
 		default:
 		}
 		c.Close()

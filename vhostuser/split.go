@@ -6,21 +6,21 @@ import (
 	"unsafe"
 )
 
-// split is a split ring: a table of descriptors, a ring of those available and a ring of
-// those used (virtio 1.2, section 2.7).
+// split is a split ring: a table of descriptors, an available ring and a used ring (virtio 1.2, section
+// 2.7).
 type split struct {
 	common
 	desc, avail, used unsafe.Pointer
 
-	take     uint16 // index into avail of the chain to be taken next
-	seen     uint16 // of avail, as loaded last
-	done     uint16 // index into used of the chain to be given back next
+	take     uint16 // index into avail of the next chain to take
+	seen     uint16 // index of avail that was loaded last
+	done     uint16 // index into used of the next chain to return
 	markNext uint16
-	event    uint16 // seen, when the driver was told to kick
+	event    uint16 // seen at the time of arm
 	quiet    bool   // the driver need not kick
 }
 
-// Sizes in bytes of the rings' beginnings and elements.
+// Sizes in bytes of the headers and elements of rings, and flags.
 const (
 	ringHead      = 4
 	availElement  = 2
@@ -43,15 +43,15 @@ func newSplit(c common, a *vringAddr) (*split, error) {
 	if e := cmp.Or(err[:]...); e != nil {
 		return nil, e
 	}
-	if c.feats.has(featEventIdx) { // one number behind each
+	if c.feats.has(featEventIdx) { // a number behind each ring
 		_, err[0] = c.mem.byUser(a.driver, ringHead+n*availElement+ringEventSize, 2)
 		_, err[1] = c.mem.byUser(a.used, ringHead+n*usedElement+ringEventSize, 4)
 		if e := cmp.Or(err[:]...); e != nil {
 			return nil, e
 		}
 	}
-	// What was given back says where to go on, as another process may have been here and
-	// gone: what that had taken and not given back is taken again.
+	// The ring continues behind the last returned chain. If another process has used the ring
+	// before, chains that it had taken and not returned are taken again.
 	r.done = load16(unsafe.Add(r.used, 2))
 	r.take, r.seen = r.done, r.done
 	return r, nil
@@ -99,7 +99,7 @@ func (r *split) next() (bool, error) {
 	}
 }
 
-// walk takes the chain in an indirect table.
+// walk adds the descriptors of the chain in an indirect table.
 func (r *split) walk(table *descriptor, flags uint16) error {
 	n, err := r.table(table, flags)
 	if err != nil {
@@ -148,7 +148,7 @@ func (r *split) publish() (call bool) {
 	return load16(r.avail)&noInterrupt == 0
 }
 
-// storeUsed stores what is used, and whether the driver is to kick.
+// storeUsed stores the used index, and whether the driver has to kick.
 func (r *split) storeUsed() {
 	word := uint32(r.done) << 16
 	if r.quiet && !r.feats.has(featEventIdx) {

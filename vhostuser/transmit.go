@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// lendFrom is from how many bytes on a frame is lent: to lend one costs as much as to
-	// copy that many (BenchmarkTransmit), as its chain is given back by itself.
+	// lendFrom is the smallest size in bytes of a frame that is lent. Lending costs as much as
+	// copying that many bytes (BenchmarkTransmit), because the chain is returned separately.
 	lendFrom = 16 << 10
-	// lendHead is how much of a frame that is lent is copied: all that anybody judges it by.
+	// lendHead is the number of bytes of a lent frame that are copied: all that is checked.
 	lendHead = 256
 )
 
-// borrower is who can send frames from where they lie.
+// borrower has the arguments of ReadLent.
 type borrower struct {
-	lent []vnet.Lent // of the operations
+	lent []vnet.Lent // for each operation
 	keys *vnet.Keys
 }
 
-// read reads frames that the driver transmits, and returns how many of ops it has filled. If
-// there are none it has the driver kick when there are, if it is to sleep. to, which may
-// be nil, are whom long frames are lent.
+// read reads frames that the driver transmits, and returns the number of ops that it has filled. sleep
+// means that the caller sleeps if there are none: the driver then kicks when it makes frames available.
+// Long frames are lent to the borrower, unless to is nil.
 func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 	v.mu.Lock()
 	defer v.leave(debug.SetPanicOnFault(true))
@@ -41,7 +41,7 @@ func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 			n++
 			continue
 		}
-		if len(v.held) >= int(v.size) { // more than there are does not happen to an honest driver
+		if len(v.held) >= int(v.size) { // a driver that keeps the rules has no more
 			break
 		}
 		there, err := v.ring.next()
@@ -96,8 +96,7 @@ func (v *vring) read(ops []vnet.ReadOp, to *borrower, sleep bool) (n int) {
 	return n
 }
 
-// load copies the frame of a chain. The error is the driver's, that of the frame is the
-// operation's.
+// load copies the frame of a chain. It returns an error of the driver. op.Err is an error of the frame.
 func (v *vring) load(op *vnet.ReadOp) error {
 	r := v.ring.base()
 	op.Frame, op.Err = nil, nil
@@ -132,7 +131,7 @@ func (v *vring) load(op *vnet.ReadOp) error {
 	return nil
 }
 
-// wants is what a frame leaves to who sends it on.
+// wants returns the offloads that a frame needs.
 func wants(head []byte) (o vnet.Offloads) {
 	if head[0]&vnet.FlagNeedsCsum != 0 {
 		o |= vnet.CSUM
@@ -151,9 +150,9 @@ func wants(head []byte) (o vnet.Offloads) {
 	return o
 }
 
-// lend is load for a frame that may be left where it lies but for its beginning. It is
-// copied if it is short, is to be finished here, lies in too many places or in memory that
-// is not registered, or has to be given back soon. Its chain is not given back.
+// lend is load for a frame of which only the beginning is copied. lent is false if the frame has to be
+// copied: because it is short, needs an offload in software, has too many pieces or pieces in memory
+// that is not registered, or because buffers are recalled. The chain of a lent frame is not returned.
 func (v *vring) lend(op *vnet.ReadOp, l *vnet.Lent, keys *vnet.Keys, allowed vnet.Offloads) (lent bool, err error) {
 	r := v.ring.base()
 	size := r.chain.size - uint64(v.header) + vnet.HdrLen
@@ -168,7 +167,7 @@ func (v *vring) lend(op *vnet.ReadOp, l *vnet.Lent, keys *vnet.Keys, allowed vne
 	if _, err := r.load(head[vnet.HdrLen:], v.header); err != nil {
 		return false, err
 	}
-	// Last, as an access to memory that is gone would leave pieces behind.
+	// This is last, because a fault would leave pieces behind.
 	if ok, err := r.pieces(l, v.header+lendHead-vnet.HdrLen, keys); !ok || err != nil {
 		l.Pieces = l.Pieces[:0]
 		return false, err
@@ -182,8 +181,8 @@ func (v *vring) lend(op *vnet.ReadOp, l *vnet.Lent, keys *vnet.Keys, allowed vne
 	return true, nil
 }
 
-// pieces finds where the chain's bytes lie, from skip on, and reports whether there is
-// room for all of these pieces and a device can read them. What lies side by side is one.
+// pieces sets the pieces of the chain's bytes, from skip on. It returns false if there are too many, or
+// if the memory of a piece is not registered. Adjacent pieces are joined.
 func (r *common) pieces(l *vnet.Lent, skip int, keys *vnet.Keys) (ok bool, err error) {
 	for _, b := range r.chain.bufs {
 		if skip >= int(b.len) {

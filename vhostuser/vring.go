@@ -14,27 +14,26 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// shared is what the rings of a device have in common with it.
+// shared is the state that a device and its rings share.
 type shared struct {
-	granted  atomic.Uint32 // offloads that others take over
-	lendFrom uint64        // bytes that a frame has which is lent; tests have shorter ones be lent
-	recalled atomic.Bool   // nothing is lent
-	failed   chan error    // of capacity one: why the connection is to end
+	granted  atomic.Uint32 // offloads of the I/O unit
+	lendFrom uint64        // smallest size of a lent frame; smaller in tests
+	recalled atomic.Bool   // no frames are lent
+	failed   chan error    // of capacity one: the reason to end the connection
 }
 
 func (s *shared) allowed() vnet.Offloads { return vnet.Offloads(s.granted.Load()) }
 
-// fail ends the connection for that reason.
+// fail ends the connection with that error.
 func (s *shared) fail(err error) {
 	select {
 	case s.failed <- err:
-	default: // there was one before
+	default: // there is an earlier error
 	}
 }
 
-// vring is one of the device's rings, with what the front end has said of it. mu is held
-// for each burst, and to change anything; what is only about starting the ring is the
-// connection's.
+// vring is a ring of the device with its configuration by the front end. mu is held for each burst, and
+// for each change. The fields before mu are used only by the goroutine of the connection.
 type vring struct {
 	number int
 	shared *shared
@@ -44,40 +43,40 @@ type vring struct {
 	start   uint32
 	kick    int // -1 for none
 	enabled bool
-	idle    bool // it was enabled, and is not
-	// interrupted is set while the ring waits for memory, which it had: that may be removed
-	// and added piece by piece.
+	idle    bool // it was enabled and is disabled
+	// interrupted is set while the ring is stopped for a change of memory. Regions may be removed
+	// and added one by one.
 	interrupted bool
 
 	mu     sync.Mutex
-	ring   ring        // nil: it is stopped
-	epoch  uint32      // of ring: what was lent from an earlier one is not given back to it
-	held   []heldChain // taken, and not put, as the first one is lent; in order
-	first  uint32      // number of the first one of held
-	header int         // bytes of a frame's header
+	ring   ring        // nil: the ring is stopped
+	epoch  uint32      // number of the start; loans of earlier starts are not returned
+	held   []heldChain // chains taken and not returned, in order, because the first one is lent
+	first  uint32      // number of the first chain in held
+	header int         // size of a frame's header in bytes
 	takes  vnet.Offloads
-	call   int  // -1: the driver wants none
-	armed  bool // the driver is to kick
+	call   int  // -1: the driver wants no calls
+	armed  bool // the driver has to kick
 	raw    [12]byte
 	finish finisher
-	most   int // chains that were found available at once, as far as somebody has counted
+	most   int // largest number of chains found available at a time
 
-	running  atomic.Bool              // it is not stopped, and enabled
-	discards atomic.Bool              // it is not stopped, and idle: what the driver transmits is given back, and lost
-	writers  atomic.Pointer[[]*waker] // of the queues that write to it; nil: of none so far
+	running  atomic.Bool              // the ring is started and enabled
+	discards atomic.Bool              // the ring is started and idle: transmitted frames are discarded
+	writers  atomic.Pointer[[]*waker] // wakers of the queues that write to the ring
 	count    struct{ frames, bytes, dropped, calls atomic.Uint64 }
 }
 
 // transmits reports whether the driver transmits by the ring, which has the odd numbers.
 func (v *vring) transmits() bool { return v.number%2 == 1 }
 
-// takeEvent takes a descriptor of the front end's for an event, and closes the one before.
-// One that is none is closed, and the one before stays.
+// takeEvent replaces the descriptor of an event by one of the front end, and closes the old one. If fd
+// is no eventfd, it is closed and the old one stays.
 func takeEvent(old *int, fd int) error {
 	if fd >= 0 {
-		// Anything else could be a descriptor that blocks, or is never done with.
+		// Another kind of descriptor could block.
 		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
-		if err == nil && name != "anon_inode:[eventfd]" { // a file's name can end alike
+		if err == nil && name != "anon_inode:[eventfd]" { // the name of a file can end in the same way
 			err = fmt.Errorf("%w: %q instead of an eventfd for a ring", ErrFrontEnd, name)
 		}
 		if err == nil {
@@ -94,7 +93,7 @@ func takeEvent(old *int, fd int) error {
 	return nil
 }
 
-// begin starts the ring if everything is there that it takes. The caller holds mu.
+// begin starts the ring if it is completely configured. mu is held.
 func (v *vring) begin(m *memory, f features) (err error) {
 	if v.ring != nil || v.kick < 0 || v.addr == nil || v.size == 0 || len(m.regions) == 0 {
 		return nil
@@ -127,7 +126,7 @@ func (v *vring) begin(m *memory, f features) (err error) {
 	return nil
 }
 
-// ringOf makes an interface of what a constructor returns.
+// ringOf converts the result of a constructor to an interface.
 func ringOf[R ring](r R, err error) (ring, error) {
 	if err != nil {
 		return nil, err
@@ -135,14 +134,14 @@ func ringOf[R ring](r R, err error) (ring, error) {
 	return r, nil
 }
 
-// started reports whether the ring is used, if only when it will be enabled.
+// started reports whether the ring is started. It may be disabled.
 func (v *vring) started() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.ring != nil
 }
 
-// stop stops the ring, and keeps where it was. The caller holds mu.
+// stop stops the ring, and records its position. mu is held.
 func (v *vring) stop() {
 	if v.ring != nil {
 		v.start = v.ring.position()
@@ -150,8 +149,8 @@ func (v *vring) stop() {
 	}
 }
 
-// interrupt stops the ring until the memory is there that it needs: it begins again where
-// it was. The caller holds mu.
+// interrupt stops the ring until its memory exists again. It then continues at its position. mu is
+// held.
 func (v *vring) interrupt() {
 	if v.ring != nil {
 		v.stop()
@@ -159,7 +158,7 @@ func (v *vring) interrupt() {
 	}
 }
 
-// forget makes the ring one of which nothing was said. The caller holds mu.
+// forget stops the ring and resets its configuration. mu is held.
 func (v *vring) forget() error {
 	v.ring, v.addr, v.size, v.start, v.enabled, v.interrupted = nil, nil, 0, 0, false, false
 	v.idle = false
@@ -167,7 +166,7 @@ func (v *vring) forget() error {
 	return errors.Join(takeEvent(&v.kick, -1), takeEvent(&v.call, -1))
 }
 
-// fault is what an access to memory that is not there panics with, after
+// fault is the value of the panic of an access to memory that does not exist, with
 // debug.SetPanicOnFault.
 type fault interface {
 	error
@@ -176,8 +175,8 @@ type fault interface {
 
 var errTruncated = fmt.Errorf("%w: a region of memory is gone: its file was truncated", ErrFrontEnd)
 
-// leave ends a burst. It is deferred, with what SetPanicOnFault has returned, and catches
-// the fault of a file that was truncated.
+// leave ends a burst. It is deferred, with the result of SetPanicOnFault, and recovers from the fault
+// of a truncated file.
 func (v *vring) leave(before bool) {
 	p := recover()
 	debug.SetPanicOnFault(before)
@@ -191,14 +190,14 @@ func (v *vring) leave(before bool) {
 	v.mu.Unlock()
 }
 
-// fail stops the ring, because of err, and has the connection end.
+// fail stops the ring, and ends the connection with err.
 func (v *vring) fail(err error) {
 	v.ring = nil
 	v.running.Store(false)
 	v.shared.fail(fmt.Errorf("ring %d: %w", v.number, err))
 }
 
-// publish gives back what was put, and calls the driver if it wants that.
+// publish returns the chains of put to the driver, and calls the driver if it wants a call.
 func (v *vring) publish() {
 	if v.ring != nil && v.ring.publish() && v.call >= 0 {
 		v.count.calls.Add(1)
@@ -206,14 +205,14 @@ func (v *vring) publish() {
 	}
 }
 
-// one is what an eventfd is raised by.
+// one is the data of a write to an eventfd.
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// raiseCall calls the driver. The front end has the descriptor, too, and can make it block:
-// so the runtime is told of the system call.
+// raiseCall calls the driver. The system call is announced to the runtime, because the front end can
+// make the descriptor block.
 func (v *vring) raiseCall() { _, _ = unix.Write(v.call, one) }
 
-// arm says whether the driver is to kick.
+// arm tells the driver whether to kick.
 func (v *vring) arm(on bool) {
 	if v.armed != on {
 		v.armed = on
@@ -221,8 +220,8 @@ func (v *vring) arm(on bool) {
 	}
 }
 
-// unarm is arm(false) for a ring that more than one may write to: whoever sleeps until the
-// driver kicks looks again, and arms it.
+// unarm is arm(false) for a ring that several queues may write to. It wakes those that sleep until a
+// kick. They check the ring again, and arm it.
 func (v *vring) unarm() {
 	if !v.armed {
 		return
@@ -235,8 +234,8 @@ func (v *vring) unarm() {
 	}
 }
 
-// again reports whether another look is due before somebody sleeps: what was there has
-// been looked at after the driver was told from where on to kick. It is told anew then.
+// again reports whether the ring has to be checked again before the caller sleeps, because the ring
+// has advanced since it was armed. It is armed again then.
 func (v *vring) again(sleep bool) bool {
 	if !sleep || v.ring.armed() {
 		return false
@@ -245,16 +244,15 @@ func (v *vring) again(sleep bool) bool {
 	return true
 }
 
-// heldChain is one that is lent, or comes behind one in its ring: chains are given back in
-// order, so that another process finds by what was given back which ones were not
-// (newSplit).
+// heldChain is a chain that is lent, or is behind a lent chain in its ring. Chains are returned in
+// order, so that another process can find the chains that were not returned (newSplit).
 type heldChain struct {
 	used
 	done bool
 }
 
-// hold has the chain that was taken last be given back, at once if it is done with and
-// nothing before it is held.
+// hold returns the last chain of next at once, if it is done and no chain before it is held. Otherwise
+// it holds the chain.
 func (v *vring) hold(done bool) {
 	c := &v.ring.base().chain
 	u := used{id: c.id, slots: c.slots}
@@ -265,8 +263,7 @@ func (v *vring) hold(done bool) {
 	v.held = append(v.held, heldChain{u, done})
 }
 
-// giveBack gives chains back to the driver that were lent, unless the ring is another one
-// by now.
+// giveBack returns lent chains to the driver, unless the ring has been started again since.
 func (v *vring) giveBack(loans []vnet.Loan) {
 	v.mu.Lock()
 	defer v.leave(debug.SetPanicOnFault(true))

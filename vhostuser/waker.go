@@ -9,13 +9,13 @@ import (
 	"github.com/splitnic/splitnic/internal/eventfd"
 )
 
-// waker is what a sender or a receiver sleeps at: an epoll(7) instance with the kicks of
-// rings, and an event of its own. It hears of events only (EPOLLET): nothing of the front
-// end's is read, which could be made to block.
+// waker is the descriptor on which a sender or a receiver sleeps: an epoll(7) instance with the kicks
+// of rings and its own eventfd. It is edge-triggered (EPOLLET), so that no descriptor of the front end
+// is read, which the front end could make block.
 type waker struct {
 	ep, event int
 	kicks     []int
-	got       [8]unix.EpollEvent // of clear: on its stack they would be allocated
+	got       [8]unix.EpollEvent // buffer of clear; on its stack it would be allocated
 }
 
 func newWaker() (*waker, error) {
@@ -39,15 +39,15 @@ func (w *waker) add(fd int) error {
 	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(w.ep, unix.EPOLL_CTL_ADD, fd, &ev))
 }
 
-// forget has the waker hear no kicks.
+// forget removes all kicks from the waker.
 func (w *waker) forget() {
 	for _, fd := range w.kicks {
-		_ = unix.EpollCtl(w.ep, unix.EPOLL_CTL_DEL, fd, nil) // it is there
+		_ = unix.EpollCtl(w.ep, unix.EPOLL_CTL_DEL, fd, nil) // fails only if it is not there
 	}
 	w.kicks = w.kicks[:0]
 }
 
-// hear has it hear a ring's kicks too.
+// hear adds the kick of a ring to the waker.
 func (w *waker) hear(kick int) error {
 	err := w.add(kick)
 	if err == nil {
@@ -56,11 +56,10 @@ func (w *waker) hear(kick int) error {
 	return err
 }
 
-// raise wakes whoever sleeps.
-// The counter never overflows: nobody ever takes it down again, and it has room for enough.
+// raise wakes the sleeper. The counter is never read, and large enough not to overflow.
 func (w *waker) raise() { _ = eventfd.Raise(w.event) }
 
-// clear forgets what has happened so far, before a look at it.
+// clear discards pending events. The caller then checks the rings.
 func (w *waker) clear() {
 	for {
 		n, err := unix.EpollWait(w.ep, w.got[:], 0)
