@@ -33,7 +33,7 @@ func (s *shared) fail(err error) {
 }
 
 // vring is a ring of the device with its configuration by the front end. mu is held for each burst, and
-// for each change. The fields before mu are used only by the goroutine of the connection.
+// for each change. Only the goroutine of the connection changes the fields before mu.
 type vring struct {
 	number int
 	shared *shared
