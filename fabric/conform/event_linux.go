@@ -52,7 +52,7 @@ func testEventOnce(r *fixture) {
 	r.message(3, fabric.Solicited)
 	r.spin(r.b.recvCQ, 1)
 	r.noEvent(r.b.recvCQ)
-	for i := uint64(4); i < 8; i++ { // again and again
+	for i := uint64(4); i < 8; i++ { // several times
 		r.check(r.b.recvCQ.Arm(false))
 		r.message(i, 0)
 		r.wait(r.b.recvCQ)
@@ -67,9 +67,9 @@ func testEventNotForQueued(r *fixture) {
 	r.message(0, fabric.Solicited)
 	r.check(r.b.recvCQ.Arm(false))
 	r.noEvent(r.b.recvCQ)
-	r.ok(r.b.qp, 0, r.spin(r.b.recvCQ, 1)...) // polling again finds it
+	r.ok(r.b.qp, 0, r.spin(r.b.recvCQ, 1)...) // polling after arming finds it
 	r.noEvent(r.b.recvCQ)
-	r.message(1, 0) // the next one does raise it
+	r.message(1, 0) // the next completion raises the event
 	r.wait(r.b.recvCQ)
 	r.ok(r.b.qp, 1, r.spin(r.b.recvCQ, 1)...)
 }
@@ -86,7 +86,7 @@ func testEventSolicited(r *fixture) {
 	r.ok(r.b.qp, 0, r.spin(r.b.recvCQ, 3)...)
 
 	r.check(r.b.recvCQ.Arm(true))
-	r.check(r.b.recvCQ.Arm(false)) // asks for more
+	r.check(r.b.recvCQ.Arm(false)) // for any completion
 	r.message(3, 0)
 	r.wait(r.b.recvCQ)
 
@@ -132,7 +132,7 @@ func testEventFailure(r *fixture) {
 	}
 	r.all(r.b.qp, fabric.StatusWRFlushErr, 0, r.spin(r.b.recvCQ, 2)...)
 	if r.Traits.QuietFlushes {
-		r.noEvent(r.b.recvCQ) // or the traits are out of date
+		r.noEvent(r.b.recvCQ) // otherwise the traits are out of date
 	}
 	if r.Traits.QuietFailures {
 		return
@@ -143,8 +143,8 @@ func testEventFailure(r *fixture) {
 	r.all(r.b.qp, fabric.StatusWRFlushErr, 1, r.spin(r.b.sendCQ, 1)...)
 }
 
-// A failed completion wakes a CQ that is armed for any completion. So does that of a
-// request posted to a failed queue pair.
+// A failed completion raises an event on a CQ that is armed for any completion, and so does the
+// completion of a request posted to a failed queue pair.
 func testEventFlush(r *fixture) {
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 2)...)

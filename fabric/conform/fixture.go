@@ -22,7 +22,7 @@ type fixture struct {
 	Pair
 	a, b *end
 
-	pieces int // MaxSGE of the queue pairs: what both devices take
+	pieces int // MaxSGE of the queue pairs, supported by both devices
 }
 
 // end is one side of a fixture. qp is set by connect.
@@ -46,7 +46,7 @@ func (r *fixture) newEnd(d fabric.Device) *end {
 	r.Helper()
 	e := &end{dev: d, mem: Alloc(r, memSize)}
 	e.dom = must(d.NewDomain())(r)
-	// Relaxed, because all that holds for memory has to hold then, too.
+	// Relaxed, because all properties of memory have to hold with relaxed ordering, too.
 	e.region = must(e.dom.Register(e.mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind|fabric.Relaxed))(r)
 	e.sendCQ = must(e.dom.NewCQ(8*depth, 0))(r)
 	e.recvCQ = must(e.dom.NewCQ(8*depth, 0))(r)
@@ -66,7 +66,7 @@ func (r *fixture) config(e *end, tr fabric.Transport) fabric.QPConfig {
 	}
 }
 
-// connect gives both ends a fresh queue pair.
+// connect creates and connects a new queue pair for each end.
 func (r *fixture) connect(tr fabric.Transport) { r.Helper(); r.connectWith(tr, r.Timing) }
 
 func (r *fixture) connectWith(tr fabric.Transport, t fabric.Timing) {
@@ -76,12 +76,12 @@ func (r *fixture) connectWith(tr fabric.Transport, t fabric.Timing) {
 	r.check(r.b.qp.Connect(r.a.qp.Address(), t))
 }
 
-// reconnect replaces the queue pairs, with what they have not reported.
+// reconnect replaces the queue pairs, and discards their pending completions.
 func (r *fixture) reconnect(tr fabric.Transport) {
 	r.Helper()
 	r.check(r.a.qp.Close())
 	r.check(r.b.qp.Close())
-	for _, e := range []*end{r.a, r.b} { // not every device takes the completions along
+	for _, e := range []*end{r.a, r.b} { // some devices keep the completions of a closed queue pair
 		for _, cq := range []fabric.CQ{e.sendCQ, e.recvCQ} {
 			for len(r.poll(cq)) != 0 {
 			}
@@ -134,7 +134,7 @@ func numbered(first uint64, n int) []fabric.RecvWR {
 	return out
 }
 
-// write is a signalled write of from's first n bytes to the start of to's memory.
+// write returns a signaled write of the first n bytes of from's memory to the start of to's memory.
 func write(op fabric.Opcode, id uint64, from, to *end, n int) fabric.SendWR {
 	return fabric.SendWR{
 		ID: id, Op: op, Flags: fabric.Signaled, Addr: from.region.Addr(), LKey: from.region.LKey(), Len: uint32(n),
@@ -150,8 +150,8 @@ func (r *fixture) poll(cq fabric.CQ) []fabric.Completion {
 	return append([]fabric.Completion(nil), buf[:n]...)
 }
 
-// take waits for n completions by the rules of the contract: poll until empty,
-// arm, poll again, and only then sleep.
+// take waits for n completions according to the contract: it polls until the queue is empty, arms it,
+// polls again, and only then sleeps.
 func (r *fixture) take(cq fabric.CQ, n int) []fabric.Completion {
 	r.Helper()
 	ctx, cancel := r.context()
@@ -202,7 +202,7 @@ func (r *fixture) spin(cq fabric.CQ, n int) []fabric.Completion {
 	return out
 }
 
-// none checks that nothing is queued.
+// none checks that the queue is empty.
 func (r *fixture) none(cq fabric.CQ) {
 	r.Helper()
 	if c := r.poll(cq); len(c) != 0 {
@@ -210,7 +210,7 @@ func (r *fixture) none(cq fabric.CQ) {
 	}
 }
 
-// ok checks that the completions are successes of q with IDs from first on.
+// ok checks that the completions are successful, of q, and have IDs from first on.
 func (r *fixture) ok(q fabric.QP, first uint64, cs ...fabric.Completion) {
 	r.Helper()
 	r.all(q, fabric.StatusSuccess, first, cs...)
@@ -264,7 +264,7 @@ func (r *fixture) untouched(p []byte) {
 	}
 }
 
-// works sends one message each way over the connection.
+// works sends one message in each direction.
 func (r *fixture) works() {
 	r.Helper()
 	for _, d := range [][2]*end{{r.a, r.b}, {r.b, r.a}} {

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// gathered is the request first with its data in pieces of e's memory, each
+// gathered returns the records of the request first with data in pieces of e's memory. A piece is
 // given as offset and length.
 func gathered(first fabric.SendWR, e *end, pieces ...[2]int) []fabric.SendWR {
 	wrs := make([]fabric.SendWR, len(pieces))
@@ -27,7 +27,7 @@ func gathered(first fabric.SendWR, e *end, pieces ...[2]int) []fabric.SendWR {
 	return wrs
 }
 
-// joined is what arrives of these pieces of e's memory.
+// joined returns the concatenated pieces of e's memory.
 func joined(e *end, pieces ...[2]int) []byte {
 	out := []byte{}
 	for _, p := range pieces {
@@ -44,8 +44,8 @@ func (r *fixture) gatherable() {
 	}
 }
 
-// The pieces arrive in the order of their records, whatever their order and
-// distance in memory, as one message with one completion.
+// The pieces arrive as one message with one completion, in the order of their records. Their order and
+// distance in memory do not matter.
 func testGather(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
@@ -55,13 +55,13 @@ func testGather(r *fixture) {
 		many[i] = [2]int{(len(many) - i) * 1024, 100 + i}
 	}
 	for i, pieces := range [][][2]int{
-		{{0, 8}, {8, 8}},                             // side by side
+		{{0, 8}, {8, 8}},                             // adjacent
 		{{5000, 100}, {3, 1}, {70000, 60}},           // backwards
 		{{100, 64}, {100, 64}, {100, 64}},            // the same three times
 		{{0, 0}, {4096, 10}},                         // empty first
 		{{4096, 10}, {0, 0}, {8192, 20}},             // empty in the middle
 		{{4096, 10}, {0, 0}},                         // empty last
-		{{0, 0}, {0, 0}, {0, 0}},                     // nothing at all
+		{{0, 0}, {0, 0}, {0, 0}},                     // no data
 		{{1, 4095}, {10000, 4097}, {30000, 1}},       // around the MTU
 		{{1, 65536}, {70000, 65535}, {140001, 9000}}, // many packets
 		many, // as many as the device supports
@@ -128,8 +128,8 @@ func testGatherInline(r *fixture) {
 	}
 }
 
-// Flags of the first record are those of the request; ID, opcode, keys and
-// flags in the others mean nothing.
+// The flags of the first record are the flags of the request. ID, opcode, keys and flags of the other
+// records have no meaning.
 func testGatherFirstRecord(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
@@ -152,7 +152,7 @@ func testGatherFirstRecord(r *fixture) {
 	r.check(r.b.recvCQ.Arm(true))
 	r.send(r.a.qp, quiet...)
 	r.send(r.a.qp, loud...)
-	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...) // the first has come by now, without a completion
+	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...) // the first request, which is not signaled, is complete by now
 	c := r.spin(r.b.recvCQ, 2)
 	r.writeImmOK(r.b.qp, c[0], 0, 1, 60)
 	r.writeImmOK(r.b.qp, c[1], 1, 2, 60)
@@ -187,7 +187,7 @@ func testGatherRefused(r *fixture) {
 	for _, c := range []struct {
 		name string
 		wrs  []fabric.SendWR
-		last bool // nothing may follow
+		last bool // no record may follow
 	}{
 		{"one piece too many", gathered(write(fabric.OpWrite, 3, r.a, r.b, 0), r.a, pieces...), false},
 		{"inline data over the limit together", inline, false},
@@ -324,9 +324,9 @@ func testGatherQueueFull(r *fixture) {
 	r.works()
 }
 
-// testGatherLoad posts batches of random requests, plain and in pieces, by
-// reference and inline, signalled and not, some with a refused one at the end,
-// and checks every byte and every completion.
+// testGatherLoad posts batches of random requests, and checks every byte and every completion. Requests
+// have one piece or several, are inline or not, and signaled or not. Some batches have an invalid
+// request at the end.
 func testGatherLoad(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
@@ -363,12 +363,12 @@ func testGatherLoad(r *fixture) {
 // load is a batch and its expected results.
 type load struct {
 	wrs      []fabric.SendWR
-	refused  int // record that must not be taken; -1: none
+	refused  int // index of the record that must be rejected; -1: none
 	signaled []uint64
 	messages int // with immediate data
 	imms     []uint32
 	sizes    []int
-	want     []byte // the receiver's memory from the start
+	want     []byte // expected bytes from the start of the receiver's memory
 }
 
 // randomBatch makes requests that fill the receiver's memory from the start,
@@ -420,8 +420,8 @@ func (r *fixture) randomBatch(rnd *rand.Rand, round int) load {
 	return l
 }
 
-// testGatherFrames is what gathering is for: a header and small frames that lie
-// in slots of their own become one message.
+// testGatherFrames sends a header and small frames, which are in separate slots, as one message. This is
+// the use of gathering in packs.
 func testGatherFrames(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)

@@ -10,8 +10,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// testBothDirections has both ends send and receive at the same time, each in
-// one goroutine.
+// testBothDirections has both ends send and receive at the same time, each in one goroutine.
 func testBothDirections(r *fixture) {
 	r.connect(fabric.RC)
 	ctx, cancel := r.context()

@@ -31,7 +31,7 @@ func (r *fixture) connectReading(depth int) {
 	r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
 }
 
-// read is a signalled read of n bytes from the start of a region of b's to the
+// read is a signaled read of n bytes from the start of a region of b's to the
 // start of a's.
 func (r *fixture) read(id uint64, from fabric.Region, n int) fabric.SendWR {
 	return fabric.SendWR{

@@ -13,7 +13,7 @@ const (
 )
 
 // slotWrites fills wrs with writes of messages first, first+1, … each from its
-// own slot of from's memory to the same slot of to's. The last is signalled.
+// own slot of from's memory to the same slot of to's. The last is signaled.
 func slotWrites(wrs []fabric.SendWR, first int, from, to *end) {
 	for i := range wrs {
 		seq := first + i

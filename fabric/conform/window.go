@@ -8,8 +8,7 @@ import (
 
 const windowSize = 4096
 
-// windows skips the test where the device is known to have none, and connects
-// the fixture.
+// windows connects the fixture. It skips the test if the device has no memory windows.
 func (r *fixture) windows() fabric.Window {
 	r.Helper()
 	if has := r.b.dev.Limits().Windows; has == r.Traits.NoWindows {
@@ -34,8 +33,7 @@ func (r *fixture) bind(w fabric.Window) uint32 {
 	return key
 }
 
-// through writes 64 bytes of a to offset off of b's region by means of key and
-// returns how that completed.
+// through writes 64 bytes of a to offset off of b's region with key, and returns the completion.
 func (r *fixture) through(key uint32, off int) fabric.Status {
 	r.Helper()
 	w := write(fabric.OpWrite, 88, r.a, r.b, 64)
@@ -95,9 +93,8 @@ func testWindow(r *fixture) {
 	r.check(w.Close())
 }
 
-// A bind and the message that carries its key are one post. Nobody waits for the
-// bind: the peer writes with the key as soon as it has it, and gives it up by a
-// message of its own.
+// A bind and the message with its key are posted together, without waiting for the bind. The peer
+// writes with the key when it has received it, and invalidates the key by a message.
 func testWindowBindSend(r *fixture) {
 	w := r.windows()
 	r.receive(r.b.qp, numbered(1, 8)...)
@@ -119,7 +116,7 @@ func testWindowBindSend(r *fixture) {
 			r.Fatalf("a write with the key that has come completed with %q", s)
 		}
 		r.same(r.b.mem[64:128], r.a.mem[:64])
-		c = r.take(r.b.sendCQ, 1) // the bind asked for none
+		c = r.take(r.b.sendCQ, 1) // the bind was not signaled
 		r.ok(r.b.qp, 30+i, c...)
 		if c[0].Op != fabric.OpSend {
 			r.Fatalf("completion %+v of the message", c[0])
