@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Where the guest's kernel and initial RAM disk are kept. Sourced by prepare
-# and run, after scripts/lib.sh.
+# The place of the guest's kernel and initial RAM disk. Sourced by prepare and run,
+# after scripts/lib.sh.
 #
 # Layout of the cache directory:
 #
@@ -9,9 +9,9 @@
 #	RELEASE/complete       present when everything else under RELEASE is
 #	RELEASE/vmlinux        the kernel as qemu boots it fastest
 #	RELEASE/root           its modules, with modules.dep
-#	RELEASE/initrd.HASH    HASH covers the files the RAM disk is made from
-#	RELEASE/kvm            what the last try of KVM found, and in which boot
-#	lock                   held by whoever writes here
+#	RELEASE/initrd.HASH    HASH is of the files from which the RAM disk is made
+#	RELEASE/kvm            the result of the last try of KVM, and during which boot
+#	lock                   held by the process that writes here
 
 softroce_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 checkout=$(cd "$softroce_dir/../.." && pwd)
@@ -29,14 +29,13 @@ else
 	cache=$checkout/build/softroce/cache
 fi
 
-# cache_recipe prints a hash of the files that decide what the RAM disk holds.
+# cache_recipe prints a hash of the files that determine the content of the RAM disk.
 cache_recipe() {
 	cat "$softroce_dir/prepare" "$softroce_dir/init" | sha256sum | cut -c1-16
 }
 
-# kernel_row sets release_file, and if kernel_name is not empty kernel_suite and
-# kernel_package to what the file kernels says of it; it dies when that says
-# nothing.
+# kernel_row sets release_file. If kernel_name is not empty, it also sets kernel_suite
+# and kernel_package from the file kernels, and dies if that has no such kernel.
 kernel_row() {
 	release_file=$cache/release
 	if [ -z "$kernel_name" ]; then return; fi
@@ -47,11 +46,11 @@ kernel_row() {
 	) || DIE_STATUS=2 die "no kernel '$kernel_name': ci/softroce/kernels has $(kernel_names)"
 }
 
-# kernel_names prints the names in the file kernels, in one line.
+# kernel_names prints the names in the file kernels, on one line.
 kernel_names() { awk '!/^#/ && NF { printf "%s%s", sep, $1; sep = " " }' "$softroce_dir/kernels"; }
 
-# cache_load sets release, kernel, initrd and modules to what the cache
-# holds; it fails when the cache is missing or older than the recipe.
+# cache_load sets release, kernel, initrd and modules from the cache. It fails if the
+# cache is missing or older than the recipe.
 cache_load() {
 	local recipe
 	release=$(cat "$release_file" 2>/dev/null) || return 1

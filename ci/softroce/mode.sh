@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154,SC2034 # variables are run's
-# Which environment a run gets. Sourced by run.
+# Chooses the environment of a run. Sourced by run.
 
-# native_missing prints why the running kernel cannot be used; nothing when
-# it can. Loads rdma_rxe when it may.
+# native_missing prints why the running kernel cannot be used, or nothing if it can.
+# Loads rdma_rxe if that is permitted.
 native_missing() {
 	if [ ! -d /sys/module/rdma_rxe ] && ! modinfo -n rdma_rxe >/dev/null 2>&1; then
 		printf 'the running kernel %s has no rdma_rxe module' "$(uname -r)"
@@ -16,8 +16,8 @@ native_missing() {
 	fi
 }
 
-# guest_missing prints what a guest of any kind lacks here; nothing when one
-# can be started.
+# guest_missing prints what this machine lacks for any guest, or nothing if a guest can
+# be started.
 guest_missing() {
 	if [ "$(uname -m)" != x86_64 ]; then
 		printf 'guests are only supported on x86_64 so far, this is %s: use a kernel that has rdma_rxe' "$(uname -m)"
@@ -30,9 +30,9 @@ guest_missing() {
 	fi
 }
 
-# kvm_missing prints why KVM cannot be used; nothing when it can. A device
-# node proves little, so a guest is booted that only ends itself; what came of
-# it is remembered until the next boot of this machine. Needs a loaded cache.
+# kvm_missing prints why KVM cannot be used, or nothing if it can. A device node does
+# not prove that KVM works, so it boots a guest that ends at once. The result is kept
+# until this machine boots again. Needs a loaded cache.
 kvm_missing() {
 	local key seen
 	if [ ! -e /dev/kvm ]; then
@@ -57,8 +57,8 @@ kvm_missing() {
 	fi
 }
 
-# choose_mode sets mode to native, kvm or tcg, according to want, and loads
-# the cache for the latter two. Dies when want cannot be had.
+# choose_mode sets mode to native, kvm or tcg, according to want, and loads the cache
+# for the latter two. Dies if want is not possible.
 choose_mode() {
 	local missing no_native
 	if [ -n "$kernel_name" ]; then
@@ -91,8 +91,8 @@ choose_mode() {
 	fi
 }
 
-# check_report prints one line for each thing the choice depends on, and
-# returns non-zero when no run is possible.
+# check_report prints one line for each condition of the choice. It returns non-zero
+# when no run is possible.
 check_report() {
 	local native guest kvm=
 	native=$(native_missing)

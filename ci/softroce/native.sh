@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154,SC2034 # variables are run's
-# How a script is run on this machine's own kernel. Sourced by run.
+# Runs a script on this machine's own kernel. Sourced by run.
 
-# native_objects prints one line for each thing a script can leave behind.
+# native_objects prints one line for each object that a script can leave behind.
 native_objects() {
 	local d
 	for d in /sys/class/infiniband/*; do
@@ -16,8 +16,8 @@ native_objects() {
 	done
 }
 
-# native_kill ends the processes of the script, which all carry its
-# environment, whatever group or session they have made themselves.
+# native_kill ends all processes of the script, in any process group or session. It
+# finds them by their environment.
 native_kill() {
 	local e
 	if [ -z "${native_script:-}" ]; then return; fi
@@ -28,8 +28,9 @@ native_kill() {
 	done
 }
 
-# native_clean ends the script's processes and removes what it made and left.
-# RDMA devices go first, because a netdevice cannot go while one is open on it.
+# native_clean ends the script's processes and removes the objects that it has left.
+# RDMA devices are removed first, because a netdevice cannot be removed while an RDMA
+# device is open on it.
 native_clean() {
 	local kind name
 	native_kill
@@ -45,8 +46,8 @@ native_clean() {
 	rm -f "$run_dir/before"
 }
 
-# run_native ARGS... runs script on this kernel, which has one fabric, and returns
-# its status. A second run waits for the first one.
+# run_native ARGS... runs script on this kernel, which has one fabric, and returns its
+# status. A second run waits for the first one.
 run_native() {
 	local rc timer tailer ctl=$run_dir/ctl
 	exec 7>/run/splitnic-softroce.lock

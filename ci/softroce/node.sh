@@ -1,6 +1,6 @@
 #!/bin/bash
-# node.sh PROGRAM [ARGS...]: runs PROGRAM, whose standard input and output are
-# the serial port that run's --agent leads to. Its standard error is the run's.
+# node.sh PROGRAM [ARGS...]: runs PROGRAM. Its standard input and output are the serial
+# port of run's --agent; its standard error is that of the run.
 # shellcheck source=ci/softroce/topology.sh
 . ci/softroce/topology.sh
 

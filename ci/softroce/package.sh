@@ -1,9 +1,8 @@
 #!/bin/bash
 # package.sh DIRECTORY BINARY [ARGS...]
 #
-# Run by ci/softroce/run for exec: the test binary of one package, in its
-# directory, with a fabric of its own. It fails as well if the tests leave
-# something behind.
+# Called by ci/softroce/run for exec: runs the test binary of one package, in its
+# directory, with its own fabric. Also fails if the tests leave objects behind.
 set -uo pipefail
 # shellcheck source=ci/softroce/topology.sh
 . ci/softroce/topology.sh
@@ -13,11 +12,11 @@ SPLITNIC_BIN=$PWD/build/splitnic
 export SPLITNIC_BIN
 cd "$1" || exit 2
 shift
-# Modules that the kernel of a guest cannot ask for from another namespace.
+# Modules that a guest's kernel cannot request from another network namespace.
 modprobe -a tun macvtap veth 8021q 2>/dev/null
 
 before=$(mktemp)
-# Most packages need two devices; testdata/fabric-ports says how many it has to be.
+# Most packages need two devices; testdata/fabric-ports has another number.
 ports=2
 if [ -e testdata/fabric-ports ]; then read -r ports <testdata/fabric-ports; fi
 fabric_up "$ports" || { echo "package.sh: no fabric"; exit 1; }

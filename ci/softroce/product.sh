@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# Sourced after topology.sh by scripts that run the product itself: an I/O unit
-# with a LAN behind it, and hosts, each in a network namespace of its own.
+# Sourced after topology.sh by scripts that run the product: an I/O unit with a LAN, and
+# hosts, each in its own network namespace.
 #
 #	snlan   the LAN's server: 10.77.0.1, fd77::1 on lan0
 #	snunit  the I/O unit's network card eth1, whose cable leads to lan0
-#	snhost, snhost2, …  one host's netdevice sn0 each
+#	snhost, snhost2, …  the netdevice sn0 of one host each
 #
-# The processes stay in the initial namespace, where the RDMA devices are; the
-# I/O unit is on snrxe0, all hosts are on snrxe1.
+# The processes stay in the initial network namespace, where the RDMA devices are. The
+# I/O unit uses snrxe0, all hosts use snrxe1.
 
 SPLITNIC=${SPLITNIC:-build/splitnic}
 LAN_MTU=${LAN_MTU:-1500}
@@ -31,24 +31,23 @@ lan_down() {
 	done
 }
 
-# keys_make makes a key for the I/O unit and one for the hosts in DIR, and
-# leaves their fingerprints in UNIT_KEY and HOST_KEY.
+# keys_make makes one key for the I/O unit and one for the hosts in DIR, and sets
+# UNIT_KEY and HOST_KEY to their fingerprints.
 keys_make() {
 	KEYS=$1
 	UNIT_KEY=$("$SPLITNIC" keygen --out "$KEYS/unit.pem") || return 1
 	HOST_KEY=$("$SPLITNIC" keygen --out "$KEYS/host.pem") || return 1
 }
 
-# unit_start [FLAGS…] starts the I/O unit; it is pid UNIT_PID and logs to
-# $LOGS/unit.log.
+# unit_start [FLAGS…] starts the I/O unit, sets UNIT_PID, and logs to $LOGS/unit.log.
 unit_start() {
 	"$SPLITNIC" iounit --device snrxe0 --listen "$UNIT_ADDRESS" --lan "${LAN_KIND:-macvtap}:eth1" --netns snunit \
 		--key "$KEYS/unit.pem" --trust "hosts=$HOST_KEY" --name unit --peer-timeout 10s "$@" 2>>"$LOGS/unit.log" &
 	UNIT_PID=$!
 }
 
-# host_start NETNS [FLAGS…] starts a host with its netdevice sn0 in NETNS,
-# which is made if need be; its pid is in HOST_PIDS[NETNS].
+# host_start NETNS [FLAGS…] starts a host with its netdevice sn0 in NETNS, which it
+# makes if necessary, and sets HOST_PIDS[NETNS].
 declare -A HOST_PIDS
 host_start() {
 	local ns=$1
@@ -67,8 +66,7 @@ carrier() { ip -n "$1" -br link show sn0 2>/dev/null | grep -q '[^_]LOWER_UP'; }
 
 no_carrier() { ! carrier "$1"; }
 
-# host_up NETNS ADDRESS… waits for the carrier of NETNS's sn0 and gives it the
-# addresses.
+# host_up NETNS ADDRESS… waits until sn0 in NETNS has carrier, and adds the addresses.
 host_up() {
 	local ns=$1 a
 	shift
@@ -85,7 +83,8 @@ host_up() {
 	done
 }
 
-# stop PID ends a process as a service manager does and returns its status.
+# stop PID ends a process with SIGTERM, as a service manager does, and returns its
+# status.
 stop() {
 	kill -TERM "$1" && wait "$1"
 }

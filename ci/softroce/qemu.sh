@@ -2,9 +2,9 @@
 # shellcheck disable=SC2154,SC2034 # variables are run's
 # How a guest is started, watched and ended. Sourced by run.
 
-# guest_machine prints the arguments common to every guest, one per line.
-# The plain qemu64 model is on purpose: with -cpu max the emulated checksum and
-# copy instructions make Soft-RoCE two to three times slower.
+# guest_machine prints the arguments common to all guests, one per line. The model is
+# qemu64 on purpose: with -cpu max the emulated checksum and copy instructions make
+# Soft-RoCE two to three times slower.
 guest_machine() {
 	case $1 in
 	kvm) printf '%s\n' -accel kvm -cpu host ;;
@@ -18,8 +18,8 @@ guest_machine() {
 # comma prints a path as a qemu option value, in which commas are doubled.
 comma() { printf '%s' "${1//,/,,}"; }
 
-# kvm_boots reports whether a guest under KVM gets as far as our init. qemu
-# exits with 1 when, and only when, init wrote to its debug-exit port.
+# kvm_boots reports whether a guest under KVM starts init. qemu exits with 1 only if
+# init has written to its debug-exit port.
 kvm_boots() {
 	local args
 	mapfile -t args < <(guest_machine kvm)
@@ -29,10 +29,10 @@ kvm_boots() {
 	[ $? = 1 ] && ! grep -qi 'kvm.*\(fail\|denied\|error\)' "$cache/$release/kvm.log"
 }
 
-# shell_quote prints its argument so that any shell reads it back unchanged.
+# shell_quote prints its argument, quoted for any shell.
 shell_quote() { printf "'%s'" "${1//\'/\'\\\'\'}"; }
 
-# write_launch SCRIPT ARGS... writes what the guest's bash runs.
+# write_launch SCRIPT ARGS... writes the script that bash runs in the guest.
 write_launch() {
 	local go_bin='' name a
 	if command -v go >/dev/null 2>&1; then go_bin=:$(dirname "$(readlink -f "$(command -v go)")"); fi
@@ -51,7 +51,7 @@ write_launch() {
 	} >"$run_dir/ctl/launch"
 }
 
-# cable_args prints the network card that --cable PATH,SIDE asks for.
+# cable_args prints the arguments for the network card of --cable PATH,SIDE.
 cable_args() {
 	local path=${cable%,*} side=${cable##*,} server
 	case $cable in
@@ -63,7 +63,7 @@ cable_args() {
 		-device "virtio-net-pci,netdev=cable,mac=52:54:00:73:6e:0$side"
 }
 
-# socket_args prints the devices that --agent and --qmp ask for.
+# socket_args prints the arguments for the devices of --agent and --qmp.
 socket_args() {
 	if [ -n "$agent" ]; then
 		printf '%s\n' -chardev "socket,id=agent,path=$(comma "$agent")" \
@@ -72,7 +72,7 @@ socket_args() {
 	if [ -n "$qmp" ]; then printf '%s\n' -qmp "unix:$(comma "$qmp")"; fi
 }
 
-# wait_for_cable returns when the guest at side a has made the socket.
+# wait_for_cable waits until the guest at side a has made the socket.
 wait_for_cable() {
 	local i
 	for ((i = 0; i < 600; i++)); do
@@ -82,8 +82,8 @@ wait_for_cable() {
 	die "nobody waits at the other end of the cable ${cable%,*}"
 }
 
-# console_tail prints what the guest's console had to say in the end, from the first
-# thing on that its kernel complained of.
+# console_tail prints the end of the console, from the first complaint of the kernel
+# on.
 console_tail() {
 	local from
 	from=$(grep -anE 'soft lockup|Oops|BUG:|detected stall|Kernel panic' "$run_dir/ctl/console.log" | head -n 1)
@@ -96,10 +96,10 @@ console_tail() {
 	fi
 }
 
-# run_guest ARGS... runs script in a guest and returns its status. The kernel does
-# not try its timer: when this machine is busy, an emulated one is late, which the
-# kernel takes for a defect and panics. A processor that its kernel does not let go for
-# a minute will not come back: the guest ends, with what every processor was doing.
+# run_guest ARGS... runs script in a guest and returns its status. The kernel does not
+# check its timer: on a busy machine an emulated timer is late, and the kernel would
+# panic. If the kernel of the guest has kept a processor for a minute, it will not
+# release it: the guest ends and prints what each processor was doing.
 run_guest() {
 	local args sockets cable_card=(-nic none) clock='' places='' qemu
 	local lockup='watchdog_thresh=30 softlockup_panic=1 softlockup_all_cpu_backtrace=1'
@@ -120,17 +120,17 @@ run_guest() {
 	mapfile -t sockets < <(socket_args)
 	mapfile -t args < <(guest_machine "$mode")
 
-	# The kernel reads its clock from the HPET where it does not believe that the
-	# processors' counters agree, which those under emulation do. Each look at the
-	# HPET is a system call, and waits for a lock that qemu has for all devices.
+	# A kernel that finds that the processors' counters disagree, as emulated ones do, reads
+	# its clock from the HPET. Each such read is a system call, and waits for a lock that
+	# qemu has for all devices.
 	if [ "$mode" = tcg ]; then clock='tsc=reliable'; fi
 
-	# qemu 7 keeps what it has translated by virtual address: with programs and libraries
-	# somewhere else at each start, it translates them again, which is a third to a half
-	# of what short processes cost.
+	# qemu 7 caches translated code by virtual address. If programs and libraries have other
+	# addresses at each start, it translates them again, which is a third to a half of the
+	# time of short processes.
 	if [ "$mode" = tcg ]; then places=norandmaps; fi
 
-	# Programs have time-outs that a machine keeps which is not interrupted for long.
+	# Time-outs of programs assume a machine that is not stopped for long.
 	if [ "$EUID" = 0 ]; then priority=(nice -n -5); fi
 
 	setpriv --pdeathsig KILL "${priority[@]}" qemu-system-x86_64 "${args[@]}" -m "$mem" -smp "$smp" "${cable_card[@]}" "${sockets[@]}" \
@@ -143,8 +143,8 @@ run_guest() {
 	qemu=$!
 	tail -n +1 -s 0.1 -f --pid="$qemu" "$ctl/output.log" 2>/dev/null &
 	tailer=$!
-	# The guest ends the script itself when its time is over, so that its
-	# log is saved; this timer is for a guest that no longer can.
+	# The guest ends the script itself at its time-out, so that its log is saved. This
+	# timer is for a guest that does not respond any more.
 	setpriv --pdeathsig KILL sleep $((timeout + 10)) &
 	timer=$!
 	pids=("$qemu" "$tailer" "$timer")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# selftest.sh CASE [ARG]: what harness_test.go runs through ci/softroce/run to
-# see that the harness tells good from bad.
+# selftest.sh CASE [ARG]: a script that harness_test.go runs by ci/softroce/run, to
+# check that the harness detects failures.
 set -u
 # shellcheck source=ci/softroce/topology.sh
 . "$(dirname "${BASH_SOURCE[0]}")/topology.sh"
@@ -26,10 +26,10 @@ bandwidth() {
 # answer_of A B prints the address that srA has for port B, if it has one.
 answer_of() { ip neigh show "$FABRIC_NET.$(($2 + 1))" dev "sr$1" | sed -n 's/.*lladdr \([^ ]*\).*/\1/p'; }
 
-# answered A B reports whether it has.
+# answered A B reports whether srA has an address for port B.
 answered() { [ -n "$(answer_of "$1" "$2")" ]; }
 
-# copied N reports whether N bytes of the output have been written outside of the guest.
+# copied N reports whether N bytes of the output have arrived outside of the guest.
 copied() { [ "$(sed -n 's/^wchar: //p' "/proc/$(pgrep -fx 'cat /pipe')/io")" -ge "$1" ]; }
 
 case ${1:-fabric} in
@@ -46,7 +46,7 @@ panic)
 	;;
 complain) echo 'BUG: said by the self-test' >/dev/kmsg ;;
 defect)
-	# What the kernel says of a known defect, as often as is said.
+	# The kernel's message about a known defect, as many times as the argument says.
 	for ((i = 0; i < $2; i++)); do
 		for line in '------------[ cut here ]------------' \
 			'WARNING: CPU: 0 PID: 206 at drivers/infiniband/sw/rxe/rxe_pool.c:255 __rxe_cleanup+0x118/0x160 [rdma_rxe]' \
@@ -60,18 +60,18 @@ hang)
 	sleep 10000
 	;;
 deaf)
-	# Not even the guest's own watchdog can end this one.
+	# The guest's own watchdog cannot end this either.
 	echo before
 	kill -STOP -1
 	sleep 10000
 	;;
 background)
-	# Keeps the output open.
+	# This process keeps the output open.
 	sleep 10000 &
 	echo finished
 	;;
 litter)
-	# What a script that fails half-way leaves.
+	# Objects that a script leaves when it fails in the middle.
 	setsid sleep 10000 &
 	ip netns add snlitter
 	fabric_up 2 || fail "fabric_up"
@@ -79,7 +79,7 @@ litter)
 	;;
 leave) ip netns add snlitter ;;
 package)
-	# What the tests of a package leave behind is seen.
+	# Objects that the tests of a package leave are found.
 	ci/softroce/package.sh "$PWD/ci/softroce" "$PWD/ci/softroce/selftest.sh" exit 0 || fail "good tests: status $?"
 	ci/softroce/package.sh "$PWD/ci/softroce" "$PWD/ci/softroce/selftest.sh" exit 3 && fail "bad tests pass"
 	ci/softroce/package.sh "$PWD/ci/softroce" "$PWD/ci/softroce/selftest.sh" leave >/tmp/left && fail "tests that leave a namespace behind pass"
@@ -87,7 +87,7 @@ package)
 	echo package fine
 	;;
 native)
-	# The native mode, on the guest's kernel. Checkouts are read-only here.
+	# Native mode, on the guest's kernel. Checkouts are read-only in the guest.
 	mount -t tmpfs tmpfs build/softroce || fail "cannot mount build/softroce"
 	nested() {
 		local want=$1 rc

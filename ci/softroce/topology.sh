@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced by scripts that ci/softroce/run starts: a small RDMA fabric to test
-# on, ways to break it, and a look at what a test left behind.
+# Sourced by scripts that ci/softroce/run starts: a small RDMA fabric for tests,
+# functions that break it, and a check of the objects that a test has left.
 #
-# The fabric is a bridge in the network namespace snfab. N veth pairs lead to
-# it; their near ends sr0, sr1, ... stay in the initial namespace, because
-# rdma_rxe works only there, and carry the RDMA devices snrxe0, snrxe1, ...
-# with the addresses 10.199.0.1, 10.199.0.2, ...
+# The fabric is a bridge in the network namespace snfab with N veth pairs. The other
+# ends of the pairs, sr0, sr1, ..., are in the initial namespace, because rdma_rxe works
+# only there. They have the RDMA devices snrxe0, snrxe1, ... and the addresses
+# 10.199.0.1, 10.199.0.2, ...
 
 FABRIC_NETNS=snfab
 FABRIC_NET=10.199.0
@@ -40,8 +40,8 @@ rxe_active() {
 # rxe_down DEV reports whether DEV's port is not ACTIVE.
 rxe_down() { ! rxe_active "$1"; }
 
-# rxe_gid_index DEV prints the index of DEV's RoCE v2 GID with an IPv4 address,
-# which is what perftest's -x wants; it fails when there is none.
+# rxe_gid_index DEV prints the index of DEV's RoCE v2 GID with an IPv4 address, as
+# perftest's -x needs it. It fails if there is none.
 rxe_gid_index() {
 	local port=/sys/class/infiniband/$1/ports/1 f i gid type
 	for f in "$port"/gids/*; do
@@ -51,7 +51,7 @@ rxe_gid_index() {
 		0000:0000:0000:0000:0000:ffff:*) ;;
 		*) continue ;;
 		esac
-		# The index has no type while its slot is being filled.
+		# The index has no type while the kernel fills its entry.
 		if read -r type 2>/dev/null <"$port/gid_attrs/types/$i" && [ "$type" = "RoCE v2" ]; then
 			printf '%s\n' "$i"
 			return
@@ -63,36 +63,36 @@ rxe_gid_index() {
 # fabric_ready DEV reports whether DEV can be connected to.
 fabric_ready() { rxe_active "$1" && rxe_gid_index "$1" >/dev/null; }
 
-# fabric_one_cpu LINK N has the packets that LINK receives handled by one
-# processor, the Nth or so, in the order in which they came.
+# fabric_one_cpu LINK N has one processor, number N modulo their count, handle the
+# packets that LINK receives, in the order in which they arrive.
 fabric_one_cpu() {
 	printf '%x\n' $((1 << $2 % $(nproc))) >"/sys/class/net/$1/queues/rx-0/rps_cpus"
 }
 
-# fabric_up [N] builds a fabric of N ports (2 unless said) and returns when
-# every one of them can carry traffic.
+# fabric_up [N] makes a fabric of N ports (default 2) and returns when all of them can
+# carry traffic.
 fabric_up() {
 	local n=${1:-2} i
 	modprobe -a rdma_rxe ib_uverbs rdma_ucm veth bridge 2>/dev/null
 	ip netns add "$FABRIC_NETNS" || return 1
 	ip -n "$FABRIC_NETNS" link add br0 mtu "$FABRIC_MTU" type bridge || return 1
 	ip -n "$FABRIC_NETNS" link set br0 up || return 1
-	# rp_filter counts as the larger of "all" and the link's own.
+	# rp_filter of a link is the larger one of "all" and the link's own.
 	FABRIC_RP_FILTER=$(cat /proc/sys/net/ipv4/conf/all/rp_filter)
 	echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
 	for ((i = 0; i < n; i++)); do
 		ip link add "sr$i" mtu "$FABRIC_MTU" type veth \
 			peer name "sp$i" mtu "$FABRIC_MTU" netns "$FABRIC_NETNS" || return 1
 		ip -n "$FABRIC_NETNS" link set "sp$i" master br0 up || return 1
-		# Both ends of a connection are local addresses of this namespace.
+		# Both ends of a connection have local addresses of this namespace.
 		echo 1 >"/proc/sys/net/ipv4/conf/sr$i/accept_local"
 		echo 0 >"/proc/sys/net/ipv4/conf/sr$i/rp_filter"
-		# All ports' addresses are local: with more than two ports, others than
-		# the one that is asked for would answer, and get its packets.
+		# The addresses of all ports are local. With more than two ports, other ports than the
+		# one that has the address would answer ARP, and get its packets.
 		echo 1 >"/proc/sys/net/ipv4/conf/sr$i/arp_ignore"
-		# A packet is queued on the processor that sends it, and a queue pair
-		# sends from several: without this they overtake each other, which
-		# the device takes for loss and sends again.
+		# A packet is queued on the processor that sends it, and a queue pair sends from
+		# several. Without this setting packets overtake each other, and the device takes that
+		# for loss and retransmits.
 		fabric_one_cpu "sr$i" "$i" || return 1
 		ip netns exec "$FABRIC_NETNS" bash -c "$(declare -f fabric_one_cpu); fabric_one_cpu sp$i $i" || return 1
 		ip addr add "$FABRIC_NET.$((i + 1))/24" dev "sr$i" || return 1
@@ -107,8 +107,8 @@ fabric_up() {
 	done
 }
 
-# fabric_down removes the fabric. Programs must have closed its RDMA devices:
-# removing one that is open would wait for them, so it is given up after 10 s.
+# fabric_down removes the fabric. Programs must have closed its RDMA devices: the
+# removal of an open one would wait for them, and fails after 10 s.
 fabric_down() {
 	local i rc=0
 	for i in $(fabric_ports); do
@@ -128,8 +128,8 @@ fabric_down() {
 	return "$rc"
 }
 
-# cable_up ADDRESS/BITS [MTU] gives the card of run's --cable this address and
-# the RDMA device snrxe0, and returns when that can carry traffic.
+# cable_up ADDRESS/BITS [MTU] gives the card of run's --cable this address and the RDMA
+# device snrxe0. It returns when the device can carry traffic.
 cable_up() {
 	modprobe -a rdma_rxe ib_uverbs rdma_ucm 2>/dev/null
 	poll 20 test -e /sys/class/net/eth0 || return 1
@@ -140,19 +140,20 @@ cable_up() {
 	poll 20 fabric_ready snrxe0
 }
 
-# fabric_cut I takes port I's cable out: snrxeI loses its carrier, the other
-# ports do not. Returns when the port is seen to be down.
+# fabric_cut I disconnects the cable of port I: snrxeI loses its carrier, the other
+# ports keep theirs. It returns when the port is down.
 fabric_cut() {
 	ip -n "$FABRIC_NETNS" link set "sp$1" down && poll 10 rxe_down "snrxe$1"
 }
 
-# fabric_heal I puts port I's cable back, and returns when it is ACTIVE again.
+# fabric_heal I connects the cable of port I again. It returns when the port is ACTIVE.
 fabric_heal() {
 	ip -n "$FABRIC_NETNS" link set "sp$1" up && poll 10 rxe_active "snrxe$1"
 }
 
-# fabric_lose I ARGS... makes netem treat what leaves the fabric towards port
-# I, e.g. "loss 100%", while every carrier stays up. Without ARGS it stops.
+# fabric_lose I ARGS... has netem drop or change the packets that leave the fabric
+# towards port I, such as "loss 100%". Every port keeps its carrier. Without ARGS it
+# ends that.
 fabric_lose() {
 	local i=$1
 	shift
@@ -170,9 +171,9 @@ rxe_counters() {
 	done
 }
 
-# snapshot prints, sorted, one line for each network namespace, netdevice, RDMA
-# device and RDMA resource there is. Addresses, states and counters are left
-# out, so that two snapshots of the same objects are equal.
+# snapshot prints one line for each network namespace, netdevice, RDMA device and RDMA
+# resource, sorted. Addresses, states and counters are omitted, so that two snapshots of
+# the same objects are equal.
 snapshot() {
 	local ns
 	{
@@ -189,8 +190,7 @@ snapshot() {
 			if [ -e "$ns" ]; then printf 'rdma %s\n' "${ns##*/}"; fi
 		done
 		# A line looks like: link snrxe0/1 lqpn 17 type RC state RTS ... comm X
-		# The queue pairs and completion queues of the kernel's own are
-		# part of the device.
+		# Queue pairs and completion queues of the kernel belong to the device.
 		for ns in qp cq mr pd cm_id ctx; do
 			rdma resource show "$ns" 2>/dev/null | grep -v 'comm \[' | awk -v kind="$ns" '
 				{ who = ""; for (i = 3; i < NF; i++) if ($i == "pid") who = who " pid " $(i + 1)
@@ -199,16 +199,16 @@ snapshot() {
 	} | sort
 }
 
-# snapshot_differs FILE reports whether something is there that FILE lacks. Not the
-# status of a pipeline says so: with pipefail it would be that of a grep in snapshot.
+# snapshot_differs FILE reports whether there are objects that FILE lacks. It does not
+# use the status of a pipeline, which with pipefail would be that of a grep in snapshot.
 snapshot_differs() { [ -n "$(snapshot | comm -13 "$1" -)" ]; }
 
 # snapshot_same FILE is the opposite of snapshot_differs.
 snapshot_same() { ! snapshot_differs "$1"; }
 
-# leaks FILE compares with a snapshot saved in FILE, prints what has been left
-# behind since, and fails if that is anything. The kernel frees some objects
-# a moment after their owner ends: they get 5 s.
+# leaks FILE compares with the snapshot in FILE, prints the objects that have been left
+# since then, and fails if there are any. The kernel frees some objects a moment after
+# their owner ends: leaks waits up to 5 s.
 leaks() {
 	poll 5 snapshot_same "$1" && return 0
 	snapshot | comm -13 "$1" - | sed 's/^/left behind: /'

@@ -1,16 +1,16 @@
 #!/bin/bash
-# What a project that uses RDMA tests: its program, on two devices of a fabric.
+# The test of a project that uses RDMA: it runs its program on two devices of a fabric.
 set -euo pipefail
 # shellcheck source=ci/softroce/topology.sh
 . "$SPLITNIC_SOFTROCE_DIR/topology.sh"
 fabric_up 2
 
-# What the script is given, and where it may leave what it found.
+# The environment of the script, and the directory for its results.
 printf '%s\n' "$@" >"$SPLITNIC_WORK/arguments"
 
 build/ports
 
-# The program of rdma-core that exchanges messages over a reliable connection.
+# A program of rdma-core that exchanges messages over a reliable connection.
 ibv_rc_pingpong -d snrxe0 -g "$(rxe_gid_index snrxe0)" -n 100 &
 server=$!
 # 18515 is 4853 in the kernel's hexadecimal table; 0A is LISTEN.
