@@ -1,6 +1,6 @@
-# Everything goes to build/. `make test`, `make check` and `make demo` install
-# the packages they need first (scripts/setup.sh), when root runs them, and
-# otherwise say what to install.
+# Everything is built in build/. `make test`, `make check` and `make demo` first install
+# the packages that they need (scripts/setup.sh) if root runs them; otherwise they print
+# what to install.
 
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -15,13 +15,13 @@ DESTDIR ?=
 
 binary := build/splitnic
 plugin := build/splitnic-cni
-# What writes manual pages and completions: of a program for another machine, one
-# for this one.
+# The program that writes manual pages and completions. When cross-compiling, it is one
+# for this machine.
 generator = $(binary)
 yardstick := build/yardstick
 export GO FUZZTIME ROUNDS BENCH_ONLY ATTACKS
 
-# Of scripts/soak, which has the defaults.
+# For scripts/soak, which has the defaults.
 export CYCLES FRAMES DIRECT_CYCLES RDMA_CYCLES RDMA_FRAMES SEED FIRST
 
 .DEFAULT_GOAL := help

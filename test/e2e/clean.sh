@@ -1,15 +1,15 @@
 #!/bin/bash
 # clean.sh DIR ROOT PACKAGES [CGROUP]
 #
-# Makes a machine of a clean root directory of Debian, in the mount and PID
-# namespaces that this script is started in: ROOT, which stays as it is, and what
-# is changed of it in memory, mounted at DIR. PACKAGES can be seen at /packages.
-# With CGROUP it boots the root directory's systemd, whose processes are in that
-# control group; else its first process does nothing.
+# Boots a clean root directory of Debian as a machine, in the mount and PID namespaces in
+# which this script starts. ROOT does not change: changes are kept in memory, and the
+# result is mounted at DIR. PACKAGES is mounted at /packages. With CGROUP it starts the
+# systemd of the root directory, with its processes in that control group; otherwise its
+# first process does nothing.
 set -euo pipefail
 dir=$1 root=$2 packages=$3
 if [ $# = 4 ]; then
-	# What is the root of a cgroup namespace is where the process is that makes it.
+	# The root of a cgroup namespace is the control group of the process that makes it.
 	echo 0 >"$4/cgroup.procs"
 	boot=1 exec unshare --cgroup "$0" "$dir" "$root" "$packages"
 fi
@@ -38,7 +38,7 @@ if [ -n "${boot:-}" ]; then
 	mount -t cgroup2 cgroup sys/fs/cgroup
 	tr -d - </proc/sys/kernel/random/uuid >etc/machine-id
 	printf '[Journal]\nStorage=volatile\nAudit=no\nReadKMsg=no\n' >etc/systemd/journald.conf
-	# What asks for a terminal, or for the network to update Debian.
+	# Units that ask for a terminal, or update Debian over the network.
 	for unit in getty.target console-getty.service apt-daily.timer apt-daily-upgrade.timer systemd-logind.service; do
 		ln -sf /dev/null "etc/systemd/system/$unit"
 	done
@@ -48,7 +48,7 @@ pivot_root . .
 umount -l .
 cd /
 if [ -z "${boot:-}" ]; then exec sleep infinity; fi
-# systemd keeps the mounts of services apart by how they spread.
+# systemd isolates the mounts of services by mount propagation.
 mount --make-rshared /
 hostname clean
 export container=splitnic

@@ -1,15 +1,15 @@
 #!/bin/bash
 # machine.sh DIR CHECKOUT CGROUP
 #
-# Boots systemd as the first process of a PID namespace, which this script is
-# started in: a machine with this one's kernel, /usr and devices, and nothing
-# else of it. Its root directory is in memory, mounted at DIR; CHECKOUT can be
-# seen, read-only; its processes are in the control group CGROUP. It has systemd's
-# own targets and the journal, and what is installed below /usr/local.
+# Boots systemd as the first process of the PID namespace in which this script starts: a
+# machine with this machine's kernel, /usr and devices, and nothing else of it. Its root
+# directory is in memory, mounted at DIR. CHECKOUT is mounted read-only. Its processes are
+# in the control group CGROUP. It has systemd's own targets, the journal, and the files
+# that are installed below /usr/local.
 set -euo pipefail
 root=$1 checkout=$2
 if [ $# = 3 ]; then
-	# What is the root of a cgroup namespace is where the process is that makes it.
+	# The root of a cgroup namespace is the control group of the process that makes it.
 	echo 0 >"$3/cgroup.procs"
 	exec unshare --cgroup "$0" "$root" "$checkout"
 fi
@@ -34,8 +34,8 @@ done
 mount -t tmpfs -o mode=0755 local usr/local
 mount --bind "$checkout" ."$checkout"
 read_only ."$checkout"
-# As in any container that has its machine's devices: what systemd could change
-# of the kernel's settings is not to be changed.
+# As in any container with the machine's devices, systemd must not change the kernel's
+# settings.
 mount --rbind /dev dev
 mount --bind /dev/null dev/console
 mount -t proc proc proc
@@ -61,7 +61,7 @@ ln -s ../systemd-journald.service $stock/sysinit.target.wants/
 pivot_root . .
 umount -l .
 cd /
-# systemd keeps the mounts of services apart by how they spread.
+# systemd isolates the mounts of services by mount propagation.
 mount --make-rshared /
 hostname machine
 export container=splitnic

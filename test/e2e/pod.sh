@@ -1,12 +1,12 @@
 #!/bin/bash
 # pod.sh ROOT BINARY FILES VOLUME... -- COMMAND...
 #
-# Runs COMMAND as kubelet does in a privileged container of a pod with the
-# node's network: in the mount, PID and IPC namespaces that this script is
-# started in, below the read-only root directory ROOT. That is in memory and has
-# BINARY, as /usr/local/bin/splitnic, and of this machine's files those that the
-# file FILES names. A VOLUME is SOURCE:TARGET, SOURCE:TARGET:ro, or SOURCE:TARGET:slave for one
-# in which what the node mounts later is seen.
+# Runs COMMAND like kubelet in a privileged container of a pod with the node's network: in
+# the mount, PID and IPC namespaces in which this script starts, with the read-only root
+# directory ROOT. ROOT is in memory. It has BINARY as /usr/local/bin/splitnic, and the
+# files of this machine that the file FILES names. A VOLUME is SOURCE:TARGET,
+# SOURCE:TARGET:ro, or SOURCE:TARGET:slave. In the last one, later mounts of the node
+# appear.
 set -euo pipefail
 root=$1 binary=$2 files=$3
 shift 3

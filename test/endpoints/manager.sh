@@ -2,9 +2,9 @@
 # manager.sh DIR PROGRAM [ARGS...]
 #
 # Runs a program that manages the network, as the first process of a PID namespace, in a
-# mount and a network namespace of its own: it sees nothing of the machine's own
-# configuration, state and buses. DIR/networkd has the configuration of systemd-networkd,
-# DIR/netif becomes its state; DIR/bus.conf that of the D-Bus to start, if it is there.
+# mount and a network namespace of its own. The configuration, state and buses of the
+# machine are hidden. DIR/networkd has the configuration of systemd-networkd; its state is
+# in DIR/netif. DIR/bus.conf, if it exists, is the configuration of the D-Bus to start.
 set -euo pipefail
 dir=$1
 shift
