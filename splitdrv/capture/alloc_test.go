@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector allocates where the program does not.
+// The race detector causes allocations that the program does not have.
 
 package capture_test
 
@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 )
 
-// TestShownFramesDoNotAllocate is about data channels: whether there is a capture or none.
+// TestShownFramesDoNotAllocate expects no allocation in a data channel, with and without a capture.
 func TestShownFramesDoNotAllocate(t *testing.T) {
 	var p capture.Point
 	path := p.Path("a", "")

@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// frame is an Ethernet frame of n bytes, with a header in front.
+// frame returns an Ethernet frame of n bytes, with a virtio header in front.
 func frame(n int, fill byte) []byte {
 	f := bytes.Repeat([]byte{fill}, vnet.HdrLen+n)
 	h := vnet.Header{}
@@ -52,7 +52,7 @@ func started(t testing.TB, p *capture.Point, cfg capture.Config) *capture.Captur
 	return c
 }
 
-// rest is what a capture has had, in lines, when it has ended.
+// rest returns the remaining frames of an ended capture, a line for each.
 func rest(t testing.TB, c *capture.Capture) (lines []string) {
 	t.Helper()
 	for {
@@ -83,7 +83,8 @@ func expect(t testing.TB, got []string, want ...string) {
 // isA is a filter of frames whose byte 14 is 'a'.
 var isA = []bpf.RawInstruction{{Op: 0x30, K: 14}, {Op: 0x15, Jf: 1, K: 'a'}, {Op: 6, K: 0x40000}, {Op: 6}}
 
-// TestDroppedFrames says why a frame goes no further, as long as there is room.
+// TestDroppedFrames captures dropped frames with the reason as comment. Comments need space in the
+// buffer, as frames do.
 func TestDroppedFrames(t *testing.T) {
 	var p capture.Point
 	drops := p.Path("host alpha dropped", "")
@@ -113,7 +114,7 @@ func TestDroppedFrames(t *testing.T) {
 	if got := rest(t, other); len(got) > 0 || asked != 2 {
 		t.Errorf("%q of other paths; the reason was asked for %d times", got, asked)
 	}
-	// Comments count as frames do where there is no room.
+	// Only the first of these comments fits.
 	c = started(t, &p, capture.Config{Buffer: capture.MinBuffer})
 	long := strings.Repeat("x", 70000)
 	for range 4 {
@@ -144,7 +145,7 @@ func TestCapture(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var p capture.Point
 			up, direct := p.Path("uplink queue 0", "through x"), p.Path("direct beta", "")
-			up.Sent(reads(frame(60, 'x'))) // nobody captures yet
+			up.Sent(reads(frame(60, 'x'))) // no capture is running yet
 			x := started(t, &p, c.cfg)
 			large := frame(100, 'b')
 			(&vnet.Header{GSOSize: 1448}).Encode(large)
@@ -164,7 +165,8 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestReaderIsNeverWaitedFor sends more than there is room for while nobody reads.
+// TestReaderIsNeverWaitedFor sends more than fits into the buffer while nobody reads: frames are
+// dropped and counted.
 func TestReaderIsNeverWaitedFor(t *testing.T) {
 	var p capture.Point
 	path := p.Path("a", "")
@@ -178,7 +180,7 @@ func TestReaderIsNeverWaitedFor(t *testing.T) {
 	if s.Frames != n || s.Dropped != n-1 {
 		t.Errorf("%d frames, %d dropped, want %d and %d", s.Frames, s.Dropped, n, n-1)
 	}
-	// A half is read while the other one fills.
+	// One half of the buffer is read while the other one fills.
 	if frames, err := c.Next(t.Context()); err != nil || len(frames) < capture.MaxSnapLength {
 		t.Fatal(len(frames), err)
 	}
@@ -190,7 +192,8 @@ func TestReaderIsNeverWaitedFor(t *testing.T) {
 	}
 }
 
-// TestSamePath has two sessions that follow each other, with one path, and another one.
+// TestSamePath has two successive sessions with the same path, which is listed once, and a third
+// one with another.
 func TestSamePath(t *testing.T) {
 	var p capture.Point
 	c := started(t, &p, capture.Config{})
@@ -229,8 +232,7 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// TestConcurrent has many paths, captures that come and go, and one that has to miss
-// nothing.
+// TestConcurrent has many paths, captures that start and end, and one that must get all frames.
 func TestConcurrent(t *testing.T) {
 	var p capture.Point
 	whole := started(t, &p, capture.Config{Buffer: 64 << 20})
@@ -324,8 +326,8 @@ func TestBadConfig(t *testing.T) {
 	none.Path("a", "").Sent(reads(frame(60, 1)))
 }
 
-// BenchmarkPath shows frames to nobody, and to a capture whose memory is full, and to one
-// that is read.
+// BenchmarkPath measures a path without a capture, with one whose buffer is full, and with one that
+// is read.
 func BenchmarkPath(b *testing.B) {
 	ops := reads(frame(1500, 1))
 	b.Run("off", func(b *testing.B) {

@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// fixture is a Pairs with a clock, and what it has said.
+// fixture has a Pairs, its clock, and the actions that it has returned and no test has checked yet.
 type fixture struct {
 	t    *testing.T
 	p    *Pairs
@@ -34,7 +34,7 @@ func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 	return f
 }
 
-// facts are of a host with nothing in its way.
+// facts returns the facts of a host that may have direct connections with all others.
 func facts(h Host) Facts {
 	return Facts{
 		Name: fmt.Sprintf("h%d", h), Platform: protocol.Platform(1000 + h), MACs: []protocol.MAC{{2, 0, 0, 0, 0, byte(h)}},
@@ -56,7 +56,7 @@ func (f *fixture) did(a []Action) *fixture {
 	return f
 }
 
-// after lets time pass, with all that is due meanwhile.
+// after advances the clock by d, with a tick at each time at which something is due.
 func (f *fixture) after(d time.Duration) *fixture {
 	until := f.now.Add(d)
 	for w := f.p.Wake(); !w.IsZero() && !w.After(until); w = f.p.Wake() {
@@ -67,7 +67,7 @@ func (f *fixture) after(d time.Duration) *fixture {
 	return f
 }
 
-// flows lets a host send another so many packets in 100 ms.
+// flows reports packets from one host to another within 100 ms, and advances the clock by these.
 func (f *fixture) flows(from, to Host, packets uint64) *fixture {
 	began := f.now
 	f.after(100 * time.Millisecond)
@@ -85,7 +85,8 @@ func (f *fixture) step(h Host, s session.DirectStep, id session.DirectID) *fixtu
 	return f.hears(h, d)
 }
 
-// is expects what was said since the last time: a host and a step each.
+// is expects the messages since the last call, each as a host, a step and a reason if it has one.
+// It returns their actions.
 func (f *fixture) is(want ...string) []Action {
 	f.t.Helper()
 	var got []string
@@ -107,7 +108,7 @@ func (f *fixture) is(want ...string) []Action {
 	return said
 }
 
-// offered, connecting, started and ending lead hosts 1 and 2 so far.
+// offered, connecting, started, ending and ended bring a connection of hosts 1 and 2 to that step.
 func (f *fixture) offered() *fixture {
 	f.t.Helper()
 	f.set(1).set(2).flows(1, 2, 1000).is("1 offer", "2 offer")
@@ -139,7 +140,7 @@ func (f *fixture) ended() *fixture {
 	return f
 }
 
-// none expects that nothing is left of any connection.
+// none expects that no state of any connection is left.
 func (f *fixture) none() {
 	f.t.Helper()
 	if p := f.p; len(p.byID) != 0 || len(p.due) != 0 || len(p.claims) != 0 {
@@ -152,7 +153,7 @@ func (f *fixture) none() {
 	}
 }
 
-// broken is the error about a host that broke the protocol.
+// broken expects one action: the end of host h's session with an error that wraps want.
 func (f *fixture) broken(h Host, want error) {
 	f.t.Helper()
 	if a := f.is(fmt.Sprintf("%d broken", h)); !errors.Is(a[0].Broken, want) {

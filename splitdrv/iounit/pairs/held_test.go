@@ -7,12 +7,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// holds has a host say that it goes on with a connection to another one.
+// holds has host h report that it has kept the connection id to another host.
 func (f *fixture) holds(h, other Host, id session.DirectID) *fixture {
 	return f.hears(h, &session.Direct{Step: session.DirectHeld, ID: id, Platform: facts(other).Platform})
 }
 
-// TestHeld has two hosts come that had a connection before.
+// TestHeld has two hosts report the same kept connection, and expects both to be told to keep it.
 func TestHeld(t *testing.T) {
 	f := newFixture(t).set(2).set(1).holds(2, 1, 7)
 	f.is()
@@ -32,7 +32,8 @@ func TestHeld(t *testing.T) {
 	f.none()
 }
 
-// TestHeldBefore has hosts hold a connection before their sessions are in use.
+// TestHeldBefore has hosts report a connection before their sessions are in use. They keep it as
+// soon as both sessions are.
 func TestHeldBefore(t *testing.T) {
 	for _, why := range []Cause{Opening, Down, LinkDown} {
 		f := newFixture(t)
@@ -42,7 +43,7 @@ func TestHeldBefore(t *testing.T) {
 	}
 }
 
-// TestHeldRefused has hosts hold what they may not.
+// TestHeldRefused has hosts report connections that they may not keep, and expects their end.
 func TestHeldRefused(t *testing.T) {
 	no := func(f *fixture) *fixture { return f }
 	for name, tt := range map[string]struct {
@@ -79,8 +80,8 @@ func TestHeldRefused(t *testing.T) {
 	}
 }
 
-// TestHeldDenied has one of two hosts be denied what both hold: the other one is told at
-// once, and does not wait for it.
+// TestHeldDenied denies one of two hosts the connection that both report. The other one is told at
+// once, not when the time for a confirmation is over.
 func TestHeldDenied(t *testing.T) {
 	for name, denied := range map[string]func(*Facts){
 		"policy": func(x *Facts) { x.No = Policy },
@@ -89,15 +90,16 @@ func TestHeldDenied(t *testing.T) {
 		first, second := []string{"1 end " + name, "1 ended"}, []string{"2 end " + name, "2 ended"}
 		f := newFixture(t).set(1).set(2, func(x *Facts) { x.No = Opening }).holds(1, 2, 7)
 		f.is()
-		f.set(2, denied).is(first...) // before it has come
+		f.set(2, denied).is(first...) // before host 2 has reported it
 		f.holds(2, 1, 7).is(second...)
-		f.holds(1, 2, 7).is(first...) // after it was denied
+		f.holds(1, 2, 7).is(first...) // after the denial
 		f.none()
 		f.after(time.Minute).is()
 	}
 }
 
-// TestHeldTwice is about more than one word for the same.
+// TestHeldTwice has hosts report a connection twice, an identifier that others use, and a second
+// connection between two hosts that have one.
 func TestHeldTwice(t *testing.T) {
 	f := newFixture(t).set(1).set(2).set(3).holds(1, 2, 7).holds(1, 2, 7)
 	f.broken(1, session.ErrUnexpected)
@@ -105,14 +107,15 @@ func TestHeldTwice(t *testing.T) {
 	f.holds(3, 1, 7).is("3 end gone", "3 ended")
 	f.holds(1, 2, 7)
 	f.broken(1, session.ErrUnexpected)
-	f.holds(1, 2, 8).holds(2, 1, 8).is("2 end full", "2 ended", "1 end full", "1 ended") // they have one
+	f.holds(1, 2, 8).holds(2, 1, 8).is("2 end full", "2 ended", "1 end full", "1 ended") // they have a connection
 	f.ids = 6
 	if id := f.p.newID(); id == 7 {
 		t.Error("an identifier is used again")
 	}
 }
 
-// TestHeldMany bounds what is held.
+// TestHeldMany checks the bound on the number of connections that a host reports and nobody has
+// confirmed yet.
 func TestHeldMany(t *testing.T) {
 	f := newFixture(t).set(1)
 	for id := range session.DirectID(4) {
@@ -128,7 +131,8 @@ func TestHeldMany(t *testing.T) {
 	f.none()
 }
 
-// TestHeldExpires has nobody come for two connections, which are held one after the other.
+// TestHeldExpires reports two connections, one after the other, that no other host confirms. Each
+// ends after its own time.
 func TestHeldExpires(t *testing.T) {
 	f := newFixture(t).set(1).holds(1, 2, 7).after(time.Second).holds(1, 2, 8)
 	f.is()

@@ -11,14 +11,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestOffer reads both offers, and what each host gets of the other's answer.
+// TestOffer checks both offers, and what each host is told of the other's answer.
 func TestOffer(t *testing.T) {
 	for name, platform := range map[string]protocol.Platform{"first by number": 1001, "first by platform": 2001} {
 		t.Run(name, func(t *testing.T) { offer(t, platform) })
 	}
 }
 
-// offer has host 1 of that platform, and host 2 of 1002.
+// offer checks the offers to host 1, with this platform, and host 2, with platform 1002.
 func offer(t *testing.T, platform protocol.Platform) {
 	f := newFixture(t)
 	vlans := protocol.VLANSet{}
@@ -61,7 +61,7 @@ func offer(t *testing.T, platform protocol.Platform) {
 	}
 }
 
-// TestMode is about hosts of different modes.
+// TestMode checks the mode and the number of pools that are offered to hosts with different modes.
 func TestMode(t *testing.T) {
 	imm, indicate, send := protocol.ModeImm, protocol.ModeIndicate, protocol.ModeSend
 	for _, tt := range []struct {
@@ -96,8 +96,8 @@ func TestMode(t *testing.T) {
 	}
 }
 
-// TestWithdrawn changes what is true of a host in each step of its connection, and
-// expects an end of it at once and no other one until it is as before.
+// TestWithdrawn changes a fact about a host in each step of its connection. It expects the end of
+// the connection at once, and no other connection until the fact is as before.
 func TestWithdrawn(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Rate: func(x *Facts) { x.No = Rate }, Policy: func(x *Facts) { x.Only = []string{"other"} },
@@ -127,7 +127,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestOfferedAgain changes what an offer says: another one takes its place.
+// TestOfferedAgain changes a fact that the offer contains: a new offer replaces the connection.
 func TestOfferedAgain(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Address: func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} },
@@ -141,10 +141,10 @@ func TestOfferedAgain(t *testing.T) {
 		f.flows(1, 2, 1000).is("1 offer", "2 offer")
 	}
 	f := newFixture(t).started()
-	f.set(2).set(2, func(x *Facts) { x.Known = []string{"else"} }).is() // nothing that matters
+	f.set(2).set(2, func(x *Facts) { x.Known = []string{"else"} }).is() // a fact that does not matter for the connection
 }
 
-// TestOnlyWhenBothPermit is about lists of the policy.
+// TestOnlyWhenBothPermit checks that the policies of both hosts must permit a connection.
 func TestOnlyWhenBothPermit(t *testing.T) {
 	for _, tt := range []struct {
 		a, b []string
@@ -162,7 +162,7 @@ func TestOnlyWhenBothPermit(t *testing.T) {
 	}
 }
 
-// TestMessages has a host say each message in each step.
+// TestMessages has a host send each message in each step.
 func TestMessages(t *testing.T) {
 	const broken, nothing = "broken", ""
 	accept, ready, end, ended, held := session.DirectAccept, session.DirectReady, session.DirectEnd, session.DirectEnded,
@@ -212,7 +212,7 @@ func TestMessages(t *testing.T) {
 					f.is(all...)
 				}
 				f.said = nil
-				f.step(3, s, 1) // which is not there
+				f.step(3, s, 1) // a host without a connection
 				f.is()
 				f.set(3).step(3, s, 1)
 				if s != held {
@@ -226,7 +226,7 @@ func TestMessages(t *testing.T) {
 	f.broken(1, session.ErrMessage)
 }
 
-// TestEndedByHost has one host end a connection, and the other one told, with its reason.
+// TestEndedByHost has one host end a connection. The other one is told, with the reason.
 func TestEndedByHost(t *testing.T) {
 	f := newFixture(t).started()
 	f.hears(2, &session.Direct{Step: session.DirectEnd, ID: 1, Reason: "it fell"}).is("1 end it fell")
@@ -236,7 +236,7 @@ func TestEndedByHost(t *testing.T) {
 	f.none()
 }
 
-// TestTimeouts has a host not answer, in each step.
+// TestTimeouts has hosts that do not answer, in each step.
 func TestTimeouts(t *testing.T) {
 	for name, to := range map[string]func(*fixture) *fixture{
 		"offered": (*fixture).offered, "connecting": (*fixture).connecting,
@@ -254,7 +254,7 @@ func TestTimeouts(t *testing.T) {
 			if c := f.p.Counts(); c.Ends[Timeout] != 1 || c.Unanswered != 1 || c.Stray != 1 {
 				t.Errorf("%+v", c)
 			}
-			// It had been over for 2 s, and failed once.
+			// The pause of 1 s after the first failure is over; the one after the second is not.
 			f.flows(1, 2, 1000).is("1 offer", "2 offer")
 			f.after(2*time.Second).is("1 end timeout", "2 end timeout")
 			f.step(1, session.DirectEnded, 2).step(2, session.DirectEnded, 2).is("2 ended", "1 ended")
@@ -273,7 +273,8 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestRests has a connection fail again and again, and the pauses grow until it lasts.
+// TestRests has a connection fail repeatedly. The pauses double up to a minute; after a connection
+// that has lasted a minute they begin anew.
 func TestRests(t *testing.T) {
 	f := newFixture(t).set(1).set(2)
 	fail := func(lasts time.Duration) {
@@ -305,22 +306,22 @@ func TestRests(t *testing.T) {
 	rests(time.Second)
 	for h := range Host(2) {
 		fail(0)
-		f.set(1+h, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, byte(h)}} }) // nothing rests any more
+		f.set(1+h, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, byte(h)}} }) // ends the pause
 		fail(0)
 		rests(time.Second)
 	}
 }
 
-// TestGone has a host leave in each step: the other one hears that nothing comes any
-// more, and is waited for.
+// TestGone has a host leave in each step. The other one is told that the connection has ended, and
+// the state of the connection stays until it answers.
 func TestGone(t *testing.T) {
 	for name, to := range map[string]func(*fixture) *fixture{
 		"offered": (*fixture).offered, "connecting": (*fixture).connecting, "started": (*fixture).started} {
 		t.Run(name, func(t *testing.T) {
 			f := to(newFixture(t))
 			f.did(f.p.Leave(f.now, 1)).is("2 end gone", "2 ended")
-			f.set(3, func(x *Facts) { x.Platform = facts(1).Platform }) // it comes again
-			f.flows(2, 3, 1000).is("3 offer", "2 offer")                // who is first, the identifiers say
+			f.set(3, func(x *Facts) { x.Platform = facts(1).Platform }) // the host connects again
+			f.flows(2, 3, 1000).is("3 offer", "2 offer")                // the order of the hosts follows from their platforms
 			f.step(2, session.DirectEnded, 1).is()
 			f.did(f.p.Leave(f.now, 3))
 			f.did(f.p.Leave(f.now, 2))
@@ -345,7 +346,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestPromiscuous has a third host listen, which has no direct connections itself.
+// TestPromiscuous has a third host in promiscuous mode, which has no direct connections itself: it
+// ends those of the others.
 func TestPromiscuous(t *testing.T) {
 	f := newFixture(t).started()
 	listen := func(x *Facts) { x.No, x.Promisc = Unwilling, true }
@@ -361,12 +363,12 @@ func TestPromiscuous(t *testing.T) {
 	}
 }
 
-// TestTraffic is about how much has to flow.
+// TestTraffic checks the rate of packets from which on hosts are connected.
 func TestTraffic(t *testing.T) {
 	for name, tt := range map[string]struct {
 		after   int
 		packets []uint64
-		want    int // of packets, the one with which it is enough; 0: none
+		want    int // number of the period with the offers; 0: none
 	}{
 		"enough at once": {1000, []uint64{200}, 1}, "in two periods": {1000, []uint64{100, 100}, 2},
 		"not enough": {1000, []uint64{99, 100, 100, 99, 100}, 3}, "a pause": {1000, []uint64{190, 0, 190, 0, 190}, 0},
@@ -386,14 +388,15 @@ func TestTraffic(t *testing.T) {
 		})
 	}
 	f := newFixture(t).set(1).set(2).flows(1, 2, 150)
-	f.after(time.Millisecond).flows(1, 2, 150).is() // they do not follow each other
+	f.after(time.Millisecond).flows(1, 2, 150).is() // the two periods are not adjacent
 	f.flows(1, 1, 1e6).flows(1, 3, 1e6).is()
 	f = newFixture(t).set(1).set(2)
-	f.did(f.p.Traffic(f.now, f.now.Add(2*time.Second), []Flow{{1, 2, 1999}})).is() // a machine that is busy
+	f.did(f.p.Traffic(f.now, f.now.Add(2*time.Second), []Flow{{1, 2, 1999}})).is() // a busy machine evaluates late
 	f.did(f.p.Traffic(f.now, f.now.Add(2*time.Second), []Flow{{1, 2, 1000}, {2, 1, 1000}})).is("1 offer", "2 offer")
 }
 
-// TestBounds has hosts with more peers than they may have, and more than at a time.
+// TestBounds has hosts with more peers than the configured number, and with more offers than are
+// permitted at a time.
 func TestBounds(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Peers = 2 })
 	for h := range Host(5) {
@@ -414,7 +417,7 @@ func TestBounds(t *testing.T) {
 	if l := f.p.List(); len(l) != 3 || l[2].Why != Full || l[2].Hosts != [2]Host{0, 3} {
 		t.Errorf("%+v", l)
 	}
-	f.after(time.Second).flows(0, 3, 1000).is("0 end full", "1 end full") // the oldest one
+	f.after(time.Second).flows(0, 3, 1000).is("0 end full", "1 end full") // the oldest connection ends
 	f.flows(0, 3, 1000).is()
 	f.step(0, session.DirectEnded, 1).step(1, session.DirectEnded, 1).is("1 ended", "0 ended")
 	connect(0, 3)
@@ -433,13 +436,14 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSameProcess is about two sessions of one process.
+// TestSameProcess expects no connection between two sessions of one process.
 func TestSameProcess(t *testing.T) {
 	f := newFixture(t).set(1).set(2, func(x *Facts) { x.Platform = facts(1).Platform })
 	f.flows(1, 2, 1000).is()
 }
 
-// TestNotesAreBounded has many hosts exchange frames that may not connect.
+// TestNotesAreBounded has many hosts exchange frames that may not have connections, and checks the
+// number of recorded reasons.
 func TestNotesAreBounded(t *testing.T) {
 	f := newFixture(t)
 	for h := range Host(60) {

@@ -10,17 +10,18 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// walker is a host that keeps to the protocol, at the end of two queues.
+// walker is a host that follows the protocol. Messages to it and from it wait in queues.
 type walker struct {
 	host   Host
 	in     []*session.Direct
 	out    []*session.Direct
-	mine   map[session.DirectID]session.DirectStep // what it said last of each
-	owed   map[session.DirectID]bool               // it waits for ended
-	silent bool                                    // it does not answer
+	mine   map[session.DirectID]session.DirectStep // its last message about each connection
+	owed   map[session.DirectID]bool               // it waits for the message ended
+	silent bool                                    // it sends no answers
 }
 
-// answer is what the host does about the oldest message for it.
+// answer handles the oldest message for the host. It returns an error if the message breaks the
+// protocol.
 func (w *walker) answer(r *rand.Rand) error {
 	d := w.in[0]
 	w.in = w.in[1:]
@@ -89,8 +90,8 @@ func (w *walker) answer(r *rand.Rand) error {
 	return nil
 }
 
-// TestWalk has hosts come and go, change, talk, fail and hold, with messages that take
-// their time, in random order, and looks after each step at what may never be.
+// TestWalk has hosts join, leave, change, exchange frames, fail and report kept connections, with
+// delayed messages, in random order. It checks the invariants after each step.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -172,7 +173,7 @@ func walk(t *testing.T, r *rand.Rand) {
 	for range 3000 {
 		move(false)
 	}
-	for h := range next { // nothing new: what there is comes to its end
+	for h := range next { // no new connections: all existing ones end
 		if hosts[h] != nil {
 			f.set(h, func(x *Facts) { x.No = Policy })
 		}
@@ -199,7 +200,7 @@ func walk(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// consistent looks for what may never be.
+// consistent checks the invariants of p.
 func consistent(t *testing.T, p *Pairs, hosts map[Host]*walker) {
 	t.Helper()
 	between := make(map[key]int)

@@ -6,8 +6,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// FuzzValues is about the values of a policy that are more than words: numbers
-// of packets, and patterns of addresses.
+// FuzzValues fuzzes the values of a policy that have a syntax of their own: numbers of packets, and
+// patterns of addresses.
 func FuzzValues(f *testing.F) {
 	for _, s := range []string{"0", "64M", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", "", "50k",
 		"192.0.2.1", "192.0.2.0/24", "2001:db8::/64"} {

@@ -96,7 +96,7 @@ default:
 	}
 }
 
-// TestNothingInIt loads files that say nothing, and one that says so.
+// TestNothingInIt loads files without any entry, which are an error, and files with an empty one.
 func TestNothingInIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	for text, nothing := range map[string]bool{
@@ -195,7 +195,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestLoadMore reads what an entry may say of addresses, tags and packets.
+// TestLoadMore loads entries with all keys about addresses, tags and packets.
 func TestLoadMore(t *testing.T) {
 	p := parse(t, `
 default: {macs: any, ips: [192.0.2.0/24], share: rack, untagged: no, nested-tags: no, link-control: yes,
@@ -242,7 +242,7 @@ hosts:
 	}
 }
 
-// TestReserved compares what is kept for whom with what a list says.
+// TestReserved compares the reserved addresses of random hosts with a search of their lists.
 func TestReserved(t *testing.T) {
 	hosts := make(map[string]*Host)
 	random := rand.New(rand.NewPCG(1, 2))
