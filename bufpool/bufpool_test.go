@@ -12,8 +12,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// pair is one pool seen from both sides, with the messages between them: the
-// indications of the writes, and the updates, each a list of elements.
+// pair is both sides of one pool, with the messages between them: writes that are not yet
+// indicated, and updates, each a list of elements. holding has the elements that the target uses.
 type pair struct {
 	t        *testing.T
 	elements *Elements
@@ -36,7 +36,7 @@ func newPair(t *testing.T, n int) *pair {
 	return &pair{t: t, elements: NewElements(a.Bytes(), 64, n), credits: new(Credits).renew(0x1000, 7, 64, n, LatestFirst)}
 }
 
-// steps that the two sides and the fabric can take, in any order.
+// The steps of the two sides and the fabric, which can happen in any order.
 func (p *pair) write() {
 	if e, ok := p.credits.Take(); ok {
 		p.writes = append(p.writes, e)
@@ -91,7 +91,8 @@ func (p *pair) check() {
 	for _, u := range p.updates {
 		inUpdates += len(u)
 	}
-	// What the target calls lent is available, written and not yet seen, or named in an update on its way.
+	// An element that the target counts as lent is available, written and not yet indicated, or in
+	// an update in flight.
 	if l.Lent != g.Available+len(p.writes)+inUpdates {
 		p.t.Fatalf("lent %d, available %d, writes %d, in updates %d", l.Lent, g.Available, len(p.writes), inUpdates)
 	}
@@ -100,10 +101,10 @@ func (p *pair) check() {
 	}
 }
 
-// TestPoolModel walks both sides of a pool through random interleavings of
-// writes, indications, releases and updates, and checks conservation and the
-// bound on updates after each step; then it lets everything drain, and no
-// more than a quarter of the elements may be missing.
+// TestPoolModel takes both sides of a pool through random sequences of writes, indications,
+// releases and updates. After each step it checks the sums of the elements in each state, and the
+// bound on updates. At the end all messages are processed, and at most a quarter of the elements
+// may be missing.
 func TestPoolModel(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 64, 255, 256} {
 		for seed := range uint64(20) {
@@ -218,12 +219,12 @@ func TestSlots(t *testing.T) {
 		t.Fatalf("%d slots before there is memory", s.Len())
 	}
 	const few = 3
-	s.Add(a.Bytes()[:few*4096+4095], 1) // as many as fit
+	s.Add(a.Bytes()[:few*4096+4095], 1) // adds as many slots as fit
 	if held, _ := s.Take(); held != 0 || s.Len() != few || s.Free() != few-1 {
 		t.Fatalf("slot %d of %d, %d are free", held, s.Len(), s.Free())
 	}
 	if n := testing.AllocsPerRun(1, func() {
-		if s.Len() == few { // once
+		if s.Len() == few { // AllocsPerRun calls it twice
 			s.Add(a.Bytes()[few*4096:], 2)
 		}
 	}); n != 0 || s.Len() != 512 || s.Free() != 511 {
@@ -299,8 +300,8 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestInOrder takes and returns elements as a receive queue does: the n-th
-// element taken is always element n modulo the size of the pool.
+// TestInOrder takes and returns elements in the order of a receive queue: the n-th element taken is
+// always element n modulo the size of the pool.
 func TestInOrder(t *testing.T) {
 	const n = 5
 	g := new(Credits).renew(0, 0, 64, n, InOrder)
@@ -326,8 +327,8 @@ func TestInOrder(t *testing.T) {
 	}
 }
 
-// TestKeys has an element keep its key while it is out, and change it with each
-// return.
+// TestKeys expects the key of an element to stay the same while the element is out, and to change
+// with each return.
 func TestKeys(t *testing.T) {
 	g := new(Credits).renew(0, 7, 64, 2, LatestFirst)
 	if g.Key(1) != 7 {
@@ -348,7 +349,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestElementsWithoutMemory is a pool whose elements stand for receives.
+// TestElementsWithoutMemory tests a pool without memory, whose elements represent receives.
 func TestElementsWithoutMemory(t *testing.T) {
 	l := NewElements(nil, 64, 2)
 	if l.Used() {
@@ -365,8 +366,8 @@ func TestElementsWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestRenew makes the credits of a pool from those of another, of which elements are out and others have
-// come back: all of its own are available, in its own order.
+// TestRenew makes the credits of a pool from the memory of another pool's, of which some elements
+// are out and others were returned. All elements of the new pool are available, in its own order.
 func TestRenew(t *testing.T) {
 	old := new(Credits).renew(0x1000, 7, 64, 8, LatestFirst)
 	old.setKeys(make([]uint32, 8))
@@ -408,7 +409,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// TestBooks has a pool in the memory of another one's books know nothing of that one.
+// TestBooks expects a pool that uses the memory of another pool's records to have none of its
+// content.
 func TestBooks(t *testing.T) {
 	lent := protocol.Pool{Ref: 3, Elements: 4, ElementSize: 2048}
 	old, r := NewRemote(lent, LatestFirst), NewRemote(lent, LatestFirst)

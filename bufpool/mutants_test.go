@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// mutant is a mistake in a rule of this package, as somebody might make it, and the test that
-// has to find it. Of the runs of the model that TestFlow makes, one has to.
+// mutant is a plausible mistake in a rule of this package, and the test that must find it. Of the
+// runs of the model in TestFlow, at least one must fail.
 type mutant struct {
 	mistake  string
 	file     string
-	old, new string // text that is in the file once, and what it becomes
-	pkg      string // of the test: this directory or another one
+	old, new string // text that the file contains once, and its replacement
+	pkg      string // directory of the test
 	test     string
 }
 
@@ -27,8 +27,7 @@ const (
 	model = "../splitdrv/messaging/flowmodel"
 )
 
-// mutants are mistakes in rules of flow control. A rule that is changed, or said in other
-// words, changes here too.
+// mutants has mistakes in the rules of flow control. Change them together with the rules' code.
 var mutants = []mutant{
 	{"an update goes for each element", "elements.go",
 		"return len(e.back) >= e.due", "return len(e.back) > 0", model, "TestFlow/imm"},
@@ -121,8 +120,7 @@ var mutants = []mutant{
 		"k := &p.keys[channel-1]", "k := &p.keys[0]", model, "TestFlow/imm"},
 }
 
-// TestMutants makes each of these mistakes in a copy of the file, and expects the test that
-// is named to fail. A test that finds none of them would prove nothing about the rules.
+// TestMutants makes each mistake in a copy of the file, and expects the named test to fail.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.mistake, func(t *testing.T) {
@@ -147,7 +145,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// build builds the tests of the mutant's package with the file replaced.
+// build builds the tests of pkg with the mutant's file replaced by source.
 func (m *mutant) build(t *testing.T, source []byte) (binary string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ var doing = [...]string{
 	Deregister: "deregister",
 }
 
-// said is what actions are, in words.
+// said returns actions in words.
 func said(actions []Action) string {
 	var words []string
 	for _, a := range actions {
@@ -46,7 +46,7 @@ func said(actions []Action) string {
 	return strings.Join(words, "; ")
 }
 
-// walk is a session's pools in a test.
+// walk has the pools of a session, and a clock.
 type walk struct {
 	t      *testing.T
 	pools  *Pools
@@ -54,8 +54,7 @@ type walk struct {
 	now    time.Time
 }
 
-// step has the pools hear of an event, which leads to what is wanted: actions in
-// words, or an error.
+// step passes an event to the pools, and expects the result want: actions in words, or an error.
 func (w *walk) step(e Event, want any) []Action {
 	w.t.Helper()
 	e.Now = w.now
@@ -72,13 +71,13 @@ func (w *walk) step(e Event, want any) []Action {
 	return out
 }
 
-// fill gives a local pool what it is made of.
+// fill gives a local pool its elements and windows.
 func (w *walk) fill(l *Local) *Local {
 	l.Elements, l.Windows = NewElements(nil, 2048, 4), make([]fabric.Window, w.guards)
 	return l
 }
 
-// lent has n first pools offered.
+// lent offers n of the first pools, and returns them.
 func (w *walk) lent(n int) (locals []*Local) {
 	for range n {
 		locals = append(locals, w.fill(w.pools.First(1)))
@@ -93,7 +92,7 @@ func (w *walk) lent(n int) (locals []*Local) {
 	return locals
 }
 
-// asked has a pool lent that the peer has asked for.
+// asked lends a pool that the peer has requested.
 func (w *walk) asked() *Local {
 	out, _ := w.pools.Step(&Event{Kind: Get, Channel: 1, Size: 100, Elements: 4}, nil)
 	l := w.fill(out[0].Local)
@@ -108,7 +107,7 @@ func (w *walk) asked() *Local {
 	return l
 }
 
-// lend is a pool that the peer lends.
+// lend has the peer lend a pool.
 func (w *walk) lend(ref uint32, size int, invalidate bool) *Remote {
 	lent := protocol.Pool{Ref: ref, Elements: 4, ElementSize: uint32(size), RKey: 1, Context: protocol.PoolContext(1, 0)}
 	r := NewRemote(lent, LatestFirst)
@@ -117,7 +116,7 @@ func (w *walk) lend(ref uint32, size int, invalidate bool) *Remote {
 	return r
 }
 
-// lendKeyless is a pool that the peer lends and whose key follows.
+// lendKeyless has the peer lend a pool whose key follows in a later message, and expects want.
 func (w *walk) lendKeyless(ref uint32, want string) *Remote {
 	lent := protocol.Pool{Ref: ref, Elements: 4, ElementSize: 2048, Context: protocol.PoolContext(1, 0)}
 	r := NewRemote(lent, LatestFirst)
@@ -135,8 +134,7 @@ func config() Config {
 	}
 }
 
-// TestPools has the pools hear what happens in their lives, and looks at what they
-// want to be done about it.
+// TestPools passes sequences of events to the pools, and checks the actions of each.
 func TestPools(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -276,7 +274,7 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick}, "request 0x1 as 1")
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1")
-			w.step(Event{Kind: Tick}, "") // what was indicated there is not acknowledged
+			w.step(Event{Kind: Tick}, "") // not before the first pool is drained
 			w.step(Event{Kind: Drained, Local: a}, "deregister 1")
 			w.step(Event{Kind: Tick}, "request 0x2 as 2")
 			w.step(Event{Kind: FlushReply, Transaction: 2}, "drain 2")
@@ -302,7 +300,7 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Replying}, "")
 			w.step(Event{Kind: Deregistered, Local: l}, "")
 			w.asked()
-			w.step(Event{Kind: Tick, Tight: true}, "") // the flush is not answered
+			w.step(Event{Kind: Tick, Tight: true}, "") // the peer has not answered the flush
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "")
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 2")
 		}},
@@ -395,16 +393,16 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick}, "stop 2")
 			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{2}}, "stop 2 for good")
-			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 2") // the sender does it once
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 2") // the sender does so only once
 			w.step(Event{Kind: Stopped, Remote: extra, Last: true}, "reply to 7, 1 of 4")
 		}},
 		{"more is asked for with pauses", 0, nil, func(w *walk) {
 			ask := func(want string) { w.t.Helper(); w.step(Event{Kind: Needed, Channel: 1, Size: 3000}, want) }
 			w.now = w.now.Add(time.Hour)
-			ask("") // there is nothing like it
+			ask("") // the peer has lent no pool yet
 			w.lend(1, 2048, false)
 			w.lend(2, 9000, false)
-			w.step(Event{Kind: Needed, Channel: 1}, "") // nothing is lacked
+			w.step(Event{Kind: Needed, Channel: 1}, "") // the sender lacks nothing
 			ask("ask of 4 × 9000 on 1")
 			ask("")
 			w.now = w.now.Add(time.Hour)
@@ -421,7 +419,7 @@ func TestPools(t *testing.T) {
 			}
 			w.lend(3, 2048, false)
 			w.now = w.now.Add(time.Hour)
-			ask("") // no more are agreed
+			ask("") // no more pools were agreed
 		}},
 		{"larger elements than there are", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
@@ -562,7 +560,8 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// TestExtra has pools come on request and go again, of both sides.
+// TestExtra has both sides lend a pool on request and take it back, and expects Extra to report
+// whether there is such a pool.
 func TestExtra(t *testing.T) {
 	w := &walk{t: t, pools: NewPools(config())}
 	extra := func(want bool) {

@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// freed makes a local pool of n elements, the first of which are free to return.
+// freed makes a local pool of n elements. The first free elements are ready to be returned.
 func freed(t *testing.T, ref uint32, n, free int) *Local {
 	t.Helper()
 	l := &Local{Ref: ref, Elements: NewElements(nil, 64, n)}
@@ -22,7 +22,7 @@ func freed(t *testing.T, ref uint32, n, free int) *Local {
 	return l
 }
 
-// update is what the next update returns, as "pool:elements …", and sends it.
+// update sends the next update, and returns its content as "pool:elements …".
 func update(r *Returns, pools []*Local) string {
 	var words []string
 	returns := r.Next(pools, nil)
@@ -35,8 +35,8 @@ func update(r *Returns, pools []*Local) string {
 	return strings.Join(words, " ")
 }
 
-// TestReturns says what is free in some pools and what was indicated there, and looks
-// at whether an update is due, and what is in it.
+// TestReturns checks when an update is due, and its content, for pools with free elements and
+// indications.
 func TestReturns(t *testing.T) {
 	room := protocol.PoolReturnSize(50)
 	pools := func(t *testing.T) []*Local {
@@ -46,7 +46,7 @@ func TestReturns(t *testing.T) {
 		name string
 		mode protocol.Mode
 		say  func(r *Returns, l []*Local)
-		want []string // updates, as long as they are due
+		want []string // updates, until none is due
 	}{
 		{"a quarter is free", protocol.ModeImm, func(*Returns, []*Local) {}, []string{"1:2", "2:50"}},
 		{"a quarter is free, and others go with it", protocol.ModeIndicate, func(*Returns, []*Local) {
@@ -92,7 +92,7 @@ func TestReturns(t *testing.T) {
 	}
 }
 
-// TestReturnsForget looks for the elements of a pool that has gone.
+// TestReturnsForget expects no elements of a forgotten pool in updates.
 func TestReturnsForget(t *testing.T) {
 	r := &Returns{Mode: protocol.ModeImm, Room: protocol.PoolReturnSize(50)}
 	gone, l := freed(t, 0, 8, 1), freed(t, 1, 8, 1)
@@ -103,7 +103,7 @@ func TestReturnsForget(t *testing.T) {
 	}
 }
 
-// TestBatches takes elements through batches, which are used again.
+// TestBatches takes elements through batches, whose memory is used again.
 func TestBatches(t *testing.T) {
 	var b Batches
 	r := Returns{Mode: protocol.ModeImm, Room: protocol.PoolReturnSize(4)}
