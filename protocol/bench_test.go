@@ -2,10 +2,10 @@ package protocol
 
 import "testing"
 
-// Each of these is what one frame, or one batch of them, costs in its mode.
+// Each benchmark measures the cost of one frame, or of one batch of frames, in its mode.
 
 func BenchmarkWRID(b *testing.B) {
-	index := uint16(1) // each depends on the one before
+	index := uint16(1) // each call depends on the one before
 	for b.Loop() {
 		_, _, index, _ = PackWRID(WRDataWrite, 1, index+1, uint32(index)).Unpack()
 	}
@@ -15,7 +15,7 @@ func BenchmarkWRID(b *testing.B) {
 }
 
 func BenchmarkImm(b *testing.B) {
-	length := uint16(1) // each depends on the one before
+	length := uint16(1) // each call depends on the one before
 	for b.Loop() {
 		if !CanImm(1, 2, int(length)) {
 			b.Fatal("cannot")

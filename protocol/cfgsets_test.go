@@ -30,7 +30,8 @@ func TestFilterRoundTrip(t *testing.T) {
 	}
 }
 
-// The peer's bytes are the message's, which its receive reuses.
+// TestFilterDoesNotBorrow: a decoded message must not refer to the buffer, which the next receive
+// uses again.
 func TestFilterDoesNotBorrow(t *testing.T) {
 	b := AppendReceiveFilter(nil, goldenFilter)
 	f, err := DecodeReceiveFilter(b)
@@ -129,8 +130,8 @@ func TestVLANSetText(t *testing.T) {
 	}
 }
 
-// TestStatisticsCounters wants each field of Statistics among the counters of the wire,
-// and in Minus.
+// TestStatisticsCounters expects each field of Statistics among the counters that are sent, and in
+// Minus.
 func TestStatisticsCounters(t *testing.T) {
 	var s Statistics
 	for i, c := range s.counters() {
@@ -148,7 +149,7 @@ func TestStatisticsCounters(t *testing.T) {
 	}
 }
 
-// A peer of another age may know fewer counters or more.
+// A peer of another version may have fewer counters, or more.
 func TestStatisticsOfOtherLengths(t *testing.T) {
 	all := AppendStatistics(nil, goldenStatistics)
 	if got, err := DecodeStatistics(append(all, 1, 2, 3, 4, 5, 6, 7, 8)); err != nil || got != goldenStatistics {

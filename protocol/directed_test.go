@@ -12,7 +12,7 @@ var goldenEnd = DirectedEnd{
 	BoundChannel: BoundChannel{QPN: 17, PSN: 0xabcdef, LID: 7, GID: [16]byte{0xfe, 0x80, 15: 1}}, MTU: 4096, Reads: 16,
 }
 
-// goldenDirected are in testdata/golden-directed.
+// goldenDirected has the messages in testdata/golden-directed.
 var goldenDirected = map[string]func() []byte{
 	"request_read": func() []byte {
 		return AppendDirectedRequest(nil, DirectedRequest{goldenTransaction, DirectedRead, 3, 0x1122334455, 0,
@@ -140,7 +140,7 @@ func TestDirectedStatusText(t *testing.T) {
 	}
 }
 
-// FuzzDirected is about all four messages.
+// FuzzDirected fuzzes the decoders of all four messages.
 func FuzzDirected(f *testing.F) {
 	for name := range goldenDirected {
 		f.Add(directedGolden(f, name))

@@ -11,9 +11,8 @@ import (
 
 const goldenTransaction = 0x0102030405060708
 
-// goldenMessages are the messages whose bytes testdata/golden keeps. The files
-// were not written by this package: they pin the format, never regenerate them
-// from the code.
+// goldenMessages has the messages whose bytes are in testdata/golden. This package has not written
+// these files: they define the format. Never generate them from the code.
 var goldenMessages = map[string]func() []byte{
 	"buffer_recv_pool": func() []byte {
 		return AppendBufferRecvPool(nil, goldenTransaction,
@@ -123,8 +122,8 @@ var goldenMessages = map[string]func() []byte{
 	},
 }
 
-// goldenProof is the host's about one channel. Its bytes were computed with
-// another implementation of HMAC, by what docs/protocol.md says:
+// goldenProof is a host's proof about one channel. Its bytes were computed with another
+// implementation of HMAC, from docs/protocol.md:
 //
 //	import hmac; text = bytes.fromhex("01" + "0001" + "00000011" + "00abcdef" + "0007" + "fe80" + "00"*13 +
 //		"01" + "0001" + "00000065" + "0000002a" + "0000" + "fe80" + "00"*13 + "02")
@@ -158,7 +157,7 @@ func vlans(numbers ...uint16) (s VLANSet) {
 	return s
 }
 
-// sendData is a whole SendData message.
+// sendData returns a whole SendData message.
 func sendData(seq uint64, data []byte) []byte {
 	b := append(make([]byte, SendDataOverhead), data...)
 	PutSendData(b, seq, len(data))
@@ -201,7 +200,7 @@ func TestGoldenBytes(t *testing.T) {
 
 // reencode decodes b by the decoder of its function and encodes the result.
 func reencode(b []byte) ([]byte, error) {
-	if len(b) >= 2 && b[0] == 0 && Function(b[1]) == FuncSendData { // may be longer than others
+	if len(b) >= 2 && b[0] == 0 && Function(b[1]) == FuncSendData { // its message may be longer than others
 		m, err := DecodeSendData(b)
 		if err != nil {
 			return nil, err

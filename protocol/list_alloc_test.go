@@ -4,7 +4,7 @@ package protocol
 
 import "testing"
 
-// TestListDoesNotAllocate counts for a decoder that is kept, as an I/O unit keeps it.
+// TestListDoesNotAllocate counts the allocations of a decoder that is used again, as in an I/O unit.
 func TestListDoesNotAllocate(t *testing.T) {
 	list := goldenList(t, "list")
 	elements := goldenElements()

@@ -12,13 +12,14 @@ import (
 	"testing"
 )
 
-// goldenPlatform and goldenOther are two units.
+// goldenPlatform and goldenOther identify two I/O units.
 const (
 	goldenPlatform Platform = 0xf02aeb908daef381
 	goldenOther    Platform = 0x0123456789abcdef
 )
 
-// goldenElements are two buffers: two fragments, and eight bytes behind one.
+// goldenElements returns two buffers: one of two fragments, and one of a fragment and eight bytes of
+// data.
 func goldenElements() []ListElement {
 	return []ListElement{
 		{Fragment: Fragment{goldenPlatform, 0xa1b2c3d4, 0x7f0011223000, 4096}},
@@ -30,7 +31,7 @@ func goldenElements() []ListElement {
 
 var goldenChain = Fragment{goldenPlatform, 0xc0ffee00, 0x7f0011445000, 2 * ListFragmentSize}
 
-// goldenLists are in testdata/golden-lists: a list in one sequence, and one in two.
+// goldenLists has the sequences in testdata/golden-lists: a list in one sequence, and one in two.
 var goldenLists = map[string]func() []byte{
 	"list": func() []byte {
 		a := AttributesOf(goldenElements())
@@ -89,7 +90,7 @@ func sameElements(t *testing.T, d *ListDecoder, want []ListElement) {
 	}
 }
 
-// TestListRoundTrip cuts random lists into random sequences.
+// TestListRoundTrip divides random lists into random sequences, and decodes them.
 func TestListRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
@@ -124,8 +125,8 @@ func TestListRoundTrip(t *testing.T) {
 	}
 }
 
-// cutList makes sequences of a list, the last one first, because a chain pointer
-// says how long the next one is.
+// cutList divides a list into sequences. It makes the last one first, because a chain pointer has
+// the length of the next sequence.
 func cutList(r *rand.Rand, a ListAttributes, elements []ListElement) (sequences [][]byte, places []Fragment) {
 	var parts [][]ListElement
 	for rest := elements; len(rest) != 0; {
@@ -163,7 +164,7 @@ func at[V uint16 | uint32 | uint64](b []byte, offset int, v V) []byte {
 	return b
 }
 
-// Where the elements of the golden list begin.
+// The offsets of the elements of the golden list.
 const (
 	listFirst  = ListAttributesSize
 	listSecond = listFirst + ListFragmentSize
@@ -171,7 +172,7 @@ const (
 	listFourth = listThird + ListFragmentSize
 )
 
-// TestListRefuses is what a hostile unit can say in one sequence.
+// TestListRefuses decodes what a hostile I/O unit can send in one sequence.
 func TestListRefuses(t *testing.T) {
 	good := goldenList(t, "list")
 	chained := goldenList(t, "list_chained")
@@ -251,7 +252,7 @@ func TestListRefuses(t *testing.T) {
 	}
 }
 
-// TestChainRefuses is what a hostile unit can say in several sequences.
+// TestChainRefuses decodes what a hostile I/O unit can send in several sequences.
 func TestChainRefuses(t *testing.T) {
 	elements := goldenElements()[:2]
 	place := func(i int) *Fragment {
@@ -343,13 +344,13 @@ func TestChainRefuses(t *testing.T) {
 	})
 }
 
-// misplaced has the first element of b, which is as long as the second one, behind it.
+// misplaced returns b with its first two elements, which have the same length, exchanged.
 func misplaced(b []byte) []byte {
 	n := ListFragmentSize
 	return slices.Concat(b[n:2*n], b[:n], b[2*n:])
 }
 
-// FuzzList gives a decoder a list in two sequences. What it accepts is encoded to
+// FuzzList fuzzes the decoder with a list in two sequences. A list that it accepts is encoded to
 // the same bytes again.
 func FuzzList(f *testing.F) {
 	for name := range goldenLists {
@@ -379,7 +380,7 @@ func FuzzList(f *testing.F) {
 			}
 			return
 		}
-		// How many are in the first sequence follows from its length.
+		// The number of elements in the first sequence follows from its length.
 		n := ListFits(elements, len(first)-ListAttributesSize-ListFragmentSize)
 		got := AppendListSequence(nil, &a, &chain, elements[:n])
 		rest := AppendListSequence(nil, nil, nil, elements[n:])

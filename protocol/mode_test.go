@@ -31,7 +31,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// What a peer has to post is part of the protocol.
+// TestControlReceives: the number of receives that a peer has to post is part of the protocol.
 func TestControlReceives(t *testing.T) {
 	for _, tt := range []struct {
 		mode                  Mode

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// appendPack builds a pack the plain way.
+// appendPack builds a pack by appending its frames.
 func appendPack(frames ...[]byte) []byte {
 	b := make([]byte, PackHeaderSize)
 	PutPackHeader(b, len(frames))
@@ -20,7 +20,7 @@ func appendPack(frames ...[]byte) []byte {
 	return b
 }
 
-// unpack collects the frames of a pack.
+// unpack returns the frames of a pack.
 func unpack(b []byte) (frames [][]byte, err error) {
 	p, err := DecodePack(b)
 	if err != nil {

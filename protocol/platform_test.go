@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPlatformOf holds the identifier to a value computed by another
-// implementation, from what docs/protocol.md says:
+// TestPlatformOf compares the identifier with a value that another implementation has computed, from
+// docs/protocol.md:
 //
 //	import hashlib; key, run = bytes(range(32)), bytes(range(16))
 //	hashlib.sha256(b"splitnic platform" + key + run).hexdigest()[:16]
