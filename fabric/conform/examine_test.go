@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inMemory opens the ends of a loopback on a device with these limits, which
-// claims to have others.
+// inMemory returns a function that opens both ends on one device, which has the limits has and
+// reports the limits claims.
 func inMemory(t *testing.T, has, claims fabric.Limits) func() (conform.Pair, error) {
 	n := fabrictest.New(fabrictest.WithLimits(has))
 	fabrictest.NoLeaks(t, n)
@@ -28,7 +28,7 @@ func inMemory(t *testing.T, has, claims fabric.Limits) func() (conform.Pair, err
 	}
 }
 
-// boastful is a device that claims to have other limits than it has.
+// boastful is a device that reports other limits than it has.
 type boastful struct {
 	fabric.Device
 	claims fabric.Limits
@@ -52,8 +52,8 @@ func examine(t *testing.T, has, claims fabric.Limits) map[string]conform.Finding
 	return by
 }
 
-// Only what differs from the specification is said to be missing, and whether
-// that was to be expected.
+// TestExamine expects a finding for each property: it lacks if the device reports so, and fails if
+// the device reports to have it.
 func TestExamine(t *testing.T) {
 	full := fabrictest.DefaultLimits()
 	loose, none := full, full
@@ -98,7 +98,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// Where the two ends do not reach each other nothing else is tried.
+// TestExamineUnreachable expects no further tests if the two ends cannot reach each other.
 func TestExamineUnreachable(t *testing.T) {
 	open := inMemory(t, fabrictest.DefaultLimits(), fabrictest.DefaultLimits())
 	found, err := conform.Examine(t.Context(), func() (conform.Pair, error) {
@@ -113,8 +113,8 @@ func TestExamineUnreachable(t *testing.T) {
 	}
 }
 
-// A device that takes a bind and the message of its key in one post, and does not do
-// the one before the other, fails that property alone.
+// TestExamineBindSend has devices that post a bind and the message with its key together, and do
+// not execute them in this order. Only that property fails.
 func TestExamineBindSend(t *testing.T) {
 	limits := fabrictest.DefaultLimits()
 	for name, post := range map[string]postBindSend{
@@ -193,12 +193,12 @@ func (q postingQP) BindSend(w fabric.Window, r fabric.Region, addr uint64, lengt
 
 var errNoWay = errors.New("no way")
 
-// deaf is a device that makes no domain.
+// deaf is a device whose NewDomain fails.
 type deaf struct{ fabric.Device }
 
 func (deaf) NewDomain() (fabric.Domain, error) { return nil, errNoWay }
 
-// Nothing is opened when the context is over, and what cannot be opened is said.
+// TestExamineEnds expects no findings with an ended context, and with devices that cannot be opened.
 func TestExamineEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

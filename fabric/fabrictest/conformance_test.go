@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pair opens two names on a fresh network, which may be the same.
+// pair returns a function that opens the devices a and b of a new network. The names may be equal.
 func pair(a, b string, opts ...fabrictest.Option) func(*testing.T) conform.Pair {
 	return func(t *testing.T) conform.Pair {
 		n := fabrictest.New(opts...)
@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 	fabrictest.Run(t, pair("a", "b"))
 }
 
-// Both ends on one device, which has fewer features.
+// TestConformanceLoopback has both ends on one device, which has fewer features.
 func TestConformanceLoopback(t *testing.T) {
 	l := fabrictest.DefaultLimits()
 	l.WindowBounds = false

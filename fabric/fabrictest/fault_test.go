@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 )
 
-// link is a connected pair on a network of its own.
+// link is a connected pair of queue pairs on a network of its own.
 type link struct {
 	*testing.T
 	net *fabrictest.Network
@@ -50,7 +50,7 @@ func (l *link) side(name string, tr fabric.Transport) *side {
 	return s
 }
 
-// post posts a signalled write-with-immediate of n bytes from a to b.
+// post posts a signaled write-with-immediate of n bytes from a to b.
 func (l *link) post(id uint64, n int, f fabric.Flags) {
 	l.Helper()
 	_, err := l.a.qp.PostSend([]fabric.SendWR{{
@@ -67,7 +67,7 @@ func (l *link) receives(n int) {
 	check(l, err)
 }
 
-// status waits for a completion and compares.
+// status waits for a completion, and compares its request and status.
 func (l *link) status(cq fabric.CQ, id uint64, want fabric.Status) {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -127,7 +127,8 @@ func TestCutAndHeal(t *testing.T) {
 	}
 }
 
-// A cut also reaches a sender that waits for a receive, however patient.
+// TestCutDuringReceiverNotReady expects a cut to fail a sender that waits for a receive, whatever
+// its number of retries.
 func TestCutDuringReceiverNotReady(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{Timeout: 1, RetryCount: 1})
 	l.post(1, 8, 0)
@@ -159,8 +160,8 @@ func TestCutLosesUnreliable(t *testing.T) {
 	}
 }
 
-// While a device is stalled nothing is delivered; inline data is taken when it
-// was posted, other data when it leaves.
+// TestStallAndResume expects no delivery while a device is stalled. Inline data is read at the post,
+// other data when it is sent.
 func TestStallAndResume(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	l.receives(2)
@@ -253,8 +254,8 @@ func TestOnSend(t *testing.T) {
 	l.status(l.a.send, 3, fabric.StatusWRFlushErr)
 }
 
-// A slot of the send queue is free only when a later signalled completion has
-// been polled, so a queue that signals nothing runs full.
+// TestUnsignalledNeverFreesSlots: a slot of the send queue is free only when the completion of this
+// request or a later one has been polled, so a queue without signaled requests becomes full.
 func TestUnsignalledNeverFreesSlots(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	wr := fabric.SendWR{Op: fabric.OpWrite}
@@ -284,7 +285,8 @@ func make17(wr fabric.SendWR) []fabric.SendWR {
 	return wrs
 }
 
-// A receive's slot is free when its completion has been polled, not before.
+// TestReceiveSlotsAreFreedByPolling: the slot of a receive is free when its completion has been
+// polled, not before.
 func TestReceiveSlotsAreFreedByPolling(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	l.receives(16)
@@ -296,7 +298,7 @@ func TestReceiveSlotsAreFreedByPolling(t *testing.T) {
 	l.receives(1)
 }
 
-// Two queue pairs overflow a queue made for one.
+// TestCQOverflow has a completion queue overflow that is too small for its queue pairs.
 func TestCQOverflow(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{RetryCount: 1})
 	small := must(l.b.dom.NewCQ(2, 0))(t)
@@ -315,7 +317,7 @@ func TestCQOverflow(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	check(t, small.Wait(ctx)) // woken though it was not armed
+	check(t, small.Wait(ctx)) // the overflow wakes it although it was not armed
 	var c [4]fabric.Completion
 	if n, err := small.Poll(c[:]); n != 2 || err != nil {
 		t.Fatalf("polled %d of the 2 that fitted, %v", n, err)
@@ -323,7 +325,7 @@ func TestCQOverflow(t *testing.T) {
 	if n, err := small.Poll(c[:]); n != 0 || err == nil {
 		t.Fatalf("polled %d from a queue that overflowed, without an error", n)
 	}
-	// The overflow fails the queue pair beside the data path; then nobody answers.
+	// The overflow fails the queue pair asynchronously; then it does not answer the sender.
 	for status := fabric.StatusSuccess; status == fabric.StatusSuccess; {
 		if _, err := p.PostSend([]fabric.SendWR{{Op: fabric.OpWrite, Flags: fabric.Signaled}}); err != nil {
 			t.Fatal(err)
@@ -343,7 +345,7 @@ func TestCQOverflow(t *testing.T) {
 	if n := l.net.Counters("b").CQOverflows; n != 1 {
 		t.Errorf("%d overflows counted", n)
 	}
-	// The other connection of these devices goes on.
+	// The other connection of these devices still works.
 	l.receives(1)
 	l.post(7, 8, 0)
 	l.status(l.a.send, 7, fabric.StatusSuccess)
@@ -390,7 +392,7 @@ func TestConnectToNobody(t *testing.T) {
 	if err := q.Connect(addr, fabric.Timing{}); err == nil {
 		t.Error("connected to a GID that nobody has")
 	}
-	// A wrong sequence number connects, and is not answered.
+	// With a wrong sequence number Connect succeeds, and requests are not answered.
 	addr = l.b.qp.Address()
 	addr.PSN ^= 1
 	check(t, q.Connect(addr, fabric.Timing{RetryCount: 1}))
@@ -399,7 +401,8 @@ func TestConnectToNobody(t *testing.T) {
 	l.status(l.a.send, 5, fabric.StatusRetryExcErr)
 }
 
-// The keys of one region differ in use, so that mixing them up shows.
+// TestLocalKeyIsNoRemoteKey: the keys of a region are not interchangeable, so that tests find code
+// that confuses them.
 func TestLocalKeyIsNoRemoteKey(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	_, err := l.a.qp.PostSend([]fabric.SendWR{{
@@ -447,7 +450,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// recorder is a test that notes its failure instead of failing.
+// recorder is a testing.TB that records its failure instead of failing.
 type recorder struct {
 	testing.TB
 	failed  bool

@@ -40,7 +40,7 @@ func newStream(t testing.TB, size int) *stream {
 	return s
 }
 
-// batch makes the sends writes of so many pieces each, of these sizes.
+// batch sets the sends to writes, each with pieces of these sizes.
 func (s *stream) batch(sizes ...int) {
 	s.sends = nil
 	for i := range s.receives {
@@ -60,7 +60,7 @@ func (s *stream) batch(sizes ...int) {
 	}
 }
 
-// round posts a batch, receives it and reaps its completion.
+// round posts the receives and the sends, and polls their completions.
 func (s *stream) round(t testing.TB) {
 	if _, err := s.qp[1].PostRecv(s.receives[:]); err != nil {
 		t.Fatal(err)

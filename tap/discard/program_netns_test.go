@@ -12,10 +12,10 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// length is that of the queue in these tests.
+// length is the length of the queue in these tests, in frames.
 const length = 512
 
-// never is a patience that no test sees the end of.
+// never is a patience that lasts longer than any test, in ns.
 const never = 1 << 62
 
 func load(t testing.TB, cfg Config) *Filter {
@@ -38,8 +38,8 @@ func (f *Filter) judge(t testing.TB, cfg Config, frame []byte) bool {
 	t.Helper()
 	data := frame
 	if cfg.Hook == TAP {
-		// The kernel takes the Ethernet header of a frame that came in away; one
-		// that goes out has it.
+		// The kernel's test run removes an Ethernet header, as from a received frame; an
+		// outgoing frame has it.
 		data = append(append(make([]byte, 12), frame[12], frame[13]), frame...)
 	}
 	got, err := f.program.Run(&ebpf.RunOptions{Data: data})
@@ -58,7 +58,7 @@ func (f *Filter) judge(t testing.TB, cfg Config, frame []byte) bool {
 	return got != 0
 }
 
-// wait makes n frames wait in queue 0.
+// wait sets the counters to n waiting frames in queue 0.
 func (f *Filter) wait(n int) {
 	m := f.Meter(0)
 	m.passed.Store(m.read.Load() + uint64(n))
@@ -115,7 +115,7 @@ func (p packet) frame() []byte {
 	return append(f, make([]byte, 16)...)
 }
 
-// TestNetnsVerdicts shows what becomes of each kind of frame by how many wait.
+// TestNetnsVerdicts checks the verdict for each kind of frame, by the number of waiting frames.
 func TestNetnsVerdicts(t *testing.T) {
 	const limit = length - length/4
 	for _, hook := range []Hook{TAP, Ingress} {
@@ -163,7 +163,7 @@ func TestNetnsVerdicts(t *testing.T) {
 			want("that of another sender", true)
 			p.host--
 			p.proto = 1
-			if !p.six { // whose fragments have the number of the protocol in the first only
+			if !p.six { // only the first fragment of IPv6 has the number of the protocol
 				want("that of another protocol", true)
 			}
 			p.proto = 17
@@ -184,8 +184,8 @@ func TestNetnsVerdicts(t *testing.T) {
 	}
 }
 
-// TestNetnsPatience shows that a reader that has gone, or that does not count,
-// does not make the program drop everything for ever.
+// TestNetnsPatience expects frames to pass again after the patience, if the reader has ended or does
+// not count.
 func TestNetnsPatience(t *testing.T) {
 	for _, tc := range []struct {
 		patience time.Duration
@@ -200,11 +200,11 @@ func TestNetnsPatience(t *testing.T) {
 		f.Meter(0).Took(7)
 		f.wait(10 * length)
 		for i, p := range []packet{{}, {more: true}, {offset: 100, more: true}} {
-			f.judge(t, cfg, packet{}.frame()) // the first look only says when
+			f.judge(t, cfg, packet{}.frame()) // the first run only records the time
 			if got := f.judge(t, cfg, p.frame()); got != tc.pass {
 				t.Errorf("patience %v, frame %d: passes: %t", tc.patience, i, got)
 			}
-			f.Meter(0).Took(1) // somebody is there
+			f.Meter(0).Took(1) // the reader counts
 			if f.judge(t, cfg, packet{id: 9, more: true}.frame()) {
 				t.Errorf("patience %v, frame %d: the next one passes", tc.patience, i)
 			}
@@ -212,8 +212,7 @@ func TestNetnsPatience(t *testing.T) {
 	}
 }
 
-// TestNetnsModel compares the program with a model of it over random frames,
-// cut off anywhere.
+// TestNetnsModel compares the program with a model of it over random frames, some of them truncated.
 func TestNetnsModel(t *testing.T) {
 	for _, hook := range []Hook{TAP, Ingress} {
 		seed := uint64(time.Now().UnixNano())
@@ -221,7 +220,7 @@ func TestNetnsModel(t *testing.T) {
 		cfg := Config{Hook: hook, Queues: 1, Length: length, Patience: never}
 		f := load(t, cfg)
 		m := f.Meter(0)
-		// Few enough for a place of each in the table; which ones fit is found out.
+		// Datagrams with different entries of the table, found by trying.
 		var many []packet
 		places := map[int]bool{}
 		for i := 0; len(many) < 16; i++ {
@@ -238,9 +237,9 @@ func TestNetnsModel(t *testing.T) {
 			p.offset, p.more = rnd.IntN(3)*100, rnd.IntN(2) == 0
 			frame := p.frame()
 			kind := p.kind()
-			if need := len(frame) - 16; rnd.IntN(8) == 0 { // IP header and fragment header
+			if need := len(frame) - 16; rnd.IntN(8) == 0 { // needed: the IP header and the fragment header
 				least := 14
-				switch { // which the kernel does not run it on, if it sees that it is IP
+				switch { // the kernel refuses shorter frames if it recognizes IP
 				case p.tagged || p.again:
 				case p.six:
 					least += 40
@@ -277,7 +276,7 @@ func TestNetnsModel(t *testing.T) {
 	}
 }
 
-// place is where in the table a datagram is: the entry that changes with it.
+// place returns the index of a datagram in the table: the entry that changes with it.
 func (f *Filter) place(t testing.TB, cfg Config, p packet) int {
 	t.Helper()
 	before := f.entries(t)
@@ -288,7 +287,7 @@ func (f *Filter) place(t testing.TB, cfg Config, p packet) int {
 	for i := range after {
 		if after[i] != before[i] {
 			f.wait(0)
-			f.judge(t, cfg, p.frame()) // it is not to be dropped
+			f.judge(t, cfg, p.frame()) // so that it is not dropped
 			return i
 		}
 	}
@@ -296,7 +295,7 @@ func (f *Filter) place(t testing.TB, cfg Config, p packet) int {
 	return 0
 }
 
-// entries reads the table.
+// entries returns the entries of the program's table.
 func (f *Filter) entries(t testing.TB) []uint32 {
 	t.Helper()
 	info, err := f.program.Info()
@@ -323,8 +322,7 @@ func (f *Filter) entries(t testing.TB) []uint32 {
 	return nil
 }
 
-// TestNetnsMeter shows that what is wrong in the counters is right once the
-// queue has been empty.
+// TestNetnsMeter expects wrong counts to be corrected when the queue has been empty.
 func TestNetnsMeter(t *testing.T) {
 	f := load(t, Config{Hook: TAP, Queues: 2, Length: length})
 	a, b := f.Meter(0), f.Meter(1)
@@ -344,7 +342,7 @@ func TestNetnsMeter(t *testing.T) {
 	for _, lost := range []int{0, 30} {
 		f.wait(lost)
 		passed := a.Passed()
-		f.wait(lost + 100) // come while the queue is looked at
+		f.wait(lost + 100) // 100 more frames come after the reader has found the queue empty
 		a.Emptied(passed)
 		if n := a.Waiting(); n != 100 {
 			t.Errorf("%d waiting of 100 that came behind %d that were lost", n, lost)

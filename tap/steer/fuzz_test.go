@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzDSCP is about lists of code points.
+// FuzzDSCP fuzzes the parser of lists of code points.
 func FuzzDSCP(f *testing.F) {
 	for _, s := range []string{"none", "", "ef", "EF, 46,cs6", "0", "63", "64", "-1", "none,ef", "va,ef,cs6,cs7"} {
 		f.Add(s)

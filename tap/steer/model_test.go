@@ -6,15 +6,15 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// model is the rule once more, in Go: what the program does to one frame after
-// the other. Either no flow ever pauses, or each does.
+// model implements the rule in Go, for successive frames. Either no flow ever pauses, or each flow
+// pauses before each frame.
 type model struct {
 	rule  steer.Rule
 	never bool            // flows do not pause
-	past  map[uint32]bool // flows that were bulk
+	past  map[uint32]bool // flows that had a frame that is not latency-sensitive
 }
 
-// queue is the model's queue for a frame, of which a hook sees that length.
+// queue returns the model's queue for a frame. length is the length that the hook sees.
 func (m *model) queue(frame []byte, length int) int {
 	last := m.rule.Queues - 1
 	if len(frame) < 14 {

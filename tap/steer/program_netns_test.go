@@ -25,10 +25,10 @@ type packet struct {
 	options  int    // words of 4 bytes, of IPv4
 	proto    byte
 	l4       []byte // what follows the IP header
-	size     int    // of the IP packet; at least what there is
+	size     int    // of the IP packet; at least its headers and l4
 }
 
-// frame makes it a frame.
+// frame returns the frame.
 func (p packet) frame() []byte {
 	f := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}
 	for i, tpid := range p.tags {
@@ -61,12 +61,12 @@ func (p packet) frame() []byte {
 	return append(f, ip...)
 }
 
-// ports are the first bytes of TCP or UDP.
+// ports returns the beginning of a TCP or UDP header with these ports.
 func ports(src, dst uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), dst), make([]byte, 16)...)
 }
 
-// loaded is a rule at a hook of this kernel.
+// loaded is the program of a rule for a hook, loaded into this kernel.
 type loaded struct {
 	t    testing.TB
 	hook steer.Hook
@@ -88,8 +88,8 @@ func load(t testing.TB, r steer.Rule, h steer.Hook) loaded {
 	return loaded{t, h, p}
 }
 
-// queue runs the program on a frame. The kernel takes an Ethernet header away
-// first, as from a frame that comes in; one that goes out has it.
+// queue runs the program on a frame, and returns its result. For an outgoing frame it puts another
+// Ethernet header in front: the kernel's test run removes the first one, as from a received frame.
 func (l loaded) queue(frame []byte) int {
 	l.t.Helper()
 	if l.hook != steer.Fanout {
@@ -121,7 +121,7 @@ func TestNetnsProgram(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		frame []byte
-		small bool // what becomes of it if small frames are sensitive
+		small bool // the result if small frames are latency-sensitive
 		want  bool
 	}{
 		{"UDP", udp.frame(), latency, other},
@@ -191,7 +191,7 @@ func TestNetnsProgram(t *testing.T) {
 				r.Size = size
 				for _, h := range []steer.Hook{steer.TAP, steer.Fanout} {
 					if h == steer.Fanout && shortened(tc.frame) {
-						continue // the kernel refuses to run it on one
+						continue // the kernel refuses such a frame
 					}
 					if got := load(t, r, h).queue(tc.frame); (got == r.Queues-1) != want {
 						t.Errorf("hook %d, small frames up to %d: queue %d", h, size, got)
@@ -206,13 +206,13 @@ func TestNetnsProgram(t *testing.T) {
 	}
 }
 
-// shortened reports whether an IP header is not all there.
+// shortened reports whether a frame may lack a part of its IP header.
 func shortened(f []byte) bool {
 	return len(f) < 14+40
 }
 
-// TestNetnsOrder shows that a flow goes with the bulk from its first long frame
-// on, and is looked at again after a pause.
+// TestNetnsOrder expects all frames of a flow in a bulk queue after its first long frame. After a
+// pause, its short frames are latency-sensitive again.
 func TestNetnsOrder(t *testing.T) {
 	r := steer.Rule{Classes: steer.DefaultClasses(), Queues: 2, Limit: limit}
 	short := packet{src: "10.0.0.1", dst: "10.0.0.2", tos: ef, proto: 6, l4: ports(22, 5000), size: 100}
@@ -247,7 +247,7 @@ func TestNetnsOrder(t *testing.T) {
 	}
 }
 
-// random makes a frame that is likely to mean something.
+// random returns a frame that is likely to be valid.
 func random(rnd *rand.Rand) []byte {
 	pick := func(list ...string) string { return list[rnd.IntN(len(list))] }
 	p := packet{
@@ -328,8 +328,8 @@ func TestNetnsProgramIsModel(t *testing.T) {
 	}
 }
 
-// TestNetnsArbitraryFrames compares them over frames of random bytes, of all
-// lengths, that only begin as if they meant something.
+// TestNetnsArbitraryFrames compares the program with the model over frames of random bytes, of all
+// lengths, of which only the Ethernet header is likely to be valid.
 func TestNetnsArbitraryFrames(t *testing.T) {
 	rule := steer.Rule{Classes: steer.Classes{DSCP: 1<<46 | 1<<63 | 1, Size: 100}, Queues: 4, Limit: 1200, Pause: 1}
 	l := load(t, rule, steer.TAP)
@@ -364,7 +364,7 @@ func TestNetnsArbitraryFrames(t *testing.T) {
 	}
 }
 
-// TestNetnsIngress loads the program for a macvtap, whose verdicts are hashes.
+// TestNetnsIngress loads the program for a macvtap. It passes its decision on in the frame's hash.
 func TestNetnsIngress(t *testing.T) {
 	l := load(t, steer.Rule{Classes: steer.DefaultClasses(), Queues: 2, Limit: limit}, steer.Ingress)
 	f := packet{src: "10.0.0.1", dst: "10.0.0.2", tos: ef, proto: 17, l4: ports(1, 2), size: 100}.frame()
@@ -374,7 +374,7 @@ func TestNetnsIngress(t *testing.T) {
 	}
 }
 
-// TestNetnsUnavailable loads without the right to.
+// TestNetnsUnavailable loads a program without capabilities.
 func TestNetnsUnavailable(t *testing.T) {
 	testenv.NeedRoot(t)
 	err := netns.OnThread(func() error {
