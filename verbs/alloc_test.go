@@ -1,6 +1,6 @@
 //go:build cgo && !asan
 
-// The address sanitizer allocates by itself.
+// The address sanitizer causes allocations of its own.
 
 package verbs_test
 
@@ -18,7 +18,8 @@ func noAllocs(t *testing.T, what string, f func()) {
 	}
 }
 
-// The data path allocates nothing, through the interfaces as its users call it.
+// TestRDMADataPathAllocs expects no allocation in the data path, called through the interfaces as
+// its users do.
 func TestRDMADataPathAllocs(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	var send, recv fabric.QP = a.qp, b.qp
@@ -30,7 +31,7 @@ func TestRDMADataPathAllocs(t *testing.T) {
 	}
 	sends[batch-1].Flags |= fabric.Signaled | fabric.Solicited
 	out := make([]fabric.Completion, 64)
-	// Each write again, its data in three pieces.
+	// The same writes, with their data in three pieces.
 	var gathered []fabric.SendWR
 	for _, w := range sends {
 		w.Len, w.Flags = 3, w.Flags|fabric.More
@@ -95,7 +96,8 @@ func TestRDMADataPathAllocs(t *testing.T) {
 	})
 }
 
-// Each operation of the data path is one cgo call, however many records it has.
+// TestRDMACgoCalls expects one cgo call for each operation of the data path, whatever its number of
+// records.
 func TestRDMACgoCalls(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	calls := func(what string, f func()) {
@@ -132,7 +134,7 @@ func TestRDMACgoCalls(t *testing.T) {
 		calls("post receives", func() { postRecv(t, b.qp, make([]fabric.RecvWR, n)...) })
 		calls("arm", func() { check(t, b.recvCQ.Arm(false)) })
 		calls("post sends", func() { postSend(t, a.qp, wrs...) })
-		pollOK(t, a.sendCQ, 1) // every receive has completed by now
+		pollOK(t, a.sendCQ, 1) // all receives have completed now
 		calls("poll", func() {
 			if got := must(b.recvCQ.Poll(out))(t); got != n {
 				t.Errorf("polled %d completions of %d", got, n)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Only this package's *_cgo.go files use cgo, in the whole module.
+// TestCgoBoundary: in the whole module, only the files *_cgo.go of this package use cgo.
 func TestCgoBoundary(t *testing.T) {
 	root := ".."
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
@@ -29,7 +29,7 @@ func TestCgoBoundary(t *testing.T) {
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 		if err != nil {
-			return nil // it does not compile, which the compiler says
+			return nil // a file that does not compile is reported by the compiler
 		}
 		for _, i := range f.Imports {
 			if i.Path.Value != `"C"` {

@@ -46,9 +46,9 @@ func TestRDMAEventByPoll(t *testing.T) {
 	}
 }
 
-// Only a solicited completion ends a sleep that asks for nothing else. The
-// unsolicited one comes first on an ordered connection, so that its event, if
-// there was one, would be seen by the time the last write has completed.
+// TestRDMASolicitedOnly expects a solicited completion to wake a queue that is armed for solicited
+// ones only, and an unsolicited one not to. The connection is ordered, so an event of the
+// unsolicited completion would exist when the write has completed.
 func TestRDMASolicitedOnly(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postRecv(t, b.qp, make([]fabric.RecvWR, 4)...)
@@ -91,7 +91,7 @@ func TestRDMAWait(t *testing.T) {
 		t.Fatalf("wait past its deadline: %v", err)
 	}
 
-	// The cancelled waits have not used up the event or the arming.
+	// The cancelled waits have consumed neither an event nor the arming.
 	postSend(t, a.qp, writeImm(a, b, 0))
 	check(t, b.recvCQ.Wait(ctx))
 	pollOK(t, b.recvCQ, 1)

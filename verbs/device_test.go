@@ -98,8 +98,8 @@ func TestRDMADeviceFacts(t *testing.T) {
 	}
 }
 
-// TestRDMAPartitionKeys asks for the keys of the port's table and for one that is not
-// there, and connects queue pairs of a partition.
+// TestRDMAPartitionKeys looks up the keys of the port's table, and one that is not in it, and
+// connects queue pairs of a partition.
 func TestRDMAPartitionKeys(t *testing.T) {
 	c := openDevice(t, 0)
 	table := must(c.PKeys(1))(t)
@@ -152,7 +152,7 @@ func TestRDMADeviceCounters(t *testing.T) {
 	}, "sent_pkts grew by %d", sent)
 }
 
-// An overflowing completion queue tells so by an asynchronous event.
+// TestRDMAAsyncEvent expects an asynchronous event when a completion queue overflows.
 func TestRDMAAsyncEvent(t *testing.T) {
 	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
 	if ev, ok, err := b.ctx.ReadEvent(); ok || err != nil {
@@ -180,7 +180,7 @@ func TestRDMAAsyncEvent(t *testing.T) {
 	}
 }
 
-// A peer address that nobody answers for is named in the error.
+// TestRDMAUnreachablePeer expects an error with the address of a peer that does not exist.
 func TestRDMAUnreachablePeer(t *testing.T) {
 	a := newEnd(t, 0, fabric.RC)
 	if !a.qp.GID().GID.Addr().Is4() {
@@ -196,9 +196,8 @@ func TestRDMAUnreachablePeer(t *testing.T) {
 	}
 }
 
-// An address that appears on the netdevice is announced by an event, enters the
-// GID table, and is chosen for a peer in its subnet, by domains that have no queue
-// pair yet.
+// TestRDMAGIDOfPeersSubnet adds an address to the netdevice. It expects an event and an entry in
+// the GID table, which domains without a queue pair choose for a peer in its subnet.
 func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	c := openDevice(t, 0)
 	testenv.NeedRoot(t)
@@ -249,7 +248,7 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	}
 }
 
-// A limit that is too low is named, with its value and what to do.
+// TestRDMAMemlockHint expects an error with the limit that is too low, its value, and the remedy.
 func TestRDMAMemlockHint(t *testing.T) {
 	mem := dmaMem(t, 1<<20)
 	c := openDevice(t, 0)
@@ -262,7 +261,7 @@ func TestRDMAMemlockHint(t *testing.T) {
 	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) })
 	done := make(chan error)
 	go func() {
-		// The thread without the capability ends with this goroutine.
+		// The locked thread, which loses the capability, ends with this goroutine.
 		runtime.LockOSThread()
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var caps [2]unix.CapUserData

@@ -95,7 +95,7 @@ func TestMemlockLimit(t *testing.T) {
 	}
 }
 
-// A request that is refused is told why; the device only says EINVAL.
+// TestSendHint expects the reason for a refused request, for which the device only returns EINVAL.
 func TestSendHint(t *testing.T) {
 	const more, inline = fabric.More, fabric.Inline
 	rec := func(op fabric.Opcode, f fabric.Flags, n uint32) fabric.SendWR {
@@ -140,11 +140,11 @@ func TestOpenErrno(t *testing.T) {
 		charDev string
 		want    syscall.Errno
 	}{
-		{syscall.ENOENT, "", syscall.ENOENT},                            // there is none
-		{syscall.ENOENT, file, syscall.ENOENT},                          // it is not for that
-		{syscall.ENOENT, dir, syscall.EISDIR},                           // what open(2) says of it
+		{syscall.ENOENT, "", syscall.ENOENT},                            // there is no character device
+		{syscall.ENOENT, file, syscall.ENOENT},                          // the file exists, so the reason is another
+		{syscall.ENOENT, dir, syscall.EISDIR},                           // the error of open(2)
 		{syscall.ENOENT, filepath.Join(file, "below"), syscall.ENOTDIR}, // the same
-		{syscall.EIO, dir, syscall.EIO},                                 // libibverbs knows
+		{syscall.EIO, dir, syscall.EIO},                                 // the error of libibverbs stays
 	} {
 		if got := openErrno(c.no, c.charDev); got != c.want {
 			t.Errorf("%v of %q: %v, not %v", c.no, c.charDev, got, c.want)

@@ -45,7 +45,7 @@ func TestFamily(t *testing.T) {
 	if f.enter() {
 		t.Fatal("open after close")
 	}
-	// What failed is tried again, and nothing else.
+	// A second close closes only the member whose close has failed.
 	log, bad.err = nil, nil
 	if err := f.close(); err != nil || len(log) != 1 || log[0] != "mr" {
 		t.Fatalf("%q, %v", log, err)

@@ -18,7 +18,7 @@ func TestChooseGID(t *testing.T) {
 	eth := PortAttr{Port: 1, LinkLayer: LinkEthernet}
 	ib := PortAttr{Port: 1, LinkLayer: LinkInfiniBand, LID: 9}
 	const v1, v2 = GIDTypeRoCEv1, GIDTypeRoCEv2
-	// As a ConnectX lists them: v1 and v2 of each address, in turn.
+	// The order of a ConnectX: v1 and v2 of each address.
 	full := []GIDEntry{
 		gid(0, v1, "fe80::1/64", "eth0"),
 		gid(1, v2, "fe80::1/64", "eth0"),
@@ -28,7 +28,7 @@ func TestChooseGID(t *testing.T) {
 		gid(5, v2, "10.0.0.1/24", "eth0"),
 		gid(6, v2, "192.168.7.1/24", "eth0.7"),
 	}
-	// The same, with the indices that another driver would give.
+	// The same entries with the indices of another driver.
 	turned := make([]GIDEntry, len(full))
 	for i, e := range full {
 		e.Index = len(full) - i
@@ -87,7 +87,7 @@ func TestChooseGID(t *testing.T) {
 	}
 }
 
-// The reason names what was passed over, once each.
+// TestChooseGIDReason expects a reason that names each entry that was not chosen once.
 func TestChooseGIDReason(t *testing.T) {
 	table := []GIDEntry{
 		gid(3, GIDTypeRoCEv2, "10.0.0.1/24", "eth0"),

@@ -70,7 +70,7 @@ func TestRDMAUseAfterClose(t *testing.T) {
 	wantClosed(t, "WaitEvent", err)
 }
 
-// Whatever is closed first takes its children with it.
+// TestRDMACloseOrder closes objects in different orders. An object closes its children first.
 func TestRDMACloseOrder(t *testing.T) {
 	for _, first := range []string{"qp", "send cq", "recv cq", "region", "domain", "device"} {
 		t.Run(first, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestRDMACloseOrder(t *testing.T) {
 	}
 }
 
-// The device is closed while every queue is in use.
+// TestRDMACloseWhileInUse closes the device while all queues are in use.
 func TestRDMACloseWhileInUse(t *testing.T) {
 	for range 5 {
 		a, b := newPair(t, fabric.RC)
@@ -135,7 +135,7 @@ func TestRDMACloseWhileInUse(t *testing.T) {
 	}
 }
 
-// pollAny yields to the others for one poll's time.
+// pollAny polls once, during which other goroutines run.
 func pollAny(t *testing.T, cq fabric.CQ) {
 	t.Helper()
 	if _, err := cq.Poll(make([]fabric.Completion, 1)); err != nil {

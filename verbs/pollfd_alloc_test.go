@@ -1,6 +1,6 @@
 //go:build !asan
 
-// The address sanitizer allocates by itself.
+// The address sanitizer causes allocations of its own.
 
 package verbs
 
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Waiting again and again with one context allocates nothing.
+// TestPollFDAllocs expects no allocation in repeated waits with one context.
 func TestPollFDAllocs(t *testing.T) {
 	p, event := pipeFD(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeFD is a pollFD on a pipe, one byte per event.
+// pipeFD returns a pollFD on a pipe, and a function that writes a byte, which is an event.
 func pipeFD(t *testing.T) (p *pollFD, event func()) {
 	t.Helper()
 	var fds [2]int
@@ -36,7 +36,7 @@ func pipeFD(t *testing.T) (p *pollFD, event func()) {
 		}
 		for _, fd := range fds {
 			if err := unix.Close(fd); err != nil {
-				t.Error(err) // somebody else closed it
+				t.Error(err) // it was closed already
 			}
 		}
 	})
@@ -75,7 +75,7 @@ func TestPollFD(t *testing.T) {
 	if err := p.wait(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled before: %v", err)
 	}
-	// The event is still there for a context that is not done.
+	// A wait with a context that is not done gets the event.
 	if err := p.wait(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestPollFD(t *testing.T) {
 	}
 }
 
-// A cancellation that comes late does not end the wait of another context.
+// TestPollFDStaleCancellation expects a late cancellation not to end the wait of another context.
 func TestPollFDStaleCancellation(t *testing.T) {
 	p, event := pipeFD(t)
 	old, cancel := context.WithCancel(context.Background())
@@ -97,7 +97,7 @@ func TestPollFDStaleCancellation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.interrupt(p.gen - 1) // what old's end would do, were it already under way
+	p.interrupt(p.gen - 1) // what a cancellation of old does that has begun before
 	event()
 	if err := p.wait(context.Background()); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestPollFDClose(t *testing.T) {
 	}
 }
 
-// A second waiter gives up in time although the first one holds the turn.
+// TestPollFDTurns expects a second waiter to end at its deadline while the first one waits.
 func TestPollFDTurns(t *testing.T) {
 	p, event := pipeFD(t)
 	first := waiting(p, context.Background())

@@ -21,7 +21,7 @@ const (
 	inline = 64
 )
 
-// end is one end of a connection, with memory of its own.
+// end is one end of a connection, with its memory.
 type end struct {
 	ctx    *verbs.Context
 	dom    fabric.Domain
@@ -49,7 +49,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// dmaMem maps memory outside the Go heap for the length of the test.
+// dmaMem maps memory outside the Go heap until the test ends.
 func dmaMem(t testing.TB, n int) []byte {
 	t.Helper()
 	m := must(unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
@@ -68,7 +68,7 @@ func openDevice(t testing.TB, i int, options ...verbs.Option) *verbs.Context {
 
 func newEnd(t testing.TB, i int, tr fabric.Transport, options ...verbs.Option) *end {
 	t.Helper()
-	mem := dmaMem(t, memLen) // before the device, so that it is unmapped after
+	mem := dmaMem(t, memLen) // before the device is opened, so that it is unmapped after the device is closed
 	e := &end{ctx: openDevice(t, i, options...), mem: mem}
 	e.dom = must(e.ctx.NewDomain())(t)
 	e.mr = must(e.dom.Register(mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind))(t)
@@ -92,7 +92,7 @@ func connect(t testing.TB, a, b *verbs.QP) {
 	check(t, b.Connect(a.Address(), fabric.Timing{}))
 }
 
-// newPair is a connection between the first two devices, or within the only one.
+// newPair returns connected ends on the first two devices, or on the only one.
 func newPair(t testing.TB, tr fabric.Transport) (a, b *end) {
 	t.Helper()
 	a, b = newEnd(t, 0, tr), newEnd(t, 1, tr)
@@ -116,7 +116,7 @@ func postRecv(t testing.TB, q fabric.QP, wrs ...fabric.RecvWR) {
 	}
 }
 
-// poll returns n completions, whatever their status.
+// poll returns n completions with any status.
 func poll(t testing.TB, cq fabric.CQ, n int) []fabric.Completion {
 	t.Helper()
 	out := make([]fabric.Completion, n)
@@ -131,7 +131,7 @@ func poll(t testing.TB, cq fabric.CQ, n int) []fabric.Completion {
 	return out
 }
 
-// pollOK returns n completions, which must be successes.
+// pollOK returns n completions, all of which must be successful.
 func pollOK(t testing.TB, cq fabric.CQ, n int) []fabric.Completion {
 	t.Helper()
 	out := poll(t, cq, n)

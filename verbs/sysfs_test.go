@@ -64,7 +64,7 @@ func TestDriverFromSysfs(t *testing.T) {
 		"rxe0/parent":          "eth0\n",
 		"siw0/node_guid":       "0\n",
 		"mlx5_0/device/vendor": "0x15b3\n",
-		// Some other driver's file of that name does not make it Soft-RoCE.
+		// A file of that name of another driver: the device is not Soft-RoCE.
 		"mlx5_0/parent": "x\n",
 	})
 	if err := os.Symlink("/sys/bus/pci/drivers/mlx5_core", filepath.Join(root, "mlx5_0/device/driver")); err != nil {
@@ -103,7 +103,7 @@ func TestDevicesAtFromSysfs(t *testing.T) {
 	root := sysfs(t, map[string]string{
 		"mlx5_0/ports/1/gids/0": "fe80:0000:0000:0000:0e42:a1ff:fe00:0001\n",
 		"mlx5_0/ports/1/gids/1": "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
-		"mlx5_0/ports/1/gids/2": "0000:0000:0000:0000:0000:ffff:0a00:0001\n", // RoCE v1 and v2
+		"mlx5_0/ports/1/gids/2": "0000:0000:0000:0000:0000:ffff:0a00:0001\n", // the same address for RoCE v1 and v2
 		"mlx5_0/ports/1/gids/3": "0000:0000:0000:0000:0000:0000:0000:0000\n",
 		"mlx5_0/ports/2/gids/0": "0000:0000:0000:0000:0000:ffff:0a00:0002\n",
 		"mlx5_1/ports/1/gids/0": "2001:0db8:0000:0000:0000:0000:0000:0001\n",
@@ -124,7 +124,7 @@ func TestDevicesAtFromSysfs(t *testing.T) {
 	}
 }
 
-// TestDevicesAt looks for devices by GID, and by netdevice only where none has one.
+// TestDevicesAt looks for devices by GID, and by netdevice only if no device has the GID.
 func TestDevicesAt(t *testing.T) {
 	root := sysfs(t, map[string]string{
 		"mlx5_0/ports/1/gids/0/directory": "", // cannot be read
@@ -169,7 +169,7 @@ func TestDevicesAt(t *testing.T) {
 	}
 }
 
-// TestNetdevs finds the loopback device with its address.
+// TestNetdevs expects the loopback device with its address.
 func TestNetdevs(t *testing.T) {
 	all, err := netdevs()
 	if err != nil {

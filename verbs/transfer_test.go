@@ -75,7 +75,8 @@ func TestRDMASend(t *testing.T) {
 	}
 }
 
-// A batch larger than the shim's chain keeps its order and its signalling.
+// TestRDMALargeBatch expects a batch that is larger than the shim's chain to keep its order and its
+// signaled requests.
 func TestRDMALargeBatch(t *testing.T) {
 	const n = 200
 	a, b := newPair(t, fabric.RC)
@@ -130,7 +131,7 @@ func TestRDMAInline(t *testing.T) {
 	}
 }
 
-// A full queue refuses at a known request and works on when drained.
+// TestRDMAQueueFull expects a full queue to refuse a known request, and to work again after polling.
 func TestRDMAQueueFull(t *testing.T) {
 	a, _ := newPair(t, fabric.RC)
 	wrs := make([]fabric.RecvWR, 4*maxWR)
@@ -144,7 +145,7 @@ func TestRDMAQueueFull(t *testing.T) {
 	}
 }
 
-// A batch that is refused in the middle has posted what came before.
+// TestRDMARefusedInTheMiddle expects the requests before a refused one to be posted.
 func TestRDMARefusedInTheMiddle(t *testing.T) {
 	for _, at := range []int{0, 3, 64, 100} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
@@ -168,9 +169,9 @@ func TestRDMARefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// Requests of as many pieces as the device takes, more of them than the shim
-// hands over at a time: their order and their bytes, and where the batch is cut
-// when one in the middle is refused.
+// TestRDMALargeGather posts requests with the device's maximum of pieces, more of them than the shim
+// posts at a time. It checks their order and their bytes, and the number of posted requests if one in
+// the middle is refused.
 func TestRDMALargeGather(t *testing.T) {
 	const n = 100
 	a, b := newPair(t, fabric.RC)
@@ -220,8 +221,8 @@ func TestRDMALargeGather(t *testing.T) {
 	}
 }
 
-// Asking for inline data gives Soft-RoCE's queue pairs more pieces than were
-// asked for; they are refused all the same.
+// TestRDMAInlineGivesNoPieces: with inline data, queue pairs of Soft-RoCE permit more pieces than
+// requested. They are refused nevertheless.
 func TestRDMAInlineGivesNoPieces(t *testing.T) {
 	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
 	newQP := func(e *end) *verbs.QP {

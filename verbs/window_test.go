@@ -30,7 +30,7 @@ func bind(t *testing.T, e *end, w fabric.Window) uint32 {
 	return key
 }
 
-// write writes 8 bytes from a through key of b and returns the completion.
+// write writes 8 bytes from a with a key of b, and returns the completion.
 func write(t *testing.T, a, b *end, key uint32) fabric.Completion {
 	t.Helper()
 	postSend(t, a.qp, fabric.SendWR{
@@ -71,8 +71,8 @@ func TestRDMAWindow(t *testing.T) {
 	wantStatus(t, write(t, a, b, key), fabric.StatusRemAccessErr)
 }
 
-// LOCAL_INV posted as a work request obeys the same rule as Unbind, because a
-// second one would take a Soft-RoCE machine down.
+// TestRDMALocalInvWorkRequest: for LOCAL_INV posted as a work request the rules of Unbind hold. A
+// second one is refused, because it would crash a machine with Soft-RoCE.
 func TestRDMALocalInvWorkRequest(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, b)
@@ -135,7 +135,8 @@ func TestRDMABindRange(t *testing.T) {
 	}
 }
 
-// A window outlives the queue pair that it is bound to.
+// TestRDMAWindowAcrossQueuePairs expects a window to remain usable when the queue pair to which it
+// was bound has been closed or reset.
 func TestRDMAWindowAcrossQueuePairs(t *testing.T) {
 	for _, end := range []string{"close", "reset"} {
 		t.Run(end, func(t *testing.T) {
@@ -172,8 +173,8 @@ func TestRDMAWindowOfAnotherDomain(t *testing.T) {
 	}
 }
 
-// Where LOCAL_INV would cost the connection it is refused, and closing the
-// window withdraws the key.
+// TestRDMAWindowOnUC expects LOCAL_INV to be refused on a device on which it would end the
+// connection. Close of the window invalidates the key.
 func TestRDMAWindowOnUC(t *testing.T) {
 	a, b := newPair(t, fabric.UC)
 	w := newWindow(t, b)

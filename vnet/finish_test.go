@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// superFrame is a super-frame with that many bytes of payload, in a VLAN or not.
+// superFrame returns a super-frame with payload bytes of payload and segments of size, with or
+// without a VLAN tag.
 func superFrame(gso uint8, v6, tag bool, payload, size int) []byte {
 	l2, ip, transport, proto := EthLen, 20, tcpMinLen+12, byte(protoTCP)
 	if tag {
@@ -54,8 +55,7 @@ func superFrame(gso uint8, v6, tag bool, payload, size int) []byte {
 	return f
 }
 
-// valid reports whether the checksums of a segment are those that a receiver wants, and
-// returns what is behind its headers.
+// valid returns an error if a checksum of a segment is wrong, and otherwise its payload.
 func valid(f []byte, gso uint8) (payload []byte, err error) {
 	eth := f[HdrLen:]
 	l2, proto := network(eth)
@@ -84,7 +84,7 @@ func valid(f []byte, gso uint8) (payload []byte, err error) {
 	return t[header:], nil
 }
 
-// TestFinisher cuts super-frames into segments that a receiver finds whole.
+// TestFinisher divides super-frames into segments, and checks each segment and the whole payload.
 func TestFinisher(t *testing.T) {
 	var f Finisher
 	for _, gso := range []uint8{GSOTCPv4, GSOTCPv6, GSOUDPL4, GSOTCPv4 | GSOECN} {
@@ -139,11 +139,11 @@ func checkTCP(t *testing.T, s []byte, gso uint8, i, n int) {
 	}
 }
 
-// TestFinisherCompletesChecksums has a frame that is no super-frame get its checksum.
+// TestFinisherCompletesChecksums completes the checksum of a frame that is no super-frame.
 func TestFinisherCompletesChecksums(t *testing.T) {
 	var f Finisher
 	whole := superFrame(GSOUDPL4, false, false, 501, 1000)
-	clear(whole[1:6]) // no super-frame
+	clear(whole[1:6]) // the header without segmentation
 	n, udp := whole[HdrLen+EthLen:], whole[HdrLen+EthLen+20:]
 	binary.BigEndian.PutUint16(n[2:], uint16(len(n)))
 	binary.BigEndian.PutUint16(n[10:], ^fold(add(0, n[:20])))
@@ -163,8 +163,8 @@ func TestFinisherCompletesChecksums(t *testing.T) {
 	}
 }
 
-// TestFinisherCompletesInnerChecksums has the checksum of TCP in UDP completed where the header
-// places it, and the rest of the frame left alone: what is outside of it included.
+// TestFinisherCompletesInnerChecksums expects the checksum of TCP in UDP to be completed at the
+// place that the header names, and nothing else to change, also in the outer headers.
 func TestFinisherCompletesInnerChecksums(t *testing.T) {
 	const outer, encapsulation = EthLen + 20, udpLen + 4
 	const inner = outer + encapsulation
@@ -191,8 +191,7 @@ func TestFinisherCompletesInnerChecksums(t *testing.T) {
 	}
 }
 
-// FuzzFinisher finishes frames of any bytes: what Check lets pass becomes frames that it lets
-// pass, and nothing else is touched.
+// FuzzFinisher finishes frames of any bytes: exactly those that Check accepts become plain frames.
 func FuzzFinisher(f *testing.F) {
 	f.Add(superFrame(GSOTCPv4, false, true, 3000, 1000))
 	f.Add(superFrame(GSOUDPL4, true, false, 3000, 1))

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzOutgoingHead is about frames of which only the beginning is judged: whatever follows,
-// and however that changes, a peer finds nothing wrong with what passes.
+// FuzzOutgoingHead checks frames by their beginning. If a frame passes, a peer accepts the whole
+// frame, whatever the rest is, and however that changes.
 func FuzzOutgoingHead(f *testing.F) {
 	f.Add(make([]byte, 256), make([]byte, 1000))
 	tcp := slices.Concat([]byte{1, 1, 0, 0, 100, 0, 34, 0, 16, 0}, make([]byte, 12), []byte{8, 0, 0x45}, make([]byte, 8),
@@ -29,7 +29,7 @@ func FuzzOutgoingHead(f *testing.F) {
 	})
 }
 
-// FuzzOffloads is about lists of offloads, from people and from peers.
+// FuzzOffloads fuzzes the parsers of lists of offloads, as text and as JSON.
 func FuzzOffloads(f *testing.F) {
 	for _, s := range []string{"", "none", "all", "csum,tso", "csum, TSO4,uso", "tso4", `["csum","tso4","later"]`, `null`,
 		`[]`, `["csum",1]`} {

@@ -9,7 +9,7 @@ func size(n int) func(*Header, []byte) {
 	return func(h *Header, _ []byte) { h.GSOSize = uint16(n) }
 }
 
-// TestOnWire compares super-frames with the frames that they are cut into.
+// TestOnWire checks the number and the total size of the frames into which super-frames are divided.
 func TestOnWire(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
@@ -39,14 +39,14 @@ func TestOnWire(t *testing.T) {
 			t.Errorf("%s: by its first bytes %d frames of %d bytes", tc.name, f, b)
 		}
 	}
-	// Without the length of the TCP header it counts as the shortest.
+	// If the length of the TCP header is missing, the shortest is assumed.
 	f := frame(EtherIPv4, GSOTCPv4, 28000, nil, nil)
 	if frames, bytes := OnWire(f[:HdrLen+40], len(f)); frames != 21 || bytes != len(f)-HdrLen+20*54 {
 		t.Errorf("%d frames of %d bytes", frames, bytes)
 	}
 }
 
-// TestTiny has the smallest segments that Linux makes, and smaller ones.
+// TestTiny checks the smallest segments that Linux makes, and smaller ones.
 func TestTiny(t *testing.T) {
 	options := func(n, size int) func(*Header, []byte) {
 		return func(h *Header, eth []byte) {

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// tags are VLAN tags to be put in front of an EtherType.
+// tags has the TPIDs of VLAN tags, outermost first.
 type tags []uint16
 
-// frame builds a TCP or UDP frame with the given payload length whose header
-// is right for an MTU of 1500; edit may then spoil it.
+// frame returns a TCP or UDP frame with this payload length. Its virtio header is valid for an MTU
+// of 1500; edit may change it.
 func frame(proto uint16, gso uint8, payload int, vlan tags, edit func(h *Header, eth []byte)) []byte {
 	f := make([]byte, HdrLen+12, MaxFrame+100)
 	for _, tpid := range vlan {
@@ -162,13 +162,13 @@ func FuzzCheck(f *testing.F) {
 		if !bytes.Equal(b, before) {
 			t.Fatal("Check changed the frame")
 		}
-		// Who has no more than the beginning lets no more pass.
+		// The check of the beginning does not accept more than that of the whole frame.
 		for n := range min(len(b), 200) {
 			if CheckHead(b[:n:n], len(b), mtu) == nil && Check(b, mtu) != nil {
 				t.Fatalf("the first %d bytes pass, and all do not", n)
 			}
 		}
-		// What passed must be inside in every respect.
+		// All offsets and lengths of an accepted frame must be within it.
 		var h Header
 		h.Decode(b)
 		eth := b[HdrLen:]
@@ -201,8 +201,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestCheckHead judges frames by their beginning. One with everything that
-// matters in it is judged as the whole frame is.
+// TestCheckHead checks frames by their beginning. If the beginning contains all headers, the result
+// is that for the whole frame.
 func TestCheckHead(t *testing.T) {
 	for _, tc := range checkCases {
 		head := tc.frame[:min(len(tc.frame), 128):min(len(tc.frame), 128)]
@@ -244,7 +244,7 @@ func TestOutgoing(t *testing.T) {
 			}
 		}
 	}
-	// A tag that is cut off does not make good what else is wrong.
+	// A truncated tag is padded; other mistakes in such a frame are still found.
 	cut := append(make([]byte, HdrLen+12, 100), 0x81, 0)
 	cut[1] = GSOTCPv4
 	if _, err := Outgoing(cut); !errors.Is(err, ErrGSOProto) {
@@ -299,7 +299,7 @@ func TestInsertVLAN(t *testing.T) {
 			t.Errorf("hdr_len %t: % x, want % x", hdrLen, buf[:80], want[:80])
 		}
 	}
-	// Without a checksum to finish, its offsets are not touched.
+	// If no checksum is to be completed, its offsets do not change.
 	plain := append(make([]byte, Headroom), frame(EtherIPv4, GSONone, 10, nil,
 		func(h *Header, _ []byte) { *h = Header{} })...)
 	InsertVLAN(plain, EtherVLAN, 5)
