@@ -18,12 +18,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// portFixture is a port of that kind and a station on its LAN.
+// portFixture returns a port of this kind, and a station on its LAN.
 func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *testenv.PortFixture) {
 	s := newTestbed(t)
 	testenv.DisableIPv6(t, s.station)
-	// What one processor sends and then another must not be received by both at
-	// the same time, which would put it in another order.
+	// Otherwise frames that are sent by several processors could be received by several at the
+	// same time, and be reordered.
 	for ns, dev := range map[string]string{s.unit: nic, s.station: "eth0"} {
 		testenv.Run(t, ns, "sh", "-c", "echo 1 >/sys/class/net/"+dev+"/queues/rx-0/rps_cpus")
 	}
@@ -51,7 +51,7 @@ func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *tes
 			})
 		},
 	}
-	if kind != "tap" { // which drops what the bridge's port has no room for
+	if kind != "tap" { // a tap drops frames that do not fit into the queue of the bridge's port
 		testenv.NeedTools(t, "tc")
 		r.Slow = func(on bool) {
 			rate := "50mbit" // and not faster than the station takes them
@@ -60,7 +60,7 @@ func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *tes
 			}
 			testenv.Run(t, s.unit, "tc", "qdisc", "replace", "dev", nic, "root", "handle", "1:", "tbf",
 				"rate", rate, "burst", "20kb", "limit", "100mb")
-			if !on { // it does not look by itself before the old rate lets it
+			if !on { // it does not wake by itself before the old rate permits it
 				testenv.SendRaw(t, s.unit, nic, probe(macC, macC, 60, 'x'))
 			}
 		}
@@ -68,7 +68,7 @@ func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *tes
 	return p, r
 }
 
-// haveRings reports whether the kernel has rings for such devices.
+// haveRings reports whether the kernel has io_uring for such devices.
 func haveRings(t testing.TB) bool {
 	d, err := tap.Open(tap.Config{NetNS: testenv.NetNS(t)})
 	if err != nil {
@@ -112,8 +112,8 @@ func TestNetnsBatches(t *testing.T) {
 	}
 }
 
-// TestNetnsMergedBatches reads what comes to a macvtap and to the socket beside
-// it at the same time: neither may keep the other from being read.
+// TestNetnsMergedBatches reads from a macvtap and from the packet socket beside it at the same time:
+// neither may prevent the other from being read.
 func TestNetnsMergedBatches(t *testing.T) {
 	testenv.NeedTUN(t)
 	p, r := portFixture(t, "macvtap", lan.Config{})

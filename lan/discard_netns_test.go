@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsWholeDatagramsOfQueues offers one queue of a macvtap more than is read from
-// it: that one takes whole datagrams, and what comes to the others has room.
+// TestNetnsWholeDatagramsOfQueues sends more to one queue of a macvtap than is read from it. That
+// queue takes whole datagrams, and the other queues lose nothing.
 func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 	testenv.NeedTUN(t)
 	for name, cfg := range map[string]lan.Config{
@@ -31,7 +31,7 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 			testenv.Run(t, s.station, "ip", "neigh", "replace", "10.0.0.2", "lladdr", macA.String(), "dev", "eth0",
 				"nud", "permanent")
 			send := testenv.LongDatagrams(t, s.station, "10.0.0.2", 60000)
-			full := -1 // the queue that all fragments come to
+			full := -1 // the queue of all fragments
 			send()
 			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 			testenv.Eventually(t, func() bool {
@@ -50,14 +50,14 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 			}, "fragments")
 			for range 100 {
 				pieces, longest := testenv.Flood(t, p.Queues()[full], send)
-				if longest >= discard.Patience { // everything had to pass
+				if longest >= discard.Patience { // after the patience all frames pass
 					continue
 				}
 				if pieces.Broken > 0 || pieces.Whole < 35 {
 					t.Errorf("%d whole datagrams were read, and parts of %d", pieces.Whole, pieces.Broken)
 				}
 				for range 50 {
-					send() // until it is full again
+					send() // until the queue is full again
 				}
 				var frames [][]byte
 				for i := range 64 {
@@ -83,7 +83,7 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 	}
 }
 
-// TestNetnsDiscardStatus has ports say whether they discard early.
+// TestNetnsDiscardStatus checks that ports report whether they have early packet discard.
 func TestNetnsDiscardStatus(t *testing.T) {
 	testenv.NeedTUN(t)
 	s := newTestbed(t)
@@ -103,8 +103,8 @@ func TestNetnsDiscardStatus(t *testing.T) {
 	}
 }
 
-// TestNetnsWholeDatagrams offers a port many times what is read from it. It
-// takes whole datagrams, and drops whole ones.
+// TestNetnsWholeDatagrams sends many times more to a port than is read from it. The port takes whole
+// datagrams, and drops whole ones.
 func TestNetnsWholeDatagrams(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "tap"} {
@@ -120,10 +120,10 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 				send := testenv.LongDatagrams(t, s.station, "10.0.0.2", 60000)
 				for range 100 {
 					pieces, longest := testenv.Flood(t, p.Queues()[0], send)
-					if longest >= discard.Patience { // everything had to pass
+					if longest >= discard.Patience { // after the patience all frames pass
 						continue
 					}
-					// 1400 frames were read meanwhile, 384 at the end.
+					// 1400 frames were read during the flood, 384 after it.
 					if early && (pieces.Broken > 0 || pieces.Whole < 35) || !early && pieces.Broken < 2*pieces.Whole {
 						t.Errorf("%d whole datagrams were read, and parts of %d", pieces.Whole, pieces.Broken)
 					}

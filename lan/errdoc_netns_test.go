@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsErrdocLAN asks for interfaces on the LAN that there cannot be.
+// TestNetnsErrdocLAN opens LAN interfaces that cannot exist.
 func TestNetnsErrdocLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")

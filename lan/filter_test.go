@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// run reports whether program lets frame through.
+// run reports whether program accepts frame.
 func run(t *testing.T, program []bpf.Instruction, frame []byte) bool {
 	t.Helper()
 	vm, err := bpf.NewVM(program)
@@ -73,8 +73,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFilterManyGroups gives the filter more groups than a program has room
-// for: they all pass, and others may.
+// TestFilterManyGroups gives the filter more groups than fit into a program: they all pass, and
+// others may pass.
 func TestFilterManyGroups(t *testing.T) {
 	own, far := net.HardwareAddr{2, 3, 4, 5, 6, 7}, net.HardwareAddr{2, 3, 9, 5, 6, 7}
 	for _, n := range []int{maxListed, maxListed + 1, 600} {

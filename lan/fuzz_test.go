@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// FuzzSpec is about specifications of LAN interfaces.
+// FuzzSpec fuzzes the parser of specifications of LAN interfaces.
 func FuzzSpec(f *testing.F) {
 	for _, s := range []string{"eth1", "macvtap:eth1", "packet:eth1", "tap:br0", "tap:", "bridge:br0", "", ":",
 		"packet:a:b"} {

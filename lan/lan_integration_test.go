@@ -17,7 +17,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// testbed is an I/O unit with a network card, and a station on the same network.
+// testbed has an I/O unit with a network card, and a station on the same network.
 type testbed struct {
 	unit, station string // network namespaces
 }
@@ -27,8 +27,7 @@ const (
 	kinds = "macvtap packet tap"
 )
 
-// newTestbed makes the network: nic in unit is one end of a cable and eth0 of the
-// station the other.
+// newTestbed makes the network: a veth pair of nic in unit and eth0 in station.
 func newTestbed(t testing.TB) testbed {
 	t.Helper()
 	s := testbed{unit: testenv.NetNS(t), station: testenv.NetNS(t)}
@@ -37,7 +36,7 @@ func newTestbed(t testing.TB) testbed {
 	return s
 }
 
-// spec makes nic what kind needs and returns the specification.
+// spec prepares nic for this kind of LAN interface, and returns the specification.
 func (s testbed) spec(t testing.TB, kind string) string {
 	t.Helper()
 	if kind == "tap" && testenv.Link(t, s.unit, "br0") != nil {
@@ -50,7 +49,7 @@ func (s testbed) spec(t testing.TB, kind string) string {
 	return kind + ":" + nic
 }
 
-// open opens a port and closes it at the end of the test.
+// open opens a port, which is closed at the end of the test.
 func (s testbed) open(t testing.TB, spec string, cfg lan.Config) lan.Interface {
 	t.Helper()
 	cfg.NetNS = s.unit
@@ -71,8 +70,8 @@ func (s testbed) open(t testing.TB, spec string, cfg lan.Config) lan.Interface {
 	return p
 }
 
-// host is a host on the far side of a port: a TAP device in a namespace of its
-// own, relayed to the port.
+// host is the host of a port: a TAP device in a namespace of its own. Its frames are relayed to the
+// port and back.
 type host struct {
 	ns       string
 	mac      net.HardwareAddr
@@ -94,7 +93,7 @@ func (s testbed) connect(t *testing.T, spec string, number byte, queues int, add
 	}
 	h.dev = d
 	t.Cleanup(func() { d.Close() })
-	// Up before frames come from the card: a device that is down refuses them.
+	// Set it up before frames come from the card: a device that is down refuses them.
 	if err := errors.Join(d.Up(), d.SetCarrier(true)); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +108,7 @@ func (s testbed) connect(t *testing.T, spec string, number byte, queues int, add
 	return h
 }
 
-// total adds up one counter of several directions.
+// total returns the sum of one counter of several directions.
 func total(trs []*testenv.Traffic, counter func(*testenv.Traffic) int64) int64 {
 	n := int64(0)
 	for _, tr := range trs {
@@ -121,8 +120,7 @@ func total(trs []*testenv.Traffic, counter func(*testenv.Traffic) int64) int64 {
 func super(tr *testenv.Traffic) int64   { return tr.TCP.Load() }
 func refused(tr *testenv.Traffic) int64 { return tr.Refused.Load() }
 
-// TestNetnsLAN lets two hosts on one card talk to a station on the LAN and to each
-// other.
+// TestNetnsLAN has two hosts on one card communicate with a station on the LAN and with each other.
 func TestNetnsLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -199,8 +197,7 @@ var (
 	macC      = net.HardwareAddr{2, 0, 0, 0, 1, 3}
 )
 
-// marks reads all probes that have arrived, up to and including the one with
-// mark last, and returns their marks.
+// marks reads probes up to the one with mark last, and returns their marks.
 func marks(t *testing.T, p lan.Interface, last byte) string {
 	t.Helper()
 	var got []byte
@@ -227,7 +224,7 @@ func marks(t *testing.T, p lan.Interface, last byte) string {
 	return string(got)
 }
 
-// TestNetnsReceive checks who gets which frame.
+// TestNetnsReceive checks which port gets which frame.
 func TestNetnsReceive(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -244,7 +241,7 @@ func TestNetnsReceive(t *testing.T) {
 			}
 			lanSend := func(f []byte) { testenv.SendRaw(t, s.station, "eth0", f) }
 
-			// The bridge has to learn where the hosts are.
+			// The bridge has to learn the places of the hosts.
 			write(a, probe(broadcast, macA, 60, 'a'))
 			write(b, probe(broadcast, macB, 60, 'b'))
 			if got := marks(t, a, 'b'); got != "b" {
@@ -267,7 +264,7 @@ func TestNetnsReceive(t *testing.T) {
 				t.Errorf("host B received %q", got)
 			}
 
-			// A new address is received for, the old one is not.
+			// Frames to the new address are received, frames to the old one are not.
 			if err := a.SetMAC(macC); err != nil {
 				t.Fatal(err)
 			}
@@ -290,15 +287,15 @@ func TestNetnsReceive(t *testing.T) {
 	}
 }
 
-// TestNetnsQueuesShare sends frames of many flows to a port with several queues:
-// each has to arrive once, on one of them, and those of a flow on the same.
+// TestNetnsQueuesShare sends frames of many flows to a port with several queues. Each frame has to
+// arrive once, and all frames of a flow on the same queue.
 func TestNetnsQueuesShare(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
 		t.Run(kind, func(t *testing.T) {
 			s := newTestbed(t)
 			testenv.DisableIPv6(t, s.station)
-			// Two ports, since the kernel's first group of sockets is special.
+			// Two ports, because the kernel's first group of sockets is special.
 			for _, mac := range []net.HardwareAddr{macA, macB} {
 				p := s.open(t, s.spec(t, kind), lan.Config{MAC: mac, Queues: 3, Offloads: vnet.AllOffloads})
 				const flows, rounds = 64, 2
@@ -350,7 +347,7 @@ func TestNetnsQueuesShare(t *testing.T) {
 	}
 }
 
-// TestNetnsVLAN sends tagged super-frames both ways.
+// TestNetnsVLAN sends tagged super-frames in both directions.
 func TestNetnsVLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -575,8 +572,8 @@ func TestNetnsPortAllocs(t *testing.T) {
 	}
 }
 
-// TestNetnsQuiet makes ports where the unit speaks IPv6, and where it is a router: it
-// has no address there, and does not report groups.
+// TestNetnsQuiet makes ports on a machine with IPv6, also as a router. The machine has no address on
+// the port's netdevice, and does not report groups there.
 func TestNetnsQuiet(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, forwarding := range []string{"0", "1"} {

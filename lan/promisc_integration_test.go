@@ -25,7 +25,7 @@ var (
 	machine  = net.HardwareAddr{2, 7, 7, 7, 7, 7}
 )
 
-// ports opens two ports on one card and returns how to send from the LAN.
+// ports opens two ports on one card. lanSend sends a frame from the LAN.
 func (s testbed) ports(t *testing.T, kind string) (a, b lan.Interface, lanSend func(f []byte)) {
 	t.Helper()
 	testenv.DisableIPv6(t, s.station)
@@ -42,7 +42,7 @@ func write(t *testing.T, p lan.Interface, f []byte) {
 	}
 }
 
-// rest reads all probes that have come and returns their marks.
+// rest reads all probes that have arrived, and returns their marks.
 func rest(t *testing.T, p lan.Interface) string {
 	t.Helper()
 	var got []byte
@@ -61,9 +61,9 @@ func rest(t *testing.T, p lan.Interface) string {
 	}
 }
 
-// collect reads all probes from a port until the one with mark last, which is
-// sent to all after the others, and returns their marks in order of the
-// alphabet: what comes in by different ways may overtake.
+// collect reads probes from a port up to the one with mark last, which is sent to all ports after
+// the others. It returns their marks in alphabetical order, because frames on different ways may
+// overtake each other.
 func collect(t *testing.T, p lan.Interface, last byte) string {
 	t.Helper()
 	got := []byte(marks(t, p, last) + rest(t, p))
@@ -85,7 +85,7 @@ func expect(
 	}
 }
 
-// awaitReadable waits until poll(2) says that the port has a frame.
+// awaitReadable waits until poll(2) reports a frame of the port.
 func awaitReadable(t *testing.T, p lan.Interface) {
 	t.Helper()
 	if !testenv.Readable(t, p.Queues()[0].FD(), 10*time.Second) {
@@ -93,7 +93,7 @@ func awaitReadable(t *testing.T, p lan.Interface) {
 	}
 }
 
-// TestNetnsPromisc makes a port promiscuous and takes it back.
+// TestNetnsPromisc turns promiscuous mode of a port on and off.
 func TestNetnsPromisc(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
@@ -105,14 +105,14 @@ func TestNetnsPromisc(t *testing.T) {
 				if err := a.SetPromisc(true); err != nil {
 					t.Fatal(err)
 				}
-				lanSend(probe(macC, stranger, 60, '1')) // to nobody here
+				lanSend(probe(macC, stranger, 60, '1')) // to no host here
 				awaitReadable(t, a)
 				lanSend(probe(macB, stranger, 60, '2')) // to the other host
 				lanSend(probe(macA, stranger, 60, '3')) // once each:
 				lanSend(probe(group, stranger, 60, '4'))
 				lanSend(probe(stranger, macA, 60, '5')) // the host's own address
-				// A machine behind the host: its frames go out through this port
-				// and must not come back.
+				// Frames of a machine behind the host are sent through this port, and must not
+				// be received by it.
 				write(t, a, probe(stranger, machine, 60, '6'))
 				write(t, a, probe(broadcast, machine, 60, '7'))
 				write(t, b, probe(macA, macB, 60, '8'))
@@ -140,7 +140,7 @@ func TestNetnsPromisc(t *testing.T) {
 	}
 }
 
-// TestNetnsPromiscBridge shows what a port of a bridge gets: what the bridge
+// TestNetnsPromiscBridge expects a promiscuous port of a bridge to get the frames that the bridge
 // floods.
 func TestNetnsPromiscBridge(t *testing.T) {
 	testenv.NeedTUN(t)
@@ -155,7 +155,7 @@ func TestNetnsPromiscBridge(t *testing.T) {
 	expect(t, "bridge", lanSend, a, "01", b, "12")
 }
 
-// TestNetnsFormerAddress opens a port with the address that another one had.
+// TestNetnsFormerAddress opens a port with the former address of another one.
 func TestNetnsFormerAddress(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -169,7 +169,7 @@ func TestNetnsFormerAddress(t *testing.T) {
 			if kind != "packet" && c.Name() == a.Name() {
 				t.Errorf("both are %s", c.Name())
 			}
-			write(t, c, probe(broadcast, macA, 60, '0')) // for a bridge to learn by
+			write(t, c, probe(broadcast, macA, 60, '0')) // from which a bridge learns
 			write(t, a, probe(broadcast, macC, 60, '0'))
 			lanSend(probe(macA, stranger, 60, '1'))
 			lanSend(probe(macC, stranger, 60, '2'))
@@ -255,8 +255,7 @@ func TestNetnsGroups(t *testing.T) {
 				t.Fatal(err)
 			}
 			has(group, second)
-			// The macvtap's filter is a hash of 256 buckets: some others may pass,
-			// but not most.
+			// The macvtap's filter is a hash of 256 buckets: a few other groups may pass.
 			others := func() {
 				for i := range 16 {
 					lanSend(probe(net.HardwareAddr{0x33, 0x33, 1, 2, 3, byte(i)}, stranger, 60, 'x'))
@@ -299,7 +298,7 @@ func TestNetnsGroups(t *testing.T) {
 			lanSend(probe(group, stranger, 60, '1'))
 			clean(a, "all groups", "1")
 
-			// Promiscuous includes groups, and leaves the choice alone.
+			// Promiscuous mode includes all groups, and does not change the list.
 			if err := errors.Join(a.SetAllMulti(false), a.SetPromisc(true)); err != nil {
 				t.Fatal(err)
 			}
@@ -319,7 +318,7 @@ func TestNetnsGroups(t *testing.T) {
 	}
 }
 
-// TestNetnsSetUp takes a port down and up again.
+// TestNetnsSetUp sets a port down and up again.
 func TestNetnsSetUp(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -341,7 +340,7 @@ func TestNetnsSetUp(t *testing.T) {
 				lanSend(probe(stranger, stranger, 60, '2'))
 				_ = a.Queues()[0].WriteFrame(probe(broadcast, macA, 60, '3')) // lost, with an error or without
 				lanSend(probe(broadcast, stranger, 60, '8'))
-				marks(t, b, '8') // by now a would have got it
+				marks(t, b, '8') // now a would have received it
 				if got := rest(t, a); got != "" {
 					t.Errorf("down, %q came", got)
 				}
@@ -368,7 +367,7 @@ func TestNetnsSetUp(t *testing.T) {
 	}
 }
 
-// TestNetnsParts sends a frame that lies in two places.
+// TestNetnsParts sends a frame whose parts are in two places.
 func TestNetnsParts(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -383,7 +382,7 @@ func TestNetnsParts(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, _ := l.Next(func(f []byte) bool { return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA) })
-				// The tag travels beside the frame.
+				// The kernel passes the tag apart from the frame.
 				if !bytes.Equal(got[vnet.HdrLen+12:], f[vnet.HdrLen+16:]) {
 					t.Errorf("cut at %d, %d bytes arrived, differing from what was sent", n, len(got))
 				}

@@ -18,8 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// routeSockets is how many netlink sockets about links and routes there are in a
-// network namespace.
+// routeSockets returns the number of netlink sockets of NETLINK_ROUTE in a network namespace.
 func routeSockets(t *testing.T, ns string) int {
 	t.Helper()
 	var table []byte
@@ -40,13 +39,13 @@ func routeSockets(t *testing.T, ns string) int {
 	return n
 }
 
-// sharedCard is a card with ports that are watched.
+// sharedCard is a card with watched ports.
 type sharedCard struct {
 	t     *testing.T
 	ns    string
 	card  *Card
 	ports int
-	looks atomic.Int64 // at the card, by the follower
+	looks atomic.Int64 // number of times that the follower queries the card
 	mtu   int
 	heard chan int // the MTU that the first port is told
 }
@@ -77,7 +76,7 @@ func newSharedCard(t *testing.T, spec string) *sharedCard {
 	return c
 }
 
-// join opens one port more, and watches it.
+// join opens another port, and watches it.
 func (c *sharedCard) join(fn func(LinkState)) {
 	c.t.Helper()
 	p, err := c.card.Open(Config{MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(c.ports)}, Offloads: vnet.AllOffloads})
@@ -109,7 +108,7 @@ func (c *sharedCard) join(fn func(LinkState)) {
 	}
 }
 
-// settle waits until the follower has heard of everything that has happened.
+// settle waits until the follower has processed all messages so far.
 func (c *sharedCard) settle() {
 	c.t.Helper()
 	c.mtu--
@@ -124,7 +123,7 @@ func (c *sharedCard) settle() {
 	c.hears(c.mtu)
 }
 
-// hears waits until the first port is told an MTU.
+// hears waits until the watcher of the first port gets an MTU.
 func (c *sharedCard) hears(mtu int) {
 	c.t.Helper()
 	for late := time.After(30 * time.Second); ; {
@@ -139,9 +138,9 @@ func (c *sharedCard) hears(mtu int) {
 	}
 }
 
-// TestNetnsLostMessages has the kernel lose messages about links, because a follower takes
-// none for a while, and the card change when the follower has heard that some were lost and
-// not yet taken those that wait: until then the kernel loses more, and does not say so.
+// TestNetnsLostMessages has the kernel lose messages about links while the follower reads none. Then
+// the card changes after the follower has been told of the loss, and before it has read the waiting
+// messages: until then the kernel loses further messages without an error.
 func TestNetnsLostMessages(t *testing.T) {
 	testenv.NoLeaks(t)
 	c := newSharedCard(t, "packet:eth1")
@@ -163,7 +162,7 @@ func TestNetnsLostMessages(t *testing.T) {
 	c.settle()
 
 	f := &s.follower
-	f.mu.Lock() // which it waits for behind the first message about the card
+	f.mu.Lock() // the follower waits for it after the first message about the card
 	if err := h.LinkSetMTU(card, 1400); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +173,7 @@ func TestNetnsLostMessages(t *testing.T) {
 	}
 	looks := 0
 	f.looked = func() {
-		if looks++; looks == 2 { // behind the loss
+		if looks++; looks == 2 { // after the loss
 			if err := h.LinkSetMTU(card, 1300); err != nil {
 				t.Error(err)
 			}
@@ -184,9 +183,8 @@ func TestNetnsLostMessages(t *testing.T) {
 	c.hears(1300)
 }
 
-// TestNetnsPortsShare opens many ports on a card: one more needs no netlink socket
-// of its own, and as many looks at the card when there are many as when there are
-// few.
+// TestNetnsPortsShare opens many ports on a card. Another port needs no netlink socket of its own,
+// and the number of queries of the card for it does not depend on the number of ports.
 func TestNetnsPortsShare(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, spec := range []string{"macvtap:eth1", "packet:eth1", "tap:br0"} {
@@ -204,8 +202,8 @@ func TestNetnsPortsShare(t *testing.T) {
 			for c.ports < 40 {
 				c.join(func(LinkState) {})
 			}
-			// Messages come together or not, and others' may come between: the least says
-			// what one port costs.
+			// The kernel may combine messages, and those of other devices may come between: the
+			// least of several numbers is the cost of a port.
 			if many := min(joining(), joining(), joining(), joining()); many > few+2 {
 				t.Errorf("%d looks at the card for port %d, %d for the second", many, c.ports, few)
 			}
@@ -219,8 +217,8 @@ func TestNetnsPortsShare(t *testing.T) {
 	}
 }
 
-// TestNetnsCardAgain removes a card and makes it again: the ports on the first one
-// are gone, and the next one is on the second.
+// TestNetnsCardAgain removes a card and makes it again: the ports on the first card are gone, and a
+// new port is on the second card.
 func TestNetnsCardAgain(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -254,8 +252,8 @@ func TestNetnsCardAgain(t *testing.T) {
 	}
 }
 
-// TestNetnsAnnouncedOutside has one port announce its host: the LAN hears that,
-// and the other ports on the card have no copy of it.
+// TestNetnsAnnouncedOutside has one port announce its host: the LAN receives that, the other ports on
+// the card do not.
 func TestNetnsAnnouncedOutside(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
@@ -298,7 +296,7 @@ func TestNetnsAnnouncedOutside(t *testing.T) {
 			if got, _ := listener.Next(is(announced)); !bytes.Equal(got[vnet.HdrLen+6:][:6], ports[0].MAC()) {
 				t.Errorf("the LAN has heard % x", got)
 			}
-			// What the host itself sends, the other port does get, and nothing before.
+			// The other port receives a frame of the host itself, and nothing before it.
 			if err := ports[0].Queues()[0].WriteFrame(frame(sent)); err != nil {
 				t.Fatal(err)
 			}

@@ -19,8 +19,8 @@ import (
 // latency is the rule of these tests.
 var latency = steer.Rule{Classes: steer.DefaultClasses(), Limit: 1518}
 
-// udp is a frame to dst with that type of service and source port, behind VLAN
-// tags of those types.
+// udp returns a frame to dst with this type of service and source port, and with VLAN tags of these
+// types.
 func udp(dst net.HardwareAddr, tos byte, port int, tags ...uint16) []byte {
 	f := append(make([]byte, vnet.HdrLen), dst...)
 	f = append(f, 2, 0, 0, 0, 0, 99)
@@ -33,7 +33,7 @@ func udp(dst net.HardwareAddr, tos byte, port int, tags ...uint16) []byte {
 	ip[0], ip[1], ip[3], ip[8], ip[9] = 0x45, tos, 100, 64, 17
 	copy(ip[12:], []byte{10, 8, 0, 1, 10, 8, 0, 2})
 	binary.BigEndian.PutUint16(ip[20:], uint16(port))
-	sum := uint32(0) // which a bridge may look at
+	sum := uint32(0) // a bridge may check it
 	for i := 0; i < 20; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
 	}
@@ -41,8 +41,8 @@ func udp(dst net.HardwareAddr, tos byte, port int, tags ...uint16) []byte {
 	return append(f, ip...)
 }
 
-// arrived reads until as many frames have come, from whichever queues, as are
-// wanted, and says how many each queue had. Frames of other senders do not count.
+// arrived reads all queues until want frames have come, and returns the number of each queue. Frames
+// of other senders do not count.
 func arrived(t *testing.T, p lan.Interface, want int) []int {
 	t.Helper()
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
@@ -69,8 +69,8 @@ func arrived(t *testing.T, p lan.Interface, want int) []int {
 	return n
 }
 
-// TestNetnsSteer sends marked and other frames to a host: those that are marked
-// come to its last queue, and nothing else does.
+// TestNetnsSteer sends marked and other frames to a host: exactly the marked ones arrive on its last
+// queue.
 func TestNetnsSteer(t *testing.T) {
 	testenv.NeedTUN(t)
 	const ef = 46 << 2
@@ -101,9 +101,9 @@ func TestNetnsSteer(t *testing.T) {
 			}
 			both()
 			if kind == "tap" {
-				return // the bridge is what goes down
+				return // only the bridge is set down
 			}
-			// Sockets leave their group when the card goes down.
+			// Sockets leave their fanout group when the card is set down.
 			testenv.With(t, s.unit, func(h *netlink.Handle) error { return h.LinkSetDown(testenv.Link(t, s.unit, nic)) })
 			testenv.Up(t, s.unit, nic)
 			testenv.Eventually(t, func() bool {
@@ -114,7 +114,7 @@ func TestNetnsSteer(t *testing.T) {
 	}
 }
 
-// TestNetnsSteerRefused opens a port with a rule that makes no sense.
+// TestNetnsSteerRefused opens a port with an invalid rule.
 func TestNetnsSteerRefused(t *testing.T) {
 	testenv.NeedTUN(t)
 	s := newTestbed(t)

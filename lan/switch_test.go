@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestSwitchSpec has specifications of a switch in user space be read, and refused.
+// TestSwitchSpec parses valid and invalid specifications of a switch in user space.
 func TestSwitchSpec(t *testing.T) {
 	for spec, ok := range map[string]bool{
 		"vhost-user:/run/x": true, "vhost-user:/run/x,client": true, "vhost-user:/run/x,mtu=9000,client": true,
@@ -29,7 +29,7 @@ func TestSwitchSpec(t *testing.T) {
 	}
 }
 
-// TestErrdocSwitch has ports of a switch in user space fail.
+// TestErrdocSwitch opens ports of a switch in user space that fail.
 func TestErrdocSwitch(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -61,8 +61,8 @@ func TestErrdocSwitch(t *testing.T) {
 	}
 }
 
-// TestSwitchLatency has a port of a switch in user space have no latency queue, for a reason
-// by which an I/O unit goes on without.
+// TestSwitchLatency expects no latency queue for a port of a switch in user space, with an error
+// after which an I/O unit continues without.
 func TestSwitchLatency(t *testing.T) {
 	rule := &steer.Rule{Classes: steer.DefaultClasses(), Queues: 2, Limit: 1500}
 	_, err := lan.Open("vhost-user:"+t.TempDir(), lan.Config{Latency: rule, Queues: 2})

@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// watcher collects what Watch reports.
+// watcher collects the states that Watch reports.
 type watcher struct {
 	t      *testing.T
 	states chan lan.LinkState
@@ -83,7 +83,7 @@ func TestNetnsWatch(t *testing.T) {
 
 			set(s.station, "eth0", (*netlink.Handle).LinkSetDown)
 			if kind == "tap" {
-				// The bridge has carrier as long as one port has, and ours has.
+				// The bridge has carrier while one of its ports has carrier, as the host's has.
 				set(s.unit, "br0", (*netlink.Handle).LinkSetDown)
 			}
 			w.until("carrier lost", func(s lan.LinkState) bool { return !s.Up })
@@ -129,7 +129,7 @@ func TestNetnsWatch(t *testing.T) {
 	}
 }
 
-// TestNetnsWatchPort deletes the port's netdevice, and not the card.
+// TestNetnsWatchPort deletes the port's netdevice, but not the card.
 func TestNetnsWatchPort(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -161,8 +161,8 @@ func TestNetnsLinkInfo(t *testing.T) {
 	}
 }
 
-// TestNetnsPrepare sets a card that is down up, bounds its super-frames and takes
-// the bound back.
+// TestNetnsPrepare prepares a card that is down: it is set up, and its super-frames are limited until
+// restore is called.
 func TestNetnsPrepare(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -189,7 +189,7 @@ func TestNetnsPrepare(t *testing.T) {
 	if _, err := lan.Prepare("eth7", s.unit); err == nil {
 		t.Error("prepared a card that does not exist")
 	}
-	// Of a card that has gone there is nothing to take back.
+	// If the card is gone, restore has nothing to do.
 	restore, err = lan.Prepare(nic, s.unit)
 	if err != nil {
 		t.Fatal(err)

@@ -17,11 +17,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// adopters go with openers.
+// adopters has the function to adopt a device of each kind of openers.
 var adopters = map[string]func(tap.Config, []int) (*tap.Device, error){"vnet": tap.Adopt, "plain": tap.AdoptPlain}
 
-// copies returns copies of the descriptors of d's queues, as a service manager
-// has them.
+// copies returns duplicates of the descriptors of d's queues, as a service manager has them.
 func copies(t *testing.T, d *tap.Device) []int {
 	t.Helper()
 	var fds []int
@@ -35,18 +34,18 @@ func copies(t *testing.T, d *tap.Device) []int {
 	return fds
 }
 
-// frameTo is a frame with a header for address mac, and content.
+// frameTo returns a frame to mac with this content, with a virtio header.
 func frameTo(mac net.HardwareAddr, content byte) []byte {
 	f := make([]byte, vnet.HdrLen+60)
 	copy(f[vnet.HdrLen:], mac)
 	copy(f[vnet.HdrLen+6:], testMAC)
-	f[vnet.HdrLen+12], f[vnet.HdrLen+13] = 0x88, 0xb5 // for experiments
+	f[vnet.HdrLen+12], f[vnet.HdrLen+13] = 0x88, 0xb5 // EtherType for experiments
 	f[vnet.HdrLen+14] = content
 	return f
 }
 
-// TestNetnsAdopt has a device change processes while it is in use: everything
-// that was done to it stays, and so does a frame that waits in a queue.
+// TestNetnsAdopt hands a device that is in use over to another process. All its settings stay, and a
+// frame that waits in a queue too.
 func TestNetnsAdopt(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
@@ -80,14 +79,14 @@ func TestNetnsAdopt(t *testing.T) {
 					State: netlink.NUD_REACHABLE}); err != nil {
 					return err
 				}
-				if err := h.LinkSetTxQLen(link, 100); err != nil { // the administrator
+				if err := h.LinkSetTxQLen(link, 100); err != nil { // as an administrator does
 					return err
 				}
 				before = link.Attrs()
 				if before.Alias != "" {
 					t.Errorf("LLDP daemons announce %q", before.Alias)
 				}
-				return h.LinkSetAlias(link, "uplink") // the administrator, too
+				return h.LinkSetAlias(link, "uplink") // as an administrator does
 			})
 			fds := copies(t, d)
 			if err := d.Close(); err != nil {
@@ -133,7 +132,7 @@ func TestNetnsAdopt(t *testing.T) {
 			if !received(d, 77) {
 				t.Error("the frame that waited is lost")
 			}
-			// The queue that was not in use is so again when it is wanted.
+			// A queue that was not in use can be used again.
 			if err := d.SetActive(3); err != nil {
 				t.Error(err)
 			}
@@ -147,7 +146,7 @@ func TestNetnsAdopt(t *testing.T) {
 	}
 }
 
-// received reports whether a frame with that content waits in one of the queues.
+// received reports whether a frame with this content waits in one of the queues.
 func received(d *tap.Device, content byte) bool {
 	slot := make([]byte, vnet.MaxFrame+1)
 	for _, q := range d.Queues() {
@@ -164,8 +163,8 @@ func received(d *tap.Device, content byte) bool {
 	return false
 }
 
-// TestNetnsAdoptElsewhere adopts devices that were renamed, moved to another
-// namespace, and are to have another number of queues.
+// TestNetnsAdoptElsewhere adopts devices that were renamed, or moved to another namespace, or shall
+// have another number of queues.
 func TestNetnsAdoptElsewhere(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
@@ -214,8 +213,7 @@ func moveTo(h *netlink.Handle, link netlink.Link, ns string) error {
 	return h.LinkSetNsFd(link, int(f.Fd()))
 }
 
-// TestNetnsAdoptErrors hands descriptors over that are of no use, which must
-// not stay open.
+// TestNetnsAdoptErrors hands over descriptors that cannot be used. They must be closed.
 func TestNetnsAdoptErrors(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -275,7 +273,7 @@ func TestNetnsAdoptErrors(t *testing.T) {
 	}
 }
 
-// TestNetnsPersist has devices outlive their processes.
+// TestNetnsPersist makes devices that stay when their process has ended.
 func TestNetnsPersist(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")

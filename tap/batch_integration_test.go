@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// portFixture is a TAP device and the network stack behind it.
+// portFixture returns a TAP device and the network stack behind it.
 func portFixture(t testing.TB, open func(tap.Config) (*tap.Device, error), cfg tap.Config) *testenv.PortFixture {
 	ns := testenv.NetNS(t)
 	testenv.DisableIPv6(t, ns)
@@ -60,7 +60,7 @@ func TestNetnsBatches(t *testing.T) {
 	}
 }
 
-// TestNetnsBatchCalls counts the system calls that batches take.
+// TestNetnsBatchCalls counts the system calls of batches.
 func TestNetnsBatchCalls(t *testing.T) {
 	testenv.NeedTUN(t)
 	r := portFixture(t, tap.Open, tap.Config{})
@@ -126,7 +126,7 @@ func TestNetnsBatchCalls(t *testing.T) {
 		}
 	}
 
-	// Looking for rings takes no frame away.
+	// The test for io_uring consumes no frame.
 	r = portFixture(t, tap.Open, tap.Config{NoRing: true})
 	q = r.Port.(*tap.Queue)
 	if q.Rings() {
@@ -141,8 +141,8 @@ func TestNetnsBatchCalls(t *testing.T) {
 	}
 }
 
-// TestNetnsBatchesAreCounted reads some of the frames that wait, in one batch: the
-// filter before the queue knows how many are left.
+// TestNetnsBatchesAreCounted reads some of the waiting frames in one batch: the filter before the
+// queue then has the number of the rest.
 func TestNetnsBatchesAreCounted(t *testing.T) {
 	testenv.NeedTUN(t)
 	const sent, asked = 64, 20
@@ -167,12 +167,12 @@ func TestNetnsBatchesAreCounted(t *testing.T) {
 	}
 }
 
-// killedVar names the namespace in which a process that is to be killed makes
-// its device.
+// killedVar is the environment variable with the namespace in which a process that will be killed
+// makes its device.
 const killedVar = "SPLITNIC_TEST_KILLED"
 
-// TestNetnsKilled makes a device that a killed process had: it may be there for
-// a while longer than the process.
+// TestNetnsKilled makes a device with the name of a killed process's device, which may exist a little
+// longer than the process.
 func TestNetnsKilled(t *testing.T) {
 	testenv.NeedTUN(t)
 	if ns := os.Getenv(killedVar); ns != "" {

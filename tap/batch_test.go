@@ -11,8 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestCollect sorts out the results of a ring, of reads between which frames
-// may have come.
+// TestCollect evaluates the results of reads by io_uring, between which frames may have come.
 func TestCollect(t *testing.T) {
 	const (
 		again    = -int32(unix.EAGAIN)

@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// discards opens a device whose neighbours take datagrams of 45 frames.
+// discards opens a device with neighbours, to which the tests send datagrams of 45 frames.
 func discards(t *testing.T, ns string, open func(tap.Config) (*tap.Device, error), cfg tap.Config) *tap.Device {
 	t.Helper()
 	testenv.DisableIPv6(t, ns)
@@ -41,8 +41,8 @@ func discards(t *testing.T, ns string, open func(tap.Config) (*tap.Device, error
 	return d
 }
 
-// flooded is Flood, again where something else had the processor for so long
-// that everything had to pass.
+// flooded calls Flood. It repeats it if another process had the processor for so long that all
+// frames passed.
 func flooded(t *testing.T, q testenv.Single, send func()) testenv.Pieces {
 	t.Helper()
 	for range 100 {
@@ -54,8 +54,8 @@ func flooded(t *testing.T, q testenv.Single, send func()) testenv.Pieces {
 	return testenv.Pieces{}
 }
 
-// TestNetnsWholeDatagrams offers a queue many times what is read from it. It
-// takes whole datagrams, and drops whole ones.
+// TestNetnsWholeDatagrams sends many times more to a queue than is read from it. The queue takes
+// whole datagrams, and drops whole ones.
 func TestNetnsWholeDatagrams(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
@@ -66,7 +66,7 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 					ns := testenv.NetNS(t)
 					d := discards(t, ns, open, tap.Config{NoDiscard: !early})
 					p := flooded(t, d.Queues()[0], testenv.LongDatagrams(t, ns, addr, 60000))
-					// 1400 frames were read meanwhile, 384 at the end.
+					// 1400 frames were read during the flood, 384 after it.
 					if early && (p.Broken > 0 || p.Whole < 35) || !early && p.Broken < 2*p.Whole {
 						t.Errorf("%d whole datagrams were read, and parts of %d", p.Whole, p.Broken)
 					}
@@ -76,8 +76,8 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 	}
 }
 
-// TestNetnsDiscardPreempted fills a queue while its reader, on the same processor,
-// is finding it empty. What has come is not taken for read.
+// TestNetnsDiscardPreempted fills a queue while its reader, on the same processor, finds it empty.
+// The new frames must not be counted as read.
 func TestNetnsDiscardPreempted(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -95,7 +95,7 @@ func TestNetnsDiscardPreempted(t *testing.T) {
 			here.Set(i)
 		}
 	}
-	// The thread ends with its goroutine, which does not unlock it.
+	// The thread ends with its goroutine, because that does not unlock it.
 	alone := func(done chan<- error, run func()) {
 		runtime.LockOSThread()
 		err := unix.SchedSetaffinity(0, &here)
@@ -108,7 +108,7 @@ func TestNetnsDiscardPreempted(t *testing.T) {
 	var over atomic.Bool
 	go alone(sent, func() {
 		for i := range bursts {
-			// It wakes up at any point of what the reader does.
+			// The sleep ends at any point of the reader's code.
 			_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(1000 * (50 + i%97))}, nil)
 			for range each {
 				send()
@@ -132,13 +132,14 @@ func TestNetnsDiscardPreempted(t *testing.T) {
 	if err := errors.Join(<-sent, <-read); err != nil {
 		t.Fatal(err)
 	}
-	// One may be between the count and the queue.
+	// A few frames may have been counted and not be in the queue yet.
 	if least < -4 {
 		t.Errorf("%d frames were in the queue that were taken for read", -least)
 	}
 }
 
-// TestNetnsDiscardStatus has devices say whether they discard early, and why not.
+// TestNetnsDiscardStatus checks that devices report whether they have early packet discard, and why
+// not.
 func TestNetnsDiscardStatus(t *testing.T) {
 	testenv.NeedTUN(t)
 	for why, cfg := range map[string]tap.Config{
@@ -160,8 +161,8 @@ func TestNetnsDiscardStatus(t *testing.T) {
 	}
 }
 
-// TestNetnsDiscardTakenOver shows that a device goes by what its present
-// process reads, whoever had it before.
+// TestNetnsDiscardTakenOver expects early packet discard to count the reads of the present process,
+// whichever process had the device before.
 func TestNetnsDiscardTakenOver(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, early := range []bool{true, false} {
@@ -171,7 +172,7 @@ func TestNetnsDiscardTakenOver(t *testing.T) {
 			d := discards(t, ns, tap.Open, tap.Config{Persist: true})
 			send := testenv.LongDatagrams(t, ns, "10.0.0.2", 60000)
 			for range 20 {
-				send() // to nobody, who reads nothing
+				send() // nobody reads
 			}
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
@@ -187,7 +188,7 @@ func TestNetnsDiscardTakenOver(t *testing.T) {
 			if err := d.SetCarrier(true); err != nil {
 				t.Fatal(err)
 			}
-			testenv.Eventually(t, func() bool { // the link is looked after in its own time
+			testenv.Eventually(t, func() bool { // the link is handled asynchronously
 				send()
 				_, err := d.Queues()[0].ReadFrame(make([]byte, vnet.MaxFrame+1))
 				return err == nil

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// TestNetnsErrdocTAP asks for devices that there cannot be.
+// TestNetnsErrdocTAP opens devices that cannot exist.
 func TestNetnsErrdocTAP(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")

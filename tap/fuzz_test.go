@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attribute is an attribute of a netlink message, padded.
+// attribute returns an attribute of a netlink message, padded.
 func attribute(kind uint16, value ...byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtAttr+len(value)))
 	b = binary.NativeEndian.AppendUint16(b, kind)
@@ -20,8 +20,8 @@ func attribute(kind uint16, value ...byte) []byte {
 	return b
 }
 
-// FuzzLink is about what the kernel says of a netdevice: what is malformed, or
-// of a kind that a later kernel may have, neither panics nor is made up.
+// FuzzLink fuzzes the decoder of the kernel's messages about netdevices. Malformed messages, and
+// those of later kernels, neither cause a panic nor invented values.
 func FuzzLink(f *testing.F) {
 	head := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(head[4:], 7)
@@ -48,8 +48,8 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
-// FuzzGlance is about the answers to a glance: malformed ones do not panic, and what is cut off
-// anywhere is no end of it.
+// FuzzGlance fuzzes the decoder of the answers to a glance. Malformed answers do not cause a panic,
+// and a truncated answer is not taken for its end.
 func FuzzGlance(f *testing.F) {
 	message := func(kind uint16, seq uint32, body ...[]byte) []byte {
 		b := make([]byte, unix.SizeofNlMsghdr)
@@ -84,7 +84,7 @@ func FuzzGlance(f *testing.F) {
 	})
 }
 
-// FuzzMulticast is about the kernel's list of multicast groups.
+// FuzzMulticast fuzzes the decoder of the kernel's list of multicast groups.
 func FuzzMulticast(f *testing.F) {
 	f.Add([]byte("7    sn0             1     0     01005e000001\n7    sn0             1     0     333300000001\n"), 7)
 	f.Add([]byte("7 sn0 x 0 01005e000001\n7 sn0 1 0 01005e\n8 x 1 0 01005e000001\n7\n"), 7)

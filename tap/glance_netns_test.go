@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// TestNetnsGlance has everything change that the kernel does not announce, one after the
-// other, and back: a glance finds it, and nothing else. It does not allocate.
+// TestNetnsGlance changes each property that the kernel does not announce, one after the other, and
+// changes it back. A glance finds these changes and no others, without allocations.
 func TestNetnsGlance(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip", "bridge")

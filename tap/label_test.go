@@ -34,15 +34,14 @@ func TestLabel(t *testing.T) {
 			t.Errorf("%q is taken for a label: %+v", alias, l)
 		}
 	}
-	// Damaged by hand.
+	// A label with invalid parts.
 	l, ok := parseLabel(labelPrefix + "x-y-today-1_0-z-030000000001--yes-0200-578-a/b")
 	if want := (Label{Since: time.Unix(0, 0).UTC(), Memory: Memory{WantMTU: 1400}}); !ok || !reflect.DeepEqual(l, want) {
 		t.Errorf("%t, %+v instead of %+v", ok, l, want)
 	}
 }
 
-// TestLabelOf has a device with the labels of a process that was killed when it
-// wrote another.
+// TestLabelOf reads the labels of a device whose process was killed while it wrote a new one.
 func TestLabelOf(t *testing.T) {
 	old, fresh := Label{Name: "sn0", Adopted: 1, number: 9}, Label{Name: "sn0", Adopted: 2, number: 10}
 	link := &netlink.Dummy{}

@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// device opens a device in a namespace of its own, up, with carrier and
-// addresses. Without any, the network stack sends nothing by itself.
+// device opens a device in a namespace of its own, up, with carrier and addresses. Without
+// addresses, the network stack sends nothing by itself.
 func device(
 	t *testing.T, open func(tap.Config) (*tap.Device, error), addrs []string, cfg tap.Config,
 ) (*tap.Device, string) {
@@ -75,7 +75,7 @@ func TestNetnsRelay(t *testing.T) {
 			testenv.Ping(t, nsB, "10.9.0.1", "-s", "4000")
 			testenv.Exchange(t, nsB, "10.9.0.2", nsA, 16<<20)
 			testenv.Exchange(t, nsB, "fd09::2", nsA, 16<<20)
-			if a.Offloads()&vnet.CSUM != 0 { // older kernels refuse to segment without
+			if a.Offloads()&vnet.CSUM != 0 { // older kernels do not segment without checksums
 				if got := testenv.UDPSegments(t, nsB, "10.9.0.2", nsA, 10); got != 400000 {
 					t.Errorf("%d bytes of UDP", got)
 				}
@@ -103,7 +103,7 @@ func TestNetnsRelay(t *testing.T) {
 	}
 }
 
-// rawFrame is a broadcast frame of an experimental EtherType.
+// rawFrame returns a broadcast frame of n bytes with an experimental EtherType.
 func rawFrame(n int) []byte {
 	f := make([]byte, n)
 	copy(f[vnet.HdrLen:], []byte{255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 7, 0x88, 0xb5})
@@ -131,14 +131,14 @@ func TestNetnsQueueErrors(t *testing.T) {
 			if err := q.WriteFrame(rawFrame(100)); err != nil {
 				t.Errorf("good frame: %v", err)
 			}
-			// A frame that does not fit is dropped, and the next one is not.
+			// A frame that does not fit is dropped; the next one is read.
 			drain(t, q, slot)
 			testenv.SendRaw(t, ns, "sn0", rawFrame(vnet.HdrLen+4000), rawFrame(vnet.HdrLen+200))
 			if _, err := q.ReadFrame(slot[:2000]); !errors.Is(err, vnet.ErrTooLong) {
 				t.Errorf("frame of 4000 bytes into a slot of 2000: %v", err)
 			}
 			for i := range slot {
-				slot[i] = 0xff // as a frame read earlier may leave it
+				slot[i] = 0xff // as an earlier frame may have left it
 			}
 			f, err := q.ReadFrame(slot)
 			if err != nil || len(f) != vnet.HdrLen+200 {
@@ -168,7 +168,7 @@ func TestNetnsQueueErrors(t *testing.T) {
 	}
 }
 
-// drain reads what the kernel itself has sent.
+// drain reads the frames that the kernel itself has sent.
 func drain(t *testing.T, q *tap.Queue, slot []byte) {
 	t.Helper()
 	for {

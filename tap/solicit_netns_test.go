@@ -18,23 +18,22 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// far is somebody on the LAN, and fixed one whose address an administrator has
-// entered.
+// far has the addresses of neighbours on the LAN, and fixed those of neighbours whose link-layer
+// address an administrator has set.
 var (
 	far   = []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")}
 	fixed = []netip.Addr{netip.MustParseAddr("10.9.0.9"), netip.MustParseAddr("fd09::9")}
 )
 
-// asking is a device whose network stack never repeats a question.
+// asking is a device whose network stack never repeats a solicitation.
 type asking struct {
 	t   *testing.T
 	dev *tap.Device
 	ns  string
-	top string // with the addresses; on the device, or the device itself
+	top string // the device with the addresses: stacked on sn0, or sn0 itself
 }
 
-// lose takes the carrier, and has the stack talk to far without it, and so ask
-// in vain.
+// lose takes the carrier away, and has the stack send to far, and thus solicit in vain.
 func (a *asking) lose() {
 	a.t.Helper()
 	if err := a.dev.SetCarrier(false); err != nil {
@@ -66,13 +65,13 @@ func (a *asking) talk() {
 	}
 }
 
-// state is what the stack knows of a neighbour.
+// state returns the stack's state of a neighbour.
 func (a *asking) state(of netip.Addr) int {
 	a.t.Helper()
 	return testenv.NeighbourState(a.t, a.ns, a.top, of)
 }
 
-// heard reads the device empty and counts who was asked for.
+// heard reads all frames of the device, and counts the solicitations by address.
 func (a *asking) heard(who map[netip.Addr]int) {
 	a.t.Helper()
 	slot := make([]byte, vnet.MaxFrame+1)
@@ -86,7 +85,7 @@ func (a *asking) heard(who map[netip.Addr]int) {
 		}
 		f = f[vnet.HdrLen+12:]
 		if bytes.Equal(f[:2], []byte{0x81, 0}) {
-			f = f[4:] // of a VLAN
+			f = f[4:] // skip the VLAN tag
 		}
 		const request, solicitation = 1, 135
 		switch {
@@ -98,8 +97,8 @@ func (a *asking) heard(who map[netip.Addr]int) {
 	}
 }
 
-// solicited gives the carrier back and expects questions for each of far, which
-// does not answer: more than one, because one may be lost, but few.
+// solicited gives the carrier back, and expects solicitations for each address of far, which does
+// not answer: more than one, because one may be lost, but few.
 func (a *asking) solicited() {
 	a.t.Helper()
 	if err := a.dev.SetCarrier(true); err != nil {
@@ -128,11 +127,10 @@ func (a *asking) solicited() {
 	}
 }
 
-// device0 puts nothing on the device.
+// device0 stacks no other device on the device.
 func device0(string) (top string) { return "sn0" }
 
-// newAsking makes a device and has stack put something on it, which gets the
-// addresses.
+// newAsking makes a device, on which stack may put another. The topmost device gets the addresses.
 func newAsking(t *testing.T, stack func(ns string) (top string)) *asking {
 	t.Helper()
 	testenv.NeedTUN(t)
@@ -156,7 +154,7 @@ func newAsking(t *testing.T, stack func(ns string) (top string)) *asking {
 	return a
 }
 
-// address gives the top its addresses and neighbours.
+// address gives the topmost device its addresses and neighbours.
 func (a *asking) address() {
 	a.t.Helper()
 	testenv.AskOnce(a.t, a.ns, a.top)
@@ -166,9 +164,8 @@ func (a *asking) address() {
 	}
 }
 
-// TestNetnsSolicit gives the carrier back while the network stack waits for
-// neighbours: they are asked for at once, on the device and on what is stacked on
-// it.
+// TestNetnsSolicit gives the carrier back while the network stack waits for neighbours: they are
+// solicited at once, on the device and on devices that are stacked on it.
 func TestNetnsSolicit(t *testing.T) {
 	testenv.NeedTools(t, "ip")
 	for name, stack := range map[string]func(ns string) (top string){
@@ -187,7 +184,7 @@ func TestNetnsSolicit(t *testing.T) {
 	}
 }
 
-// TestRDMASolicitVLAN is TestNetnsSolicit where the kernel has VLAN devices.
+// TestRDMASolicitVLAN is TestNetnsSolicit with VLAN devices, which the kernel of the guests has.
 func TestRDMASolicitVLAN(t *testing.T) {
 	testenv.NeedRDMA(t, 1)
 	testenv.NeedTools(t, "ip")
@@ -205,7 +202,7 @@ func testSolicit(t *testing.T, stack func(ns string) (top string)) {
 	}
 }
 
-// TestNetnsSolicitElsewhere moves the device before.
+// TestNetnsSolicitElsewhere moves the device to another namespace before.
 func TestNetnsSolicitElsewhere(t *testing.T) {
 	testenv.NeedTools(t, "ip")
 	a := newAsking(t, device0)
@@ -220,8 +217,8 @@ func TestNetnsSolicitElsewhere(t *testing.T) {
 	a.solicited()
 }
 
-// TestNetnsSolicitInVain has nothing to ask, nobody to ask it of, and no device:
-// that is an error only in the last case.
+// TestNetnsSolicitInVain solicits without neighbours, without a carrier, and without a device: only
+// the last is an error.
 func TestNetnsSolicitInVain(t *testing.T) {
 	a := newAsking(t, device0)
 	if err := a.dev.Solicit(t.Context()); err != nil {

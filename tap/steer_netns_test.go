@@ -19,8 +19,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// udp is a frame to nobody with that type of service and source port, behind
-// VLAN tags of those types.
+// udp returns a frame to no host with this type of service and source port, and with VLAN tags of
+// these types.
 func udp(tos byte, port, size int, tags ...uint16) []byte {
 	f := make([]byte, vnet.HdrLen, 2000)
 	f = append(f, 2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7)
@@ -37,7 +37,7 @@ func udp(tos byte, port, size int, tags ...uint16) []byte {
 	return append(f, ip...)
 }
 
-// arrived reads all queues empty, and says how many frames each had.
+// arrived reads all frames of all queues, and returns the number of each queue.
 func arrived(t *testing.T, d *tap.Device) []int {
 	t.Helper()
 	slot := make([]byte, vnet.MaxFrame+1)
@@ -82,7 +82,7 @@ func TestNetnsSteer(t *testing.T) {
 				t.Errorf("%d bulk frames came to %v", len(bulk), n)
 			}
 
-			// With fewer queues in use the last of these is the one.
+			// With fewer queues in use, the last of these is the latency queue.
 			rule.Queues = 2
 			if err := errors.Join(d.SetActive(2), d.Steer(&rule)); err != nil {
 				t.Fatal(err)
@@ -92,7 +92,7 @@ func TestNetnsSteer(t *testing.T) {
 				t.Errorf("%d marked and %d bulk frames came to %v", len(marked), len(bulk), n)
 			}
 
-			// Left to the kernel again, the flows are spread whatever they are.
+			// Without a rule the kernel distributes all flows.
 			if err := d.Steer(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -111,8 +111,8 @@ func TestNetnsSteer(t *testing.T) {
 	}
 }
 
-// TestNetnsSteerSuperFrames marks a TCP connection that sends super-frames,
-// which do not fit the latency queue: they go with the bulk, and none is lost.
+// TestNetnsSteerSuperFrames marks a TCP connection that sends super-frames, which do not fit into the
+// latency queue: they are sent in another queue, and none is lost.
 func TestNetnsSteerSuperFrames(t *testing.T) {
 	testenv.NeedTUN(t)
 	cfg := tap.Config{Queues: 2, Offloads: vnet.AllOffloads, MTU: 1500}
@@ -146,7 +146,7 @@ func TestNetnsSteerSuperFrames(t *testing.T) {
 	if latency.Super.Load() != 0 || latency.Longest.Load() > 1518+vnet.HdrLen || bulk.Super.Load() == 0 {
 		t.Errorf("bulk: %v; latency: %v", bulk, latency)
 	}
-	// The handshake, and what follows a pause.
+	// The handshake, and frames after a pause.
 	if few := latency.Frames.Load() - before; few > bulk.Frames.Load()/4 {
 		t.Errorf("%d frames of the connection overtake %d others", few, bulk.Frames.Load())
 	}

@@ -17,11 +17,11 @@ import (
 
 var testMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 
-// openers are the two kinds of devices.
+// openers has the function to open a device of each of the two kinds.
 var openers = map[string]func(tap.Config) (*tap.Device, error){"vnet": tap.Open, "plain": tap.OpenPlain}
 
-// TestNetnsSpeed has devices show the speed that they are told, under whatever
-// name and in whatever namespace they are.
+// TestNetnsSpeed expects devices to show the speed that was set, also when they are renamed or moved
+// to another namespace.
 func TestNetnsSpeed(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip", "ethtool")
@@ -241,7 +241,7 @@ func TestNetnsOpenErrors(t *testing.T) {
 	}
 }
 
-// TestNetnsDeletedDevice removes the netdevice from under its queues.
+// TestNetnsDeletedDevice removes the netdevice while its queues are in use.
 func TestNetnsDeletedDevice(t *testing.T) {
 	testenv.NeedTUN(t)
 	ns := testenv.NetNS(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// watched is a device that is watched.
+// watched is a device with a running Watch.
 type watched struct {
 	t      *testing.T
 	dev    *tap.Device
@@ -51,7 +51,7 @@ func watch(t *testing.T, open func(tap.Config) (*tap.Device, error)) *watched {
 	return w
 }
 
-// await waits for a state of which cond holds.
+// await waits for a state for which cond holds.
 func (w *watched) await(what string, cond func(tap.State) bool) {
 	w.t.Helper()
 	late := time.After(10 * time.Second)
@@ -118,7 +118,7 @@ func TestNetnsWatch(t *testing.T) {
 	}
 }
 
-// TestNetnsWatchPacketSocket has programs ask for frames, as tcpdump and
+// TestNetnsWatchPacketSocket has programs change the device's receive filter, as tcpdump and
 // multicast receivers do.
 func TestNetnsWatchPacketSocket(t *testing.T) {
 	w := watch(t, tap.Open)
@@ -163,9 +163,8 @@ func TestNetnsWatchPacketSocket(t *testing.T) {
 	w.await("no group", func(s tap.State) bool { return !has(s.Multicast, "01:00:5e:01:02:03") })
 }
 
-// TestNetnsWatchAndState changes the device, reads its state, and changes it
-// back, before Watch may have looked: who acts on State hears that the state is
-// another one now.
+// TestNetnsWatchAndState changes the device, reads its state, and changes it back, perhaps before
+// Watch has read it. A user of State must be told of the last change.
 func TestNetnsWatchAndState(t *testing.T) {
 	w := watch(t, tap.Open)
 	const group = "01:00:5e:01:02:03"
@@ -175,15 +174,15 @@ func TestNetnsWatchAndState(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	for len(w.states) > 0 {
-		<-w.states // Watch may have been faster
+		<-w.states // Watch may have reported the change already
 	}
-	w.last = tap.State{} // the next one may be the one at the beginning
+	w.last = tap.State{} // the next state may equal the first one
 	w.ip("maddr del " + group + " dev sn0")
 	w.await("no group", func(s tap.State) bool { return !has(s.Multicast, group) })
 }
 
-// TestNetnsWatchStacked stacks devices on the device, one of them in another
-// network namespace as container runtimes do.
+// TestNetnsWatchStacked stacks devices on the device, one of them in another network namespace, as
+// container runtimes do.
 func TestNetnsWatchStacked(t *testing.T) {
 	w := watch(t, tap.Open)
 	pod := testenv.NetNS(t)
@@ -206,9 +205,8 @@ func TestNetnsWatchStacked(t *testing.T) {
 	w.await("no bridge", func(s tap.State) bool { return !s.Trunk && !s.Promisc })
 }
 
-// TestRDMAWatchVLAN stacks VLAN devices on the device, and moves them to another
-// namespace. Not every kernel that tests run on has them; the one with the RDMA
-// devices does.
+// TestRDMAWatchVLAN stacks VLAN devices on the device, and moves them to another namespace. Some
+// kernels of the other layer have no VLAN devices; those with RDMA devices have.
 func TestRDMAWatchVLAN(t *testing.T) {
 	testenv.NeedRDMA(t, 1)
 	w := watch(t, tap.Open)
@@ -236,7 +234,7 @@ func TestRDMAWatchVLAN(t *testing.T) {
 func TestNetnsWatchMoved(t *testing.T) {
 	w := watch(t, tap.Open)
 	elsewhere := testenv.NetNS(t)
-	// The index alone tells little: give the other namespace more devices.
+	// Other devices in the other namespace, so that the device's index is another one there.
 	testenv.Bridge(t, elsewhere, "br0")
 	w.ip("link set sn0 down")
 	w.ip("link set sn0 name lan7")
@@ -300,8 +298,8 @@ func TestNetnsSetters(t *testing.T) {
 	}
 }
 
-// BenchmarkNetnsWatchIdle reports what watching a device costs while nothing
-// happens, as the share of a processor.
+// BenchmarkNetnsWatchIdle reports the cost of watching a device that does not change, as the share
+// of a processor.
 func BenchmarkNetnsWatchIdle(b *testing.B) {
 	testenv.NeedTUN(b)
 	ns := testenv.NetNS(b)

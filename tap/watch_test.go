@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestHinted reads frames, and a state that was not told: only those to a group, and the
-// state, have Watch look at what the kernel does not announce.
+// TestHinted reads frames, and a state that Watch has not reported. Only frames to a multicast group,
+// and the state, have Watch check the properties that the kernel does not announce.
 func TestHinted(t *testing.T) {
 	d := &Device{tun: tun{queues: []*Queue{NewQueue(-1), NewQueue(-1)}}}
 	for _, tc := range []struct {
@@ -26,7 +26,7 @@ func TestHinted(t *testing.T) {
 		{0x01, 60, true},  // IPv4 multicast
 		{0xff, 60, false}, // broadcast
 		{0x02, 60, false},
-		{0x33, vnet.MaxFrame + 1, false}, // did not fit
+		{0x33, vnet.MaxFrame + 1, false}, // a frame that did not fit
 	} {
 		slot := make([]byte, vnet.MaxFrame+1)
 		slot[vnet.HdrLen] = tc.to
@@ -41,7 +41,8 @@ func TestHinted(t *testing.T) {
 	}
 }
 
-// reminded is a device that Watch waits for, and what that hears.
+// reminded returns a device with a waiting Watch, and a function that reports whether the wait was
+// interrupted.
 func reminded(t *testing.T) (d *Device, interrupted func() bool) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -60,8 +61,8 @@ func reminded(t *testing.T) (d *Device, interrupted func() bool) {
 	}
 }
 
-// TestRemindRests has Watch reminded until it has looked. Then there is nothing to do until the
-// next glance, unless somebody gives a hint.
+// TestRemindRests has Watch reminded until it has checked the device. After that there are no
+// reminders until the next glance, unless there is a hint.
 func TestRemindRests(t *testing.T) {
 	d, interrupted := reminded(t)
 	remind := func(n uint64, want int) {
@@ -70,7 +71,7 @@ func TestRemindRests(t *testing.T) {
 			t.Errorf("call %d: a rest of %d calls, want %d", n, rest, want)
 		}
 	}
-	remind(16, 0) // a glance
+	remind(16, 0) // the time of a glance
 	remind(17, 0)
 	if !interrupted() || !d.pollDue.Swap(false) {
 		t.Error("it is time for a glance, and nobody is told")
@@ -85,7 +86,7 @@ func TestRemindRests(t *testing.T) {
 	remind(21, 2)
 }
 
-// TestHintsWake has a frame, and a state that was not told, end a rest.
+// TestHintsWake expects a frame, and a state that Watch has not reported, to end such a pause.
 func TestHintsWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Device{tun: tun{queues: []*Queue{NewQueue(-1)}}}
