@@ -19,35 +19,35 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// driver is a front end of the test's own: it transmits numbered frames by one ring and
-// expects them back by the other. It has a memory for each ring, of which the part with the
-// ring is always there; of the two halves with buffers one can be missing.
+// driver is a front end of the tests: it transmits numbered frames on one ring and expects them
+// back on the other. Each ring has a memory. The device always has the part with the ring; of the
+// two halves with buffers it may lack one.
 type driver struct {
 	t      *testing.T
 	feats  features
 	conn   *net.UnixConn
 	rings  [2]*guest // by their numbers
 	kicks  [2]int
-	posted [2][]posted // chains that are the device's, in order
-	turns  [2]int      // how many chains there were
-	half   int         // in which buffers lie
+	posted [2][]posted // chains that the device owns, in order
+	turns  [2]int      // number of chains made available so far
+	half   int         // the half with the buffers in use
 	r      *rand.Rand
 	late   time.Time
-	// Frames have so many bytes behind their headers, and no more than ahead chains of a ring
-	// are the device's: those that it gives back out of turn keep none in use that is made
-	// available again.
+	// Frames have shortest to longest bytes after their headers. The device owns chains of at most
+	// ahead successive turns: so buffers are not used again while a chain that the device returns
+	// out of order still has them.
 	shortest, longest, ahead int
 
 	sent, got uint64
 }
 
-// posted is a chain that is the device's.
+// posted is a chain that the device owns.
 type posted struct {
 	bufs  []buffer
 	slots int
 	half  int
 	id    uint16
-	turn  int // among all chains of the ring
+	turn  int // number among all chains of the ring
 }
 
 const halfSize = (guestSize - buffersAt) / 2
@@ -62,7 +62,7 @@ func newDriver(t *testing.T, feats features) *driver {
 	return d
 }
 
-// use has buffers lie in that half from now on.
+// use has new buffers allocated in this half.
 func (d *driver) use(half int) {
 	d.half = half
 	for _, g := range d.rings {
@@ -71,7 +71,7 @@ func (d *driver) use(half int) {
 	}
 }
 
-// say sends a message, with descriptors, and returns the body of the answer.
+// say sends a message with descriptors, and returns the body of the answer.
 func (d *driver) say(request request, flags uint32, body []byte, fds ...int) []byte {
 	d.t.Helper()
 	m := messageOf(request, flags, body)
@@ -94,7 +94,7 @@ func messageOf(request request, flags uint32, body []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(m, uint32(len(body))), body...)
 }
 
-// order sends a message that has to be carried out when it returns.
+// order sends a message and waits until the device has carried it out.
 func (d *driver) order(request request, body []byte, fds ...int) {
 	d.t.Helper()
 	if got := binary.LittleEndian.Uint64(d.say(request, flagNeedReply, body, fds...)); got != 0 {
@@ -102,7 +102,7 @@ func (d *driver) order(request request, body []byte, fds ...int) {
 	}
 }
 
-// numbers are a body.
+// numbers returns a body of 64-bit numbers.
 func numbers(ns ...uint64) (b []byte) {
 	for _, n := range ns {
 		b = binary.LittleEndian.AppendUint64(b, n)
@@ -110,13 +110,13 @@ func numbers(ns ...uint64) (b []byte) {
 	return b
 }
 
-// ofRing is a body about a ring.
+// ofRing returns the body of a message about a ring.
 func ofRing(ring int, value uint32) []byte { return numbers(uint64(ring) | uint64(value)<<32) }
 
-// userOf is where the front end has what has a guest address.
+// userOf returns the address in the front end's process of a guest address.
 func userOf(guest uint64) uint64 { return guest + 1<<40 }
 
-// memory has the device know the part of each ring's memory, or forget it.
+// memory adds or removes this part of each ring's memory, by r.
 func (d *driver) memory(r request, from, size int) {
 	d.t.Helper()
 	for _, g := range d.rings {
@@ -129,13 +129,13 @@ func (d *driver) memory(r request, from, size int) {
 	}
 }
 
-// plug has the device know a half, or forget it.
+// plug adds or removes a half, by r.
 func (d *driver) plug(r request, half int) {
 	d.t.Helper()
 	d.memory(r, buffersAt+half*halfSize, halfSize)
 }
 
-// start does all that a front end does when it has a connection.
+// start sends all messages with which a front end begins a connection.
 func (d *driver) start(c *net.UnixConn) {
 	d.t.Helper()
 	if err := c.SetDeadline(d.late); err != nil {
@@ -170,19 +170,19 @@ func (d *driver) startRing(i int, base uint32) {
 			}
 			d.kicks[i] = fd
 		} else {
-			unix.Close(fd) // nobody looks at it
+			unix.Close(fd) // the descriptor is not used
 		}
 	}
 }
 
-// restartRing stops a ring, as for a machine that pauses, and has it go on.
+// restartRing stops a ring, as for a paused virtual machine, and starts it again.
 func (d *driver) restartRing(i int) {
 	d.t.Helper()
 	answer := d.say(getVringBase, 0, ofRing(i, 0))
 	d.startRing(i, binary.LittleEndian.Uint32(answer[4:]))
 }
 
-// numbered is the frame of that number, with the header that the driver has.
+// numbered returns the frame with number seq, with the driver's virtio header.
 func (d *driver) numbered(seq uint64) []byte {
 	r := rand.New(rand.NewPCG(seq, 1))
 	f := make([]byte, 12+d.shortest+r.IntN(d.longest-d.shortest))
@@ -192,7 +192,7 @@ func (d *driver) numbered(seq uint64) []byte {
 	return f
 }
 
-// post makes a chain available, and kicks if the device wants that.
+// post makes a chain available, and kicks if the device asks for that.
 func (d *driver) post(ring int, bufs []buffer) {
 	g, old := d.rings[ring], d.rings[ring].avail
 	indirect := d.r.IntN(3) == 0
@@ -217,8 +217,8 @@ func (d *driver) slots(ring int) (n int) {
 	return n
 }
 
-// take takes the first chain back that the device has given back, if there is one, and
-// returns how many bytes were written to it.
+// take takes the next used chain from the ring, if there is one. n is the number of bytes that the
+// device has written to it.
 func (d *driver) take(ring int) (p posted, n int, ok bool) {
 	if n, ok = d.rings[ring].used(); ok {
 		back := d.rings[ring].back
@@ -232,7 +232,7 @@ func (d *driver) take(ring int) (p posted, n int, ok bool) {
 	return p, n, ok
 }
 
-// step has some frames be transmitted, up to last, and takes what there is.
+// step transmits frames while there is room, up to number last, and takes all used chains.
 func (d *driver) step(last uint64) {
 	d.t.Helper()
 	const chain = 4
@@ -261,7 +261,7 @@ func (d *driver) step(last uint64) {
 	}
 }
 
-// receive takes one frame, if there is one, which has to be the next one.
+// receive takes one frame, if there is one, and checks that it is the next one.
 func (d *driver) receive() bool {
 	d.t.Helper()
 	p, n, ok := d.take(0)
@@ -291,7 +291,7 @@ func (d *driver) receive() bool {
 	return true
 }
 
-// exchange has frames come back until it was so many.
+// exchange transmits and receives frames until last frames have been received.
 func (d *driver) exchange(last uint64) {
 	d.t.Helper()
 	for d.got < last {
@@ -299,8 +299,8 @@ func (d *driver) exchange(last uint64) {
 	}
 }
 
-// swap has buffers lie in the other half, and the device forget this one as soon as none of
-// its buffers are the device's.
+// swap adds the other half, uses buffers there, and removes this half as soon as the device owns
+// none of its buffers.
 func (d *driver) swap() {
 	d.t.Helper()
 	old := d.half
@@ -313,13 +313,14 @@ func (d *driver) swap() {
 	d.plug(remMemReg, old)
 }
 
-// echo sends what it reads from a queue back to it, until stop. Frames that are lost for want
-// of a front end it writes again. What it has not written, the next run does.
+// echo writes the frames that it reads from a queue back to the queue, until stop. It repeats frames
+// that were lost because there was no front end. The next run writes the frames that this one has
+// not written.
 type echo struct {
 	t       *testing.T
 	running sync.WaitGroup
 	stopped atomic.Bool
-	drops   atomic.Bool // there may be frames of a ring that is disabled
+	drops   atomic.Bool // frames of a disabled ring are dropped
 	event   int
 	left    [][]byte
 }
@@ -387,7 +388,7 @@ func (e *echo) run(q *Queue) error {
 	return nil
 }
 
-// sleep waits for a descriptor, or for stop.
+// sleep waits until a descriptor is readable, or for stop.
 func (e *echo) sleep(fd int) {
 	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(e.event), Events: unix.POLLIN}}, -1)
 	runtime.Gosched()

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestFinished has a driver that takes nothing unfinished get a super-frame as the segments
-// that it makes, and one that leaves more to others than they take be read as segments.
+// TestFinished writes a super-frame to a driver without offloads, which gets its segments. It also
+// reads a super-frame of a driver for a session without offloads, as its segments.
 func TestFinished(t *testing.T) {
 	super := superFrame(3, 0)
 	in := newGuest(t, featVersion1, 0, 1)
@@ -47,7 +47,7 @@ func TestFinished(t *testing.T) {
 	}
 }
 
-// superFrame is one of TCP that makes so many segments of 1000 bytes, which begin at seq.
+// superFrame returns a super-frame of TCP with segments of 1000 bytes, from sequence number seq on.
 func superFrame(segments int, seq uint32) []byte {
 	super := make([]byte, vnet.HdrLen+54+segments*1000)
 	h := vnet.Header{
@@ -61,9 +61,9 @@ func superFrame(segments int, seq uint32) []byte {
 	return super
 }
 
-// TestFinishedInPieces has a driver that takes nothing unfinished keep fewer buffers available
-// than a super-frame makes segments: they come as it makes more available, in order and once,
-// whoever else writes meanwhile.
+// TestFinishedInPieces has a driver without offloads keep fewer buffers available than a super-frame
+// has segments. The segments arrive as it makes more available, in order and once, also when another
+// frame is written between them.
 func TestFinishedInPieces(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestFinishedInPieces(t *testing.T) {
 			for range buffers {
 				post()
 			}
-			// take takes what was given back, and returns the beginnings of the segments.
+			// take takes the used buffers, and returns the sequence numbers of the segments.
 			take := func() (seqs []uint32) {
 				for n, ok := g.used(); ok; n, ok = g.used() {
 					if got := g.at(posted[0]); n == 12+54+1000 {
@@ -136,7 +136,7 @@ func TestFinishedInPieces(t *testing.T) {
 			got = append(got, take()...)
 			want(first, segments)
 			part(frame)
-			want(first, buffers) // whoever had it is gone
+			want(first, buffers) // its writer does not finish it
 			for frame = superFrame(segments, second); len(got) < segments-buffers; {
 				part(frame)
 			}
@@ -149,8 +149,8 @@ func TestFinishedInPieces(t *testing.T) {
 	}
 }
 
-// TestFinishedBehindLent has a super-frame be read as its segments whose chain is the last one of
-// the ring, where all others are lent.
+// TestFinishedBehindLent reads a super-frame as its segments. Its chain is the last one of the ring,
+// and all others are lent.
 func TestFinishedBehindLent(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -179,11 +179,11 @@ func TestFinishedBehindLent(t *testing.T) {
 	}
 }
 
-// TestFinishedBehindTruncated has a frame that is to be lent turn out to lie in a file that was
-// truncated, and the next ring have the segments of another frame: nothing of those is lent.
+// TestFinishedBehindTruncated reads a frame to be lent whose file was truncated, and then segments of
+// another frame from the next ring: nothing of those is lent.
 func TestFinishedBehindTruncated(t *testing.T) {
 	g, other := newGuest(t, modern, 1, 1), newGuest(t, modern, 3, 1)
-	const lost = guestSize - 2*lentFrom // from there on
+	const lost = guestSize - 2*lentFrom // the file ends here
 	g.add([]buffer{g.alloc(12), {guestBase + lost, 2 * lentFrom}}, false)
 	to := newBorrower(g, 1)
 	if err := unix.Ftruncate(g.fd, lost); err != nil {
@@ -204,7 +204,7 @@ func TestFinishedBehindTruncated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.close()
-	q.reads.Store(&[]*vring{other.v, g.v}) // the second one has the first turn
+	q.reads.Store(&[]*vring{other.v, g.v}) // the second ring is read first
 	n := q.ReadLent(ops, to.lent, to.keys)
 	if !errors.Is(g.ended(), errTruncated) || n != 1 || ops[0].Err != nil || len(ops[0].Frame) != vnet.HdrLen+54+1000 {
 		t.Errorf("%d frames are read, %d bytes, %v", n, len(ops[0].Frame), ops[0].Err)

@@ -32,7 +32,7 @@ func dial(t *testing.T, a vhostuser.Address) *net.UnixConn {
 	return c
 }
 
-// words is a body of numbers with 32 bits.
+// words returns a body of 32-bit numbers.
 func words(ws ...uint32) (b []byte) {
 	for _, w := range ws {
 		b = binary.LittleEndian.AppendUint32(b, w)
@@ -40,7 +40,7 @@ func words(ws ...uint32) (b []byte) {
 	return b
 }
 
-// longs is one of numbers with 64 bits.
+// longs returns a body of 64-bit numbers.
 func longs(ws ...uint64) (b []byte) {
 	for _, w := range ws {
 		b = binary.LittleEndian.AppendUint64(b, w)
@@ -48,7 +48,7 @@ func longs(ws ...uint64) (b []byte) {
 	return b
 }
 
-// send sends a message, with descriptors.
+// send sends a message with descriptors.
 func send(t *testing.T, c *net.UnixConn, request, flags uint32, body []byte, fds ...int) {
 	t.Helper()
 	var oob []byte
@@ -61,7 +61,7 @@ func send(t *testing.T, c *net.UnixConn, request, flags uint32, body []byte, fds
 	}
 }
 
-// answer is the body of the answer to the request.
+// answer returns the body of the answer to a request.
 func answer(t *testing.T, c *net.UnixConn, request uint32) []byte {
 	t.Helper()
 	b := make([]byte, 20)
@@ -74,7 +74,7 @@ func answer(t *testing.T, c *net.UnixConn, request uint32) []byte {
 	return b[12:]
 }
 
-// memfd is a file of so many bytes.
+// memfd returns a file of size bytes in memory.
 func memfd(t *testing.T, size int64) int {
 	t.Helper()
 	return memfdNamed(t, "guest", size)
@@ -103,7 +103,7 @@ func eventfd(t *testing.T) int {
 	return fd
 }
 
-// descriptors is how many this process has.
+// descriptors returns the number of file descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	l, err := os.ReadDir("/proc/self/fd")
@@ -113,8 +113,8 @@ func descriptors(t *testing.T) int {
 	return len(l)
 }
 
-// TestHostileFrontEnd has front ends send what they may not. Each loses its connection, for
-// a reason that the status has; the next one is served; no descriptor stays.
+// TestHostileFrontEnd has front ends send invalid messages. Each loses its connection, and the status
+// has the reason. The next front end is served, and no descriptor is left.
 func TestHostileFrontEnd(t *testing.T) {
 	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := open(t, a, 1)
@@ -184,7 +184,7 @@ func TestHostileFrontEnd(t *testing.T) {
 			c1.Close()
 			testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, c.want) }, c.want)
 			testenv.Explained(t, d.Status().LastError)
-			// The next one is served.
+			// The next front end is served.
 			c2 := dial(t, a)
 			defer c2.Close()
 			send(t, c2, 1, 1, nil)
@@ -196,8 +196,8 @@ func TestHostileFrontEnd(t *testing.T) {
 	}
 }
 
-// TestMemoryComesAndGoes has a front end add and remove regions while a ring runs: it goes on
-// as long as it has its memory, and ends with it.
+// TestMemoryComesAndGoes has a front end add and remove regions while a ring runs. The ring runs as
+// long as it has its memory, and ends without it.
 func TestMemoryComesAndGoes(t *testing.T) {
 	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := open(t, a, 1)
@@ -211,9 +211,9 @@ func TestMemoryComesAndGoes(t *testing.T) {
 		}
 	}
 	const features = 1<<32 | 1<<30 | 1<<15
-	send(t, c, 18, 1, words(0, 1)) // as QEMU does, before anything is agreed
+	send(t, c, 18, 1, words(0, 1)) // as QEMU does, before features are agreed
 	send(t, c, 2, 1, longs(features))
-	send(t, c, 16, 1, longs(1<<3|1<<15|1<<4)) // answers, regions one by one, MTU
+	send(t, c, 16, 1, longs(1<<3|1<<15|1<<4)) // protocol features: answers, single regions, MTU
 	file := memfd(t, 1<<20)
 	first := longs(0, 0x10000, 1<<19, 0x20000, 0)
 	second := longs(0, 1<<20, 4096, 1<<30, 1<<19)
@@ -254,7 +254,7 @@ func TestMemoryComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestFrontEndDoesNotRead has a front end go before it has read an answer: that is no error.
+// TestFrontEndDoesNotRead has a front end close before it has read an answer: that is no error.
 func TestFrontEndDoesNotRead(t *testing.T) {
 	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := open(t, a, 1)
@@ -264,7 +264,7 @@ func TestFrontEndDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, c, 1, 1, nil)
-	dial(t, a) // which is served behind a pause, in which the status has the reason
+	dial(t, a) // it is served after a pause, during which the status has the reason
 	why := ""
 	testenv.Eventually(t, func() bool {
 		s := d.Status()
@@ -276,7 +276,7 @@ func TestFrontEndDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestNameOfFrontEnd has a front end give itself a name that a terminal would act upon.
+// TestNameOfFrontEnd has a front end with a name that contains control characters of terminals.
 func TestNameOfFrontEnd(t *testing.T) {
 	const file = "/proc/self/comm"
 	name, err := os.ReadFile(file)
@@ -301,7 +301,8 @@ func TestNameOfFrontEnd(t *testing.T) {
 	}
 }
 
-// TestSocket has the socket be made, and refused, where something is already.
+// TestSocket makes the socket at paths where a file exists: a socket without a process is replaced,
+// others are refused.
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -329,7 +330,7 @@ func TestSocket(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-	open(t, a, 1).Close() // what a process has left that is no more
+	open(t, a, 1).Close() // the socket of a process that has ended
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// guest is the driver of one ring, with memory that it shares with the ring's device: by
-// another mapping, as of another process.
+// guest is the driver of one ring. It shares memory with the ring's device, by another mapping, as
+// another process would.
 type guest struct {
 	t     testing.TB
 	fd    int
@@ -22,15 +22,15 @@ type guest struct {
 	size  int
 
 	base  uint64 // address of the memory's first byte
-	from  int    // where buffers may lie, and where they may not any more
+	from  int    // buffers are allocated from here to until
 	until int
-	free  int    // where the next buffer may lie
+	free  int    // offset of the next buffer
 	avail int    // chains, or descriptors of a packed ring, made available so far
-	seen  int    // the same, of those used
+	seen  int    // the same for used ones
 	slots []int  // descriptors of a packed ring's chains, by id
 	id    uint16 // of the next chain
-	last  uint16 // of the chain that was made available last
-	back  uint16 // of the one that was taken back last
+	last  uint16 // of the last chain that was made available
+	back  uint16 // of the last chain that was taken back
 }
 
 const (
@@ -45,8 +45,7 @@ const (
 	ringSize  = 64
 )
 
-// newMemoryOf makes a driver, and its memory from address base on. Its ring nobody knows
-// yet.
+// newMemoryOf makes a driver with its memory from address base on, and without a device.
 func newMemoryOf(t testing.TB, feats features, number int, base uint64) *guest {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
@@ -70,13 +69,13 @@ func newMemoryOf(t testing.TB, feats features, number int, base uint64) *guest {
 	return g
 }
 
-// newGuest makes a ring that runs. The memory is in as many regions.
+// newGuest makes a driver and a running ring, with the memory in this number of regions.
 func newGuest(t testing.TB, feats features, number, regions int) *guest {
 	t.Helper()
 	g := newMemoryOf(t, feats, number, guestBase)
 	var rs []region
 	for i := range uint64(regions) {
-		// The first one has the rings. Edges lie within buffers, and off pages.
+		// The first region has the rings. Edges of regions are within buffers and pages.
 		from, to := uint64(0), uint64(guestSize)
 		if edge := uint64(buffersAt) + 1000; regions > 1 {
 			if i > 0 {
@@ -110,7 +109,7 @@ func newGuest(t testing.TB, feats features, number, regions int) *guest {
 	return g
 }
 
-// ended is why the device has ended the ring, nil if it has not.
+// ended returns the error for which the device has ended the ring, or nil.
 func (g *guest) ended() error {
 	select {
 	case err := <-g.d.failed:
@@ -129,10 +128,10 @@ func (g *guest) descriptor(at int, b buffer, low, high uint16) {
 	g.put16(at+14, high)
 }
 
-// at is the memory of a buffer.
+// at returns the memory of a buffer.
 func (g *guest) at(b buffer) []byte { return g.mem[b.addr-g.base:][:b.len] }
 
-// alloc returns a buffer that nobody uses.
+// alloc returns an unused buffer.
 func (g *guest) alloc(n int) buffer {
 	if g.free+n > g.until {
 		g.free = g.from
@@ -142,7 +141,7 @@ func (g *guest) alloc(n int) buffer {
 	return b
 }
 
-// add makes a chain of buffers available, in an indirect table if that is wanted.
+// add makes a chain of buffers available, as an indirect table if indirect.
 func (g *guest) add(bufs []buffer, indirect bool) {
 	flags := uint16(0)
 	if !g.v.transmits() {
@@ -167,7 +166,7 @@ func (g *guest) add(bufs []buffer, indirect bool) {
 		g.addPacked(bufs, flags)
 		return
 	}
-	// Descriptors are used in turn; there are never more chains than fit.
+	// Descriptors are used in turn; no test has more chains than fit.
 	head := uint16(g.free16(len(bufs)))
 	g.last = head
 	for i, b := range bufs {
@@ -182,7 +181,7 @@ func (g *guest) add(bufs []buffer, indirect bool) {
 	store32At(g, availAt, uint32(g.avail)<<16)
 }
 
-// free16 is the first of n descriptors of a split ring.
+// free16 allocates n descriptors of a split ring, and returns the first one.
 func (g *guest) free16(n int) int {
 	at := int(g.id)
 	g.id = uint16((at + n) % g.size)
@@ -201,7 +200,7 @@ func (g *guest) addPacked(bufs []buffer, flags uint16) {
 			high |= descNext
 		}
 		if i == 0 {
-			high ^= descAvail | descUsed // not yet
+			high ^= descAvail | descUsed // made available below
 		}
 		g.descriptor(16*(at%g.size), b, g.id, high)
 		g.avail++
@@ -215,7 +214,7 @@ func (g *guest) addPacked(bufs []buffer, flags uint16) {
 	g.id++
 }
 
-// wrapFlags are those of an available descriptor in that round.
+// wrapFlags returns the flags of an available descriptor in this round of a packed ring.
 func wrapFlags(round int) uint16 {
 	if round%2 == 0 {
 		return descAvail
@@ -223,7 +222,7 @@ func wrapFlags(round int) uint16 {
 	return descUsed
 }
 
-// used takes a chain that the device has given back.
+// used takes the next used chain from the ring, if there is one. n is its number of written bytes.
 func (g *guest) used() (n int, ok bool) {
 	if g.feats.has(featPacked) {
 		at := 16 * (g.seen % g.size)
@@ -248,7 +247,7 @@ func (g *guest) used() (n int, ok bool) {
 	return int(binary.LittleEndian.Uint32(g.mem[e+4:])), true
 }
 
-// pieces cuts n bytes into buffers.
+// pieces divides n bytes into at most most buffers.
 func (g *guest) pieces(r *rand.Rand, n, most int) (bufs []buffer) {
 	for n > 0 {
 		k := n
@@ -261,8 +260,8 @@ func (g *guest) pieces(r *rand.Rand, n, most int) (bufs []buffer) {
 	return bufs
 }
 
-// wantsKick reports whether the device wants to be told of what was made available since
-// avail was that.
+// wantsKick reports whether the device asks for a kick for the chains that were made available since
+// avail was old.
 func (g *guest) wantsKick(old int) bool {
 	if g.feats.has(featPacked) {
 		event := load32(ptr(g.mem[usedAt:]))

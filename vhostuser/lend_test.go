@@ -22,8 +22,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// watchedDevice counts how many bytes of what is sent lie within a memory, and how many do
-// not.
+// watchedDevice counts the sent bytes that are in a memory, and those that are not.
 type watchedDevice struct {
 	fabric.Device
 	inside, outside atomic.Uint64 // bytes
@@ -61,14 +60,14 @@ func (q watchedQP) PostSend(wrs []fabric.SendWR) (int, error) {
 	return q.QP.PostSend(wrs)
 }
 
-// testBorrower is lent frames of one ring.
+// testBorrower gets lent frames of one ring.
 type testBorrower struct {
 	borrower
 	loans []vnet.Loan
 }
 
-// newBorrower makes one for so many frames at a time, of four pieces at most, who knows keys
-// of all of the ring's memory.
+// newBorrower makes a borrower for this number of frames at a time, with at most four pieces each. It
+// has keys of all of the ring's memory.
 func newBorrower(g *guest, frames int) *testBorrower {
 	m := g.v.ring.base().mem.shared
 	b := &testBorrower{borrower: borrower{
@@ -83,8 +82,7 @@ func newBorrower(g *guest, frames int) *testBorrower {
 	return b
 }
 
-// read reads frames. What is lent of them lies in the region that its key is of, and has
-// the length that it should have.
+// read reads frames. It checks that lent pieces are in the region of their key, and their length.
 func (b *testBorrower) read(t *testing.T, g *guest, ops []vnet.ReadOp, sleep bool) int {
 	t.Helper()
 	for i := range b.lent {
@@ -113,29 +111,29 @@ func (b *testBorrower) read(t *testing.T, g *guest, ops []vnet.ReadOp, sleep boo
 	return n
 }
 
-// giveBack gives back so many, or all.
+// giveBack returns n loans, or all if there are fewer.
 func (b *testBorrower) giveBack(g *guest, n int) {
 	n = min(n, len(b.loans))
 	g.v.giveBack(b.loans[:n])
 	b.loans = b.loans[n:]
 }
 
-// lent is a device whose memory is lent to a session, at the other end of which frames are
-// sent back.
+// lent is a device whose memory is lent to a session. The other end of the session sends all frames
+// back.
 type lent struct {
 	t      *testing.T
 	mode   protocol.Mode
 	d      *Device
 	a      Address
 	net    *fabrictest.Network  // nil over real devices
-	device func() fabric.Device // of the far end
+	device func() fabric.Device // makes the device of the other end
 	watch  *watchedDevice
 	budget *messaging.Budget
 	conns  []*messaging.Conn
 	far    messaging.Port
 }
 
-// newLent makes it over the fabric in memory.
+// newLent makes a lent over the fabric in memory.
 func newLent(t *testing.T, mode protocol.Mode) *lent {
 	n := fabrictest.New()
 	near := n.Device("near")
@@ -180,7 +178,7 @@ func newLentOn(t *testing.T, mode protocol.Mode, near fabric.Device, far func() 
 	return l
 }
 
-// connect begins a session. What remains of the one before is sent first.
+// connect begins a session. It first sends the frames that the previous session has not sent.
 func (l *lent) connect(unsent *messaging.Unsent) {
 	l.t.Helper()
 	l.conns = nil
@@ -210,10 +208,10 @@ func (l *lent) connect(unsent *messaging.Unsent) {
 	begin(l.conns[1], l.far, nil)
 }
 
-// lentFrom is lendFrom of the devices here, whose front ends have little memory.
+// lentFrom is the least length of lent frames in these tests, whose front ends have little memory.
 const lentFrom = 4096
 
-// driver is a front end whose frames are long enough to be lent.
+// driver returns a front end whose frames are long enough to be lent.
 func (l *lent) driver(feats features) *driver {
 	g := newDriver(l.t, feats)
 	g.shortest, g.longest, g.ahead = lentFrom, 9000, 12
@@ -222,7 +220,7 @@ func (l *lent) driver(feats features) *driver {
 
 func (l *lent) count() uint64 { return l.conns[0].Stats().Channels[0].TxLent }
 
-// lend has frames come back until so many more were lent.
+// lend exchanges frames until this number of further frames was lent.
 func (l *lent) lend(g *driver, frames uint64) {
 	l.t.Helper()
 	for until := l.count() + frames; l.count() < until; {
@@ -230,7 +228,7 @@ func (l *lent) lend(g *driver, frames uint64) {
 	}
 }
 
-// settled has the driver get all of its chains back, and finds nothing lent.
+// settled waits until the driver has all chains back, and nothing is lent.
 func (l *lent) settled(g *driver) {
 	l.t.Helper()
 	m, _ := l.d.Queues()[0].Memory()
@@ -242,10 +240,9 @@ func (l *lent) settled(g *driver) {
 	}, "all chains come back")
 }
 
-// TestLent has frames be sent from where they lie, in all modes and by both kinds of rings,
-// while a front end brings memory and takes it away, and stops rings: none is changed, lost
-// or doubled, each chain is given back once, and all of a frame but its beginning is where
-// the front end has put it.
+// TestLent sends frames from the front end's memory, in all modes and by both kinds of rings, while
+// the front end adds and removes memory, and stops rings. No frame is changed, lost or doubled, each
+// chain is returned once, and all of a frame but its beginning is sent from that memory.
 func TestLent(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for name, feats := range kinds {
@@ -258,7 +255,7 @@ func TestLent(t *testing.T) {
 					l.lend(g, 40)
 					g.swap()
 					l.lend(g, 10)
-					if i%2 == 0 { // while it cannot receive, what comes is lost
+					if i%2 == 0 { // frames that arrive while it cannot receive are lost
 						g.exchange(g.sent)
 					}
 					g.restartRing(i % 2)
@@ -270,8 +267,8 @@ func TestLent(t *testing.T) {
 				g.exchange(g.sent)
 				inside, outside = l.watch.inside.Load()-inside, l.watch.outside.Load()-outside
 				lent := l.count() - before
-				// What is outside is the beginnings, what the send modes have in front of them, and
-				// messages that keep a session alive.
+				// Outside of the memory are the beginnings of frames, the headers of the send modes,
+				// and keep-alives.
 				if n := g.got - first; n != lent || outside > lent*(lendHead+50) || inside < lent*(lentFrom-lendHead) {
 					t.Errorf("%d of %d frames are lent: %d bytes lie in the front end's memory, and %d do not", lent, n, inside, outside)
 				}
@@ -293,9 +290,8 @@ func TestLent(t *testing.T) {
 	}
 }
 
-// TestLentToSessionThatEnds has sessions end while frames are on their way to a peer that
-// does not answer: every chain comes back once, when the session is closed, and the next
-// session goes on.
+// TestLentToSessionThatEnds ends sessions while frames are in flight to a peer that does not answer.
+// Each chain is returned once, when the session is closed, and the next session works.
 func TestLentToSessionThatEnds(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -339,9 +335,8 @@ func TestLentToSessionThatEnds(t *testing.T) {
 	}
 }
 
-// TestLentTooLong has a front end stop a ring while frames are on their way to a peer that
-// does not answer. It is not made to wait for ever, and the memory stays until the session
-// has ended.
+// TestLentTooLong has a front end stop a ring while frames are in flight to a peer that does not
+// answer. The front end does not wait for ever, and the memory stays until the session has ended.
 func TestLentTooLong(t *testing.T) {
 	l := newLent(t, protocol.ModeImm)
 	g := l.driver(modern)
@@ -388,8 +383,8 @@ func TestLentTooLong(t *testing.T) {
 	l.lend(g, 10)
 }
 
-// TestNotAllRegistered has less memory be allowed than there is: frames that lie in the rest
-// are copied, and the status says why.
+// TestNotAllRegistered permits less memory than there is. Frames in the rest are copied, and the
+// status has the reason.
 func TestNotAllRegistered(t *testing.T) {
 	l := newLent(t, protocol.ModeImm)
 	l.budget = messaging.NewBudget(1 << 20)
@@ -405,8 +400,8 @@ func TestNotAllRegistered(t *testing.T) {
 	testenv.Explained(t, s.NotRegistered)
 }
 
-// TestLentAndChanged has a front end write to a frame between the look at it and its
-// transfer: what it was judged by is a copy.
+// TestLentAndChanged has a front end change a frame between its check and its transfer: the checked
+// bytes are a copy.
 func TestLentAndChanged(t *testing.T) {
 	g := newGuest(t, modern, 1, 1)
 	raw := make([]byte, 12+9000)
@@ -435,7 +430,7 @@ func TestLentAndChanged(t *testing.T) {
 	}
 }
 
-// TestNotLent has frames that have to be copied.
+// TestNotLent reads frames that have to be copied.
 func TestNotLent(t *testing.T) {
 	for name, c := range map[string]struct {
 		bufs    int
@@ -463,7 +458,7 @@ func TestNotLent(t *testing.T) {
 			g := newGuest(t, modern, 1, 4)
 			g.d.granted.Store(uint32(c.allowed))
 			g.d.recalled.Store(c.recall)
-			g.free = buffersAt + 1<<20 // in the last region
+			g.free = buffersAt + 1<<20 // an offset in the last region
 			var bufs []buffer
 			for left := c.size; left > 0; {
 				n := left
@@ -496,8 +491,8 @@ func TestNotLent(t *testing.T) {
 	}
 }
 
-// TestLentInOrder has a frame that is copied follow one that is lent: chains are given back
-// in order, and the process that comes next takes both again.
+// TestLentInOrder has a copied frame after a lent one. Chains are returned in order, so that the next
+// process reads both frames again.
 func TestLentInOrder(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -538,8 +533,8 @@ func TestLentInOrder(t *testing.T) {
 	}
 }
 
-// TestLentTruncated has the file be truncated that a frame lies in which is lent, and is to
-// be copied after all: the frame is none, and the front end loses its connection.
+// TestLentTruncated truncates the file of a lent frame that is then to be copied after all: there is
+// no frame, and the front end loses its connection.
 func TestLentTruncated(t *testing.T) {
 	g := newGuest(t, modern, 1, 1)
 	g.d.lender.rings = []*vring{{}, g.v}

@@ -11,8 +11,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// TestRDMALent is TestLent over RDMA devices, for the default mode and one kind of ring, and
-// shorter.
+// TestRDMALent is a shorter TestLent over RDMA devices, for the default mode and one kind of ring.
 func TestRDMALent(t *testing.T) {
 	names := testenv.NeedRDMA(t, 2)
 	var devices [2]fabric.Device

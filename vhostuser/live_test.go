@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// openLive makes a device with one pair of rings.
+// openLive opens a device with one pair of rings.
 func openLive(t *testing.T, a Address) *Device {
 	t.Helper()
 	d, err := Open(Config{Address: a, Pairs: 1, Offloads: vnet.AllOffloads, Log: slog.New(slog.DiscardHandler)})
@@ -26,7 +26,7 @@ func openLive(t *testing.T, a Address) *Device {
 	return d
 }
 
-// meet returns what makes a connection with the device at an address.
+// meet returns a function that connects to the device at an address.
 func meet(t *testing.T, a Address) func() *net.UnixConn {
 	t.Helper()
 	at := &net.UnixAddr{Name: a.Path, Net: "unix"}
@@ -53,8 +53,7 @@ func meet(t *testing.T, a Address) func() *net.UnixConn {
 	}
 }
 
-// echoing is a device at an address, whose worker gives back what it gets until the
-// test ends.
+// echoing returns a device whose worker sends all frames back until the test ends, and its address.
 func echoing(t *testing.T) (Address, *Device) {
 	t.Helper()
 	a := Address{Path: filepath.Join(t.TempDir(), "s")}
@@ -66,9 +65,9 @@ func echoing(t *testing.T) (Address, *Device) {
 	return a, d
 }
 
-// TestMemoryWhileRingsRun has a front end bring memory, move its buffers there, and take the
-// memory away where they were, and stop rings and have them go on, while frames go both
-// ways. None is lost, changed or doubled.
+// TestMemoryWhileRingsRun has a front end add memory, move its buffers there, remove the other
+// memory, and stop and start rings, while frames are sent in both directions. No frame is lost,
+// changed or doubled.
 func TestMemoryWhileRingsRun(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -89,8 +88,8 @@ func TestMemoryWhileRingsRun(t *testing.T) {
 	}
 }
 
-// TestMemoryTakenAway has a front end take memory away that its buffers lie in. It loses
-// its connection for that, and the next one is served.
+// TestMemoryTakenAway has a front end remove memory that contains its buffers. It loses its
+// connection, and the next front end is served.
 func TestMemoryTakenAway(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -113,8 +112,8 @@ func TestMemoryTakenAway(t *testing.T) {
 	}
 }
 
-// TestMemoryReplaced has a front end remove all memory and add it again, piece by piece and
-// more than once, while chains are available: rings go on as soon as they have theirs.
+// TestMemoryReplaced has a front end remove all memory and add it again, in parts and repeatedly,
+// while chains are available: a ring continues as soon as it has its memory.
 func TestMemoryReplaced(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +122,7 @@ func TestMemoryReplaced(t *testing.T) {
 			g.start(meet(t, a)())
 			for range 8 {
 				for until := g.got + 50; g.got < until; {
-					g.step(until + 50) // some are under way then
+					g.step(until + 50) // so that some frames are in flight
 				}
 				for _, r := range []request{remMemReg, addMemReg} {
 					for range 2 { // as QEMU does, for each pair of rings
@@ -145,10 +144,9 @@ func TestMemoryReplaced(t *testing.T) {
 	}
 }
 
-// TestRestart has the back end end and come again while the front end stays, and the
-// connection break while the back end stays, with frames under way in both directions: none
-// is lost, changed or doubled. A packed ring cannot do that without a driver that begins
-// it again: see TestRestartBehindTestpmd.
+// TestRestart restarts the back end while the front end stays, and breaks the connection while the
+// back end stays, with frames in flight in both directions: no frame is lost, changed or doubled. A
+// packed ring needs a driver that initializes it again: see TestRestartBehindTestpmd.
 func TestRestart(t *testing.T) {
 	for _, name := range []string{"split", "split with event index"} {
 		for _, client := range []bool{false, true} {
@@ -157,14 +155,14 @@ func TestRestart(t *testing.T) {
 				connect, e, g := meet(t, a), newEcho(t), newDriver(t, kinds[name])
 				d := openLive(t, a)
 				e.start(d.Queues()[0])
-				defer func() { // whichever there is
+				defer func() { // the device of that time
 					e.stop()
 					d.Close()
 				}()
 				for range 3 {
 					g.start(connect())
 					for until := g.got + 200; g.got < until; {
-						g.step(until + 100) // some are under way then
+						g.step(until + 100) // so that some frames are in flight
 					}
 					if err := g.conn.Close(); err != nil {
 						t.Fatal(err)
@@ -193,9 +191,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDown sets a device down while its front end is there: what that transmits waits, and
-// what is written is lost. It is announced meanwhile in vain, and later by a frame that the
-// front end gets.
+// TestDown sets a device down while it has a front end: frames that the front end transmits wait, and
+// frames to it are lost. An announcement meanwhile has no effect; a later one reaches the front end.
 func TestDown(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +203,7 @@ func TestDown(t *testing.T) {
 			g.start(meet(t, a)())
 			q, ops := d.Queues()[0], readOps(4)
 			g.step(1)
-			for range 2 { // twice is no more than once
+			for range 2 { // the second time has no effect
 				if err := d.SetUp(false); err != nil {
 					t.Fatal(err)
 				}
@@ -239,8 +236,8 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestBlockedBurst has a burst on a ring not end, as a front end can have it, and a message wait for
-// that: the status is there, and the device obeys.
+// TestBlockedBurst has a burst on a ring that does not end, which a front end can cause, and a message
+// that waits for it. The status is available, and the device carries out its commands.
 func TestBlockedBurst(t *testing.T) {
 	a := Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := openLive(t, a)
@@ -257,7 +254,7 @@ func TestBlockedBurst(t *testing.T) {
 				done <- fmt.Errorf("%+v", s)
 				return
 			}
-			time.Sleep(time.Millisecond) // the message arrives meanwhile
+			time.Sleep(time.Millisecond) // so that the message arrives
 		}
 		done <- d.SetUp(false)
 	}()
@@ -273,15 +270,15 @@ func TestBlockedBurst(t *testing.T) {
 	}
 }
 
-// TestFeaturesWhileStarted has a front end change features while a ring is started, and not
-// enabled. Frames in the ring would have headers of the other features.
+// TestFeaturesWhileStarted has a front end change features while a ring is started and disabled. The
+// frames in the ring would have headers of the old features.
 func TestFeaturesWhileStarted(t *testing.T) {
 	a, d := echoing(t)
 	g := newDriver(t, modern)
 	g.start(meet(t, a)())
 	g.order(setVringEnable, ofRing(0, 0))
 	g.order(setVringEnable, ofRing(1, 0))
-	g.order(setFeatures, numbers(uint64(g.feats))) // the same, as QEMU does for each pair
+	g.order(setFeatures, numbers(uint64(g.feats))) // the same features, as QEMU does for each pair
 	answer := g.say(setFeatures, flagNeedReply, numbers(uint64(g.feats&^featMrgRxbuf)))
 	if binary.LittleEndian.Uint64(answer) == 0 {
 		t.Error("the features change")
@@ -290,8 +287,8 @@ func TestFeaturesWhileStarted(t *testing.T) {
 	testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
 }
 
-// TestOneReason has a front end do to a ring what it may not, which has consequences: the status
-// has one reason, on one line.
+// TestOneReason has a front end break a rule for a ring, which causes further errors: the status has
+// one reason, on one line.
 func TestOneReason(t *testing.T) {
 	a, d := echoing(t)
 	connect := meet(t, a)
@@ -309,7 +306,7 @@ func TestOneReason(t *testing.T) {
 	}
 }
 
-// TestRingFails has a front end send a message about a ring at the moment at which that fails.
+// TestRingFails has a front end send a message about a ring while that ring fails.
 func TestRingFails(t *testing.T) {
 	a, d := echoing(t)
 	connect := meet(t, a)
@@ -322,9 +319,9 @@ func TestRingFails(t *testing.T) {
 	}
 }
 
-// TestDisabledRing has a front end disable the ring by which it transmits, as for a guest that
-// uses fewer queues: what is in it is given back, and goes nowhere. What is transmitted before
-// a ring is enabled for the first time waits.
+// TestDisabledRing has a front end disable a ring on which it transmits, as for a guest that uses
+// fewer queues: its frames are returned and dropped. Frames wait in a ring that has not been enabled
+// yet.
 func TestDisabledRing(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
-// TestRDMATestpmd is TestTestpmd over RDMA devices, with either kind of ring.
+// TestRDMATestpmd is TestTestpmd over RDMA devices, with each kind of ring.
 func TestRDMATestpmd(t *testing.T) {
 	names := testenv.NeedRDMA(t, 2)
 	for name, options := range map[string]string{"split": "", "packed": ",packed_vq=1"} {

@@ -22,7 +22,7 @@ func ptr(b []byte) unsafe.Pointer { return unsafe.Pointer(&b[0]) }
 
 const modern = featVersion1 | featMrgRxbuf | featIndirect | featCsum | featGuestCsum | featHostTSO4 | featGuestTSO4
 
-// kinds are the forms of a ring.
+// kinds has the features of each form of ring.
 var kinds = map[string]features{
 	"split":                   modern,
 	"split with event index":  modern | featEventIdx,
@@ -49,8 +49,8 @@ func readOps(n int) []vnet.ReadOp {
 	return ops
 }
 
-// TestTransmit has a driver transmit frames in chains of all kinds, by memory in one region
-// and in several, whose edges lie in buffers.
+// TestTransmit has a driver transmit frames in chains of all kinds, with its memory in one region and
+// in several, whose edges are within buffers.
 func TestTransmit(t *testing.T) {
 	for name, feats := range kinds {
 		for _, regions := range []int{1, 4} {
@@ -93,9 +93,9 @@ func TestTransmit(t *testing.T) {
 	}
 }
 
-// TestTransmitMarkedWritable has a driver transmit a frame in an indirect table of a packed ring
-// whose first descriptor, of the header, has the flag of a buffer that is to be written, as
-// DPDK's has. In the ring itself, and where the driver receives, the flag counts.
+// TestTransmitMarkedWritable has a driver transmit a frame in an indirect table of a packed ring. The
+// first descriptor, for the header, has the flag of a writable buffer, as with DPDK; there the flag is
+// ignored. In the ring itself, and in a ring on which the driver receives, the flag counts.
 func TestTransmitMarkedWritable(t *testing.T) {
 	const feats = modern | featPacked
 	mark := func(g *guest, at int) {
@@ -213,8 +213,8 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// BenchmarkReceive writes frames of 64 bytes to buffers of a driver's, and shows what one takes
-// without what the driver does.
+// BenchmarkReceive writes frames of 64 bytes to buffers of a driver, and reports the time of one
+// without that of the driver.
 func BenchmarkReceive(b *testing.B) {
 	for name, feats := range kinds {
 		b.Run(name, func(b *testing.B) {
@@ -243,7 +243,7 @@ func BenchmarkReceive(b *testing.B) {
 	}
 }
 
-// chainsLeft is how many descriptors are free.
+// chainsLeft returns the number of free descriptors.
 func (g *guest) chainsLeft(chains [][]buffer) int {
 	n := g.size
 	for _, c := range chains {
@@ -252,7 +252,7 @@ func (g *guest) chainsLeft(chains [][]buffer) int {
 	return n
 }
 
-// TestHostileRing has drivers break each rule. Each ends its own ring, with a reason.
+// TestHostileRing has drivers break each rule. Each ends its own ring, with an error.
 func TestHostileRing(t *testing.T) {
 	good := buffer{guestBase + buffersAt, 100}
 	word := func(index, flags uint16) uint32 { return uint32(index)<<16 | uint32(flags) }
@@ -370,8 +370,8 @@ func TestHostileRing(t *testing.T) {
 	}
 }
 
-// TestCountedAndFailed has a driver break the rules behind two good frames in one burst: those
-// count.
+// TestCountedAndFailed has a driver break a rule after two valid frames in one burst: the two are
+// counted.
 func TestCountedAndFailed(t *testing.T) {
 	for name, feats := range kinds {
 		for number := range 2 {
@@ -398,8 +398,8 @@ func TestCountedAndFailed(t *testing.T) {
 	}
 }
 
-// TestRacingGuest has a driver write to everything while frames are moved. Whatever it
-// does, it is the only one who notices.
+// TestRacingGuest has a driver write to all of its memory while frames are moved. It can only harm
+// itself.
 func TestRacingGuest(t *testing.T) {
 	for name, feats := range kinds {
 		for number := range 2 {
@@ -422,8 +422,8 @@ func TestRacingGuest(t *testing.T) {
 				})
 				v, ops, ends := *g.v.addr, readOps(8), 0
 				m, b := g.v.ring.base().mem, newBorrower(g, len(ops))
-				for i := 0; i < 5000 || ends < 100; i++ { // a burst without frames takes no time
-					if g.v.ring == nil { // the next front end
+				for i := 0; i < 5000 || ends < 100; i++ { // a burst without frames is short
+					if g.v.ring == nil { // connect the next front end
 						ends++
 						g.ended()
 						g.v.addr, g.v.start = &v, 1<<15
@@ -447,7 +447,7 @@ func TestRacingGuest(t *testing.T) {
 	}
 }
 
-// scribble changes something that a driver may write to.
+// scribble changes a random part of the driver's memory.
 func scribble(g *guest, r *rand.Rand) {
 	b := buffer{guestBase + buffersAt + uint64(r.IntN(3000)), uint32(r.IntN(3000))}
 	switch at := 16 * r.IntN(ringSize); r.IntN(5) {
@@ -464,7 +464,7 @@ func scribble(g *guest, r *rand.Rand) {
 	}
 }
 
-// TestPortsDoNotAllocate counts the allocations of moving frames.
+// TestPortsDoNotAllocate expects no allocation when frames are moved.
 func TestPortsDoNotAllocate(t *testing.T) {
 	for name, feats := range kinds {
 		out, in := newGuest(t, feats, 1, 1), newGuest(t, feats, 0, 1)

@@ -22,8 +22,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// testpmd runs DPDK's program of that name on a socket: it sends frames back where they
-// come from.
+// testpmd runs DPDK's testpmd on a socket. It sends all frames back on the same port.
 func testpmd(t *testing.T, a vhostuser.Address, options string, more ...string) (stop func()) {
 	t.Helper()
 	options = ",path=" + a.Path + options
@@ -33,7 +32,7 @@ func testpmd(t *testing.T, a vhostuser.Address, options string, more ...string) 
 	return testenv.Testpmd(t, "net_virtio_user0"+options, append([]string{"--forward-mode=io"}, more...)...)
 }
 
-// frame is a frame of n bytes whose content proves its place in the stream.
+// frame returns a frame of n bytes whose content depends on its number in the stream.
 func frame(seq uint64, n int) []byte {
 	f := make([]byte, n)
 	r := rand.New(rand.NewPCG(seq, uint64(n)))
@@ -45,7 +44,7 @@ func frame(seq uint64, n int) []byte {
 	return f
 }
 
-// layer connects ports with a wire each, by data channels over the fabric in memory.
+// layer connects each port with a wire, by data channels over the fabric in memory.
 func layer(t *testing.T, ports []messaging.Port) (wires []*porttest.Wire) {
 	t.Helper()
 	n := fabrictest.New()
@@ -58,7 +57,7 @@ func layer(t *testing.T, ports []messaging.Port) (wires []*porttest.Wire) {
 	return layerOn(t, devices, ports)
 }
 
-// layerOn is layer over these devices.
+// layerOn is layer over devices.
 func layerOn(t *testing.T, devices [2]fabric.Device, ports []messaging.Port) (wires []*porttest.Wire) {
 	t.Helper()
 	var far []messaging.Port
@@ -110,7 +109,8 @@ func portsOf(d *vhostuser.Device) (ports []messaging.Port) {
 	return ports
 }
 
-// waitUp waits until a front end receives, or does not any more.
+// waitUp waits until the device is up, or until it is not, by want. It is up while a front end
+// receives.
 func waitUp(t testing.TB, d *vhostuser.Device, want bool) {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -127,7 +127,7 @@ func waitUp(t testing.TB, d *vhostuser.Device, want bool) {
 	}
 }
 
-// echo sends frames and expects them back, in order.
+// echo sends frames on a wire and expects them back, in order.
 func echo(t *testing.T, w *porttest.Wire, frames int) {
 	t.Helper()
 	echoUpTo(t, w, frames, 1514)
@@ -158,9 +158,8 @@ func echoUpTo(t *testing.T, w *porttest.Wire, frames, longest int) {
 	}
 }
 
-// TestTestpmd has DPDK's testpmd send frames back: through a data channel, a ring by which
-// it receives, and one by which it transmits, in each form of ring and of connection; then
-// another testpmd.
+// TestTestpmd has DPDK's testpmd send frames back, through a data channel and two rings, in each form
+// of ring and of connection. Then another testpmd replaces it.
 func TestTestpmd(t *testing.T) {
 	for name, c := range map[string]struct {
 		options string
@@ -193,8 +192,7 @@ func TestTestpmd(t *testing.T) {
 	}
 }
 
-// TestTestpmdInPieces has testpmd send frames back that are longer than its buffers, in as many
-// as they need.
+// TestTestpmdInPieces has testpmd send frames back that are longer than one of its buffers.
 func TestTestpmdInPieces(t *testing.T) {
 	for name, options := range map[string]string{"split": "", "packed": ",packed_vq=1"} {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +211,8 @@ func TestTestpmdInPieces(t *testing.T) {
 	}
 }
 
-// TestRestartBehindTestpmd has the back end end and come again while testpmd stays, which
-// listens: its frames flow again.
+// TestRestartBehindTestpmd restarts the back end while testpmd, which listens, stays: frames are
+// exchanged again.
 func TestRestartBehindTestpmd(t *testing.T) {
 	for name, c := range map[string]struct {
 		options string

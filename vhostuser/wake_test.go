@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// sleep waits until a descriptor is readable, which it has to be within a minute.
+// sleep waits until a descriptor is readable. It fails after a minute.
 func sleep(t *testing.T, fd int) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
@@ -30,8 +30,8 @@ func sleep(t *testing.T, fd int) {
 	}
 }
 
-// TestWakes has a driver kick only when it is asked to, and the port sleep whenever there is
-// nothing to do: nobody sleeps for ever.
+// TestWakes has a driver kick only when the device asks for it, and the port sleep whenever it has
+// nothing to do: neither sleeps for ever.
 func TestWakes(t *testing.T) {
 	const frames = 20000
 	for name, feats := range kinds {
@@ -57,7 +57,7 @@ func TestWakes(t *testing.T) {
 				}
 				chains := frames
 				if number == 0 {
-					chains *= 3 // for each
+					chains *= 3 // three chains for each frame
 				}
 				kicks, stop := make(chan int, 1), make(chan struct{})
 				var driver sync.WaitGroup
@@ -125,9 +125,8 @@ func TestWakes(t *testing.T) {
 	}
 }
 
-// TestWakesOthers has a frame of one queue wait for more buffers than there are, and another
-// queue with the same ring, or somebody who announces, take those: the first one is woken
-// when there are more.
+// TestWakesOthers has a frame of one queue wait for more buffers than are available. Another queue
+// with the same ring, or an announcement, takes these. The first queue is woken when there are more.
 func TestWakesOthers(t *testing.T) {
 	for name, feats := range kinds {
 		for _, announced := range []bool{false, true} {
