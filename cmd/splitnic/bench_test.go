@@ -30,7 +30,8 @@ func benchParse(kind bench.Kind, line string) (benchConfig, error) {
 	return f.config(flags)
 }
 
-// A P without a worker costs a polled round trip a thread that wakes at each yield.
+// TestPollProcs expects one P for each worker, at most one for each processor. With a P more, a
+// thread would wake at each yield of a worker, which slows a polled round trip.
 func TestPollProcs(t *testing.T) {
 	for _, c := range []struct{ queues, cpus, want int }{{1, 1, 1}, {1, 2, 2}, {1, 32, 2}, {4, 2, 2}, {4, 32, 8}} {
 		if got := pollProcs(c.queues, c.cpus); got != c.want {
@@ -137,7 +138,7 @@ func TestBenchMistakes(t *testing.T) {
 	}
 }
 
-// TestBenchDeviceAt looks for the device that has the address to listen at.
+// TestBenchDeviceAt looks up the device by the address to listen at.
 func TestBenchDeviceAt(t *testing.T) {
 	at := func(addr netip.Addr) ([]string, error) {
 		switch addr.String() {
@@ -197,7 +198,7 @@ func TestBenchSecret(t *testing.T) {
 }
 
 func TestBenchPrint(t *testing.T) {
-	// Scripts find bandwidth and rate in the columns that perftest has them in.
+	// Bandwidth and rate are in the same columns as in the output of perftest, for scripts.
 	fields := strings.Fields(benchRow(bench.Result{Name: bench.BW, Size: 64, Iterations: 10, PeakMiBPerSecond: 3.5,
 		MiBPerSecond: 2.5, Mpps: 0.125}))
 	if diff := cmp.Diff([]string{"64", "10", "3.50", "2.50", "0.125000"}, fields); diff != "" {

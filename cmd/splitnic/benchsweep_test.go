@@ -16,7 +16,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestSweepFlags says which settings are tried, and what cannot be.
+// TestSweepFlags parses the flags of a sweep. It expects the number of settings to measure, or a
+// usage error.
 func TestSweepFlags(t *testing.T) {
 	for line, want := range map[string]int{
 		"--sweep": len(sweepSettings), "--sweep=spin": 3, "--sweep=cq-moderation,spin": 5, "--sweep=pack-copy": 3,
@@ -35,7 +36,8 @@ func TestSweepFlags(t *testing.T) {
 	}
 }
 
-// TestSweepSettings makes each setting that of a channel, as the flag of an endpoint would.
+// TestSweepSettings applies each setting to a messaging.Config and expects the change that the
+// flag of an endpoint would make.
 func TestSweepSettings(t *testing.T) {
 	for _, s := range sweepSettings {
 		var c messaging.Config
@@ -50,8 +52,8 @@ func TestSweepSettings(t *testing.T) {
 	}
 }
 
-// TestSweepPackCopy finds each setting of --pack-copy to differ from the default for frames
-// of some size that is measured: otherwise nothing could be said about it.
+// TestSweepPackCopy expects that a frame size is measured for which each setting of --pack-copy
+// differs from the default. Without one, the sweep could not compare them.
 func TestSweepPackCopy(t *testing.T) {
 	for _, s := range sweepSettings {
 		if s.Flag != "pack-copy" {
@@ -69,7 +71,7 @@ func TestSweepPackCopy(t *testing.T) {
 	}
 }
 
-// TestSweepBetween tries some of them between two devices.
+// TestSweepBetween measures two of the settings between two devices.
 func TestSweepBetween(t *testing.T) {
 	n := fabrictest.New()
 	f := sweepFlags{rounds: sweep.MinRounds, duration: time.Millisecond}
@@ -85,7 +87,7 @@ func TestSweepBetween(t *testing.T) {
 	}
 }
 
-// TestPrintSweep prints what was measured, what that means, and the flags.
+// TestPrintSweep prints the figures, the verdicts and the flags to use.
 func TestPrintSweep(t *testing.T) {
 	rows := []sweep.Row{
 		{Figures: []sweep.Figure{{Median: 12.3456, Min: 11, Max: 14}}},

@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestReportHasNoSecrets puts a private key wherever somebody might, and looks for it in
-// the report.
+// TestReportHasNoSecrets puts a private key in each place where a user might put one, and
+// expects that the report does not contain it.
 func TestReportHasNoSecrets(t *testing.T) {
 	key := keyFile(t)
 	body := strings.Split(key, "\n")[1]

@@ -21,8 +21,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 )
 
-// serveCapture serves a process that has a capture of a few bytes, and then ends it if it
-// has to end by itself, or else waits to be told.
+// serveCapture serves a process whose capture writes a few bytes. The capture ends by itself if
+// byItself is set, otherwise with the command to end it. fails is the error with which the
+// capture fails to start, or nil. asked receives the requests.
 func serveCapture(t *testing.T, path string, byItself bool, fails error) (asked chan daemon.CaptureRequest) {
 	t.Helper()
 	asked = make(chan daemon.CaptureRequest, 2)
@@ -96,7 +97,8 @@ func TestCaptureCommand(t *testing.T) {
 	}
 }
 
-// TestCaptureInterrupted ends a capture in good order by an interrupt.
+// TestCaptureInterrupted interrupts `splitnic capture` and expects a complete capture and no
+// error.
 func TestCaptureInterrupted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "host-sn0.sock")
 	asked := serveCapture(t, path, false, nil)
@@ -181,7 +183,7 @@ func TestCaptureErrdoc(t *testing.T) {
 	})
 }
 
-// fails expects an error that the documentation explains.
+// fails expects an error with this text and exit status, which the documentation explains.
 func fails(t *testing.T, err error, want string, status int) {
 	t.Helper()
 	if err == nil || exit.Status(err) != status || !strings.Contains(err.Error(), want) {
@@ -190,7 +192,7 @@ func fails(t *testing.T, err error, want string, status int) {
 	testenv.Ended(t, status, err.Error())
 }
 
-// TestCaptureSocket finds whom a user means who names nobody.
+// TestCaptureSocket selects the process for a capture when the user names none.
 func TestCaptureSocket(t *testing.T) {
 	for name, c := range map[string]struct {
 		there  []string
@@ -213,7 +215,8 @@ func TestCaptureSocket(t *testing.T) {
 	}
 }
 
-// TestFilter has tcpdump compile expressions, and runs them.
+// TestFilter compiles expressions with tcpdump and runs the programs on an ARP frame, untagged
+// and tagged.
 func TestFilter(t *testing.T) {
 	testenv.NeedTools(t, "tcpdump")
 	arp := append(bytes.Repeat([]byte{0xff}, 12), 8, 6, 0, 1)
@@ -246,7 +249,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// FuzzFilter reads what tcpdump prints, or something else.
+// FuzzFilter parses the output of tcpdump, and other text.
 func FuzzFilter(f *testing.F) {
 	for _, s := range []string{
 		"2\n40 0 0 12\n6 0 0 262144\n", "1\n6 0 0 0", "", "1", "1\n6 0 0", "2\n6 0 0 0", "4097\n6 0 0 0", "-1\n",

@@ -17,7 +17,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// makeCard makes a card that nothing is behind, but for those named broken.
+// makeCard makes a card without a network behind it. It fails for the name "broken".
 func makeCard(spec *cards.Spec) (cardstest.Card, error) {
 	if spec.Name == "broken" {
 		return cardstest.Card{}, errors.New("out of paper")
@@ -28,7 +28,7 @@ func makeCard(spec *cards.Spec) (cardstest.Card, error) {
 	}, nil
 }
 
-// executed runs a command in this process.
+// executed runs a command in this process and returns its standard output.
 func executed(t *testing.T, words ...string) (stdout string, err error) {
 	t.Helper()
 	c := rootCommand()
@@ -79,7 +79,7 @@ func TestCardCommands(t *testing.T) {
 	}
 }
 
-// TestCardErrdoc asks for what cannot be.
+// TestCardErrdoc makes requests that fail, each with its exit status and a documented error.
 func TestCardErrdoc(t *testing.T) {
 	sock, set := cardstest.Serve(t, makeCard)
 	for _, name := range []string{"web", "db"} {
@@ -141,7 +141,7 @@ func TestCardErrdoc(t *testing.T) {
 		"relative state":   {func() error { _, err := executed(t, "agent", "--state", "x"); return err }, exit.Usage},
 		"state in use":     {opened(filepath.Join(locked, "cards")), exit.AddressInUse},
 		"state is a file":  {opened(filepath.Join(file, "cards")), exit.Failure},
-		// Of sysfs, where nobody makes files.
+		// The directory is in sysfs, where no process can make files.
 		"unwritable state":  {opened("/sys/kernel"), exit.Permission},
 		"--max-cards of 0":  {func() error { _, err := executed(t, "agent", "--max-cards", "0"); return err }, exit.Usage},
 		"state is no state": {func() error { return damaged(t) }, exit.Failure},
@@ -160,7 +160,7 @@ func TestCardErrdoc(t *testing.T) {
 	}
 }
 
-// damaged loads a state that is damaged.
+// damaged loads a damaged state directory and returns the errors.
 func damaged(t *testing.T) error {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "web.json"), []byte("{"), 0o600); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// checked is what `splitnic check` prints of files, of which x.yaml is the configuration.
-// Their directory is left out.
+// checked returns what `splitnic check` prints about files, without the path of their directory.
+// The configuration is x.yaml.
 func checked(t *testing.T, role string, files map[string]string, args ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir() + "/"
@@ -31,7 +31,7 @@ func checked(t *testing.T, role string, files map[string]string, args ...string)
 	return strings.ReplaceAll(out.String(), dir, ""), err
 }
 
-// keyFile is the text of a private key.
+// keyFile returns the text of a new private key file.
 func keyFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "key.pem")
@@ -45,7 +45,7 @@ func keyFile(t *testing.T) string {
 	return string(text)
 }
 
-// TestCheck has each mistake found, with the file and the line, and nothing else.
+// TestCheck expects each mistake to be reported with its file and line, and nothing else.
 func TestCheck(t *testing.T) {
 	key := keyFile(t)
 	k, err := session.GenerateKey()
@@ -125,8 +125,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckWarnings has entries of a policy that no host will have: neither by its name nor by
-// its key, unless certificates can name it, or the entry only keeps an address.
+// TestCheckWarnings has policy entries that match no host by its name or its key, and expects a
+// warning for each. There is no warning if certificates can give a host that name, or if the
+// entry only reserves an address.
 func TestCheckWarnings(t *testing.T) {
 	key := keyFile(t)
 	one, err := session.GenerateKey()
@@ -188,7 +189,7 @@ func TestCheckMistakes(t *testing.T) {
 		}
 		testenv.Ended(t, exit.Usage, err.Error())
 	}
-	if err := execute(t, "check"); err != nil { // its help
+	if err := execute(t, "check"); err != nil { // prints its help
 		t.Error(err)
 	}
 }

@@ -34,8 +34,8 @@ func TestCompleteNames(t *testing.T) {
 	}
 }
 
-// TestCompleteOfProcesses asks processes that run for what they have: an I/O unit for its
-// hosts, an agent for its cards.
+// TestCompleteOfProcesses completes names that running processes report: the hosts of an I/O
+// unit and the cards of an agent.
 func TestCompleteOfProcesses(t *testing.T) {
 	dir := t.TempDir()
 	unit, left := filepath.Join(dir, "iounit-7580.sock"), filepath.Join(dir, "iounit-1.sock")
@@ -67,7 +67,7 @@ func TestCompleteOfProcesses(t *testing.T) {
 	}
 }
 
-// TestCompletions asks as a shell does.
+// TestCompletions requests completions as a shell does.
 func TestCompletions(t *testing.T) {
 	for line, want := range map[string]string{
 		"top --sort ":          "name\nout\nin\npackets\ndrops\n:4\n",

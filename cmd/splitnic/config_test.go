@@ -14,7 +14,8 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
-// configured has `splitnic host` read a command line and a file with that text.
+// configured returns the configuration that `splitnic host` reads from a command line and a
+// file with this text.
 func configured(t *testing.T, text string, args ...string) (daemon.Host, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.yaml")
@@ -50,7 +51,7 @@ func TestReadConfig(t *testing.T) {
 		"- a\n":                           "x.yaml:1: must be a map",
 		"iounit: a\nname: \"b\n":          "x.yaml:2: not YAML",
 		"iounit: a\n---\nname: b\n":       "x.yaml: more than one YAML document",
-		"queues: many\nmax-mtu: plenty\n": "x.yaml:2: max-mtu: ", // both are told
+		"queues: many\nmax-mtu: plenty\n": "x.yaml:2: max-mtu: ", // both mistakes are reported
 		"iounit: a\niounit: b\n":          "x.yaml:2: not YAML",
 		"":                                "--iounit is missing",
 		"iounit: a\nmax-mtu: 20\n":        "--max-mtu 20",
@@ -62,7 +63,8 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-// TestReread reads the configuration again, as a reload does.
+// TestReread reads the configuration again, as a reload does. It expects the new keys, and the
+// names of the settings that have changed but need a restart.
 func TestReread(t *testing.T) {
 	write := func(path, text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// reloads serves the command and returns the socket and how often it was given.
+// reloads serves the reload command on the socket at path, and returns the counter of its calls.
 func reloads(t *testing.T, path string, answer daemon.Reloaded, fail error) *int {
 	t.Helper()
 	n := 0
@@ -29,8 +29,8 @@ func reloads(t *testing.T, path string, answer daemon.Reloaded, fail error) *int
 	return &n
 }
 
-// TestReloadEach has an agent with a card, and beside it a host, and a host whose files have
-// a mistake: each is reloaded once.
+// TestReloadEach reloads an agent with a card, a host, and a host whose files have a mistake. It
+// expects each process to be reloaded once, and the card to be left to its agent.
 func TestReloadEach(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

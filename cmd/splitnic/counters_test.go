@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// counterList is a table of counters in Markdown, for docs/counters.md.
+// counterList returns a Markdown table of counters for docs/counters.md.
 func counterList(counters []counter.Counter) string {
 	var b strings.Builder
 	fmt.Fprint(&b, "| in the status | in the metrics | counts |\n|---|---|---|\n")
@@ -21,7 +21,7 @@ func counterList(counters []counter.Counter) string {
 	return b.String()
 }
 
-// TestCountersDocument wants the tables of docs/counters.md to be those of the program.
+// TestCountersDocument expects docs/counters.md to have the tables of the program's counters.
 func TestCountersDocument(t *testing.T) {
 	page, err := os.ReadFile("../../docs/counters.md")
 	if err != nil {

@@ -24,7 +24,7 @@ func TestDoctorAgentState(t *testing.T) {
 			t.Errorf("%s: %+v", path, f)
 		}
 	}
-	for path, of := range map[string]string{"state": "", "none/below": "", "state/": "cards"} { // of another user
+	for path, of := range map[string]string{"state": "", "none/below": "", "state/": "cards"} { // directories of another user
 		forbidden := func(dir string) error {
 			if of == "" || filepath.Base(dir) == of {
 				return os.ErrPermission
@@ -88,8 +88,8 @@ func TestDoctorAgentCNI(t *testing.T) {
 	}
 }
 
-// TestDoctorAgent asks an agent, where there is none, where one was killed, and where another
-// process is.
+// TestDoctorAgent checks the socket of an agent that runs, of one that was killed, of a process
+// that is no agent, and one that does not exist.
 func TestDoctorAgent(t *testing.T) {
 	dir := t.TempDir()
 	running, _ := cardstest.Serve(t, makeCard)

@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 )
 
-// one is the only finding of a report.
+// one returns the only finding of a report, which has to be documented.
 func one(t *testing.T, r report) finding {
 	t.Helper()
 	if len(r) != 1 {
@@ -39,7 +39,7 @@ func TestDoctorKernel(t *testing.T) {
 	}
 }
 
-// tree makes empty files below a directory, but for what they are to have.
+// tree makes files with these contents below a new directory, and returns the directory.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func TestDoctorMacvtap(t *testing.T) {
 	}
 }
 
-// TestDoctorReach connects to an I/O unit that is there, and to some that are not.
+// TestDoctorReach connects to an I/O unit that exists, and to two that do not.
 func TestDoctorReach(t *testing.T) {
 	ln, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestDoctorReach(t *testing.T) {
 	}
 }
 
-// TestDoctorDNS connects to the I/O units that DNS names, and not to absurdly many.
+// TestDoctorDNS connects to the I/O units of a DNS answer, at most to mostReached of them.
 func TestDoctorDNS(t *testing.T) {
 	ln, err := net.Listen("tcp", testenv.Loopback()+":0")
 	if err != nil {
@@ -132,7 +132,7 @@ func TestDoctorDNS(t *testing.T) {
 	for _, c := range []struct {
 		answer   discovery.Answer
 		err      error
-		findings int // besides
+		findings int // besides the first one
 		status   string
 	}{
 		{discovery.Answer{Records: []discovery.Record{unit}, TTL: time.Minute, Skipped: 1}, nil, 1, "ok"},
@@ -152,7 +152,7 @@ func TestDoctorDNS(t *testing.T) {
 	}
 }
 
-// manyRecords have other ports, too.
+// manyRecords returns twice mostReached records: unit, and the same with lower ports.
 func manyRecords(unit discovery.Record) (list []discovery.Record) {
 	for range 2 * mostReached {
 		list = append(list, unit)

@@ -14,8 +14,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-// serveUnit serves an I/O unit's status, which drains, and its commands: one that waits
-// returns when whoever asks goes away, unless nobody is left. told gets each command.
+// serveUnit serves the status and the commands of an I/O unit in the drain state drain. A drain
+// command that waits blocks until its client disconnects, unless no hosts remain. told, which
+// may be nil, receives each command.
 func serveUnit(t *testing.T, path string, drain *iounit.DrainStatus, told chan<- string) {
 	t.Helper()
 	tell := func(what string) {
@@ -52,7 +53,8 @@ func serveUnit(t *testing.T, path string, drain *iounit.DrainStatus, told chan<-
 	t.Cleanup(func() { server.Close() })
 }
 
-// TestDrain gives an I/O unit the commands by which it is emptied, and shows who is left.
+// TestDrain runs the commands drain, undrain and disconnect. It expects the I/O unit to receive
+// them, and drain to print the remaining hosts.
 func TestDrain(t *testing.T) {
 	path, told := filepath.Join(t.TempDir(), "iounit-7580.sock"), make(chan string, 1)
 	left := &iounit.DrainStatus{Remaining: []iounit.RemainingHost{{Name: "alpha"}, {Name: "beta", Stays: "no other"}}}
@@ -82,7 +84,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainErrdoc drains in vain.
+// TestDrainErrdoc expects documented errors of drains that fail.
 func TestDrainErrdoc(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

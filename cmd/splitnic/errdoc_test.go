@@ -17,8 +17,8 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// TestErrdocIsComplete looks for everything that has a list in the code in the
-// page that explains it.
+// TestErrdocIsComplete expects an entry in the error documentation for each item of the lists
+// in the code, such as the exit statuses.
 func TestErrdocIsComplete(t *testing.T) {
 	page, err := os.ReadFile("../../" + errdoc.Page)
 	if err != nil {
@@ -48,7 +48,7 @@ func TestErrdocIsComplete(t *testing.T) {
 	}
 }
 
-// TestErrdocOfTheDoctor has every check explained, and what it complains about.
+// TestErrdocOfTheDoctor expects every check of the doctor, and its complaints, to be documented.
 func TestErrdocOfTheDoctor(t *testing.T) {
 	devices, _ := verbs.Devices()
 	named := map[string]bool{}
@@ -101,7 +101,8 @@ func TestErrdocOfDevices(t *testing.T) {
 	}
 }
 
-// TestErrdocOfNames looks for an endpoint that cannot be told from its name alone.
+// TestErrdocOfNames selects an endpoint without a name where none or several run, and by a name
+// that none has. It expects documented errors.
 func TestErrdocOfNames(t *testing.T) {
 	for name, sockets := range map[string][]string{
 		"nobody": nil,

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 )
 
-// FuzzConfig is about configuration files: what is in one is set, or refused as
-// a mistake of the user's; what the command line says stays.
+// FuzzConfig reads configuration files. It expects success or a usage error, and that a value of
+// the command line stays.
 func FuzzConfig(f *testing.F) {
 	for _, s := range []string{
 		"iounit: [10.0.0.1, 10.0.0.2]\nname: sn0\n", "name: other\nqueues: 2\n", "listen: 0.0.0.0\nlan: macvtap:eth1\n",
@@ -21,7 +21,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(false, s)
 		f.Add(true, s)
 	}
-	path := filepath.Join(f.TempDir(), "config.yaml") // each process has one
+	path := filepath.Join(f.TempDir(), "config.yaml") // one for each fuzzing process
 	f.Fuzz(func(t *testing.T, unit bool, text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

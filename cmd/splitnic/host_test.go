@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// parse has flags read a command line, and returns what config makes of it.
+// parse parses a command line with the flags of add, and returns the result of config.
 func parse[T any](add func(*pflag.FlagSet), config func() (T, error), args ...string) (T, error) {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	add(flags)
@@ -29,15 +29,16 @@ func parse[T any](add func(*pflag.FlagSet), config func() (T, error), args ...st
 	return config()
 }
 
-// flagCase is a command line, and what it is to change in the configuration, or
-// what the error about it says.
+// flagCase is a command line with the change that it makes to the configuration, or a part of
+// the expected error.
 type flagCase[T any] struct {
 	line   string
 	change func(*T)
 	err    string
 }
 
-// checkFlags parses each case's line.
+// checkFlags parses the line of each case and expects base with the change of the case, or a
+// usage error.
 func checkFlags[T any](t *testing.T, parse func(args ...string) (T, error), base T, cases []flagCase[T]) {
 	t.Helper()
 	for _, c := range cases {
@@ -58,7 +59,7 @@ func checkFlags[T any](t *testing.T, parse func(args ...string) (T, error), base
 	}
 }
 
-// commonDefaults is the configuration that both endpoints have without flags.
+// commonDefaults returns the common configuration of both endpoints without flags.
 func commonDefaults() daemon.Common {
 	return daemon.Common{
 		Version: version, Adapter: daemon.Adapter{Port: 1, GIDIndex: -1}, Keys: daemon.Keys{Key: defaultKey},
@@ -70,8 +71,8 @@ func commonDefaults() daemon.Common {
 	}
 }
 
-// commonCases are the flags that both endpoints have; of returns where a
-// configuration has what is common.
+// commonCases returns cases for the flags that both endpoints have. of returns the common part
+// of a configuration.
 func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 	set := func(change func(c *daemon.Common)) func(*T) { return func(v *T) { change(of(v)) } }
 	handlers := func(change func(h *daemon.Handlers)) func(*T) {

@@ -48,7 +48,7 @@ func TestIOUnitFlags(t *testing.T) {
 			{"--modes send-uc,imm",
 				func(u *daemon.IOUnit) { u.Modes = []protocol.Mode{protocol.ModeSendUC, protocol.ModeImm} }, ""},
 			{"--modes imm,fast", nil, "--modes: "},
-			{"--policy /p", func(u *daemon.IOUnit) { u.Policy = "/p" }, ""}, // it is read later
+			{"--policy /p", func(u *daemon.IOUnit) { u.Policy = "/p" }, ""}, // the file is read later
 			{"--max-memory 1.5G", func(u *daemon.IOUnit) { u.MaxMemory = 3 << 29 }, ""},
 			{"--max-memory 2Gi", func(u *daemon.IOUnit) { u.MaxMemory = 2 << 30 }, ""},
 			{"--max-memory lots", nil, `--max-memory: "lots" is no size`},

@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestHelpNamesValues finds a command that pflag takes for the name of a flag's
-// value, because it is in backquotes: --key `splitnic keygen`.
+// TestHelpNamesValues expects the name of each flag's value to be one word. pflag takes text in
+// backquotes for that name, also if it is a command: --key `splitnic keygen`.
 func TestHelpNamesValues(t *testing.T) {
 	flags := 0
 	var visit func(c *cobra.Command)
@@ -36,8 +36,8 @@ func TestHelpNamesValues(t *testing.T) {
 	}
 }
 
-// TestHelpIsGrouped shows the help of each command in 80 columns, and has each
-// flag in a group where a command has many.
+// TestHelpIsGrouped expects the help of each command to fit into 80 columns, and the flags to be
+// in groups if a command has many.
 func TestHelpIsGrouped(t *testing.T) {
 	root := rootCommand()
 	var visit func(c *cobra.Command)
@@ -49,7 +49,7 @@ func TestHelpIsGrouped(t *testing.T) {
 			t.Error(err)
 		}
 		for line := range strings.Lines(out.String()) {
-			// Lines of examples and of usage are for copying.
+			// Lines of examples and usage may be longer: users copy them.
 			n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n"))
 			if n > 80 && !strings.HasPrefix(line, "  splitnic") && !strings.Contains(line, "=… splitnic") {
 				t.Errorf("%s: %d columns: %s", c.CommandPath(), n, line)
@@ -93,7 +93,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestManualPages writes the pages of all commands, with the groups of the help.
+// TestManualPages writes the manual pages of all commands, which have the groups of the help.
 func TestManualPages(t *testing.T) {
 	dir := t.TempDir()
 	if err := execute(t, "man", dir, "../../docs/cni.md"); err != nil {
@@ -122,7 +122,7 @@ func TestManualPages(t *testing.T) {
 	}
 }
 
-// execute runs a command line; what it prints goes to the test's log.
+// execute runs a command line. Its standard output goes to the log of the test.
 func execute(t *testing.T, args ...string) error {
 	t.Helper()
 	root := rootCommand()
@@ -166,7 +166,8 @@ func TestMistypedCommands(t *testing.T) {
 	}
 }
 
-// refused executes a command line that has a mistake, and returns what is said of it.
+// refused runs a command line with a mistake, expects a usage error that contains want, and
+// returns the text of the error.
 func refused(t *testing.T, line, want string) string {
 	t.Helper()
 	err := execute(t, strings.Fields(line)...)
@@ -176,8 +177,8 @@ func refused(t *testing.T, line, want string) string {
 	return err.Error()
 }
 
-// TestMistypedFlags has flags that are none, and values that are of another type: nothing of
-// it is told in the words of Go's libraries.
+// TestMistypedFlags has unknown flags, and values of the wrong type. It expects errors in the
+// words of splitnic, not of Go's libraries.
 func TestMistypedFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"status --jsn":                         "unknown flag: --jsn (did you mean --json?); see `splitnic status --help`",

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// full is a standard output that nothing can be written to.
+// full is a standard output whose disk is full.
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
-// TestOutputFails has a disk that is full in the place of standard output: what scripts go by
-// is not missing without a word.
+// TestOutputFails runs commands whose standard output is on a full disk. It expects an error,
+// because scripts use this output.
 func TestOutputFails(t *testing.T) {
 	for _, line := range []string{
 		"keygen --out " + filepath.Join(t.TempDir(), "key.pem"), "doctor", "doctor --json", "version", "status --schema",

@@ -22,16 +22,17 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// schemaURL names the schema; there need be nothing.
+// schemaURL identifies the schema. No file needs to exist there.
 const schemaURL = "https://github.com/splitnic/splitnic/status.schema.json"
 
-// statusSchemaOf is the schema of what `splitnic status --json` prints, from the types. A
-// strict one permits no field that the types do not have: readers have to expect new ones.
+// statusSchemaOf returns the schema of the output of `splitnic status --json`, made from the
+// types. A strict schema permits no other fields than those of the types. The published one is
+// not strict, because readers have to ignore new fields.
 func statusSchemaOf(t *testing.T, strict bool) []byte {
 	t.Helper()
 	r := jsonschema.Reflector{AllowAdditionalProperties: !strict, Mapper: special, Namer: func(of reflect.Type) string {
 		if of.Kind() == reflect.Struct {
-			return of.String() // several packages have a Status
+			return of.String() // with the package: several have a Status
 		}
 		return ""
 	}}
@@ -60,7 +61,7 @@ func statusSchemaOf(t *testing.T, strict bool) []byte {
 	return append(text, '\n')
 }
 
-// agentSchemaOf is the schema of the agent's API v1: of each request and answer.
+// agentSchemaOf returns the schema of the requests and answers of the agent's API v1.
 func agentSchemaOf(t *testing.T, strict bool) []byte {
 	t.Helper()
 	r := jsonschema.Reflector{AllowAdditionalProperties: !strict, Mapper: special}
@@ -74,7 +75,7 @@ func agentSchemaOf(t *testing.T, strict bool) []byte {
 		maps.Copy(all.Definitions, one.Definitions)
 		all.AnyOf = append(all.AnyOf, &jsonschema.Schema{Ref: one.Ref})
 	}
-	// Requests have no other fields: the agent refuses them.
+	// A request has no other fields: the agent rejects unknown ones.
 	all.Definitions["Spec"].AdditionalProperties = jsonschema.FalseSchema
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -85,8 +86,8 @@ func agentSchemaOf(t *testing.T, strict bool) []byte {
 
 const agentSchemaURL = "https://github.com/splitnic/splitnic/agent-v1.schema.json"
 
-// TestAgentSchema wants the schema of the API to be that of the types. What is in it may
-// grow, and not change, as long as it is v1.
+// TestAgentSchema expects agent-v1.schema.json to match the types. Additions to the schema are
+// allowed in v1, other changes are not.
 func TestAgentSchema(t *testing.T) {
 	want := agentSchemaOf(t, false)
 	if *update {
@@ -101,7 +102,7 @@ func TestAgentSchema(t *testing.T) {
 	}
 }
 
-// special are types whose JSON the reflector does not see.
+// special returns the schema of a type whose JSON encoding the reflector does not know, or nil.
 func special(of reflect.Type) *jsonschema.Schema {
 	switch {
 	case of == reflect.TypeFor[time.Time]():
@@ -110,15 +111,15 @@ func special(of reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string"}
 	case of == reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "integer", Description: "nanoseconds"}
-	case of.Kind() == reflect.Map && of.Elem().Kind() == reflect.Uint64: // counts by name, null without any
+	case of.Kind() == reflect.Map && of.Elem().Kind() == reflect.Uint64: // counts by name; null if there are none
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
 			{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "integer"}}, {Type: "null"}}}
 	}
 	return nil
 }
 
-// TestStatusSchema wants the schema to be that of the types. The file changes only with
-// what programs read: a change of the status that they notice is a change of this file.
+// TestStatusSchema expects status.schema.json to match the types. So every change of the status
+// that programs can notice is a change of this file.
 func TestStatusSchema(t *testing.T) {
 	want := statusSchemaOf(t, false)
 	if *update {
@@ -133,8 +134,8 @@ func TestStatusSchema(t *testing.T) {
 	}
 }
 
-// TestStatusIsAsItsSchema validates what the status socket makes of the types, empty and
-// full, and refuses what no status is.
+// TestStatusIsAsItsSchema validates the output of the status socket for each type, once empty
+// and once with all fields set. It expects that an unknown role is not valid.
 func TestStatusIsAsItsSchema(t *testing.T) {
 	schema, err := validator.UnmarshalJSON(bytes.NewReader(statusSchemaOf(t, true)))
 	if err != nil {
@@ -159,7 +160,7 @@ func TestStatusIsAsItsSchema(t *testing.T) {
 			fill(reflect.ValueOf(&agent).Elem())
 		}
 		host.Role, unit.Role, agent.Role = "host", "iounit", "agent"
-		for i := range agent.Cards { // words and numbers that a card can have
+		for i := range agent.Cards { // values that a card can have
 			agent.Cards[i].Status.State, agent.Cards[i].Spec.MTU = cards.Failed, 1500
 		}
 		for what, status := range map[string]any{"host": host, "I/O unit": unit, "agent": agent} {
@@ -174,7 +175,7 @@ func TestStatusIsAsItsSchema(t *testing.T) {
 	}
 }
 
-// served is what `splitnic status --json` has of a status.
+// served returns what `splitnic status --json` prints for a status.
 func served(t *testing.T, status any) any {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.sock")
@@ -194,7 +195,7 @@ func served(t *testing.T, status any) any {
 	return document
 }
 
-// fill gives everything in v that is exported a value, and lists and maps an element.
+// fill sets all exported fields in v to a value, and adds an element to lists and maps.
 func fill(v reflect.Value) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		v.Set(reflect.ValueOf(time.Unix(1_700_000_000, 0)))

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// claiming is a device that says that it has other limits.
+// claiming is a device that reports other limits than it has.
 type claiming struct {
 	fabric.Device
 	limits fabric.Limits
@@ -22,7 +22,7 @@ type claiming struct {
 
 func (c claiming) Limits() fabric.Limits { return c.limits }
 
-// loopback opens a device with these limits, which says that it has others.
+// loopback returns an opener of pairs of devices that have the limits has, and report says.
 func loopback(t *testing.T, has, says fabric.Limits) opener {
 	n := fabrictest.New(fabrictest.WithLimits(has))
 	fabrictest.NoLeaks(t, n)
@@ -34,16 +34,15 @@ func loopback(t *testing.T, has, says fabric.Limits) opener {
 	}
 }
 
-// The self-test has a line for each property, in the table and as JSON, and its
-// exit status tells a device that reports what it lacks from one that does not do
-// what it reports.
+// TestSelfTest expects a line for each property, in the table and in JSON. The exit status tells
+// a device that reports a missing property from one that does not do what it reports.
 func TestSelfTest(t *testing.T) {
 	full, loose := fabrictest.DefaultLimits(), fabrictest.DefaultLimits()
 	loose.WindowBounds = false
 	for _, tc := range []struct {
 		name      string
 		has, says fabric.Limits
-		bounds    string // the line of the table
+		bounds    string // line of the table
 		outcome   conform.Outcome
 		status    int
 	}{
@@ -86,7 +85,8 @@ func TestSelfTest(t *testing.T) {
 	}
 }
 
-// What ends the self-test is said, and what was found until then is shown.
+// TestSelfTestEnds has the device fail during the self-test. It expects the error, and the
+// findings until then.
 func TestSelfTestEnds(t *testing.T) {
 	gone := errors.New("device is gone")
 	open := loopback(t, fabrictest.DefaultLimits(), fabrictest.DefaultLimits())

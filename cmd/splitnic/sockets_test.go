@@ -42,8 +42,8 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-// TestSocketAmong finds hosts by their netdevices, I/O units by their ports, and
-// neither by a name that nothing has.
+// TestSocketAmong finds hosts by their netdevices and I/O units by their ports. It expects an
+// error for a name that no process has.
 func TestSocketAmong(t *testing.T) {
 	there := []string{statussock.Path("host-sn0"), statussock.Path("iounit-7580"), statussock.Path("iounit-sn0")}
 	for name, want := range map[string]string{
@@ -57,7 +57,8 @@ func TestSocketAmong(t *testing.T) {
 	}
 }
 
-// TestSocketsOr goes on with those that there are.
+// TestSocketsOr names processes of which one does not exist. It expects the sockets of the
+// others, and an error.
 func TestSocketsOr(t *testing.T) {
 	there := []string{statussock.Path("host-sn0"), statussock.Path("iounit-7580")}
 	got, err := socketsOr([]string{"sn0", "sn1", "7580"}, "status", func() ([]string, error) { return there, nil })
@@ -66,7 +67,8 @@ func TestSocketsOr(t *testing.T) {
 	}
 }
 
-// TestStatusOfNobody asks for the status where nothing runs.
+// TestStatusOfNobody reads the status where no process runs. It expects an empty list in JSON
+// and an error.
 func TestStatusOfNobody(t *testing.T) {
 	nobody := func() ([]string, error) { return nil, nil }
 	for _, names := range [][]string{nil, {filepath.Join(t.TempDir(), "x.sock")}} {

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// pages are what a command writes; it is interrupted with the last one.
+// pages records the writes of a command, and interrupts the command after the write number most.
 type pages struct {
 	all  []string
 	most int
@@ -25,7 +25,7 @@ func (p *pages) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestStatusWatch watches two processes, of which one ends, until it is interrupted.
+// TestStatusWatch watches two processes, of which one ends, until the command is interrupted.
 func TestStatusWatch(t *testing.T) {
 	dir := t.TempDir()
 	paths := []string{filepath.Join(dir, "a.sock"), filepath.Join(dir, "b.sock")}
@@ -64,7 +64,7 @@ func TestStatusWatch(t *testing.T) {
 		last := p.all[p.most-1]
 		said := last
 		if args != nil && args[0] == "--json" {
-			said = complaints.String() // and programs get JSON only
+			said = complaints.String() // standard output has JSON only
 		}
 		if strings.Count(last, "alpha") != 1 || !strings.Contains(said, "no process serves "+paths[1]) ||
 			strings.Contains(last, clearScreen) {

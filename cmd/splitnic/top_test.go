@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestTop asks two hosts, of which one is not there.
+// TestTop runs `splitnic top` for two hosts, of which one does not exist.
 func TestTop(t *testing.T) {
 	dir := t.TempDir()
 	there := filepath.Join(dir, "a.sock")

@@ -14,28 +14,29 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// topVar tells a process of these tests that it is `splitnic top` of that socket.
+// topVar is the environment variable that makes a process of this test run `splitnic top` for
+// the socket in it.
 const topVar = "SPLITNIC_TEST_TOP"
 
-// terminal is a window of tmux, of a server of its own.
+// terminal is a window of a tmux server that is started for it.
 type terminal struct {
 	t      *testing.T
 	server string // socket
 }
 
-// newTerminal runs a command of the shell in a window of that size.
+// newTerminal runs a shell command in a window of this size.
 func newTerminal(t *testing.T, width, height int, command string) *terminal {
 	t.Helper()
 	testenv.NeedTools(t, "tmux")
 	w := &terminal{t, filepath.Join(t.TempDir(), "tmux")}
 	w.tmux("new-session", "-d", "-x", fmt.Sprint(width), "-y", fmt.Sprint(height), command)
-	t.Cleanup(func() { _ = exec.Command("tmux", "-S", w.server, "kill-server").Run() }) // it may have ended
+	t.Cleanup(func() { _ = exec.Command("tmux", "-S", w.server, "kill-server").Run() }) // the server may have ended
 	return w
 }
 
 func (w *terminal) tmux(args ...string) string {
 	w.t.Helper()
-	// Neither the user's configuration, nor what encoding the test's environment has.
+	// Use neither the user's configuration nor the encoding of the test's environment.
 	args = append([]string{"-u", "-f", "/dev/null", "-S", w.server}, args...)
 	cmd := exec.CommandContext(w.t.Context(), "tmux", args...)
 	out, err := cmd.CombinedOutput()
@@ -45,12 +46,13 @@ func (w *terminal) tmux(args ...string) string {
 	return string(out)
 }
 
-// lines are what the window shows.
+// lines returns the lines that the window shows.
 func (w *terminal) lines() []string {
 	return strings.Split(strings.TrimRight(w.tmux("capture-pane", "-p"), "\n"), "\n")
 }
 
-// shows waits until what the window shows is so.
+// shows waits until so is true of the lines in the window, and returns the lines. what is the
+// description for an error.
 func (w *terminal) shows(what string, so func(lines []string) bool) []string {
 	w.t.Helper()
 	var lines []string
@@ -61,8 +63,8 @@ func (w *terminal) shows(what string, so func(lines []string) bool) []string {
 	return lines
 }
 
-// TestTopInTerminal has `splitnic top` in a terminal, with a host whose counters move: it
-// shows rates, takes keys, follows the size of the window, and leaves it as it was.
+// TestTopInTerminal runs `splitnic top` in a terminal for a host whose counters grow. It expects
+// rates, reactions to keys and to a new size of the window, and a restored terminal at the end.
 func TestTopInTerminal(t *testing.T) {
 	if path := os.Getenv(topVar); path != "" {
 		root := rootCommand()
@@ -130,7 +132,7 @@ func TestTopInTerminal(t *testing.T) {
 		return strings.Contains(text, "before") && strings.Contains(text, "status 0") &&
 			!strings.Contains(text, "splitnic top")
 	})
-	// In raw mode nothing would be echoed by the terminal, and return be no end of a line.
+	// In raw mode the terminal would echo nothing, and Enter would not end a line.
 	w.tmux("send-keys", "typed", "Enter")
 	w.shows("what is typed, and cat's answer", func(lines []string) bool {
 		return strings.Count(strings.Join(lines, "\n"), "typed") == 2

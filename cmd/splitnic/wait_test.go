@@ -19,8 +19,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
-// serveHost serves a host's status, and the command that waits, which returns when done is
-// closed or whoever asks goes away.
+// serveHost serves the status of a host and the wait command, which returns when done is closed
+// or its client disconnects.
 func serveHost(t *testing.T, path string, s daemon.HostStatus, done <-chan struct{}) *statussock.Server {
 	t.Helper()
 	s.Role, s.Netdevice.Name, s.Security.Platform = "host", "sn0", 1
@@ -45,8 +45,8 @@ func connected() (s daemon.HostStatus) {
 	return s
 }
 
-// TestWait waits for a host that is there, and for one whose process comes, ends and comes
-// again meanwhile.
+// TestWait waits for a host that exists, and for one whose process starts, ends and starts again
+// during the wait.
 func TestWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "host-sn0.sock")
 	waiting := func(args ...string) chan error {
@@ -67,7 +67,7 @@ func TestWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-asked
-	first.Close() // killed while somebody waits
+	first.Close() // the process is killed while a client waits
 	now := make(chan struct{})
 	close(now)
 	serveHost(t, path, connected(), now)
@@ -78,14 +78,14 @@ func TestWait(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// What is so already needs no time, and what is not so is told in time.
+	// A condition that is already met needs no time.
 	other := filepath.Join(t.TempDir(), "host-sn0.sock")
 	s := connected()
 	serveHost(t, other, s, never)
 	if err := execute(t, "wait", other, "--connected", "--carrier", "--timeout", "0"); err != nil {
 		t.Error(err)
 	}
-	// It has come about, and nobody said so.
+	// The wait command does not return, but the condition is met at the timeout.
 	if err := execute(t, "wait", other, "--connected", "--timeout", "1ms"); err != nil {
 		t.Error(err)
 	}
@@ -97,12 +97,13 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestWaitForWhom waits for the only host, which comes later, and says whom it waits for.
+// TestWaitForWhom waits without a name for the only host, which starts later. It expects a
+// message that says what the command waits for.
 func TestWaitForWhom(t *testing.T) {
 	dir := t.TempDir()
 	path, unit := filepath.Join(dir, "host-sn0.sock"), filepath.Join(dir, "iounit-7580.sock")
 	serveHost(t, unit, connected(), nil)
-	left := filepath.Join(dir, "iounit-7581.sock") // of a process that was killed
+	left := filepath.Join(dir, "iounit-7581.sock") // socket of a killed process
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: left})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +126,7 @@ func TestWaitForWhom(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	// Of several it has to be told which.
+	// With several hosts, the user has to name one.
 	there.Store(&[]string{path, filepath.Join(dir, "host-sn1.sock")})
 	severalErr := (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), t.Output(), nil, list)
 	if exit.Status(severalErr) != exit.Usage {
@@ -142,7 +143,7 @@ func TestWaitForWhom(t *testing.T) {
 	}
 }
 
-// TestWaitErrdoc waits in vain.
+// TestWaitErrdoc expects documented errors of waits that fail.
 func TestWaitErrdoc(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -158,7 +159,7 @@ func TestWaitErrdoc(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unit.Close() })
-	ln, err := net.Listen("unix", in("stopped.sock")) // nobody accepts
+	ln, err := net.Listen("unix", in("stopped.sock")) // no process accepts connections
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestWaitErrdoc(t *testing.T) {
 	}
 }
 
-// TestWaitForPort waits for an I/O unit by its port, also for one that is not there yet.
+// TestWaitForPort names an I/O unit by its port, also one that does not run yet.
 func TestWaitForPort(t *testing.T) {
 	unit, card := statussock.Path("iounit-7580"), statussock.Path("host-7581")
 	list := func() ([]string, error) { return []string{unit, card}, nil }
