@@ -54,7 +54,8 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// TestAPIFailures asks for what cannot be: each answer has its code, and names the field.
+// TestAPIFailures makes requests that fail. It expects each answer to have its code and to name
+// the field.
 func TestAPIFailures(t *testing.T) {
 	m := newMaker()
 	m.failing("bad", errors.New("broken"))
@@ -97,7 +98,7 @@ func TestAPIFailures(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != Broken || !strings.Contains(err.Error(), "broken") {
 		t.Error(err)
 	}
-	// A daemon without the API.
+	// The socket belongs to a daemon without the API.
 	path := filepath.Join(t.TempDir(), "host.sock")
 	sock, err := statussock.Serve(path, func() any { return 1 })
 	if err != nil {
@@ -109,7 +110,7 @@ func TestAPIFailures(t *testing.T) {
 	}
 }
 
-// TestLargeRequest has a request that is too large be one that cannot be, as others are.
+// TestLargeRequest expects a request that is too large to fail as an invalid one.
 func TestLargeRequest(t *testing.T) {
 	s := newSet(t, newMaker(), newStore(t))
 	w := httptest.NewRecorder()

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// noting is a maker that looks at what the store has while a card is there.
+// noting is a maker that expects the store to have a card while it opens and closes the card.
 type noting struct {
 	*maker
 	t     *testing.T
@@ -41,8 +41,8 @@ func (c *notedCard) Close(remove bool) error {
 	return c.Card.Close(remove)
 }
 
-// TestNoted has the store know of a card for as long as anything of it may be there: a
-// process that is killed in between leaves nothing that the next one does not find.
+// TestNoted expects the store to have a card as long as any part of the card may exist. So if
+// the process is killed in between, the next one finds what is left.
 func TestNoted(t *testing.T) {
 	store := newStore(t)
 	n := &noting{newMaker(), t, store}
@@ -55,7 +55,7 @@ func TestNoted(t *testing.T) {
 	if got := store.names(t); len(got) > 0 {
 		t.Errorf("the store has %v", got)
 	}
-	// A card that was removed, and could not be taken out of the store.
+	// Card b was removed, but its record could not be deleted from the store.
 	if err := store.Put(&Spec{Name: "b"}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func TestNoted(t *testing.T) {
 	}
 }
 
-// TestCollect takes the network namespaces of cards away: by their path, by another one
-// that gets it, and by an empty file there. Cards that are transient go.
+// TestCollect removes the network namespaces of cards: the path is removed, becomes that of
+// another namespace, or of an empty file. It expects the transient cards to be removed.
 func TestCollect(t *testing.T) {
 	m, store := newMaker(), newStore(t)
 	s := newSet(t, m, store)
@@ -103,8 +103,8 @@ func TestCollect(t *testing.T) {
 	testenv.Eventually(t, func() bool { return slices.Equal(store.names(t), want) }, "%v noted", want)
 }
 
-// TestCollectRestored has a transient card come back whose network namespace has gone: it
-// cannot be made, and goes.
+// TestCollectRestored restores a transient card whose network namespace does not exist any more.
+// It expects the card, which cannot be made, to be removed.
 func TestCollectRestored(t *testing.T) {
 	m, store := newMaker(), newStore(t)
 	spec := Spec{Name: "late", Netdevice: "late", NetNS: filepath.Join(t.TempDir(), "gone"), Transient: true}

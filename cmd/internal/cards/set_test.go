@@ -17,15 +17,15 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// maker makes cards of nothing.
+// maker is a Maker of fake cards.
 type maker struct {
 	mu        sync.Mutex
 	open      map[string]*fake
 	opened    map[string]int
 	forgotten map[string]int
-	fails     map[string]error         // Open of these
-	held      map[string]chan struct{} // Open of these waits
-	asked     func(name string)        // called by Status, unless it is nil
+	fails     map[string]error         // Open of these cards fails
+	held      map[string]chan struct{} // Open of these cards waits
+	asked     func(name string)        // called by Status, if not nil
 }
 
 // fake is a card of a maker.
@@ -115,7 +115,7 @@ func (f *fake) Status() Status {
 	return Status{State: Connected}
 }
 
-// newSet makes a set that is closed when the test ends, and leaves nothing open.
+// newSet makes a set that is closed when the test ends. No card may be open then.
 func newSet(t *testing.T, m *maker, store *Store) *Set {
 	t.Helper()
 	s := NewSet(m, store, 8, slog.New(slog.DiscardHandler))
@@ -141,7 +141,8 @@ func (s *Set) add(t *testing.T, name string) Info {
 	return i
 }
 
-// TestAddIsIdempotent adds a card again with an equal request, and with another.
+// TestAddIsIdempotent adds a card again with an equal request, which succeeds, and with another
+// one, which is a conflict.
 func TestAddIsIdempotent(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, newStore(t))
@@ -161,7 +162,7 @@ func TestAddIsIdempotent(t *testing.T) {
 	}
 }
 
-// TestDel removes cards, also those that there are not.
+// TestDel removes cards, also one that does not exist.
 func TestDel(t *testing.T) {
 	m, store := newMaker(), newStore(t)
 	s := newSet(t, m, store)
@@ -180,8 +181,8 @@ func TestDel(t *testing.T) {
 	}
 }
 
-// TestAddFails makes cards that cannot be made, or noted: nothing is left, and the others
-// do not notice.
+// TestAddFails adds cards that cannot be made, or not be recorded. It expects that nothing is
+// left of them, and that other cards are not affected.
 func TestAddFails(t *testing.T) {
 	m, store := newMaker(), newStore(t)
 	s := newSet(t, m, store)
@@ -206,7 +207,7 @@ func TestAddFails(t *testing.T) {
 	}
 }
 
-// TestFull adds one card too many.
+// TestFull adds one card more than the set may have.
 func TestFull(t *testing.T) {
 	s := newSet(t, newMaker(), newStore(t))
 	for n := range 8 {
@@ -215,14 +216,14 @@ func TestFull(t *testing.T) {
 	if _, _, err := s.Add(t.Context(), Spec{Name: "c9"}); !errors.Is(err, ErrFull) {
 		t.Error(err)
 	}
-	s.add(t, "c3") // is there
+	s.add(t, "c3") // exists already
 	if err := s.Del(t.Context(), "c3"); err != nil {
 		t.Error(err)
 	}
 	s.add(t, "c9")
 }
 
-// TestRestore has the cards come back in the next process, in which one cannot be made at
+// TestRestore restores the cards in the next process, in which one of them cannot be made at
 // first.
 func TestRestore(t *testing.T) {
 	store := newStore(t)
@@ -257,8 +258,8 @@ func TestRestore(t *testing.T) {
 	testenv.Eventually(t, func() bool { i, _ := s.Get("b"); return i.Status.State == Connected }, "b")
 }
 
-// TestFailedCard has a card fail while it runs: it is made again, the others do not notice,
-// and it can be removed while it is not there.
+// TestFailedCard has a card fail while it runs. It expects the card to be made again, the other
+// card not to be affected, and that the card can be removed while it cannot be made.
 func TestFailedCard(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, newStore(t))
@@ -284,8 +285,8 @@ func TestFailedCard(t *testing.T) {
 	}
 }
 
-// TestOneCardHangs has a card that cannot be made for as long as the kernel likes. Others
-// are added and removed meanwhile; what is about that card waits, or gives up.
+// TestOneCardHangs has the kernel block while a card is made. It expects that other cards can be
+// added and removed in the meantime, and that requests for this card wait or time out.
 func TestOneCardHangs(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, newStore(t))
@@ -316,8 +317,8 @@ func TestOneCardHangs(t *testing.T) {
 	}
 }
 
-// TestCountedOnce adds the last possible card while the one before it has just been made: each
-// counts once.
+// TestCountedOnce adds the last possible card at the moment when the one before it has been
+// made. It expects each card to be counted once.
 func TestCountedOnce(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, newStore(t))
@@ -328,7 +329,7 @@ func TestCountedOnce(t *testing.T) {
 	}
 	var last error
 	m.asked = func(name string) {
-		if name == "a" { // Add of a asks for what it returns
+		if name == "a" { // Add of a reads the status that it returns
 			_, _, last = s.Add(t.Context(), Spec{Name: "b"})
 		}
 	}
@@ -361,8 +362,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestSetListsWhileItCloses has requests be answered that came before the end: the server of the
-// socket does not wait for them.
+// TestSetListsWhileItCloses lists the cards while the set is closed: the server of the socket
+// does not wait for the requests that came before.
 func TestSetListsWhileItCloses(t *testing.T) {
 	s := NewSet(newMaker(), newStore(t), 8, slog.New(slog.DiscardHandler))
 	for i := range 8 {
@@ -373,7 +374,7 @@ func TestSetListsWhileItCloses(t *testing.T) {
 	var asking sync.WaitGroup
 	began := time.Now()
 	asking.Go(func() {
-		for time.Since(began) < 200*time.Millisecond { // a signal would be an order of its own
+		for time.Since(began) < 200*time.Millisecond { // a channel would order the accesses
 			s.List()
 		}
 	})
@@ -386,9 +387,10 @@ func TestSetListsWhileItCloses(t *testing.T) {
 	}
 }
 
-// TestRestoreRemovesTheGone has all of a card be removed whose network namespace went with an
-// earlier boot, also if its path is that of one now: also the key that was made for it, which
-// another card of the name must not have.
+// TestRestoreRemovesTheGone restores cards of an earlier boot whose network namespaces do not
+// exist any more, even if a new namespace has the same path. It expects everything of such a
+// card to be removed, also the key that was made for it, which another card of the same name
+// must not get.
 func TestRestoreRemovesTheGone(t *testing.T) {
 	store := newStore(t)
 	for _, spec := range []Spec{
@@ -413,8 +415,8 @@ func TestRestoreRemovesTheGone(t *testing.T) {
 	}
 }
 
-// TestRestoreInAnotherNamespace has the path of a transient card's network namespace be that of
-// another one in the next process, which must not get the card.
+// TestRestoreInAnotherNamespace restores a transient card when the path of its network namespace
+// has become that of another one, which must not get the card.
 func TestRestoreInAnotherNamespace(t *testing.T) {
 	store := newStore(t)
 	const ns = "/proc/thread-self/ns/net"
@@ -445,7 +447,8 @@ func TestRestoreInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// TestDelStaysInItsDirectory is asked to remove what is no name of a card.
+// TestDelStaysInItsDirectory removes a card whose name is a path. It expects an error, and the
+// file at this path to stay.
 func TestDelStaysInItsDirectory(t *testing.T) {
 	store := newStore(t)
 	s := newSet(t, newMaker(), store)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSpecFields refuses each field that is not possible, and names it.
+// TestSpecFields expects an error that names the field for each field that is not valid.
 func TestSpecFields(t *testing.T) {
 	for field, specs := range map[string][]Spec{
 		"name": {
@@ -42,7 +42,7 @@ func TestSpecFields(t *testing.T) {
 	}
 }
 
-// TestSpecSeveral names every field that is not possible.
+// TestSpecSeveral expects an error that names every field that is not valid.
 func TestSpecSeveral(t *testing.T) {
 	_, err := Spec{Name: "a", MAC: "x", MTU: 1}.Complete()
 	if err == nil || !strings.Contains(err.Error(), "mac: ") || !strings.Contains(err.Error(), "mtu: ") {
@@ -50,7 +50,7 @@ func TestSpecSeveral(t *testing.T) {
 	}
 }
 
-// TestSpecEqual takes requests for equal that say the same in other words, and no others.
+// TestSpecEqual expects requests to be equal that differ only in notation, and no others.
 func TestSpecEqual(t *testing.T) {
 	complete := func(s Spec) *Spec {
 		t.Helper()
@@ -83,8 +83,8 @@ func TestSpecEqual(t *testing.T) {
 	}
 }
 
-// FuzzSpec parses bodies of requests: what is taken is complete, and stays as it is when it
-// goes through the state directory.
+// FuzzSpec parses bodies of requests. It expects an accepted one to be complete, and to be the
+// same after it was written to the state directory and read.
 func FuzzSpec(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"a"}`, `{"name":"a","netns":"pod","mac":"02:00:00:00:00:01","mtu":1500}`, `{"name":1}`, `[]`, `{} {}`,

@@ -39,7 +39,7 @@ func (s *Store) names(t *testing.T) (names []string) {
 	return names
 }
 
-// TestStore notes and forgets cards.
+// TestStore records and deletes cards.
 func TestStore(t *testing.T) {
 	s := newStore(t)
 	for _, name := range []string{"b", "a", "b"} {
@@ -53,7 +53,7 @@ func TestStore(t *testing.T) {
 	if info, err := os.Stat(s.path("a")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	for range 2 { // the second time there is none
+	for range 2 { // the second time it does not exist
 		if err := s.Delete("a"); err != nil {
 			t.Error(err)
 		}
@@ -63,7 +63,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestStoreIsOne has two agents with one state directory.
+// TestStoreIsOne opens one state directory twice, as two agents would. It expects an error.
 func TestStoreIsOne(t *testing.T) {
 	s := newStore(t)
 	if _, err := OpenStore(s.dir); !errors.Is(err, syscall.EADDRINUSE) {
@@ -71,7 +71,8 @@ func TestStoreIsOne(t *testing.T) {
 	}
 }
 
-// TestStoreUnwritable refuses a directory in which no card could be recorded, and names it.
+// TestStoreUnwritable expects an error for a directory in which no card can be recorded, which
+// names the directory.
 func TestStoreUnwritable(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cards")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -90,8 +91,8 @@ func TestStoreUnwritable(t *testing.T) {
 	}
 }
 
-// TestStoreBecomesUnwritable has a directory that cannot be written to any longer: that a
-// card cannot be recorded is one error, and forgetting what is not there is none.
+// TestStoreBecomesUnwritable has a directory that cannot be written to any longer. It expects
+// that recording or deleting a card is an error, and deleting one without a record is not.
 func TestStoreBecomesUnwritable(t *testing.T) {
 	s := newStore(t)
 	if err := s.Put(&Spec{Name: "there", Netdevice: "there"}); err != nil {
@@ -109,8 +110,9 @@ func TestStoreBecomesUnwritable(t *testing.T) {
 	}
 }
 
-// unwritable has nobody write to a directory until the end of the test: root by a read-only
-// mount in a mount namespace of this thread, which is never used again, others by its mode.
+// unwritable makes a directory read-only until the end of the test. For root, this is a
+// read-only mount in a new mount namespace of this thread, which is not used after the test. For
+// other users, it is the mode of the directory.
 func unwritable(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -143,8 +145,8 @@ func unwritable(t *testing.T, dir string) {
 	})
 }
 
-// TestStoreDamage has files that are of no use among good ones: each is an error of its own
-// that names the file, and stays.
+// TestStoreDamage has unusable files beside a good one. It expects one error for each, which
+// names the file, and the files to stay.
 func TestStoreDamage(t *testing.T) {
 	s := newStore(t)
 	bad := map[string]string{
@@ -160,7 +162,7 @@ func TestStoreDamage(t *testing.T) {
 	if err := s.Put(&Spec{Name: "good", Netdevice: "good"}); err != nil {
 		t.Fatal(err)
 	}
-	// What renameio leaves when the machine stops, and what is no card's.
+	// renameio leaves the first file when the machine stops; the second is no card's.
 	for _, name := range []string{".good.json123", "README"} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
@@ -180,8 +182,8 @@ func TestStoreDamage(t *testing.T) {
 	}
 }
 
-// TestStoreBoot forgets, after the machine has started again, the cards whose network
-// namespaces went with that, and no others.
+// TestStoreBoot loads the cards after a reboot of the machine. It expects those to be reported as
+// gone whose network namespaces do not exist any more, and no others.
 func TestStoreBoot(t *testing.T) {
 	s := newStore(t)
 	for name, ns := range map[string]string{"own": "", "there": "/proc/self/ns/net", "pod": "/run/netns/no-such-pod"} {
