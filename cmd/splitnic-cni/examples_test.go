@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestExamples reads the configurations that people copy: the plugin takes them, and knows
-// all of their fields.
+// TestExamples reads the example configurations in the documentation and deploy/. It expects
+// that the plugin accepts them and knows all of their fields.
 func TestExamples(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cni.md")
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// makeCard makes a card that nothing is behind: one with several queues does not connect,
-// one with an MTU of 1400 cannot be made, and one for a namespace "missing" neither.
+// makeCard makes a card without a network behind it. A card with several queues does not
+// connect. A card with an MTU of 1400, or for a namespace "missing", cannot be made.
 func makeCard(spec *cards.Spec) (cardstest.Card, error) {
 	c := cardstest.Card{State: cards.Connected, Carrier: true}
 	switch {
@@ -41,7 +41,8 @@ func makeCard(spec *cards.Spec) (cardstest.Card, error) {
 	return c, nil
 }
 
-// request is what a runtime asks, of a network with these fields besides a name.
+// request is a request of a runtime. fields are those of the network configuration besides the
+// common ones.
 type request struct {
 	command func(context.Context, *skel.CmdArgs) error
 	fields  map[string]any
@@ -65,13 +66,14 @@ func (r request) do(t *testing.T, sock string) error {
 	})
 }
 
-// podCard is the card of the container of all requests.
+// podCard is the attachment of the container in all requests.
 var podCard = attachment{"pods", "0123456789abcdef", "eth0"}
 
-// result is what ADD might have answered.
+// result is a possible result of ADD.
 var result = map[string]any{"cniVersion": "1.1.0", "interfaces": []any{}}
 
-// TestErrors asks for what cannot be: each error has its code, and says what to do.
+// TestErrors makes requests that fail. It expects each error to have its code, and to be
+// documented.
 func TestErrors(t *testing.T) {
 	free, _ := cardstest.Serve(t, makeCard)
 	full, set := cardstest.Serve(t, makeCard)
@@ -159,7 +161,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// serveStuck serves an agent that has no card and can neither make nor remove any.
+// serveStuck serves an agent that has no cards, and can neither make nor remove one.
 func serveStuck(t *testing.T, sock string) (stop func()) {
 	t.Helper()
 	s, err := statussock.ServeAPI(sock, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -178,8 +180,8 @@ func serveStuck(t *testing.T, sock string) (stop func()) {
 	return func() { s.Close() }
 }
 
-// TestRemove removes cards: with DEL also one that is not there, with GC those of the
-// network that are not valid.
+// TestRemove removes cards: with DEL, also one that does not exist; with GC, those attachments
+// of the network that are not valid.
 func TestRemove(t *testing.T) {
 	sock, set := cardstest.Serve(t, makeCard)
 	for range 2 {
@@ -222,8 +224,8 @@ func TestRemove(t *testing.T) {
 	left(other)
 }
 
-// TestSpec has the MAC address from the first of those who say one, and all that the
-// configuration has in the request.
+// TestSpec expects the request to have the MAC address of the runtime configuration, otherwise
+// of CNI_ARGS, otherwise of the network configuration, and all fields of the latter.
 func TestSpec(t *testing.T) {
 	const full = `{"name": "pods", "mac": "02:00:00:00:00:01", "mtu": 1500, "queues": 2, "iounits": ["u"], "device": "d",
 		"key": "/k", "cert": "/c", "runtimeConfig": {"mac": %q}}`
@@ -252,7 +254,8 @@ func TestSpec(t *testing.T) {
 	}
 }
 
-// TestSpecVLAN has the interface of the container above the netdevice of the card.
+// TestSpecVLAN expects the netdevice of a card to have the name of the trunk if the interface of
+// the container is a VLAN device above it.
 func TestSpecVLAN(t *testing.T) {
 	for vlan, want := range map[int]string{0: "eth0", 10: podCard.trunk()} {
 		args := &skel.CmdArgs{
@@ -269,7 +272,7 @@ func TestSpecVLAN(t *testing.T) {
 	}
 }
 
-// TestNoVLANDevice has no namespace to make a VLAN device in.
+// TestNoVLANDevice makes a VLAN device in a namespace that does not exist.
 func TestNoVLANDevice(t *testing.T) {
 	c := &config{VLAN: 10}
 	args := &skel.CmdArgs{Netns: "/no/such/namespace", IfName: podCard.ifname}
@@ -281,14 +284,14 @@ func TestNoVLANDevice(t *testing.T) {
 	testenv.Explained(t, e.Error())
 }
 
-// TestGranted waits for the I/O unit to say which VLANs it sends.
+// TestGranted waits until the I/O unit has reported which VLANs it sends.
 func TestGranted(t *testing.T) {
 	ten := protocol.VLANSet{}
 	ten.Add(10)
 	for name, x := range map[string]struct {
 		status  cards.Status
-		waits   bool   // until the time is over
-		refused string // empty: it sends the VLAN
+		waits   bool   // until the timeout
+		refused string // part of the error; empty: the I/O unit sends the VLAN
 	}{
 		"sent":    {cards.Status{VLANs: &ten, Refused: &cards.Refusal{What: "VLANs", Wanted: "11"}}, false, ""},
 		"refused": {cards.Status{Refused: &cards.Refusal{What: "VLANs", Reason: "the I/O unit: no"}}, false, ": no"},
@@ -317,7 +320,7 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestCardNames has names that an agent takes, and no two alike.
+// TestCardNames expects valid names of cards and trunks, which differ for different attachments.
 func TestCardNames(t *testing.T) {
 	names, trunks := map[string]attachment{}, map[string]bool{}
 	long := strings.Repeat("x", 200)
@@ -351,7 +354,7 @@ func TestCardNames(t *testing.T) {
 	}
 }
 
-// FuzzLoad reads configurations: what is not possible is an error of CNI.
+// FuzzLoad reads configurations. It expects an invalid one to be an error of CNI.
 func FuzzLoad(f *testing.F) {
 	for _, s := range []string{
 		`{"cniVersion":"1.1.0","name":"pods","type":"splitnic-cni","ipam":{"type":"host-local"},"timeout":"5s"}`,
@@ -373,7 +376,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestStuckIPAM has DEL not wait for ever for an IPAM plugin.
+// TestStuckIPAM runs DEL with an IPAM plugin that does not answer. It expects an error after the
+// timeout.
 func TestStuckIPAM(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "stuck"), []byte("#!/bin/sh\nexec sleep 30\n"), 0o755); err != nil {
@@ -394,8 +398,8 @@ func TestStuckIPAM(t *testing.T) {
 	}
 }
 
-// TestCollectNamesAll has GC fail for two cards: its error, of which skel takes the first of
-// CNI's, is about both.
+// TestCollectNamesAll has GC fail for two cards. It expects one CNI error that names both,
+// because skel reports only the first CNI error.
 func TestCollectNamesAll(t *testing.T) {
 	sock := filepath.Join(t.TempDir(), "agent.sock")
 	var list cards.List
