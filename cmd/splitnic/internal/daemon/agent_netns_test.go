@@ -36,13 +36,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// agentFixture is an agent and an I/O unit in this process, on a fabric in memory, with
-// netdevices and a bridge of the kernel.
+// agentFixture has an agent and an I/O unit in this process, on a fabric in memory. The
+// netdevices and the bridge are those of the kernel.
 type agentFixture struct {
 	t      testing.TB
 	fabric *fabrictest.Network
 	unit   *iounit.Unit
-	lan    string // the namespace of the I/O unit's bridge
+	lan    string // namespace of the I/O unit's bridge
 	store  *fdStore
 	cfg    Agent
 	sock   string
@@ -50,7 +50,7 @@ type agentFixture struct {
 	stop   func()
 }
 
-// smallPools are for many sessions in one process.
+// smallPools are small enough for many sessions in one process.
 var smallPools = []messaging.PoolConfig{
 	{ElementSize: 2048, Elements: 64}, {ElementSize: protocol.MaxImmElementSize, Elements: 4},
 }
@@ -66,7 +66,7 @@ func newAgentFixture(t testing.TB, change ...func(*iounit.Config)) *agentFixture
 	return newAgentAt(t, t.TempDir(), agentLAN(t), &fdStore{held: map[string]int{}}, change...)
 }
 
-// agentLAN makes a bridge, br0, in a namespace of its own.
+// agentLAN makes a bridge, br0, in a new namespace.
 func agentLAN(t testing.TB) (ns string) {
 	t.Helper()
 	ns = testenv.NetNS(t)
@@ -75,7 +75,8 @@ func agentLAN(t testing.TB) (ns string) {
 	return ns
 }
 
-// newAgentAt has the agent's state and sockets in dir, which may be those of an earlier one.
+// newAgentAt starts an agent with its state and sockets in dir, which may have those of an
+// earlier agent.
 func newAgentAt(t testing.TB, dir, lan string, store *fdStore, change ...func(*iounit.Config)) *agentFixture {
 	t.Helper()
 	f := &agentFixture{t: t, fabric: fabrictest.New(), lan: lan, store: store}
@@ -109,7 +110,7 @@ func newAgentAt(t testing.TB, dir, lan string, store *fdStore, change ...func(*i
 	return f
 }
 
-// startUnit starts an I/O unit.
+// startUnit starts an I/O unit and returns its address.
 func (f *agentFixture) startUnit(own, peer *session.Key, change []func(*iounit.Config)) (addr string) {
 	t := f.t
 	t.Helper()
@@ -198,10 +199,10 @@ func (f *agentFixture) start() {
 
 func (f *agentFixture) client() cards.Client { return cards.Client(f.sock) }
 
-// connected waits until so many cards are.
+// connected waits until n cards are connected.
 func (f *agentFixture) connected(n int) {
 	f.t.Helper()
-	// With the race detector, beside other tests.
+	// This takes long with the race detector beside other tests.
 	deadline := time.Now().Add(2*time.Minute + time.Duration(n)*time.Second)
 	for f.agent.states()[cards.Connected] != n {
 		if time.Now().After(deadline) {
@@ -211,8 +212,8 @@ func (f *agentFixture) connected(n int) {
 	}
 }
 
-// TestNetnsAgentMany adds and removes 50 cards in parallel, each in a network namespace of
-// its own, all with one name of the netdevice: nothing of them is left.
+// TestNetnsAgentMany adds and removes 50 cards in parallel, each in its own network namespace,
+// all with the same netdevice name. It expects that nothing of them is left.
 func TestNetnsAgentMany(t *testing.T) {
 	const many = 50
 	f := newAgentFixture(t)
@@ -238,7 +239,7 @@ func TestNetnsAgentMany(t *testing.T) {
 	}
 	each(add)
 	f.connected(many)
-	each(add) // is there
+	each(add) // the cards exist already
 	macs := map[string]bool{}
 	l, _, err := f.client().List(t.Context())
 	if err != nil || len(l.Cards) != many {
@@ -267,9 +268,9 @@ func TestNetnsAgentMany(t *testing.T) {
 	}
 }
 
-// TestNetnsAgentFull has as many cards as an agent may have by default, 256, all of which have
-// a session, carrier and an address of their own. One more is refused, and when one goes there
-// is room for another.
+// TestNetnsAgentFull adds as many cards as an agent may have by default, 256. It expects a
+// session, carrier and a different MAC address for each, and one card more to be rejected until
+// another one is removed.
 func TestNetnsAgentFull(t *testing.T) {
 	f := newAgentFixture(t)
 	most := f.cfg.MaxCards
@@ -328,15 +329,15 @@ func TestNetnsAgentFull(t *testing.T) {
 	testenv.Eventually(t, func() bool { return len(f.unit.Status().Hosts) == 0 }, "an I/O unit without hosts")
 }
 
-// TestNetnsAgentRestart has cards come back in the next process, without a service manager
-// that keeps their netdevices.
+// TestNetnsAgentRestart restarts an agent without a service manager that keeps the netdevices.
+// It expects the next agent to make the cards again.
 func TestNetnsAgentRestart(t *testing.T) {
 	f := newAgentFixture(t)
 	ns, gone := testenv.NetNS(t), fmt.Sprintf("sntest-gone-%d", os.Getpid())
 	if err := netns.New(gone); err != nil {
 		t.Fatal(err)
 	}
-	// By the number of a process, as containers' runtimes name namespaces.
+	// Container runtimes name namespaces by the number of a process.
 	thread := fmt.Sprintf("/proc/%d/ns/net", os.Getpid())
 	for name, spec := range map[string]cards.Spec{
 		"pod": {NetNS: ns}, "gone": {NetNS: gone}, "own": {NetNS: thread, Netdevice: "sntest0", NewKey: true},
@@ -346,7 +347,7 @@ func TestNetnsAgentRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.connected(2) // nobody trusts the new key
+	f.connected(2) // the I/O unit does not trust the new key
 	before, _ := f.agent.set.Get("own")
 	f.stop()
 	if link := testenv.Link(t, ns, "pod"); link != nil {
@@ -376,8 +377,8 @@ func TestNetnsAgentRestart(t *testing.T) {
 	}
 }
 
-// TestNetnsAgentDeleted has somebody delete the netdevice of a card: it is made again, and
-// another card does not notice.
+// TestNetnsAgentDeleted deletes the netdevice of a card. It expects the card to be made again,
+// and another card not to be affected.
 func TestNetnsAgentDeleted(t *testing.T) {
 	f := newAgentFixture(t)
 	ns := testenv.NetNS(t)
@@ -401,7 +402,8 @@ func TestNetnsAgentDeleted(t *testing.T) {
 	}
 }
 
-// TestNetnsAgentFields asks for cards that this machine cannot have, and names the field.
+// TestNetnsAgentFields adds cards that this machine cannot have. It expects errors that name the
+// field.
 func TestNetnsAgentFields(t *testing.T) {
 	f := newAgentFixture(t)
 	ns := testenv.NetNS(t)
@@ -435,8 +437,7 @@ func TestNetnsAgentFields(t *testing.T) {
 	refuses("iounits", &cards.Spec{Name: "b", NetNS: ns})
 }
 
-// usage returns the processor time of this process, and how often a thread of it went to
-// sleep.
+// usage returns the processor time of this process, and how often its threads went to sleep.
 func usage(t testing.TB) (used time.Duration, sleeps int64) {
 	t.Helper()
 	var u unix.Rusage
@@ -446,8 +447,8 @@ func usage(t testing.TB) (used time.Duration, sleeps int64) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), u.Nvcsw
 }
 
-// reportCost reports what the process costs for d while it is left alone: the share of a
-// processor that it has, as what, and how often a thread goes to sleep.
+// reportCost reports, under the name what, the processor time that the process uses in d, in
+// percent of one processor, and how often its threads go to sleep.
 func reportCost(b *testing.B, d time.Duration, what string) {
 	used, sleeps := usage(b)
 	time.Sleep(d)
@@ -456,11 +457,11 @@ func reportCost(b *testing.B, d time.Duration, what string) {
 	b.ReportMetric(float64(sleeps2-sleeps)/d.Seconds(), what+"-sleeps/s")
 }
 
-// BenchmarkNetnsAgent makes CARDS cards (256) one after the other, each in a network
-// namespace of its own, waits until all are connected, leaves them alone, and removes them.
-// What that costs is of both endpoints: for ten seconds, in which the kernel's and the I/O
-// unit's announcements of each card go to all others, and, when IPv6 asks for routers
-// rarely, for another twenty.
+// BenchmarkNetnsAgent makes CARDS cards (default 256) one after the other, each in its own
+// network namespace, waits until all are connected, leaves them idle, and removes them. The
+// costs are those of both endpoints together. They are measured for ten seconds ("settling"), in
+// which the announcements of each card by the kernel and the I/O unit go to all others, and
+// later, when IPv6 rarely sends router solicitations, for twenty seconds ("idle").
 func BenchmarkNetnsAgent(b *testing.B) {
 	many := 256
 	if s := os.Getenv("CARDS"); s != "" {
@@ -501,7 +502,7 @@ func BenchmarkNetnsAgent(b *testing.B) {
 	}
 }
 
-// whileOpening is a device that has something happen while the first card is made on it.
+// whileOpening is a device that calls do while a card is made on it.
 type whileOpening struct {
 	fabric.Device
 	do func()
@@ -512,8 +513,8 @@ func (d whileOpening) Limits() fabric.Limits {
 	return d.Device.Limits()
 }
 
-// TestNetnsAgentReloadsWhatIsMade withdraws trust while a card is made, which does not go on by
-// what it has read before.
+// TestNetnsAgentReloadsWhatIsMade withdraws trust with a reload while a card is made. It expects
+// the card not to use the trust that it has read before.
 func TestNetnsAgentReloadsWhatIsMade(t *testing.T) {
 	f := newAgentFixture(t)
 	other, err := session.GenerateKey()
@@ -545,8 +546,9 @@ func TestNetnsAgentReloadsWhatIsMade(t *testing.T) {
 	}
 }
 
-// TestNetnsAgentKeepsTheDamaged has the record of a card be of no use to an agent, which leaves
-// what there is of the card to the next one, or removes it on request.
+// TestNetnsAgentKeepsTheDamaged has a card record that the agent cannot read. It expects the
+// agent to leave the card's file descriptor in the store for the next agent, and to remove both
+// on request.
 func TestNetnsAgentKeepsTheDamaged(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)

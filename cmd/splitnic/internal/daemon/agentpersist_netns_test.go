@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestNetnsAgentPersist replaces an agent with --persist, as a pod is replaced: the netdevices
-// of its cards stay, with what an administrator has set, and lose their carrier for as long as
-// no agent runs. They go with their cards, and with their namespaces.
+// TestNetnsAgentPersist replaces an agent with --persist, as a pod is replaced. It expects the
+// netdevices of the cards to stay, with the settings of an administrator, and without carrier
+// while no agent runs. A netdevice is removed with its card, and a card with its namespace.
 func TestNetnsAgentPersist(t *testing.T) {
 	f := newAgentFixture(t)
 	f.stop()
@@ -57,7 +57,7 @@ func TestNetnsAgentPersist(t *testing.T) {
 	if after.Index != before.Index || !slices.Equal(after.HardwareAddr, before.HardwareAddr) {
 		t.Errorf("it was %d, %v and is %d, %v", before.Index, before.HardwareAddr, after.Index, after.HardwareAddr)
 	}
-	testenv.Run(t, ns, "ping", "-c", "1", "-W", "10", "10.78.0.1") // by the address that it has kept
+	testenv.Run(t, ns, "ping", "-c", "1", "-W", "10", "10.78.0.1") // the netdevice has kept its address
 	testenv.Eventually(t, func() bool { _, there := f.agent.set.Get("gone"); return !there },
 		"the card whose namespace is gone being forgotten")
 
@@ -69,12 +69,13 @@ func TestNetnsAgentPersist(t *testing.T) {
 	}
 }
 
-// TestNetnsAgentPersistFails has a card fail behind its netdevice, which does not stay.
+// TestNetnsAgentPersistFails has a card fail after its netdevice was made. It expects the
+// netdevice to be removed.
 func TestNetnsAgentPersistFails(t *testing.T) {
 	f := newAgentFixture(t)
 	f.stop()
 	f.cfg.Persist = true
-	f.cfg.Messaging.Pools = []messaging.PoolConfig{{ElementSize: 1, Elements: 1}} // refused by host.New
+	f.cfg.Messaging.Pools = []messaging.PoolConfig{{ElementSize: 1, Elements: 1}} // rejected by host.New
 	f.start()
 	ns := testenv.NetNS(t)
 	if _, err := f.client().Add(t.Context(), &cards.Spec{Name: "pod", NetNS: ns}); err == nil {

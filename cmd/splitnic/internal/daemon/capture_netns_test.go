@@ -34,7 +34,7 @@ type captured struct {
 	result capture.Status
 }
 
-// captureAt begins a capture at a socket, and returns when that runs.
+// captureAt starts a capture at a socket, and returns when the capture runs.
 func captureAt(t *testing.T, sock string, r CaptureRequest) *captured {
 	t.Helper()
 	r.Name = fmt.Sprint("test ", t.Name(), " ", sock)
@@ -50,7 +50,7 @@ func captureAt(t *testing.T, sock string, r CaptureRequest) *captured {
 		}
 		c.done <- errors.Join(err, w.Close())
 	}()
-	// The section header is there.
+	// The capture has written the section header.
 	testenv.Eventually(t, func() bool {
 		i, err := os.Stat(c.file)
 		return err == nil && i.Size() > 0
@@ -58,7 +58,7 @@ func captureAt(t *testing.T, sock string, r CaptureRequest) *captured {
 	return c
 }
 
-// end ends it in good order.
+// end ends the capture and expects no error.
 func (c *captured) end() {
 	c.t.Helper()
 	if _, err := statussock.DoWith(c.t.Context(), c.sock, CommandEndCapture, c.name); err != nil {
@@ -69,7 +69,7 @@ func (c *captured) end() {
 	}
 }
 
-// readBy runs a program that reads a capture, and returns what it prints.
+// readBy runs a program that reads a capture, and returns the program's output.
 func readBy(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	var complaint bytes.Buffer
@@ -82,7 +82,8 @@ func readBy(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// lines has tshark show fields of the frames, those of the path and its direction first.
+// lines returns a line of tshark for each frame that filter selects: the path, the direction and
+// these fields.
 func (c *captured) lines(filter string, fields ...string) []string {
 	c.t.Helper()
 	args := []string{"-r", c.file, "-Y", filter, "-T", "fields", "-E", "separator= "}
@@ -96,8 +97,8 @@ func (c *captured) lines(filter string, fields ...string) []string {
 	return strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 }
 
-// TestNetnsCapture captures what two cards, and their I/O unit, exchange: through the I/O
-// unit, and by a direct connection. tshark reads it.
+// TestNetnsCapture captures the frames of two cards and their I/O unit: those through the I/O
+// unit, and those of a direct connection. It reads the captures with tshark.
 func TestNetnsCapture(t *testing.T) {
 	testenv.NeedTools(t, "ping", "tshark", "capinfos", "tcpdump")
 	f := newAgentFixture(t, func(c *iounit.Config) { c.Direct, c.DirectAfter = true, 0 })
@@ -127,7 +128,7 @@ func TestNetnsCapture(t *testing.T) {
 	if all := f.unit.Status().Captures; len(all) != 1 || all[0].Paths != "host alpha *" {
 		t.Errorf("the I/O unit's status has captures %+v", all)
 	}
-	// The other host is asked until frames go there directly.
+	// Ping the other host until the frames use the direct connection.
 	alpha := f.agent.present()[0]
 	testenv.Eventually(t, func() bool {
 		testenv.Run(t, ns[0], "ping", "-c", "2", "-i", "0.05", "-W", "10", "10.78.0.3")
@@ -159,7 +160,7 @@ func TestNetnsCapture(t *testing.T) {
 	for _, line := range other.lines(`frame.interface_name contains "beta"`) {
 		t.Errorf("%q is in a capture of alpha's path", line)
 	}
-	// Two programs of others read all of it.
+	// capinfos and tcpdump read the capture as well.
 	infos := readBy(t, "capinfos", host.file)
 	for _, want := range []string{
 		"Name = uplink queue 0", "Description = through I/O unit unit at ", "Name = direct beta",
@@ -182,8 +183,8 @@ func TestNetnsCapture(t *testing.T) {
 	}
 }
 
-// TestNetnsCaptureDropped captures what the policy of an I/O unit keeps from the LAN: tshark
-// shows the reason.
+// TestNetnsCaptureDropped captures frames that the policy of an I/O unit drops. It expects
+// tshark to show the reason.
 func TestNetnsCaptureDropped(t *testing.T) {
 	testenv.NeedTools(t, "ping", "tshark")
 	rules, err := policy.Parse("policy.yaml", []byte("default: {ips: 10.78.0.2}"))
@@ -209,7 +210,7 @@ func TestNetnsCaptureDropped(t *testing.T) {
 		testenv.Address(t, ns, "eth0", ip+"/16")
 	}
 	testenv.Run(t, ns, "ping", "-c", "1", "-W", "10", "10.78.0.1")
-	// Who has another's address gets no answer.
+	// A ping from an address that the policy does not allow gets no answer.
 	_ = testenv.Command(t, ns, "ping", "-c", "1", "-W", "1", "-I", "10.78.0.3", "10.78.0.1").Run()
 	all.end()
 	const from = `icmp.type == 8 && ip.src == 10.78.0.`
@@ -223,8 +224,8 @@ func TestNetnsCaptureDropped(t *testing.T) {
 	}
 }
 
-// TestNetnsCaptureOffloads captures a TCP stream, whose super-frames are shown as such, and
-// one that ends by itself.
+// TestNetnsCaptureOffloads captures a TCP stream and expects its super-frames to be marked. Other
+// captures end by themselves, or when their reader disconnects.
 func TestNetnsCaptureOffloads(t *testing.T) {
 	testenv.NeedTools(t, "tshark")
 	f := newAgentFixture(t)

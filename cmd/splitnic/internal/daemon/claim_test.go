@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// onlyLock is the path of the one lock file in dir.
+// onlyLock returns the path of the only lock file in dir.
 func onlyLock(t *testing.T, dir string) string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "*.lock"))
@@ -29,9 +29,9 @@ func onlyLock(t *testing.T, dir string) string {
 func TestClaimCard(t *testing.T) {
 	testenv.NoLeaks(t)
 	dir := filepath.Join(t.TempDir(), "run")
-	// What any local user can do.
+	// Any local user can listen on this address, which must have no effect.
 	squat, err := net.Listen("unix", "@splitnic/iounit/eth1")
-	if err == nil { // else a test in another checkout has it
+	if err == nil { // otherwise a test in another checkout listens there
 		defer squat.Close()
 	}
 	first, err := claimCard(dir, "eth1", "")
@@ -57,7 +57,7 @@ func TestClaimCard(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	// What a killed process leaves.
+	// A killed process leaves its lock file.
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,8 @@ func TestClaimCard(t *testing.T) {
 	}
 }
 
-// TestClaimCardBetweenCloses has many take and release the same card: there is
-// never more than one that has it, although each removes the file.
+// TestClaimCardBetweenCloses claims and releases the same card in many goroutines. It expects at
+// most one claim at a time, although each release removes the file.
 func TestClaimCardBetweenCloses(t *testing.T) {
 	dir := t.TempDir()
 	var holders sync.Mutex
@@ -104,7 +104,8 @@ func TestClaimCardBetweenCloses(t *testing.T) {
 	workers.Wait()
 }
 
-// TestErrdocOfClaims has lock files that cannot be trusted, or not be made.
+// TestErrdocOfClaims expects documented errors for lock files that cannot be trusted, or not be
+// made.
 func TestErrdocOfClaims(t *testing.T) {
 	dir := t.TempDir()
 	claim, err := claimCard(dir, "eth1", "")
@@ -148,8 +149,8 @@ func TestErrdocOfClaims(t *testing.T) {
 	})
 }
 
-// TestNetnsClaimCard has cards of the same name in different network namespaces,
-// and one namespace by two names.
+// TestNetnsClaimCard claims cards of the same name in different network namespaces, which
+// succeeds, and one card under two names of its namespace, which fails.
 func TestNetnsClaimCard(t *testing.T) {
 	a, b := testenv.NetNS(t), testenv.NetNS(t)
 	dir := t.TempDir()

@@ -14,9 +14,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestNetnsCNIWithoutAgent removes a container while there is no agent, for a runtime that
-// does not ask again: nobody has the address any more, and the next agent's card goes with
-// the network namespace.
+// TestNetnsCNIWithoutAgent removes a container while no agent runs, for a runtime that does not
+// repeat DEL. It expects the address to be free, and the next agent to remove the card when the
+// network namespace does not exist any more.
 func TestNetnsCNIWithoutAgent(t *testing.T) {
 	r := newCNI(t)
 	list := r.network("pods", podAddresses, nil)
@@ -27,7 +27,7 @@ func TestNetnsCNIWithoutAgent(t *testing.T) {
 	pod := podIn("c1", gone)
 	r.add(list, pod)
 	r.stop()
-	// A service manager would keep this one.
+	// A service manager would keep this netdevice.
 	left := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, Mode: netlink.TUNTAP_MODE_TAP}
 	if err := netns.Do(gone, func() error { return netlink.LinkAdd(left) }); err != nil {
 		t.Fatal(err)
@@ -47,8 +47,8 @@ func TestNetnsCNIWithoutAgent(t *testing.T) {
 	r.nothingLeft("pods")
 }
 
-// TestNetnsCNIForeign does not remove, without the agent, what is no card: its address stays
-// with it.
+// TestNetnsCNIForeign has an interface that is no card in the place of the card's netdevice, and
+// runs DEL without an agent. It expects the interface and the address to stay.
 func TestNetnsCNIForeign(t *testing.T) {
 	r := newCNI(t)
 	list, pod := r.network("pods", podAddresses, nil), r.pod("c1")
@@ -73,8 +73,8 @@ func TestNetnsCNIForeign(t *testing.T) {
 	r.nothingLeft("pods", pod)
 }
 
-// TestNetnsCNIAgain starts a container again, in another network namespace, whose first DEL
-// nobody has heard.
+// TestNetnsCNIAgain starts a container again in another network namespace, after a DEL that was
+// lost. It expects the first card to be removed.
 func TestNetnsCNIAgain(t *testing.T) {
 	r := newCNI(t)
 	list := r.network("pods", podAddresses, map[string]any{"ipam": map[string]any{}})

@@ -12,8 +12,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// given takes a container through ADD, a ping of the LAN, CHECK and DEL, and returns what
-// ADD has answered.
+// given runs ADD for a container, pings the addresses lan, runs CHECK and DEL, and returns the
+// result of ADD.
 func (r *cniRuntime) given(list *libcni.NetworkConfigList, pod *libcni.RuntimeConf, lan ...string) *current.Result {
 	r.t.Helper()
 	result := r.add(list, pod)
@@ -30,8 +30,8 @@ func (r *cniRuntime) given(list *libcni.NetworkConfigList, pod *libcni.RuntimeCo
 	return result
 }
 
-// TestNetnsCNIDualStack gives a container an IPv4 and an IPv6 address, which it can use as
-// soon as it is there.
+// TestNetnsCNIDualStack gives a container an IPv4 and an IPv6 address, which must be usable as
+// soon as ADD has returned.
 func TestNetnsCNIDualStack(t *testing.T) {
 	r := newCNI(t)
 	testenv.Address(t, r.lan, "br0", "fd00:78::1/64")
@@ -49,7 +49,7 @@ func TestNetnsCNIDualStack(t *testing.T) {
 	}
 }
 
-// TestNetnsCNIStatic gives a container the address that the runtime wants, by the
+// TestNetnsCNIStatic gives a container the address that the runtime requests with the
 // capability ips.
 func TestNetnsCNIStatic(t *testing.T) {
 	r := newCNI(t)
@@ -64,8 +64,8 @@ func TestNetnsCNIStatic(t *testing.T) {
 	}
 }
 
-// TestNetnsCNIDHCP gives a container the address that a DHCP server on the LAN of the I/O
-// unit has for it, with the daemon of the plugin dhcp.
+// TestNetnsCNIDHCP gives a container an address from a DHCP server on the LAN of the I/O unit,
+// with the daemon of the plugin dhcp.
 func TestNetnsCNIDHCP(t *testing.T) {
 	testenv.NeedTools(t, "dnsmasq")
 	r := newCNI(t)
@@ -80,7 +80,7 @@ func TestNetnsCNIDHCP(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = cmd.Process.Kill() // has ended, or ends
+			_ = cmd.Process.Kill() // the process may have ended
 			_ = cmd.Wait()
 		})
 	}

@@ -32,8 +32,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// cniRuntime is what a container runtime does: it runs the plugin, as a process, through
-// libcni. The agent is that of an agentFixture.
+// cniRuntime is a container runtime: it runs the plugin as a process through libcni. The agent
+// is that of an agentFixture.
 type cniRuntime struct {
 	*agentFixture
 	t    testing.TB
@@ -63,17 +63,17 @@ func (r *cniRuntime) reboot() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	// libcni would make this when it first needs it, also if that is several times at once.
+	// libcni would make the cache directory when first needed, also several times at once.
 	runs := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
 	r.libs = libcni.NewCNIConfigWithCacheDir([]string{r.bin}, cache, runs)
 }
 
-// addresses are those that host-local gives in a network.
+// addresses is the range of addresses that host-local gives in a network.
 type addresses struct{ first, last string }
 
 var podAddresses = addresses{"10.78.1.1", "10.78.1.254"}
 
-// network is a configuration with these fields of the plugin.
+// network returns a network configuration with these fields of the plugin.
 func (r *cniRuntime) network(name string, a addresses, fields map[string]any) *libcni.NetworkConfigList {
 	r.t.Helper()
 	plugin := map[string]any{
@@ -98,7 +98,7 @@ func (r *cniRuntime) network(name string, a addresses, fields map[string]any) *l
 	return list
 }
 
-// pod is a container with a namespace.
+// pod returns a container with a new network namespace.
 func (r *cniRuntime) pod(container string) *libcni.RuntimeConf {
 	r.t.Helper()
 	return podIn(container, testenv.NetNS(r.t))
@@ -122,8 +122,8 @@ func (r *cniRuntime) add(list *libcni.NetworkConfigList, pod *libcni.RuntimeConf
 	return result
 }
 
-// plugin is the process that libcni starts for ADD, for tests that do to it what libcni
-// cannot.
+// plugin returns the process that libcni would start for ADD, for tests that signal it or change
+// its files.
 func (r *cniRuntime) plugin(list *libcni.NetworkConfigList, pod *libcni.RuntimeConf) *exec.Cmd {
 	r.t.Helper()
 	config, err := libcni.InjectConf(list.Plugins[0], map[string]any{"name": list.Name, "cniVersion": list.CNIVersion})
@@ -139,7 +139,7 @@ func (r *cniRuntime) plugin(list *libcni.NetworkConfigList, pod *libcni.RuntimeC
 	return cmd
 }
 
-// leased are the addresses that host-local has given in a network.
+// leased returns the addresses that host-local has given in a network.
 func (r *cniRuntime) leased(network string) (ips []string) {
 	r.t.Helper()
 	files, err := filepath.Glob(filepath.Join(r.dir, "ipam", network, "10.*"))
@@ -152,7 +152,7 @@ func (r *cniRuntime) leased(network string) (ips []string) {
 	return ips
 }
 
-// owners are those of the agent's cards.
+// owners returns the owners of the agent's cards, sorted.
 func (r *cniRuntime) owners() (owners []string) {
 	for _, i := range r.agent.set.List() {
 		owners = append(owners, i.Spec.Owner)
@@ -161,13 +161,13 @@ func (r *cniRuntime) owners() (owners []string) {
 	return owners
 }
 
-// reaches has a container ping the LAN.
+// reaches pings the LAN from a container.
 func (r *cniRuntime) reaches(pod *libcni.RuntimeConf) {
 	r.t.Helper()
 	testenv.Run(r.t, filepath.Base(pod.NetNS), "ping", "-c", "1", "-W", "10", "10.78.0.1")
 }
 
-// nothingLeft looks for what should be gone: cards, addresses, netdevices.
+// nothingLeft expects no cards, no addresses of the network and no netdevices of the pods.
 func (r *cniRuntime) nothingLeft(network string, pods ...*libcni.RuntimeConf) {
 	r.t.Helper()
 	if owners := r.owners(); len(owners) > 0 {
@@ -183,7 +183,7 @@ func (r *cniRuntime) nothingLeft(network string, pods ...*libcni.RuntimeConf) {
 	}
 }
 
-// failed looks at an error of the plugin: its code, its words, and that it is explained.
+// failed expects an error of the plugin that has this code and these words, and is documented.
 func failed(t *testing.T, err error, code uint, words ...string) {
 	t.Helper()
 	var e *types.Error
@@ -201,8 +201,9 @@ func failed(t *testing.T, err error, code uint, words ...string) {
 	testenv.Explained(t, e.Error())
 }
 
-// TestNetnsCNI takes a container through its life: ADD gives it an address and carrier,
-// CHECK sees what is missing, DEL leaves nothing, also where nothing was.
+// TestNetnsCNI runs the commands for a container. It expects ADD to give the container an
+// address and carrier, CHECK to find a missing address, and DEL to leave nothing, also without
+// an ADD before.
 func TestNetnsCNI(t *testing.T) {
 	r := newCNI(t)
 	list := r.network("pods", podAddresses, map[string]any{"mtu": 1400})
@@ -237,11 +238,11 @@ func TestNetnsCNI(t *testing.T) {
 		t.Errorf("the owners of the cards are %q", got)
 	}
 
-	// Another ADD harms nobody.
+	// Another ADD fails and does not affect the card.
 	_, err := r.libs.AddNetworkList(t.Context(), list, pod)
 	failed(t, err, 100, "network pods", "eth0", "0123456789ab")
 	r.reaches(pod)
-	// Another network cannot have the same interface, and does not take its card along.
+	// Another network cannot have the same interface. Its DEL does not remove the card.
 	other := r.network("other", podAddresses, nil)
 	_, err = r.libs.AddNetworkList(t.Context(), other, pod)
 	failed(t, err, types.ErrInvalidNetworkConfig, "network other", "netdevice", "eth0")
@@ -261,7 +262,7 @@ func TestNetnsCNI(t *testing.T) {
 		r.nothingLeft("pods", pod)
 	}
 
-	// The namespace goes before DEL.
+	// The namespace is removed before DEL.
 	gone := fmt.Sprintf("sntest-cni-gone-%d", os.Getpid())
 	if err := netns.New(gone); err != nil {
 		t.Fatal(err)
@@ -277,8 +278,8 @@ func TestNetnsCNI(t *testing.T) {
 	r.nothingLeft("pods")
 }
 
-// TestNetnsCNIChain gives a container two cards, of which the second one has the MAC
-// address that the runtime wants and is the second plugin of its network.
+// TestNetnsCNIChain gives a container two cards. The second one has the MAC address that the
+// runtime requests, and its plugin is the second one in a chain.
 func TestNetnsCNIChain(t *testing.T) {
 	r := newCNI(t)
 	list := r.network("pods", podAddresses, nil)
@@ -319,13 +320,14 @@ func TestNetnsCNIChain(t *testing.T) {
 	r.nothingLeft("pods", pod)
 }
 
-// TestNetnsCNIAnnounces gives the address of a container that is gone to another one, which
-// says nothing: a neighbour that knew the first one reaches the second.
+// TestNetnsCNIAnnounces gives the address of a removed container to another one, which sends
+// nothing. It expects a neighbour that knew the first container to learn the MAC address of the
+// second.
 func TestNetnsCNIAnnounces(t *testing.T) {
 	r := newCNI(t)
 	list := r.network("one", addresses{"10.78.3.1", "10.78.3.1"}, nil)
-	// A bridge forgets its neighbours when it has no port, and when it takes the address of
-	// another one because that port is gone.
+	// A bridge forgets its neighbours when it has no port, and when it takes the MAC address of
+	// another port because the previous port is removed.
 	r.add(r.network("pods", podAddresses, nil), r.pod("bystander"))
 	testenv.With(t, r.lan, func(h *netlink.Handle) error {
 		return h.LinkSetHardwareAddr(testenv.Link(t, r.lan, "br0"), net.HardwareAddr{2, 0, 0, 0, 0, 1})
@@ -356,8 +358,8 @@ func TestNetnsCNIAnnounces(t *testing.T) {
 	}
 }
 
-// TestNetnsCNIMany makes and removes 30 containers at once: each has carrier and an address
-// of its own, and nothing of them is left.
+// TestNetnsCNIMany makes and removes 30 containers at once. It expects carrier and a different
+// address for each, and that nothing of them is left.
 func TestNetnsCNIMany(t *testing.T) {
 	const many = 30
 	r := newCNI(t)
@@ -397,7 +399,8 @@ func TestNetnsCNIMany(t *testing.T) {
 	testenv.Eventually(t, func() bool { return len(r.unit.Status().Hosts) == 0 }, "an I/O unit without hosts")
 }
 
-// TestNetnsCNICollect has GC remove what a runtime has forgotten, and nothing of others.
+// TestNetnsCNICollect expects GC to remove the attachments that a runtime has forgotten, and no
+// cards of other networks or owners.
 func TestNetnsCNICollect(t *testing.T) {
 	r := newCNI(t)
 	list, other := r.network("pods", podAddresses, nil), r.network("other", addresses{"10.78.4.1", "10.78.4.9"}, nil)
@@ -436,8 +439,9 @@ func TestNetnsCNICollect(t *testing.T) {
 	}
 }
 
-// TestNetnsCNIRefused asks for a MAC address that the I/O unit's policy does not allow: ADD does
-// not wait for carrier, which will never be there, for the ten minutes that it may take.
+// TestNetnsCNIRefused requests a MAC address that the I/O unit's policy does not allow, so the
+// card never gets carrier. It expects ADD to fail without waiting for the timeout of ten
+// minutes.
 func TestNetnsCNIRefused(t *testing.T) {
 	rules, err := policy.Parse("policy.yaml", []byte("default: {macs: 02:aa:00:00:00:02}"))
 	if err != nil {
@@ -451,8 +455,9 @@ func TestNetnsCNIRefused(t *testing.T) {
 	r.nothingLeft("pods", pod)
 }
 
-// TestNetnsCNIUnfinished ends ADD before the card has carrier, which it never gets: by a
-// signal, by kill -9, and by time.
+// TestNetnsCNIUnfinished ends ADD while it waits for carrier, which the card never gets: with
+// SIGTERM, SIGKILL and the timeout. It expects that nothing is left, after SIGKILL with the help
+// of DEL or GC.
 func TestNetnsCNIUnfinished(t *testing.T) {
 	r := newCNI(t)
 	nobody := map[string]any{"iounits": []string{testenv.Loopback() + ":1"}}
@@ -497,7 +502,7 @@ func TestNetnsCNIUnfinished(t *testing.T) {
 	_, err := r.libs.AddNetworkList(t.Context(), r.network("pods", podAddresses, nobody), pod)
 	failed(t, err, types.ErrTryAgainLater, "network pods", "no carrier", "connection refused")
 	r.nothingLeft("pods", pod)
-	// Nobody hears the result.
+	// The runtime cannot read the result.
 	delete(nobody, "iounits")
 	nobody["timeout"] = "2m"
 	list = r.network("pods", podAddresses, nobody)
@@ -515,8 +520,8 @@ func TestNetnsCNIUnfinished(t *testing.T) {
 	r.nothingLeft("pods", pod)
 }
 
-// BenchmarkNetnsCNI measures how long ADD takes until the container has carrier and an
-// address, with processes of the plugin and of host-local.
+// BenchmarkNetnsCNI measures how long ADD takes until the container has carrier and an address,
+// including the processes of the plugin and of host-local.
 func BenchmarkNetnsCNI(b *testing.B) {
 	r := newCNI(b)
 	list := r.network("pods", podAddresses, nil)

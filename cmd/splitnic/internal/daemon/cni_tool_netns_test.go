@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// cniTool is the program of the CNI project that runs plugins by hand, with its files in a
-// directory of the test.
+// cniTool is cnitool, the program of the CNI project that runs plugins by hand, with its files
+// in a directory of the test.
 type cniTool struct {
 	*cniRuntime
 	networks string // NETCONFPATH
@@ -37,7 +37,7 @@ func newCNITool(t *testing.T) *cniTool {
 	return tool
 }
 
-// configure makes the file of a network, as an administrator does.
+// configure makes the configuration file of a network, as an administrator does.
 func (c *cniTool) configure(list *libcni.NetworkConfigList) {
 	c.t.Helper()
 	err := os.MkdirAll(c.networks, 0o700)
@@ -49,7 +49,8 @@ func (c *cniTool) configure(list *libcni.NetworkConfigList) {
 	}
 }
 
-// do runs the program. It notes what it has made in /var/lib/cni, which is the test's own.
+// do runs cnitool. cnitool records attachments in /var/lib/cni, which is a directory of the test
+// here.
 func (c *cniTool) do(command, network, ns string) (stdout, stderr string, err error) {
 	c.t.Helper()
 	cmd := exec.CommandContext(c.t.Context(), "unshare", "--mount", "sh", "-c",
@@ -62,7 +63,7 @@ func (c *cniTool) do(command, network, ns string) (stdout, stderr string, err er
 	return out.String(), errs.String(), err
 }
 
-// must is do of what has to succeed.
+// must runs cnitool, which has to succeed.
 func (c *cniTool) must(command, network, ns string) (stdout string) {
 	c.t.Helper()
 	out, errs, err := c.do(command, network, ns)
@@ -72,7 +73,7 @@ func (c *cniTool) must(command, network, ns string) (stdout string) {
 	return out
 }
 
-// TestNetnsCNITool does what docs/cni.md has a user type.
+// TestNetnsCNITool runs the commands that docs/cni.md tells a user to type.
 func TestNetnsCNITool(t *testing.T) {
 	tool := newCNITool(t)
 	tool.configure(tool.network("lan", podAddresses, nil))
@@ -99,8 +100,8 @@ func TestNetnsCNITool(t *testing.T) {
 		tool.must("del", "lan", pod.NetNS)
 		tool.nothingLeft("lan", pod)
 	}
-	// It has no list of what is to stay: it removes all that it has made, and the plugin
-	// refuses to take the missing list for an empty one.
+	// cnitool has no list of valid attachments for GC: it removes all that it has made, and the
+	// plugin does not accept the missing list as an empty one.
 	other := tool.network("other", addresses{"10.78.2.1", "10.78.2.9"}, nil)
 	kept := tool.pod("other")
 	tool.add(other, kept)
@@ -116,7 +117,7 @@ func TestNetnsCNITool(t *testing.T) {
 		t.Error(err)
 	}
 	tool.nothingLeft("lan", pod, kept)
-	// Nobody answers.
+	// No agent answers.
 	tool.stop()
 	if _, errs, err := tool.do("status", "lan", pod.NetNS); err == nil || !strings.Contains(errs, "start splitnic agent") {
 		t.Errorf("STATUS without an agent: %v, %q", err, errs)

@@ -36,7 +36,8 @@ func TestCondition(t *testing.T) {
 	}
 }
 
-// TestWaitCommand is told of changes, and looks at nothing between them.
+// TestWaitCommand expects the wait command to read the status after each change, and not in
+// between.
 func TestWaitCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s host.Status

@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// fill gives each counter of the structs a value of its own.
+// fill gives each counter of the structs a different value.
 func fill(structs ...any) {
 	value := uint64(100)
 	for _, counters := range structs {
@@ -24,8 +24,8 @@ func fill(structs ...any) {
 	}
 }
 
-// TestCounterMetrics wants each counter of the tables among the metrics, with its value,
-// and some under the names that are documented.
+// TestCounterMetrics expects each counter of the tables in the metrics, with its value, and some
+// of them under the documented names.
 func TestCounterMetrics(t *testing.T) {
 	var c messaging.ChannelStats
 	var h iounit.HostStatus

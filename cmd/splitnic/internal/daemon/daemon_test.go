@@ -24,7 +24,8 @@ func TestExplainListen(t *testing.T) {
 	}
 }
 
-// TestServeStatusStops serves the status and metrics, and stops.
+// TestServeStatusStops serves the status and metrics, stops, and expects the socket to be
+// removed.
 func TestServeStatusStops(t *testing.T) {
 	c := Common{StatusSocket: filepath.Join(t.TempDir(), "s"), Metrics: "127.0.0.1:0"}
 	stop, err := c.serve("test", func() any { return 1 }, http.NotFoundHandler(), slog.New(slog.DiscardHandler))

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeEnd returns one end of a pipe, and its inode's number.
+// pipeEnd returns one end of a pipe and its inode number.
 func pipeEnd(t *testing.T) (fd int, inode uint64) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -44,7 +44,7 @@ func TestStoreSends(t *testing.T) {
 	}
 	defer manager.Close()
 	t.Setenv("NOTIFY_SOCKET", path)
-	t.Setenv("LISTEN_PID", "1") // of another process
+	t.Setenv("LISTEN_PID", "1") // the number of another process
 	t.Setenv("LISTEN_FDS", "1")
 	s, err := openStore()
 	if err != nil || !s.there() || len(s.held) != 0 {
@@ -127,8 +127,8 @@ func TestStoreTakes(t *testing.T) {
 	}
 }
 
-// TestStoreForgets has what is in the store of a card be taken out of it that could not be taken
-// over, and nothing of others.
+// TestStoreForgets removes the file descriptors of a card that could not be taken over from the
+// store of the service manager. It expects those of other cards to stay.
 func TestStoreForgets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: path})

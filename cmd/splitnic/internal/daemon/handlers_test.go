@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestMakeHandlers makes those for three queues and four completion vectors.
+// TestMakeHandlers makes the handlers for three queues and four completion vectors.
 func TestMakeHandlers(t *testing.T) {
 	cpu := cpus.Allowed()[:1]
 	one := func(format string) string { return fmt.Sprintf(format, cpu) }

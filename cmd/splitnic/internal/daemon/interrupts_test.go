@@ -16,8 +16,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// machine is a tree of a machine with an adapter, mlx5_0, of two completion
-// vectors, whose interrupts 45 and 46 may go to these processors.
+// machine makes the sysfs and procfs tree of a machine with an adapter, mlx5_0. The adapter has
+// two completion vectors, whose interrupts 45 and 46 may go to these processors.
 func machine(t *testing.T, cpus0, cpus1 string) irq.Tree {
 	t.Helper()
 	root := t.TempDir()
@@ -37,7 +37,7 @@ func machine(t *testing.T, cpus0, cpus1 string) irq.Tree {
 	return irq.Tree(root)
 }
 
-// targets are the processors of both interrupts.
+// targets returns the processors of both interrupts.
 func targets(t *testing.T, tree irq.Tree) string {
 	t.Helper()
 	s := interruptsOf(tree, "mlx5_0")
@@ -49,8 +49,8 @@ func targets(t *testing.T, tree irq.Tree) string {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// A handler's interrupt is that of the vector which its number selects; handler 0
-// is the control channel's.
+// handlersOf returns handlers 0, 1, … with these processors. The number of a handler selects its
+// completion vector and so its interrupt. Handler 0 is that of the control channel.
 func handlersOf(lists ...cpus.List) []messaging.Handler {
 	var all []messaging.Handler
 	for i, l := range lists {
@@ -62,12 +62,12 @@ func handlersOf(lists ...cpus.List) []messaging.Handler {
 func TestIRQFollow(t *testing.T) {
 	mine := cpus.Allowed()
 	first := mine[:1].String()
-	tree := machine(t, first+",1000", "1001") // 1000 and 1001 are not this process's
+	tree := machine(t, first+",1000", "1001") // this process may not run on 1000 and 1001
 	all := handlersOf(nil, nil, nil, mine)
 	if err := IRQFollow.join(tree, "mlx5_0", 2, all, quiet()); err != nil {
 		t.Fatal(err)
 	}
-	// Handler 1 is on vector 1, 2 on vector 0, 3 on 1 with processors of its own.
+	// Handler 1 has vector 1, 2 has vector 0, 3 has vector 1 and configured processors.
 	for i, want := range []string{"", "", first, mine.String()} {
 		if got := all[i].CPUs.String(); got != want {
 			t.Errorf("handler %d is on %q, want %q", i, got, want)
@@ -107,7 +107,7 @@ func TestIRQOff(t *testing.T) {
 	}
 }
 
-// TestTroubleOfInterrupts has what can be wrong explained.
+// TestTroubleOfInterrupts expects the errors about interrupts to be documented.
 func TestTroubleOfInterrupts(t *testing.T) {
 	tree := machine(t, "0-7", "0-7")
 	v := irq.Vector{IRQ: 46, Name: "mlx5_comp1@pci:0000:04:00.0"}

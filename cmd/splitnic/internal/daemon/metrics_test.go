@@ -13,15 +13,15 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 )
 
-// scraped is what h answers.
+// scraped returns the response of h.
 func scraped(h http.Handler) string {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return w.Body.String()
 }
 
-// TestProcessMetrics looks for one metric of each of Prometheus' collectors, and for the
-// program.
+// TestProcessMetrics expects one metric of each Prometheus collector, and the one about the
+// build of the program.
 func TestProcessMetrics(t *testing.T) {
 	text := scraped(handler(func(emit emit) { buildMetrics(emit, "v1.2.3") }))
 	for _, want := range []string{
@@ -35,7 +35,7 @@ func TestProcessMetrics(t *testing.T) {
 	}
 }
 
-// TestDNSMetrics has one name that is answered, and one that never was.
+// TestDNSMetrics has one name for which DNS has an answer, and one that never had one.
 func TestDNSMetrics(t *testing.T) {
 	text := scraped(handler(func(emit emit) {
 		dnsMetrics(emit, []discovery.Status{
@@ -55,7 +55,8 @@ func TestDNSMetrics(t *testing.T) {
 	}
 }
 
-// TestScrapersCollectInTurn has many ask at once.
+// TestScrapersCollectInTurn sends many requests at once and expects the metrics to be collected
+// by one of them at a time.
 func TestScrapersCollectInTurn(t *testing.T) {
 	var at, most atomic.Int32
 	h := handler(func(emit) {

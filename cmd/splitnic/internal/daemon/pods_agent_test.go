@@ -24,9 +24,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// managedAgent is an agent, with its I/O unit, in a process of its own. The test is its
-// service manager: it restarts the process, and keeps file descriptors for it as systemd
-// does. The process is one of this test, which has to call beAgent first.
+// managedAgent is an agent, with its I/O unit, in a separate process. The test is the service
+// manager: it restarts the process, and keeps file descriptors for it as systemd does. The
+// process runs the same test again, which therefore has to call beAgent first.
 type managedAgent struct {
 	t       testing.TB
 	dir     string
@@ -34,16 +34,18 @@ type managedAgent struct {
 	sock    string
 	manager *net.UnixConn
 	cmd     *exec.Cmd
-	alive   io.Closer // the process ends when the test does, however that is
+	alive   io.Closer // standard input, whose end ends the process if the test dies
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards held
 	held map[string]*os.File
 }
 
-// agentVar tells a process that it is an agent, in which directory, and of which LAN.
+// agentVar is the environment variable that makes a process an agent. It has the directory and
+// the namespace of the LAN.
 const agentVar = "SPLITNIC_TEST_AGENT"
 
-// beAgent reports whether this process is an agent, at its end.
+// beAgent runs the agent if this process is to be one. It returns true at the agent's end, and
+// false at once in other processes.
 func beAgent(t *testing.T) bool {
 	t.Helper()
 	dir, lan, is := strings.Cut(os.Getenv(agentVar), ":")
@@ -69,7 +71,7 @@ func beAgent(t *testing.T) bool {
 func newManagedAgent(t testing.TB) *managedAgent {
 	t.Helper()
 	testenv.NeedTUN(t)
-	// The path of a socket has room for a hundred characters.
+	// The path of a socket has to be short: about a hundred characters.
 	dir, err := os.MkdirTemp("", "splitnic-pods-")
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +102,7 @@ func newManagedAgent(t testing.TB) *managedAgent {
 	return a
 }
 
-// notified takes one notification (sd_notify(3)).
+// notified receives and handles one notification (sd_notify(3)).
 func (a *managedAgent) notified() error {
 	buf, oob := make([]byte, 4096), make([]byte, 4096)
 	n, k, _, _, err := a.manager.ReadMsgUnix(buf, oob)
@@ -134,14 +136,14 @@ func (a *managedAgent) notified() error {
 	return err
 }
 
-// stored are the names of the descriptors that the manager keeps.
+// stored returns the names of the descriptors that the manager keeps, sorted.
 func (a *managedAgent) stored() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Sorted(maps.Keys(a.held))
 }
 
-// start starts the process, and waits until it answers.
+// start starts the process and waits until the agent answers.
 func (a *managedAgent) start() {
 	a.t.Helper()
 	if err := a.exec(); err != nil {
@@ -151,12 +153,13 @@ func (a *managedAgent) start() {
 		"an agent that answers")
 }
 
-// exec starts the process with what its manager keeps, which stays so meanwhile.
+// exec starts the process with the descriptors that the manager keeps. They do not change in the
+// meantime.
 func (a *managedAgent) exec() (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	names := slices.Sorted(maps.Keys(a.held))
-	// $$ is the number of the process, which LISTEN_PID has to have.
+	// $$ is the number of the process: LISTEN_PID has to be equal to it.
 	a.cmd = exec.Command("sh", "-c", `LISTEN_PID=$$ exec "$@"`, "sh", os.Args[0], "-test.run", "^"+a.t.Name()+"$")
 	a.cmd.Env = append(os.Environ(), agentVar+"="+a.dir+":"+a.lan, "NOTIFY_SOCKET="+a.manager.LocalAddr().String(),
 		fmt.Sprint("LISTEN_FDS=", len(names)), "LISTEN_FDNAMES="+strings.Join(names, ":"))
@@ -170,7 +173,7 @@ func (a *managedAgent) exec() (err error) {
 	return a.cmd.Start()
 }
 
-// end ends the process by a signal.
+// end ends the process with a signal.
 func (a *managedAgent) end(by unix.Signal) {
 	a.t.Helper()
 	if err := a.cmd.Process.Signal(by); err != nil {
@@ -188,7 +191,7 @@ func (a *managedAgent) restart(by unix.Signal) {
 	a.start()
 }
 
-// cards are those of the agent.
+// cards returns the cards of the agent.
 func (a *managedAgent) cards(t testing.TB) []cards.Info {
 	t.Helper()
 	l, _, err := cards.Client(a.sock).List(t.Context())
@@ -198,11 +201,11 @@ func (a *managedAgent) cards(t testing.TB) []cards.Info {
 	return l.Cards
 }
 
-// connected waits until that many cards have a session.
+// connected waits until n cards have a session and carrier.
 func (a *managedAgent) connected(t testing.TB, n int) {
 	t.Helper()
 	is := 0
-	deadline := time.Now().Add(2 * time.Minute) // with the race detector
+	deadline := time.Now().Add(2 * time.Minute) // long, for the race detector
 	for ; ; time.Sleep(20 * time.Millisecond) {
 		is = 0
 		for _, c := range a.cards(t) {
@@ -219,8 +222,8 @@ func (a *managedAgent) connected(t testing.TB, n int) {
 	}
 }
 
-// nothingLeft looks for what should be gone with the containers, at once or when the agent
-// has seen that they are gone.
+// nothingLeft waits until nothing is left of the containers. Some of it is removed only when the
+// agent notices that a container does not exist any more.
 func (a *managedAgent) nothingLeft(t testing.TB) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -233,7 +236,7 @@ func (a *managedAgent) nothingLeft(t testing.TB) {
 	}
 }
 
-// left are cards, and what belongs to them.
+// left returns the cards and everything that belongs to cards.
 func (a *managedAgent) left(t testing.TB) (left []string) {
 	t.Helper()
 	for _, c := range a.cards(t) {
@@ -254,7 +257,7 @@ func (a *managedAgent) left(t testing.TB) (left []string) {
 	return append(left, a.stored()...)
 }
 
-// leases are the addresses that the IPAM plugin has given.
+// leases returns the addresses that the IPAM plugin has given.
 func (a *managedAgent) leases(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(a.dir, "ipam/*/10.*"))
@@ -264,7 +267,8 @@ func (a *managedAgent) leases(t testing.TB) []string {
 	return files
 }
 
-// connection is a TCP connection from a network namespace to the LAN.
+// connection makes a TCP connection from a network namespace to the LAN. speaks sends a word in
+// both directions and expects it to arrive.
 func (a *managedAgent) connection(t testing.TB, ns string) (speaks func()) {
 	t.Helper()
 	ln := testenv.ListenTCP(t, a.lan, "10.78.0.1")

@@ -18,15 +18,15 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// containerd is containerd with directories of its own, asked through the interface that
-// kubelets use. A pod is a sandbox: CNI has nothing to do with its containers.
+// containerd is a containerd with its own directories, used through the CRI, as a kubelet does.
+// A pod is a sandbox: CNI is not used for the containers in it.
 type containerd struct {
 	*podFixture
 	client cri.RuntimeServiceClient
 }
 
-// containerdConfig has no plugin that needs more than this machine has: oom_score_adj
-// takes a capability that root may lack.
+// containerdConfig disables what this machine may not support: lowering oom_score_adj needs a
+// capability that root may lack.
 const containerdConfig = `
 version = 2
 root = %[1]q
@@ -86,7 +86,7 @@ func newContainerd(f *podFixture) *containerd {
 		if err := daemon.Process.Signal(unix.SIGTERM); err != nil {
 			f.t.Error(err)
 		}
-		_ = daemon.Wait() // which ends with the status of the signal
+		_ = daemon.Wait() // returns an error because of the signal
 		if text, err := os.ReadFile(log.Name()); f.t.Failed() {
 			f.t.Logf("containerd: %s, %v", text, err)
 		}
@@ -102,10 +102,10 @@ func newContainerd(f *podFixture) *containerd {
 	return c
 }
 
-// criTime is how long a request may take.
+// criTime is the timeout of a request.
 const criTime = 5 * time.Minute
 
-// ask gives a request its time.
+// ask makes a request with the timeout criTime.
 func ask(do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), criTime)
 	defer cancel()
@@ -122,7 +122,7 @@ func (c *containerd) run(name string) error {
 	})
 }
 
-// sandboxes are those of that name, or all.
+// sandboxes returns the sandboxes of that name, or all if it is empty.
 func (c *containerd) sandboxes(ctx context.Context, name string) (some []*cri.PodSandbox, err error) {
 	all, err := c.client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -183,5 +183,5 @@ func (c *containerd) pods(t testing.TB) (names []string) {
 	return names
 }
 
-// repeats is true: a pod that cannot be stopped stays, for the kubelet to stop it again.
+// repeats returns true: a pod that could not be stopped stays, and the kubelet stops it again.
 func (c *containerd) repeats() bool { return true }

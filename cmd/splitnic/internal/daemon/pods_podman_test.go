@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// podman is Podman with a store of its own. A pod is a container.
+// podman is a Podman with its own store. A pod is a container.
 type podman struct {
 	*podFixture
 	flags []string
 }
 
-// podImage is the name of the image that all containers have.
+// podImage is the name of the image of all containers.
 const podImage = "localhost/splitnic-test:1"
 
-// podmanConfig has what is not for flags: resource limits that need no privilege, plugins,
-// and locks that are files, so that no other Podman on the machine notices.
+// podmanConfig has the settings for which there are no flags: resource limits that need no
+// privilege, the plugins, and lock files, which do not affect another Podman on the machine.
 const podmanConfig = `
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -110,6 +110,6 @@ func (p *podman) pods(t testing.TB) []string {
 	return strings.Fields(out)
 }
 
-// repeats is false: what a plugin that was killed has not removed is forgotten. An address
-// stays with host-local then.
+// repeats returns false: Podman forgets a container even if its plugin was killed. host-local
+// then keeps the address.
 func (p *podman) repeats() bool { return false }

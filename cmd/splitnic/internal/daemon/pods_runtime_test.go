@@ -16,31 +16,31 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// podRuntime is a container runtime, with the CNI plugin. Its methods may be called from any
+// podRuntime is a container runtime with the CNI plugin. The methods may be called from any
 // goroutine.
 type podRuntime interface {
-	// run starts a pod of that name.
+	// run starts a pod with this name.
 	run(name string) error
-	// remove removes a pod, which need not be there.
+	// remove removes a pod, if it exists.
 	remove(name string) error
 	// inspect returns the pod's network namespace and address.
 	inspect(t testing.TB, name string) (netns, address string)
-	// repeats says that the runtime asks again to remove what could not be removed.
+	// repeats reports whether the runtime repeats a DEL that failed.
 	repeats() bool
-	// pods are all that the runtime has.
+	// pods returns the names of all pods.
 	pods(t testing.TB) []string
 }
 
-// podFixture is what every runtime needs: an agent, plugins, and a configuration.
+// podFixture has what every runtime needs: an agent, plugins, and a configuration.
 type podFixture struct {
 	*managedAgent
-	bin     string // has the plugin, beside those of Debian
+	bin     string // directory with the plugin and Debian's plugins
 	network string // directory with the network's configuration
-	// namespaces are the named network namespaces that were there before.
+	// namespaces has the named network namespaces that existed before.
 	namespaces map[string]bool
 }
 
-// debianPlugins is where Debian has CNI plugins.
+// debianPlugins is the directory in which Debian has CNI plugins.
 const debianPlugins = "/usr/lib/cni"
 
 // podNetwork is the name of the network.
@@ -89,7 +89,7 @@ func newPodFixture(t testing.TB) *podFixture {
 	return f
 }
 
-// build compiles a program that needs no library.
+// build compiles a program without cgo, so that it needs no shared libraries.
 func (f *podFixture) build(pkg, to string) {
 	f.t.Helper()
 	cmd := exec.CommandContext(f.t.Context(), "go", "build", "-o", to, pkg)
@@ -99,7 +99,7 @@ func (f *podFixture) build(pkg, to string) {
 	}
 }
 
-// killPlugins ends every process of the plugin, and says how many there were.
+// killPlugins kills every process of the plugin, and returns how many there were.
 func (f *podFixture) killPlugins() (n int) {
 	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, exe := range exes {
@@ -113,7 +113,7 @@ func (f *podFixture) killPlugins() (n int) {
 	return n
 }
 
-// command runs a program, with what it says in the error.
+// command runs a program and returns its output, which is also in the error.
 func command(cmd *exec.Cmd) (string, error) {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -122,7 +122,7 @@ func command(cmd *exec.Cmd) (string, error) {
 	return string(out), err
 }
 
-// newNamespaces are the named network namespaces that were made since the fixture, but for
+// newNamespaces returns the named network namespaces that are newer than the fixture, except
 // those of other tests.
 func (f *podFixture) newNamespaces(t testing.TB) (left []string) {
 	t.Helper()

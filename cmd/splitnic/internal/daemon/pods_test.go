@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestPodsPodman has Podman make containers.
+// TestPodsPodman makes containers with Podman.
 func TestPodsPodman(t *testing.T) {
 	if beAgent(t) {
 		return
@@ -22,7 +22,7 @@ func TestPodsPodman(t *testing.T) {
 	testRuntime(t, f, newPodman(f))
 }
 
-// TestPodsContainerd has containerd make pods, as a kubelet asks it to.
+// TestPodsContainerd makes pods with containerd, as a kubelet does.
 func TestPodsContainerd(t *testing.T) {
 	if beAgent(t) {
 		return
@@ -52,7 +52,8 @@ func testRuntime(t *testing.T, f *podFixture, r podRuntime) {
 	}
 }
 
-// testPod takes a pod through its life, in which the agent is restarted, and killed.
+// testPod makes a pod, restarts the agent with SIGTERM and with SIGKILL, and removes the pod. It
+// expects the netdevice and a TCP connection to survive the restarts.
 func testPod(t *testing.T, f *podFixture, r podRuntime) {
 	if err := r.run("web"); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func testPod(t *testing.T, f *podFixture, r podRuntime) {
 	}
 }
 
-// eachPod does something about many pods at once.
+// eachPod calls do for n pods at once.
 func eachPod(t *testing.T, n int, do func(name string) error) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -95,7 +96,7 @@ func eachPod(t *testing.T, n int, do func(name string) error) {
 	all.Wait()
 }
 
-// testPodsParallel makes 50 pods at once, and removes them.
+// testPodsParallel makes 50 pods at once and removes them.
 func testPodsParallel(t *testing.T, f *podFixture, r podRuntime) {
 	const many = 50
 	began := time.Now()
@@ -119,8 +120,8 @@ func testPodsParallel(t *testing.T, f *podFixture, r podRuntime) {
 	t.Logf("removed in %v", time.Since(began).Round(time.Second))
 }
 
-// testPodsKilled kills plugin and agent while pods come and go. What fails then, does; when
-// all pods are removed, nothing of them is left.
+// testPodsKilled kills the plugin and the agent at random times while pods are made and removed.
+// These requests may fail. It expects that all pods can be removed afterwards.
 func testPodsKilled(t *testing.T, f *podFixture, r podRuntime) {
 	const many, rounds = 4, 5
 	seed := uint64(time.Now().UnixNano())

@@ -59,11 +59,11 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// droppedVar tells a process of this test which file to be able to read, after
-// it has dropped all that it does not need for that.
+// droppedVar is the environment variable that makes a process of this test drop its privileges
+// except those to read the file in the variable.
 const droppedVar = "SPLITNIC_TEST_DROP"
 
-// TestMain is that process, or runs the tests.
+// TestMain is this process, or runs the tests.
 func TestMain(m *testing.M) {
 	path := os.Getenv(droppedVar)
 	if path == "" {
@@ -75,8 +75,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// dropAndTell drops privileges, prints what each thread has left, and reads the
-// file.
+// dropAndTell drops privileges, prints the status of each thread, and reads the file.
 func dropAndTell(path string) error {
 	if err := dropPrivileges(privileges{caps: caps(unix.CAP_NET_ADMIN), files: []string{path}}); err != nil {
 		return err
@@ -96,9 +95,8 @@ func dropAndTell(path string) error {
 	return err
 }
 
-// TestNetnsDropPrivileges looks at every thread of a process that root started:
-// it has what it needs, and what it takes to read another user's file where
-// there is one.
+// TestNetnsDropPrivileges examines every thread of a process that root has started. It expects
+// the needed capabilities, and the one to read another user's file if there is such a file.
 func TestNetnsDropPrivileges(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir := t.TempDir()
@@ -153,8 +151,8 @@ func TestNetnsDropPrivileges(t *testing.T) {
 	}
 }
 
-// TestNetnsAsEndpoint shows that a check has the capabilities of an endpoint, and what
-// comes after it those of the process.
+// TestNetnsAsEndpoint expects a check to have the capabilities of an endpoint, and the thread to
+// have those of the process again afterwards.
 func TestNetnsAsEndpoint(t *testing.T) {
 	testenv.NeedRoot(t)
 	effective := func() capSet {

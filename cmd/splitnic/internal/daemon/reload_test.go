@@ -21,14 +21,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// reloading is an I/O unit's reloader with all its files.
+// reloading is the reloader of an I/O unit, with all its files.
 type reloading struct {
 	t   *testing.T
 	dir string
 	*reloader
-	policies []*policy.Policy // put in force
+	policies []*policy.Policy // that were put in force
 
-	// What a reload reads.
+	// Results of reread.
 	sources Sources
 	late    []string
 	err     error
@@ -44,7 +44,7 @@ func (r *reloading) write(name, text string) {
 	}
 }
 
-// newKey puts another key in the place of a file's.
+// newKey replaces the key in a file by a new one, and returns its fingerprint.
 func (r *reloading) newKey(name string) session.Fingerprint {
 	r.t.Helper()
 	key, err := session.GenerateKey()
@@ -62,7 +62,7 @@ func (r *reloading) newKey(name string) session.Fingerprint {
 	return key.Fingerprint()
 }
 
-// print is some fingerprint.
+// print returns the fingerprint of a new key.
 func (r *reloading) print() string {
 	r.t.Helper()
 	return r.newKey("other.pem").String()
@@ -98,7 +98,7 @@ func (r *reloading) load() *session.Security {
 	return security
 }
 
-// vlans are those of the policy in force.
+// vlans returns the VLANs of the policy in force.
 func (r *reloading) vlans() string {
 	if len(r.policies) == 0 {
 		return ""
@@ -123,7 +123,7 @@ func TestReload(t *testing.T) {
 	if r.vlans() != "7" {
 		t.Errorf("the policy gives VLANs %s", r.vlans())
 	}
-	// Other files, named by the configuration.
+	// The configuration names other files.
 	r.sources = Sources{Keys: Keys{Key: r.path("key.pem"), Trust: []string{r.print(), r.print(), r.print()}}}
 	r.late = []string{"qp-retries"}
 	done, err = r.reload()
@@ -135,8 +135,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadWithMistakes changes everything, with a mistake in one place each
-// time: nothing is put in force.
+// TestReloadWithMistakes changes all files, with one mistake each time. It expects that nothing
+// is put in force.
 func TestReloadWithMistakes(t *testing.T) {
 	for name, spoil := range map[string]func(r *reloading){
 		"key missing":           func(r *reloading) { _ = os.Remove(r.path("key.pem")) },
@@ -174,7 +174,7 @@ func TestReloadWithMistakes(t *testing.T) {
 	}
 }
 
-// warnings are the hosts that warnings of a log are about.
+// warnings is a log handler that collects the hosts in warnings.
 type warnings struct {
 	slog.Handler
 	hosts *[]string
@@ -191,15 +191,15 @@ func (w warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestReloadUnknownHosts tells of entries of the policy that nobody has, until somebody has
-// them; a reload that fails tells of nothing that is not in force.
+// TestReloadUnknownHosts expects each reload to warn about policy entries that match no host. A
+// reload that fails must not warn about a policy that is not in force.
 func TestReloadUnknownHosts(t *testing.T) {
 	r := newReloading(t)
 	var told []string
 	r.log = slog.New(warnings{slog.NewTextHandler(t.Output(), nil), &told})
 	r.write("trust", "alpha="+r.print()+"\n")
 	r.write("policy.yaml", "hosts: {alpha: {vlans: 5}, alhpa: {vlans: 5}, gateway: {macs: 02:00:00:00:00:01}}\n")
-	for _, want := range [][]string{{"alhpa"}, {"alhpa"}} { // each time
+	for _, want := range [][]string{{"alhpa"}, {"alhpa"}} { // with each reload
 		told = nil
 		if _, err := r.reload(); err != nil || !slices.Equal(told, want) {
 			t.Errorf("%q, %v", told, err)
@@ -231,7 +231,8 @@ func TestReloadInsecure(t *testing.T) {
 	}
 }
 
-// TestReloadBySignal plays systemd with a service of Type=notify-reload.
+// TestReloadBySignal reloads with SIGHUP, as systemd does for a service of Type=notify-reload,
+// and expects the notifications.
 func TestReloadBySignal(t *testing.T) {
 	r := newReloading(t)
 	addr := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
@@ -276,7 +277,7 @@ func TestReloadMetrics(t *testing.T) {
 	}
 }
 
-// TestReloadNames reads again by which names a host expects its I/O units.
+// TestReloadNames reloads the names that a host accepts for its I/O units.
 func TestReloadNames(t *testing.T) {
 	r := newReloading(t)
 	r.sources.Keys.CA, r.sources.Keys.IOUnitNames = testca.New(t).File, []string{"gw1"}
