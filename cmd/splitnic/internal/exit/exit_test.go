@@ -32,7 +32,7 @@ func TestExitStatus(t *testing.T) {
 		{session.ErrSecurityMode, Keys},
 		{unix.EADDRINUSE, AddressInUse},
 		{fmt.Errorf("%w: %w", tap.ErrExists, unix.EBUSY), AddressInUse},
-		{tap.ErrExists, AddressInUse}, // of a plain device
+		{tap.ErrExists, AddressInUse}, // for a plain device
 		{&session.VersionError{}, Version},
 		{With(TimedOut, statussock.ErrNobody), TimedOut},
 	} {
