@@ -39,7 +39,7 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
-// TestPrioritiesOfMany has lines of several goroutines with their own priorities.
+// TestPrioritiesOfMany logs from several goroutines and expects each line to have its priority.
 func TestPrioritiesOfMany(t *testing.T) {
 	var b bytes.Buffer
 	log := slog.New(newHandler(&b, true, slog.LevelInfo, false))
@@ -60,7 +60,8 @@ func TestPrioritiesOfMany(t *testing.T) {
 	}
 }
 
-// TestStderr has standard error, whatever it is, said to be the journal, and another file.
+// TestStderr sets JOURNAL_STREAM to the file of standard error, to another file, and to invalid
+// values. It expects true only for the first.
 func TestStderr(t *testing.T) {
 	var s syscall.Stat_t
 	if err := syscall.Fstat(syscall.Stderr, &s); err != nil {
