@@ -8,7 +8,8 @@ import (
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 )
 
-// TestCardNames lists the cards of containers, whose names begin alike: commands need them whole.
+// TestCardNames lists cards whose names have the same beginning. It expects complete names,
+// because commands need them.
 func TestCardNames(t *testing.T) {
 	var all []cards.Info
 	for _, container := range []string{"0123456789abcdef-1", "0123456789abcdef-2"} {

@@ -22,7 +22,7 @@ import (
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
-// TestPrintHandlers shows all that there can be to say about handlers.
+// TestPrintHandlers prints everything that there can be about handlers.
 func TestPrintHandlers(t *testing.T) {
 	s := host.Status{
 		Role: "host", CompVectors: 2,
@@ -70,7 +70,7 @@ func TestPrintHandlers(t *testing.T) {
 		"completion vector 1, and 0 from the next session on", "handler 2, completion vector 1")
 }
 
-// TestPrintInterrupts shows those of an adapter, and queues without a handler.
+// TestPrintInterrupts prints the interrupts of an adapter, and queues without a handler.
 func TestPrintInterrupts(t *testing.T) {
 	var out bytes.Buffer
 	v := NewHandlers(2, daemon.Interrupts{
@@ -118,7 +118,7 @@ func TestPrintLatency(t *testing.T) {
 	}
 }
 
-// TestPrintHost shows all that a host can have to say.
+// TestPrintHost prints everything that there can be in the status of a host.
 func TestPrintHost(t *testing.T) {
 	vlans := protocol.AllVLANs()
 	raw, err := json.Marshal(host.Status{
@@ -150,7 +150,7 @@ func TestPrintHost(t *testing.T) {
 	}
 }
 
-// details is what people see of a status in JSON with -v.
+// details returns what `splitnic status -v` prints for a status in JSON.
 func details(t *testing.T, raw json.RawMessage) string {
 	t.Helper()
 	s, err := Parse(raw)
@@ -164,7 +164,7 @@ func details(t *testing.T, raw json.RawMessage) string {
 	return out.String()
 }
 
-// TestPrintHostDirect says why a host has no direct connections, or which it has.
+// TestPrintHostDirect prints why a host has no direct connections, or how many it has.
 func TestPrintHostDirect(t *testing.T) {
 	one := []host.DirectStatus{{Peer: "beta", State: host.DirectEstablished}}
 	for _, c := range []struct {
@@ -272,7 +272,7 @@ func TestUnitStatusText(t *testing.T) {
 	}
 }
 
-// TestPrintSecurity shows keys, trust and reloads.
+// TestPrintSecurity prints keys, trust and reloads.
 func TestPrintSecurity(t *testing.T) {
 	s := daemon.SecurityStatus{
 		Fingerprint: "sha256:own", Platform: 0xabc, Standing: session.Standing{Keys: 1},

@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
-// table is what people see of some daemons.
+// table returns the status table of some daemons, and expects its lines to be short enough.
 func table(t *testing.T, all ...Status) string {
 	t.Helper()
 	var b strings.Builder
@@ -33,7 +33,7 @@ func table(t *testing.T, all ...Status) string {
 	return b.String()
 }
 
-// now is when the tables are printed, and past is a time so long before.
+// now is the time at which the tables are printed. past returns the time ago before it.
 var now = time.Unix(1_800_000_000, 0)
 
 func past(ago time.Duration) time.Time { return now.Add(-ago) }
@@ -63,7 +63,7 @@ func someUnit(hosts int) *daemon.UnitStatus {
 	return s
 }
 
-// TestTable is the status that people see first.
+// TestTable prints a typical status of two hosts and an I/O unit.
 func TestTable(t *testing.T) {
 	beta := someHost("beta")
 	beta.State, beta.Netdevice.Carrier, beta.Since = host.Connecting, false, past(10*time.Second)
@@ -89,8 +89,7 @@ gw1       up   25Gbit  2d2h  1500  1      mlx5_0  3MiB of 64MiB  5 refused
 	}
 }
 
-// TestTableIsShort shows an I/O unit with many hosts, whose names are as long as they
-// may be.
+// TestTableIsShort prints an I/O unit with many hosts, also with names of the maximal length.
 func TestTableIsShort(t *testing.T) {
 	unit := someUnit(64)
 	text := table(t, Status{Unit: unit})
@@ -111,10 +110,11 @@ func TestTableIsShort(t *testing.T) {
 	long.IOUnit.Name, long.Netdevice.Name, long.Netdevice.MTU = strings.Repeat("u", 253), strings.Repeat("d", 15), 65535
 	long.State, long.LastError, long.Since = host.Connecting, strings.Repeat("é", 300), past(400*24*time.Hour-time.Minute)
 	long.Direct.Connections = []host.DirectStatus{{State: host.DirectEstablished}}
-	table(t, Status{Unit: unit}, Status{Host: long}) // looks at the width of the lines
+	table(t, Status{Unit: unit}, Status{Host: long}) // checks the width of the lines
 }
 
-// TestTableLongNames shows hosts whose names begin alike: each can still be told from the others.
+// TestTableLongNames prints hosts whose long names have the same beginning. It expects that they
+// can be distinguished.
 func TestTableLongNames(t *testing.T) {
 	unit := someUnit(3)
 	for i := range unit.Hosts {
@@ -131,7 +131,7 @@ func TestTableLongNames(t *testing.T) {
 	}
 }
 
-// TestTableNotes has what is wrong in a host's line.
+// TestTableNotes expects a note in the line of a host for each problem.
 func TestTableNotes(t *testing.T) {
 	const name = "_splitnic._tcp.fabric.example"
 	failing := []discovery.Status{{Name: name, Error: "SRV records of " + name + ": DNS server 10.0.0.53:53: refused"}}
