@@ -30,7 +30,7 @@ const (
 	another      = "$2a$04$DggCSSglTjyRR/VAEm3pweHaqCPWK8s.hw26oJjevtD1XROv6diFu"
 )
 
-// write makes a file of a directory, and returns its path.
+// write writes a file in dir and returns its path.
 func write(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -40,8 +40,8 @@ func write(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-// certificate makes a key and a certificate for it, which it has signed itself, as files
-// of dir, and as a client has them.
+// certificate makes a key and a self-signed certificate for it. It writes both to files in dir,
+// and returns them for a client.
 func certificate(t *testing.T, dir, name string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -71,7 +71,7 @@ func certificate(t *testing.T, dir, name string) tls.Certificate {
 	return pair
 }
 
-// served serves up by a configuration, and returns the address.
+// served serves up with a configuration, and returns the address.
 func served(t *testing.T, config string, handler slog.Handler) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,7 +82,7 @@ func served(t *testing.T, config string, handler slog.Handler) string {
 	return ln.Addr().String()
 }
 
-// get asks for the metrics and returns the status, 0 where there is no answer.
+// get requests the metrics and returns the HTTP status, or 0 if there is no answer.
 func get(client *http.Client, url, user, password string) (status int, body string) {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -100,7 +100,8 @@ func get(client *http.Client, url, user, password string) (status int, body stri
 	return resp.StatusCode, string(b)
 }
 
-// TestPasswords lets in who knows the password, and him no longer when it is another.
+// TestPasswords expects requests with the right password to succeed, and to fail after the
+// password has changed.
 func TestPasswords(t *testing.T) {
 	dir := t.TempDir()
 	config := write(t, dir, "web.yml", "basic_auth_users:\n  prometheus: "+correctHorse+"\n")
@@ -125,7 +126,7 @@ func TestPasswords(t *testing.T) {
 	ask("prometheus", "another", http.StatusInternalServerError)
 }
 
-// logged counts the lines that are no debugging.
+// logged counts the log lines above the level of debugging.
 type logged struct {
 	slog.Handler
 	lines atomic.Int32
@@ -140,8 +141,8 @@ func (l *logged) Handle(_ context.Context, r slog.Record) error {
 
 func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
 
-// TestClientCertificates lets in who has a certificate of the authority, has others fail
-// in the TLS handshake, and says so once.
+// TestClientCertificates expects a client with a certificate of the authority to succeed, others
+// to fail in the TLS handshake, and few log lines about them.
 func TestClientCertificates(t *testing.T) {
 	dir := t.TempDir()
 	server, scraper := certificate(t, dir, "server"), certificate(t, dir, "scraper")

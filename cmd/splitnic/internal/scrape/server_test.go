@@ -16,11 +16,11 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// up is what there is to scrape.
+// up is the handler that is served.
 var up = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") })
 
-// TestScrapers has somebody connect to the metrics and say nothing, more often than
-// there may be connections, and a scraper come when they are gone.
+// TestScrapers makes more idle connections to the metrics than there may be, and expects the
+// surplus ones to be closed. When the others are closed, a scraper gets the metrics.
 func TestScrapers(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,8 +72,8 @@ func TestScrapers(t *testing.T) {
 	}, "a scraper gets the metrics")
 }
 
-// TestScrapersArePaced has all scrapers that there can be connect, or ask, again and
-// again.
+// TestScrapersArePaced has the maximal number of scrapers connect, or send requests, all the
+// time, and expects the limited rate.
 func TestScrapersArePaced(t *testing.T) {
 	for _, state := range []http.ConnState{http.StateNew, http.StateActive} {
 		synctest.Test(t, func(t *testing.T) {
