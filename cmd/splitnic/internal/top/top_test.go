@@ -23,7 +23,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// channel is a queue that has sent and received so many frames of 100 bytes.
+// channel returns a queue that has sent tx and received rx frames of 100 bytes.
 func channel(tx, rx uint64) messaging.ChannelStats {
 	const frame = 100 + vnet.HdrLen
 	return messaging.ChannelStats{
@@ -32,7 +32,7 @@ func channel(tx, rx uint64) messaging.ChannelStats {
 	}
 }
 
-// hostWith is a host in a session with queues.
+// hostWith returns a host with queues in the session id, or without a session if id is empty.
 func hostWith(name, id string, channels ...messaging.ChannelStats) render.Status {
 	s := &daemon.HostStatus{Status: host.Status{Role: "host", Netdevice: host.NetdeviceStatus{Name: name}}}
 	if id != "" {
@@ -56,7 +56,7 @@ func unitWith(id string, tx, rx uint64) render.Status {
 
 var start = time.Unix(1_800_000_000, 0)
 
-// shown is the table of what was counted in two seconds.
+// shown returns the table of two samples that are two seconds apart.
 func shown(v View, before, after []render.Status) string {
 	cards := NewSample(after, start.Add(2*time.Second)).Since(NewSample(before, start))
 	return "\n" + strings.Join(v.Lines(cards), "\n") + "\n"
@@ -135,7 +135,7 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// counting are samples of a host whose queue counts on, and that ends after the third.
+// counting returns samples of a host whose counters grow. The host ends after the third sample.
 func counting() Collect {
 	n := uint64(0)
 	return func(context.Context) (Sample, error) {
@@ -172,7 +172,7 @@ sn1                     all                      0         0         0         0
 	}
 }
 
-// openTerminal returns both ends of a pseudo-terminal of that size (pts(4)).
+// openTerminal returns both ends of a pseudo-terminal of this size (pts(4)).
 func openTerminal(t *testing.T, columns, lines uint16) (user, program *os.File) {
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -198,8 +198,8 @@ func openTerminal(t *testing.T, columns, lines uint16) (user, program *os.File) 
 	return user, program
 }
 
-// TestScreen uses a terminal: what is typed changes what is shown, and at the end the
-// terminal is as it was.
+// TestScreen uses a terminal. It expects keys to change what is shown, and the terminal to be
+// restored at the end.
 func TestScreen(t *testing.T) {
 	user, program := openTerminal(t, 60, 12)
 	before, err := term.GetState(int(program.Fd()))
@@ -231,7 +231,7 @@ func TestScreen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(enter, "2 cards", "by name", keysText[:30], "unit queue 1", "nobody is there") // its process has ended
+	until(enter, "2 cards", "by name", keysText[:30], "unit queue 1", "nobody is there") // the host's process has ended
 	press("o")
 	until("by out")
 	press("?d")
