@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// patient is for tests on a machine that is busy with others.
+// patient has a timeout that is long enough on a busy machine.
 var patient = messaging.Config{PeerTimeout: time.Minute}
 
 func devices(t testing.TB) (n *fabrictest.Network, a, b fabric.Device) {
@@ -30,7 +30,7 @@ func devices(t testing.TB) (n *fabrictest.Network, a, b fabric.Device) {
 	return n, a, b
 }
 
-// check looks for what every result must have.
+// check expects a result to match its specification and to be plausible.
 func check(t *testing.T, s Spec, r Result) {
 	t.Helper()
 	if r.Name != s.Kind || r.Mode != s.Mode || r.Size != s.Size || r.Queues != s.Queues ||
@@ -108,7 +108,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestPacked compares how frames travel with and without packs.
+// TestPacked compares the numbers of transfers and frames with and without packs.
 func TestPacked(t *testing.T) {
 	_, a, b := devices(t)
 	l := &Local{From: a, To: b, Messaging: patient}
@@ -129,20 +129,20 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestLossy loses messages, among them the last one and what answers it.
+// TestLossy loses messages, among them the last one and the report that answers it.
 func TestLossy(t *testing.T) {
 	n, a, b := devices(t)
 	l := &Local{From: a, To: b, Messaging: patient}
 	for _, c := range []struct {
 		spec        Spec
-		there, back int // messages lost, from the first on
+		there, back int // messages lost in each direction, from the first on
 		lost        uint64
 	}{
-		// as many, and one that starts the clock
+		// the twelfth message starts the time, and so 11 are missing
 		{Spec{Kind: BW, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100, NoPack: true}, 11, 0, 11},
-		// the last one came later
+		// only the last message arrives, sent again
 		{Spec{Kind: BW, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 40, NoPack: true}, 42, 1, 39},
-		// the first ones warm up
+		// the lost messages are those of the warm-up
 		{Spec{Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 20}, 1, 1, 0},
 	} {
 		n.DropUC("a", c.there)
@@ -179,8 +179,8 @@ func TestLocalEndsEarly(t *testing.T) {
 	}
 }
 
-// TestBeginnings measures often and little: what was sent before the other end
-// had lent all its pools would be dropped.
+// TestBeginnings makes many short measurements. Messages that are sent before the receiver has
+// lent all its pools would be dropped.
 func TestBeginnings(t *testing.T) {
 	_, a, b := devices(t)
 	l := &Local{From: a, To: b, Messaging: patient}

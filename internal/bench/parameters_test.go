@@ -32,21 +32,21 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%+v came back as %+v in run %s: %v", s, got, run, err)
 		}
 	}
-	// By names that only another version may change.
+	// Only another version of the parameters may change these names.
 	want := "bench.version.1 bench.run." + someRun +
 		" bench.kind.bw bench.size.65535 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
 		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.yes bench.poll.yes bench.no-pack.yes bench.protection.one-touch"
 	if got := strings.Join(fullSpec.encode(someRun), " "); got != want {
 		t.Errorf("the words are %s", got)
 	}
-	// Every field travels.
+	// Every field of fullSpec is set, and so is encoded.
 	v := reflect.ValueOf(fullSpec)
 	for i := range v.NumField() {
 		if f := v.Type().Field(i).Name; v.Field(i).IsZero() && f != "Iterations" {
 			t.Errorf("%s is not tested", f)
 		}
 	}
-	// And fits a hello.
+	// The parameters fit into a Hello message.
 	h := session.Hello{Features: fullSpec.encode(someRun)}
 	for _, w := range h.Features {
 		if len(w) > 64 || !session.ValidName(w) {
@@ -118,7 +118,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckedRuns has the messaging layer take whatever Check lets pass.
+// TestCheckedRuns expects the messaging layer to accept whatever Check accepts.
 func TestCheckedRuns(t *testing.T) {
 	_, a, _ := devices(t)
 	for _, mode := range protocol.Modes() {

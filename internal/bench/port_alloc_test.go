@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestPortsDoNotAllocate counts the allocations of the ports alone.
+// TestPortsDoNotAllocate expects the ports to make no allocations.
 func TestPortsDoNotAllocate(t *testing.T) {
 	for _, poll := range []bool{false, true} {
 		s := Spec{Kind: BW, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: maxMessages, Poll: poll}

@@ -32,13 +32,14 @@ func newTestFlood(t *testing.T, s *Spec, sends bool) *flood {
 	return p
 }
 
-// readable reports whether a port's descriptor says that it has a frame.
+// readable reports whether the descriptor of a port is readable.
 func readable(t *testing.T, p messaging.Port) bool {
 	t.Helper()
 	return testenv.Readable(t, p.FD(), 0)
 }
 
-// pass moves a frame from one port to another, by either kind of call.
+// pass moves a frame from one port to another, in two parts if parted. It returns the kind of
+// the frame.
 func pass(t *testing.T, from, to messaging.Port, parted bool) kind {
 	t.Helper()
 	f, err := read(from)
@@ -94,7 +95,7 @@ func TestFlood(t *testing.T) {
 			t.Fatalf("report %+v, want %+v", from.tx.report, to.rx.report)
 		}
 		dry(t, to)
-		// As if the report had been lost.
+		// Send the last message again, as if the report had been lost.
 		from.ask(todoEnd)
 		if pass(t, from, to, parted) != kindEnd || pass(t, to, from, parted) != kindReport || to.got.Load() != 3 {
 			t.Error("the second end")
@@ -151,7 +152,7 @@ func TestPingPong(t *testing.T) {
 				t.Fatalf("round %d: no ping", i)
 			}
 			dry(t, ping)
-			if i == 3 { // sent again, and echoed twice
+			if i == 3 { // sent again and echoed twice
 				ping.nudge(3)
 				if !readable(t, pong) || pass(t, pong, ping, parted) != kindPong || ping.number.Load() != 4 {
 					t.Fatal("the echo")
@@ -194,7 +195,7 @@ func TestPolledPortsMakeNoCalls(t *testing.T) {
 	}
 }
 
-// TestJSON pins the names in a result, which scripts use.
+// TestJSON expects the names in a JSON result that scripts use.
 func TestJSON(t *testing.T) {
 	b, err := json.Marshal(Result{Name: Lat, Latency: &Latency{}})
 	if err != nil {

@@ -18,22 +18,22 @@ import (
 
 var someSpec = Spec{Kind: BW, Mode: protocol.ModeImm, Size: 1500, Queues: 1, Iterations: 200, WarmUp: 20}
 
-// endless is a measurement that somebody has to end.
+// endless is a measurement that does not end by itself during a test.
 var endless = Spec{Kind: BW, Mode: protocol.ModeImm, Size: 64, Queues: 1, Duration: time.Hour}
 
-// serving is a Server that runs.
+// serving is a running Server.
 type serving struct {
 	secret Secret
 	addr   string
 	stop   context.CancelFunc
-	err    error // of Run, after done
+	err    error // error of Run; valid after done is closed
 	done   chan struct{}
 
 	failed chan string
 	served chan Served
 }
 
-// serve starts a Server, which ends with the test.
+// serve starts a Server, which is stopped at the end of the test.
 func serve(t *testing.T, d fabric.Device, change func(*ServerConfig)) *serving {
 	t.Helper()
 	s := &serving{secret: NewSecret(), done: make(chan struct{}), failed: make(chan string, 64),
@@ -83,7 +83,7 @@ func (s *serving) client(t *testing.T, d fabric.Device, change func(*ClientConfi
 	return NewClient(cfg)
 }
 
-// says waits until the Server tells of something with these words.
+// says waits until the Server reports a failure with these words.
 func (s *serving) says(t *testing.T, words string) {
 	t.Helper()
 	late := time.After(20 * time.Second)
@@ -143,7 +143,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// TestForever serves one run after the other, also after one that fails.
+// TestForever serves one run after another, also after a run that fails.
 func TestForever(t *testing.T) {
 	_, a, b := devices(t)
 	s := serve(t, b, func(c *ServerConfig) { c.Forever = true })
@@ -166,7 +166,8 @@ func TestForever(t *testing.T) {
 	}
 }
 
-// refused measures in vain, and looks for words in what both ends say.
+// refused runs a measurement that fails. It expects a documented PeerError with words at the
+// client, and the words server at the server.
 func (s *serving) refused(t *testing.T, c *Client, spec Spec, words, server string) {
 	t.Helper()
 	_, err := c.Measure(t.Context(), spec, true)
@@ -197,7 +198,7 @@ func TestRefusals(t *testing.T) {
 	spec.Mode = protocol.ModeIndicate
 	s.refused(t, s.client(t, a, nil), spec, "--mode imm,send only", "--mode imm,send only")
 
-	// A version of the parameters that is to come, and a measurement's that is not.
+	// The parameters have none, or a later version, or an unknown name.
 	hello := func(features ...string) error {
 		t.Helper()
 		security, err := s.secret.ClientSecurity()
@@ -222,7 +223,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%q: %v", features, err)
 		}
 	}
-	// None of that was a run.
+	// None of the rejected requests was a run: the server still serves its only one.
 	said := make(chan string, 1)
 	c := s.client(t, a, func(c *ClientConfig) {
 		c.Software = "0.9"
@@ -245,8 +246,8 @@ func TestRefusals(t *testing.T) {
 	testenv.Explained(t, err.Error())
 }
 
-// TestBusy has one client come while another one is served, and while it is
-// awaited again.
+// TestBusy has a second client connect while the server serves another one, and while the server
+// waits for the next run of that one. It expects the second client to be rejected.
 func TestBusy(t *testing.T) {
 	_, a, b := devices(t)
 	s := serve(t, b, nil)
@@ -268,7 +269,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestServerGoes ends the server in the middle of a measurement.
+// TestServerGoes stops the server, or its device, in the middle of a measurement.
 func TestServerGoes(t *testing.T) {
 	n, a, _ := devices(t)
 	for name, goes := range map[string]func(s *serving){
@@ -286,7 +287,7 @@ func TestServerGoes(t *testing.T) {
 	}
 }
 
-// TestClientGoes ends the client's device in the middle of a measurement.
+// TestClientGoes stops the client's device in the middle of a measurement.
 func TestClientGoes(t *testing.T) {
 	n, a, b := devices(t)
 	s := serve(t, b, nil)
@@ -299,7 +300,7 @@ func TestClientGoes(t *testing.T) {
 	}
 }
 
-// TestNotBench meets others behind the address.
+// TestNotBench connects to programs that are no bench server.
 func TestNotBench(t *testing.T) {
 	_, a, _ := devices(t)
 	secret := NewSecret()
@@ -330,7 +331,7 @@ func TestNotBench(t *testing.T) {
 		ln.Close()
 		server.Wait()
 	}
-	// An I/O unit with the same key.
+	// An I/O unit with the same key listens.
 	security, err := secret.ServerSecurity()
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +362,7 @@ func TestNotBench(t *testing.T) {
 	unit.Close()
 }
 
-// TestUnreachable has an address that leads nowhere.
+// TestUnreachable connects to an address that does not exist.
 func TestUnreachable(t *testing.T) {
 	_, a, _ := devices(t)
 	s := &serving{secret: NewSecret(), addr: "no such node:1"}

@@ -16,7 +16,8 @@ var (
 	few, many      = Setting{"cq-moderation", "16,50us"}, Setting{"cq-moderation", "64,100us"}
 )
 
-// fake measures what a table says, one figure after the other.
+// fake returns a Measure that takes the figures from a table, one after another. It records the
+// order of the settings.
 func fake(figures map[Setting][2][]float64, order *[]Setting) Measure {
 	n := map[Setting][2]int{}
 	return func(_ context.Context, s Setting, a Aim) (float64, error) {
@@ -37,8 +38,9 @@ func fake(figures map[Setting][2][]float64, order *[]Setting) Measure {
 	}
 }
 
-// TestSweep has measurements with differences and without: the flags are those that are
-// better for something and worse for nothing, beyond what one setting's own figures differ.
+// TestSweep has measurements with and without differences. It expects those settings to be
+// chosen that are better for one aim and worse for none. A difference counts only if it exceeds
+// the differences between the figures of one setting.
 func TestSweep(t *testing.T) {
 	defaults := [2][]float64{{10, 12, 11}, {5, 6, 5.5}}
 	same := [2][]float64{{11, 10.5, 12.5}, {5.2, 5.9, 6.1}}
@@ -99,7 +101,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepFails names what could not be measured, and refuses what says nothing.
+// TestSweepFails expects an error that names the failed measurement, and an error for too few
+// rounds.
 func TestSweepFails(t *testing.T) {
 	var order []Setting
 	m := fake(map[Setting][2][]float64{{}: {{1, 1, 1}, {1, 1, 1}}, few: {{1}, {1, 1, 1}}}, &order)
