@@ -90,7 +90,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestMachine compares what is found here with what the runtime has found.
+// TestMachine compares the processors of this machine with those that the Go runtime counts.
 func TestMachine(t *testing.T) {
 	allowed := cpus.Allowed()
 	if len(allowed) != runtime.NumCPU() {
