@@ -33,8 +33,8 @@ func newSet(t *testing.T, interests ...epoll.Interest) *epoll.Set {
 	return s
 }
 
-// TestReadyBefore waits for what has happened before, of which Go's poller does
-// not tell: again and again, until the flag is lowered.
+// TestReadyBefore waits for an event that is set already. It expects each wait to return until
+// the event is cleared. Go's poller would not report such an event.
 func TestReadyBefore(t *testing.T) {
 	first, second := newEvent(t), newEvent(t)
 	s := newSet(t, epoll.Readable(first.FD()), epoll.Readable(second.FD()))
@@ -51,13 +51,13 @@ func TestReadyBefore(t *testing.T) {
 		t.Errorf("nothing is ready, but the wait is over: %v", err)
 	}
 	first.Set()
-	if err := s.Wait(); err != nil { // the deadline is over and done with
+	if err := s.Wait(); err != nil { // the earlier deadline has no effect
 		t.Error(err)
 	}
 }
 
-// TestRunHearsWhatHappensMeanwhile has something happen while work is called, after
-// it has looked: it is called again.
+// TestRunHearsWhatHappensMeanwhile sets the event during a call of work, after work has cleared
+// it. It expects another call.
 func TestRunHearsWhatHappensMeanwhile(t *testing.T) {
 	e := newEvent(t)
 	s := newSet(t, epoll.Readable(e.FD()))
@@ -75,7 +75,7 @@ func TestRunHearsWhatHappensMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWaitFailsWhenClosed is about a wait that nobody else can end.
+// TestWaitFailsWhenClosed waits on a closed set, which no event can wake, and expects errors.
 func TestWaitFailsWhenClosed(t *testing.T) {
 	s := newSet(t)
 	s.Close()
@@ -84,8 +84,8 @@ func TestWaitFailsWhenClosed(t *testing.T) {
 	}
 }
 
-// TestEventIsNotLost has one goroutine tell another of something by an event, as
-// fast as both can; every time it is seen, and the event is down in the end.
+// TestEventIsNotLost has one goroutine notify another through an event, as fast as possible. It
+// expects every notification to be seen, and the event to be clear at the end.
 func TestEventIsNotLost(t *testing.T) {
 	const rounds = 20000
 	there, back := newEvent(t), newEvent(t)
@@ -137,7 +137,7 @@ func TestEventIsNotLost(t *testing.T) {
 	}
 }
 
-// TestRoomIsTold waits for room in a pipe that was full.
+// TestRoomIsTold waits until a full pipe is writable.
 func TestRoomIsTold(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -170,7 +170,7 @@ func TestRoomIsTold(t *testing.T) {
 	}
 }
 
-// TestWaitDoesNotAllocate is about what every worker does between frames.
+// TestWaitDoesNotAllocate expects no allocations in a wait: every worker waits between frames.
 func TestWaitDoesNotAllocate(t *testing.T) {
 	e := newEvent(t)
 	s := newSet(t, epoll.Readable(e.FD()))
