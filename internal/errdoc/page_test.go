@@ -109,7 +109,8 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// A message of nothing but placeholders would explain everything.
+// TestPage checks the entries of the page. The message of an entry must not consist only of
+// placeholders, which would match every error.
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../" + Page)
 	if err != nil {
