@@ -9,7 +9,8 @@ import (
 	"github.com/splitnic/splitnic/internal/eventfd"
 )
 
-// TestRaiseAndLower raises an event twice, and takes that at once, or one by one.
+// TestRaiseAndLower raises an event twice, and lowers it with one read, or with two as a
+// semaphore.
 func TestRaiseAndLower(t *testing.T) {
 	for flags, want := range map[int][]uint64{0: {2}, unix.EFD_SEMAPHORE: {1, 1}} {
 		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC|flags)
@@ -34,7 +35,7 @@ func TestRaiseAndLower(t *testing.T) {
 	}
 }
 
-// TestErrors is about a descriptor that there is not.
+// TestErrors expects errors for a descriptor that does not exist.
 func TestErrors(t *testing.T) {
 	if err := eventfd.Raise(-1); !errors.Is(err, unix.EBADF) {
 		t.Errorf("raise: %v", err)
@@ -44,7 +45,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestDoesNotAllocate is about what happens for each batch of frames.
+// TestDoesNotAllocate expects no allocations in Raise and Lower, which are called for each batch
+// of frames.
 func TestDoesNotAllocate(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
