@@ -5,16 +5,16 @@ import "testing"
 func TestBurst(t *testing.T) {
 	var b Burst
 	for i, step := range []struct {
-		limit int // asked for at most
-		want  int // asked for
+		limit int // argument of Next
+		want  int // expected result of Next
 		got   int
-		size  int // of each
+		size  int // of each frame
 		more  bool
 	}{
 		{63, 1, 1, 60, true},
 		{62, 2, 2, 60, true},
 		{60, 4, 4, 1500, true},
-		{3, 3, 3, 60, true}, // the limit is nobody's experience
+		{3, 3, 3, 60, true}, // a small limit does not make the next burst smaller
 		{60, 8, 8, 60, true},
 		{60, 16, 5, 60, false},
 		{60, 5, 5, 60, true},

@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestClose closes a descriptor that somebody reads and writes several frames
-// at: Close waits for them, and nobody else begins.
+// TestClose closes a descriptor while a reader and a writer use it for several frames. It
+// expects Close to wait for them, and that no reader or writer can begin afterwards.
 func TestClose(t *testing.T) {
 	testenv.NoLeaks(t)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -33,7 +33,7 @@ func TestClose(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- f.Close() }()
 	testenv.Eventually(t, func() bool {
-		// The writer begins again, until it no longer may.
+		// The writer begins again until this fails.
 		f.EndWrites()
 		_, err := f.BeginWrites()
 		return errors.Is(err, net.ErrClosed)
