@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 )
 
-// machine makes a tree as the kernel shows it.
+// machine makes a tree with these files, which stand for those of sysfs and procfs.
 func machine(t *testing.T, files map[string]string) Tree {
 	t.Helper()
 	root := t.TempDir()
@@ -28,15 +28,15 @@ func machine(t *testing.T, files map[string]string) Tree {
 	return Tree(root)
 }
 
-// adapter are the files of an adapter with three completion vectors, whose
-// interrupts are not in their order, and one of commands.
+// adapter returns the files of an adapter with three completion vectors, whose interrupts are in
+// another order, and one interrupt for commands.
 func adapter() map[string]string {
 	files := map[string]string{
 		"proc/irq/44/smp_affinity_list": "0-7\n",
 		"proc/irq/45/smp_affinity_list": "0-7\n", "proc/irq/45/effective_affinity_list": "3\n",
 		"proc/irq/46/smp_affinity_list": "2,4\n", "proc/irq/46/effective_affinity_list": "\n",
 		"proc/irq/47/smp_affinity_list": "5\n",
-		"sys/kernel/irq/9/actions":      "mlx5_comp7@pci:0000:05:00.0\n", // another adapter's
+		"sys/kernel/irq/9/actions":      "mlx5_comp7@pci:0000:05:00.0\n", // belongs to another adapter
 		"proc/1/comm":                   "systemd\n", "proc/self/comm": "irqbalance\n",
 	}
 	for irq, name := range map[string]string{
@@ -75,7 +75,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// Drivers name the interrupts of their completion vectors in their own ways.
+// TestVectorNames finds the number of a completion vector in the name of its interrupt. Each
+// driver has its own names.
 func TestVectorNames(t *testing.T) {
 	for name, number := range map[string]int{
 		"mlx5_comp12@pci:0000:04:00.1": 12, "mlx4-3@0000:01:00.0": 3, "efa-comp2@pci:0000:00:06.0": 2,
@@ -94,7 +95,8 @@ func TestVectorNames(t *testing.T) {
 	}
 }
 
-// What cannot be read is said, but for what has gone meanwhile.
+// TestVectorsBroken expects an error for a file that cannot be parsed. Interrupts whose files do
+// not exist any more are left out.
 func TestVectorsBroken(t *testing.T) {
 	files := adapter()
 	files["proc/irq/45/smp_affinity_list"] = "ff\n"
@@ -135,7 +137,7 @@ func TestBalancer(t *testing.T) {
 	}
 }
 
-// The running kernel can be asked, whatever it has.
+// TestKernel reads the files of the running kernel, whatever they have.
 func TestKernel(t *testing.T) {
 	got, err := Kernel.Vectors("no-such-device")
 	if err != nil || len(got) != 0 {
