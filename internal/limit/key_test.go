@@ -25,7 +25,8 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestKey has a machine choose another address, and two share a public key.
+// TestKey expects one key for all addresses that a machine can choose, and one for each public
+// key.
 func TestKey(t *testing.T) {
 	a, b := Machine(tcp("[2001:db8::1]:1")), Machine(tcp("[2001:db8::2:3]:2"))
 	if a != b || !a.IsMachine() || a == Machine(tcp("[2001:db8:0:1::1]:1")) {

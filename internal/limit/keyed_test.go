@@ -21,19 +21,19 @@ func TestKeyedSpend(t *testing.T) {
 	}
 	spend(1, 20, 20, 0)
 	spend(1, 1, 20, 100*time.Millisecond)
-	spend(1, 2, 20, 300*time.Millisecond) // behind the one before
-	spend(2, 20, 20, 0)                   // which is another one
+	spend(1, 2, 20, 300*time.Millisecond) // after the previous one
+	spend(2, 20, 20, 0)                   // another key
 	now = now.Add(time.Second)
 	spend(1, 7, 20, 0)
 	spend(1, 1, 20, 100*time.Millisecond)
 	now = now.Add(time.Hour)
-	spend(1, 20, 20, 0) // no more is saved up
+	spend(1, 20, 20, 0) // no more than the burst is saved
 	spend(1, 1, 20, 100*time.Millisecond)
-	spend(3, 50, 20, 0) // more than the burst at once
+	spend(3, 50, 20, 0) // more than the burst
 	spend(3, 1, 20, 100*time.Millisecond)
 }
 
-// TestKeyedTake takes nothing that is not there.
+// TestKeyedTake expects Take to take tokens only if there are enough.
 func TestKeyedTake(t *testing.T) {
 	k := NewKeyed(10)
 	now := time.Unix(1000, 0)
@@ -44,7 +44,7 @@ func TestKeyedTake(t *testing.T) {
 		}
 	}
 	take(20, 20, 0)
-	for range 100 { // which cost nothing
+	for range 100 { // failed takes cost nothing
 		take(1, 20, 100*time.Millisecond)
 		take(5, 20, 500*time.Millisecond)
 	}
@@ -52,15 +52,15 @@ func TestKeyedTake(t *testing.T) {
 	take(1, 20, 0)
 	take(1, 20, 100*time.Millisecond)
 	now = now.Add(time.Hour)
-	take(5, 5, 0) // less may be saved up now
+	take(5, 5, 0) // a smaller burst
 	take(1, 5, 100*time.Millisecond)
 	now = now.Add(time.Hour)
-	take(20, 20, 0) // and more again
+	take(20, 20, 0) // a larger burst again
 	take(1, 30, 100*time.Millisecond)
 }
 
-// TestKeyedConserves has many take at random times: nobody gets more than its burst
-// and what has come since, and nobody less who waits as long as it is told.
+// TestKeyedConserves takes tokens with several keys at random times. It expects that no key gets
+// more than its burst and the tokens of the time since, and that none gets much less.
 func TestKeyedConserves(t *testing.T) {
 	const burst, perSecond = 8, 4
 	k := NewKeyed(perSecond)
@@ -85,7 +85,7 @@ func TestKeyedConserves(t *testing.T) {
 	}
 }
 
-// few are the keys that newFew's Keyed remembers.
+// few is the number of keys that the Keyed of newFew remembers.
 const few = 32
 
 func newFew(perSecond float64) *Keyed {
@@ -94,7 +94,8 @@ func newFew(perSecond float64) *Keyed {
 	return k
 }
 
-// TestKeyedForgets has more keys than are remembered: those that lack most are.
+// TestKeyedForgets uses more keys than are remembered. It expects the keys with the largest
+// deficits to be remembered.
 func TestKeyedForgets(t *testing.T) {
 	k := newFew(10)
 	now := time.Unix(1000, 0)
@@ -118,8 +119,8 @@ func TestKeyedForgets(t *testing.T) {
 	}
 }
 
-// TestKeyedManyKeys has somebody use more keys than are remembered, in turn, to be
-// forgotten: all together get what as many as are remembered may have.
+// TestKeyedManyKeys uses more keys than are remembered in turn, so that keys are forgotten. It
+// expects all keys together to get no more than as many keys as are remembered may have.
 func TestKeyedManyKeys(t *testing.T) {
 	const burst, perSecond = 3, 4
 	k := newFew(perSecond)

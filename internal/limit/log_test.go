@@ -31,7 +31,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestLogOnce has two things happen over and over.
+// TestLogOnce logs lines about two topics repeatedly.
 func TestLogOnce(t *testing.T) {
 	var b Log
 	now := time.Unix(1000, 0)
@@ -48,7 +48,7 @@ func TestLogOnce(t *testing.T) {
 	now = now.Add(logAgain - 1)
 	expect("a", false, 0, 0)
 	now = now.Add(1)
-	expect("a", true, 2, 1) // and what was about b is forgotten
+	expect("a", true, 2, 1) // topic b is forgotten: its line is among the omitted ones
 	expect("b", true, 0, 0)
 	expect("b", false, 0, 0)
 	b.Forget()
@@ -56,7 +56,7 @@ func TestLogOnce(t *testing.T) {
 	for range 2 * logBurst {
 		b.allow(now, nil)
 	}
-	expect("b", false, 0, 0) // as any line
+	expect("b", false, 0, 0) // limited like any line
 	now = now.Add(time.Second / logRate)
 	expect("b", true, 0, 2*logBurst-(logBurst-3)+1)
 	if now = now.Add(logAgain); len(b.topics) != 2 {

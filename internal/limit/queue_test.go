@@ -15,12 +15,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// line is a Queue, and those who have asked for a turn there, by name.
+// line is a Queue with the turns that were taken from it, by name.
 type line struct {
 	t *testing.T
 	q *Queue[string]
 
-	mu    sync.Mutex // a turn that a timer gives begins without the test's doing
+	mu    sync.Mutex // guards order and turns: other goroutines begin turns
 	order []string
 	turns map[string]*Turn[string]
 }
@@ -29,7 +29,7 @@ func newLine(t *testing.T, cfg QueueConfig) *line {
 	return &line{t: t, q: NewQueue[string](cfg), turns: make(map[string]*Turn[string])}
 }
 
-// ask has somebody ask for a turn.
+// ask takes a turn under this name in a new goroutine.
 func (l *line) ask(name string, groups ...string) {
 	go func() {
 		turn, err := l.q.Take(l.t.Context(), nil, groups...)
@@ -45,7 +45,7 @@ func (l *line) ask(name string, groups ...string) {
 	synctest.Wait()
 }
 
-// turn is the turn that has begun under this name.
+// turn returns the turn with this name, which must have begun.
 func (l *line) turn(name string) *Turn[string] {
 	l.t.Helper()
 	l.mu.Lock()
@@ -56,7 +56,7 @@ func (l *line) turn(name string) *Turn[string] {
 	return l.turns[name]
 }
 
-// end has turns end, in order.
+// end ends turns in this order.
 func (l *line) end(names ...string) {
 	l.t.Helper()
 	for _, name := range names {
@@ -65,7 +65,7 @@ func (l *line) end(names ...string) {
 	}
 }
 
-// is says whose turns have begun, in order.
+// is expects these turns to have begun, in this order.
 func (l *line) is(want ...string) {
 	l.t.Helper()
 	l.mu.Lock()
@@ -75,7 +75,7 @@ func (l *line) is(want ...string) {
 	}
 }
 
-// empty says that nothing is left.
+// empty expects the queue to be empty.
 func (l *line) empty() {
 	l.t.Helper()
 	if len(l.q.waiting) != 0 || len(l.q.groups) != 0 || l.q.working != 0 || l.q.later != nil {
@@ -83,7 +83,8 @@ func (l *line) empty() {
 	}
 }
 
-// TestQueueRotates has many of one group wait, and some of others.
+// TestQueueRotates has many callers of one group wait, and a few of others. It expects the
+// groups to alternate.
 func TestQueueRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, QueueConfig{AtOnce: 1, Each: 1})
@@ -104,7 +105,8 @@ func TestQueueRotates(t *testing.T) {
 	})
 }
 
-// TestQueueNests has narrow groups take turns within wide ones.
+// TestQueueNests has narrow groups within wide ones. It expects the wide groups to alternate, and
+// the narrow ones within each.
 func TestQueueNests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, QueueConfig{AtOnce: 1, Each: 1})
@@ -123,21 +125,21 @@ func TestQueueNests(t *testing.T) {
 	})
 }
 
-// TestQueueOwners has several work at once, and of one owner fewer.
+// TestQueueOwners allows several turns at once, and fewer for one owner.
 func TestQueueOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, QueueConfig{AtOnce: 4, Each: 2})
 		for _, name := range []string{"a1", "a2", "a3", "a4"} {
 			l.ask(name, "a")
 		}
-		l.is("a1", "a2") // as many as one owner may have
+		l.is("a1", "a2") // the most turns of one owner
 		l.ask("b1", "b")
 		l.ask("b2", "b")
 		l.ask("c1", "c")
 		l.is("a1", "a2", "b1", "b2")
 		l.end("a1")
-		l.is("a1", "a2", "b1", "b2", "c1") // before those of a that came earlier
-		l.end("a1")                        // which does nothing
+		l.is("a1", "a2", "b1", "b2", "c1") // before the earlier ones of a
+		l.end("a1")                        // again, without effect
 		l.end("c1")
 		l.is("a1", "a2", "b1", "b2", "c1", "a3")
 		l.end("b1", "b2", "a2", "a3", "a4")
@@ -145,23 +147,24 @@ func TestQueueOwners(t *testing.T) {
 	})
 }
 
-// TestQueueWork has turns use up the time that there is for them.
+// TestQueueWork has turns use up the work time. It expects the next turn to begin when there is
+// work time again.
 func TestQueueWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond = 0.2
 		work := rate.NewLimiter(perSecond*rate.Limit(time.Second), int(time.Second))
 		l := newLine(t, QueueConfig{AtOnce: 1, Each: 1, Work: work})
 		l.ask("a", "a")
-		l.turn("a").End(time.Second) // all that there is
+		l.turn("a").End(time.Second) // all the work time
 		l.ask("b", "b")
 		l.is("a")
 		time.Sleep(time.Microsecond)
 		synctest.Wait()
-		l.is("a", "b") // as soon as there is any
+		l.is("a", "b") // as soon as there is work time
 		l.turn("b").End(2 * time.Second)
 		began := time.Now()
 		l.ask("c", "c")
-		for range 2 { // which do not make it sooner
+		for range 2 { // other callers do not make c begin earlier
 			time.Sleep(time.Second)
 			l.ask("d", "d")
 		}
@@ -176,7 +179,8 @@ func TestQueueWork(t *testing.T) {
 	})
 }
 
-// TestQueueGivenUp leaves the row when there is nothing to wait for.
+// TestQueueGivenUp expects waiting callers to leave the queue when their context or connection
+// ends.
 func TestQueueGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, QueueConfig{AtOnce: 1, Each: 1})
