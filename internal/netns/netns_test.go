@@ -11,7 +11,8 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// TestDoesNotWait is given a pipe that nobody writes to in the place of a network namespace.
+// TestDoesNotWait has a pipe without a writer in the place of a network namespace. It expects an
+// error without a wait.
 func TestDoesNotWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
