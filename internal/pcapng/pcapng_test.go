@@ -19,17 +19,17 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// begun is when the tests' packets pass: more than 32 bits of nanoseconds.
+// begun is the time of the first packet, which needs more than 32 bits in nanoseconds.
 var begun = time.Unix(1_790_000_000, 123_456_789)
 
-// udp is a frame with a datagram from 192.0.2.1 to 192.0.2.2.
+// udp is a frame with a UDP datagram from 192.0.2.1 to 192.0.2.2.
 var udp = append([]byte{
 	2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0,
 	0x45, 0, 0, 33, 0, 0, 0, 0, 64, 17, 0xf6, 0xc5, 192, 0, 2, 1, 192, 0, 2, 2,
 	3, 0xe8, 7, 0xd0, 0, 13, 0, 0,
 }, "hello"...)
 
-// example is a section with two interfaces and three packets.
+// example returns a section with two interfaces and three packets.
 func example() []byte {
 	b := pcapng.AppendSection(nil, &pcapng.Section{
 		Hardware: "amd64", OS: "linux", Program: "splitnic test", Comment: "über",
@@ -54,7 +54,7 @@ func example() []byte {
 	return b
 }
 
-// TestPrograms has the programs read it that it is made for.
+// TestPrograms reads the example with tshark, capinfos and tcpdump.
 func TestPrograms(t *testing.T) {
 	testenv.NeedTools(t, "tshark", "capinfos", "tcpdump")
 	file := filepath.Join(t.TempDir(), "x.pcapng")
@@ -103,7 +103,7 @@ uplink queue 0|through I/O unit unit|0x00000001|1790000001.123456789|47|47||6865
 	}
 }
 
-// FuzzRoundTrip reads with another implementation what was written.
+// FuzzRoundTrip writes a file and reads it with another implementation.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("uplink queue 0", "through unit", "", udp, 0, uint32(1), int64(1_790_000_000_123_456_789), uint64(1), uint64(0))
 	f.Add("", "", "a\x00b", []byte{1}, 3, uint32(0xffffffff), int64(0), uint64(1)<<63, ^uint64(0))
@@ -111,7 +111,7 @@ func FuzzRoundTrip(f *testing.F) {
 		t *testing.T, name, comment, filter string, data []byte, more int, flags uint32, at int64, received, dropped uint64,
 	) {
 		if at < 0 || len(data) > 1<<17 || max(len(name), len(comment), len(filter)) > 60000 {
-			t.Skip() // before 1970, or more than there ever is
+			t.Skip() // before 1970, or longer than in any capture
 		}
 		when, length := time.Unix(0, at).UTC(), len(data)+more&0xff
 		b := pcapng.AppendSection(nil, &pcapng.Section{Program: name, Comment: comment})
@@ -159,7 +159,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// linked reports whether each block has its length at both ends.
+// linked reports whether each block has its length at its beginning and its end.
 func linked(b []byte) bool {
 	for len(b) > 0 {
 		n := int(binary.LittleEndian.Uint32(b[4:]))
