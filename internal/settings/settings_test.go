@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// words are the entries of a file.
+// words returns the entries of a file as text.
 func words(text string) (string, error) {
 	n, err := Parse("f.yaml", []byte(text))
 	if err != nil {
@@ -71,7 +71,8 @@ func TestBool(t *testing.T) {
 	}
 }
 
-// FuzzParse has whatever is in a file read, or refused with the file's name.
+// FuzzParse parses any text. It expects a result without empty words, or an error with the name
+// of the file.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"a: b\nc: [d, e]\n", "a:\n", "- a\n", "a: b: c\n", "a: {b: c}\n", "&a [*a]\n",
 		"a: |\n  b\n", "---\n---\n", "!!map {a: !!str b}", "a: *b", ""} {
