@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestWindow goes through sleeps, and looks at how long it polls after each.
+// TestWindow expects the length of the polling window after each of some sleeps.
 func TestWindow(t *testing.T) {
 	const us = time.Microsecond
 	for _, c := range []struct {
@@ -25,7 +25,7 @@ func TestWindow(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var w Window
 			now := time.Unix(0, 0)
-			w.Wake(now, 100*us) // of a sleep that it does not know
+			w.Wake(now, 100*us) // without a Sleep before
 			for i, d := range c.sleeps {
 				w.Sleep(now)
 				now = now.Add(d)
@@ -42,14 +42,14 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestLimit asks for more than there are processors, with others that run.
+// TestLimit has more callers than processors, while other tasks run.
 func TestLimit(t *testing.T) {
 	broken := errors.New("broken")
 	for _, c := range []struct {
 		name                   string
 		online, most, runnable int
 		err                    error
-		want                   int // of ten who ask, each when the rest that was let in polls
+		want                   int // of ten callers; those that may poll do so while others ask
 	}{
 		{"idle", 8, 7, 1, nil, 7},
 		{"idle, and a bound", 8, 3, 1, nil, 3},
@@ -96,7 +96,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestRunnable reads this machine's, and what is none.
+// TestRunnable reads the number of runnable tasks of this machine, and text in a wrong format.
 func TestRunnable(t *testing.T) {
 	var l loadavg
 	for range 2 {
@@ -117,7 +117,7 @@ func TestRunnable(t *testing.T) {
 	}
 }
 
-// BenchmarkEnter is what a worker pays for polling, without what it polls.
+// BenchmarkEnter measures the cost of Enter and Leave for a worker, without the polling.
 func BenchmarkEnter(b *testing.B) {
 	l := NewLimit()
 	for b.Loop() {
@@ -127,7 +127,7 @@ func BenchmarkEnter(b *testing.B) {
 	}
 }
 
-// BenchmarkRunnable is one look at the machine.
+// BenchmarkRunnable measures the cost of reading the number of runnable tasks.
 func BenchmarkRunnable(b *testing.B) {
 	var l loadavg
 	for b.Loop() {
