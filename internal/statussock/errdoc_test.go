@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestErrdocOfSockets serves and asks where it cannot be done.
+// TestErrdocOfSockets expects documented errors where sockets cannot be served or read.
 func TestErrdocOfSockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	s, err := Serve(path, func() any { return 1 },
@@ -62,7 +62,7 @@ func TestErrdocOfSockets(t *testing.T) {
 		"nobody":  func() error { _, err := Read(t.Context(), path+"x"); return err },
 		"unknown": func() error { _, err := Do(t.Context(), path, "paint"); return err },
 		"fails":   func() error { _, err := Do(t.Context(), path, "fails"); return err },
-		// What the kernel says to others than root and the socket's owner.
+		// The kernel returns EACCES to users other than root and the owner of the socket.
 		"not its user": func() error {
 			return fmt.Errorf("status: %w", unanswered(path, &net.OpError{Op: "dial", Err: syscall.EACCES}))
 		},
@@ -82,7 +82,7 @@ func TestErrdocOfSockets(t *testing.T) {
 	}
 }
 
-// leftSocket is a socket that nobody listens on any more.
+// leftSocket returns the path of a socket on which no process listens any more.
 func leftSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "left.sock")

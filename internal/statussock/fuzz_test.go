@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// FuzzArgument is about what comes with a command: it is handed on as it is, if
-// it is not too long, and the answer is JSON whatever comes of it.
+// FuzzArgument sends arguments of a command. It expects an argument that is not too long to be
+// passed on unchanged, and every answer to be JSON.
 func FuzzArgument(f *testing.F) {
 	f.Add(`{"number":1}`)
 	f.Add("")
@@ -46,8 +46,8 @@ func FuzzArgument(f *testing.F) {
 	})
 }
 
-// FuzzAnswer is about what a process at the other end of the socket answers
-// that is not a daemon: what Read returns is JSON, or there is an error.
+// FuzzAnswer reads the answers of a process that is no daemon. It expects Read to return JSON or
+// an error.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"no\"}",
@@ -63,7 +63,7 @@ func FuzzAnswer(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { ln.Close() })
-	var answer atomic.Pointer[string] // also to whoever follows a redirection
+	var answer atomic.Pointer[string] // also to a client that follows a redirection
 	go func() {
 		for {
 			c, err := ln.Accept()

@@ -19,7 +19,7 @@ type inner struct {
 	Many []inner          `json:"many,omitempty"`
 }
 
-// TestListsAreNeverNull has a status and an answer with lists that are nil.
+// TestListsAreNeverNull expects nil lists in a status and in an answer to be [] in JSON.
 func TestListsAreNeverNull(t *testing.T) {
 	status := inner{Next: &inner{Map: map[string][]int{"a": nil}}, Any: inner{}, Many: []inner{{}}}
 	path := filepath.Join(t.TempDir(), "s")

@@ -69,14 +69,14 @@ func TestCommands(t *testing.T) {
 	if _, err := Do(t.Context(), path+"x", "works"); !errors.Is(err, ErrNobody) {
 		t.Errorf("a command to nobody: %v", err)
 	}
-	// A command is not carried out by looking at it.
+	// A GET request does not run a command.
 	resp, err := ask(t.Context(), path, http.MethodGet, "/command/works", nil)
 	if err == nil || ran != 2 {
 		t.Errorf("GET of a command: %s, ran %d times", resp, ran)
 	}
 }
 
-// TestSilence asks a process that is connected to, and stands still.
+// TestSilence reads from a stopped process, which accepts a connection and does not answer.
 func TestSilence(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	path := silentSocket(t)
@@ -86,7 +86,7 @@ func TestSilence(t *testing.T) {
 	if raw, err := read(t.Context(), path, time.Millisecond); !errors.Is(err, ErrSilent) {
 		t.Errorf("%s, %v", raw, err)
 	}
-	// Who gives up by himself is not told that nobody answered.
+	// A caller that cancels does not get ErrSilent.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if raw, err := Read(ctx, path); err == nil || errors.Is(err, ErrSilent) {
@@ -94,7 +94,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// silentSocket returns a socket that nobody answers at, as that of a stopped process.
+// silentSocket returns the path of a socket that does not answer, like that of a stopped process.
 func silentSocket(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	ln, err := net.Listen("unix", path)
@@ -105,7 +105,7 @@ func silentSocket(t *testing.T) string {
 	return path
 }
 
-// TestArguments gives a command arguments, and one that is too large.
+// TestArguments sends a command with arguments, one of which is too large.
 func TestArguments(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.sock")
 	s, err := Serve(path, func() any { return 1 },
@@ -132,7 +132,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// leftOver is a socket that a killed process has left.
+// leftOver returns the path of a socket that a killed process has left.
 func leftOver(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "x.sock")
@@ -145,7 +145,8 @@ func leftOver(t *testing.T) (path string) {
 	return path
 }
 
-// TestDiscard removes a left over, and no socket that is served.
+// TestDiscard expects Discard to remove the socket of a killed process, and no socket that is
+// served.
 func TestDiscard(t *testing.T) {
 	path := leftOver(t)
 	for range 2 {
@@ -178,8 +179,8 @@ func TestServeReplacesALeftOver(t *testing.T) {
 	s.Close()
 }
 
-// TestSocketIsItsOwners looks at the socket's mode as soon as there is one, in a
-// process whose files are open to everybody otherwise.
+// TestSocketIsItsOwners makes a socket with a umask of 0. It expects the mode 0600 from the
+// beginning.
 func TestSocketIsItsOwners(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	path := filepath.Join(t.TempDir(), "s")

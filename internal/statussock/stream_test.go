@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// streaming serves a command that tells something.
+// streaming serves a command "tell" that writes a stream.
 func streaming(t *testing.T, run func(context.Context, json.RawMessage, io.Writer) (any, error)) (string, *Server) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.sock")
@@ -30,7 +30,7 @@ func TestStream(t *testing.T) {
 	heard := make(chan string)
 	path, _ := streaming(t, func(_ context.Context, argument json.RawMessage, w io.Writer) (any, error) {
 		fmt.Fprintf(w, "about %s:", argument)
-		if got := <-heard; !strings.HasSuffix(got, ":") { // before it has ended
+		if got := <-heard; !strings.HasSuffix(got, ":") { // received before the command ends
 			t.Errorf("heard %q meanwhile", got)
 		}
 		fmt.Fprint(w, " much")
@@ -88,7 +88,8 @@ func TestStreamFails(t *testing.T) {
 	}
 }
 
-// TestStreamEnds ends one side, and looks what the other one is told.
+// TestStreamEnds ends the client, and then the server, during a stream. It expects an error at
+// the other side.
 func TestStreamEnds(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	path, s := streaming(t, func(ctx context.Context, _ json.RawMessage, w io.Writer) (any, error) {
