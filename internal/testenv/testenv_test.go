@@ -32,7 +32,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// recorder stands in for a test and records how it ended.
+// recorder is a testing.TB that records whether the test was skipped or failed.
 type recorder struct {
 	testing.TB
 	skipped, failed bool
@@ -119,8 +119,8 @@ func TestNetnsHelpers(t *testing.T) {
 	}
 }
 
-// TestNetnsDirIsShared makes a namespace where /run/netns is an empty directory, and has
-// `ip netns`, which makes that a mount, make another one: both can be deleted.
+// TestNetnsDirIsShared makes a namespace where /run/netns is an empty directory, and another one
+// with `ip netns`, which makes the directory a mount. It expects that both can be deleted.
 func TestNetnsDirIsShared(t *testing.T) {
 	NeedRoot(t)
 	NeedTools(t, "ip")
