@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestEvery has functions of two intervals called, for as long as they are wanted.
+// TestEvery calls functions of two intervals until they are stopped.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -47,12 +47,12 @@ func TestEvery(t *testing.T) {
 		(*Task)(nil).Stop()
 		if len(tick.groups) != 0 {
 			t.Errorf("timers that nobody needs: %v", tick.groups)
-		} // and no goroutine, upon which the bubble would hang
+		} // and no goroutine is left: the synctest bubble would hang
 	})
 }
 
-// TestLate holds up the calls for longer than the interval: the next one knows how
-// late it is, those between are left out, and then they come in time again.
+// TestLate delays a call for longer than the interval. It expects the next call to have its
+// delay, the calls in between to be left out, and later calls to be in time.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -86,7 +86,7 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestStopWaits stops a task in the middle of a call.
+// TestStopWaits stops a task in the middle of a call. It expects Stop to wait for the call.
 func TestStopWaits(t *testing.T) {
 	var tick Ticker
 	var going atomic.Bool
@@ -106,7 +106,8 @@ func TestStopWaits(t *testing.T) {
 	}
 }
 
-// TestStopAnother stops a task from within the call before its own.
+// TestStopAnother stops a task from the call of another task just before its own. It expects no
+// call.
 func TestStopAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -119,8 +120,8 @@ func TestStopAnother(t *testing.T) {
 	})
 }
 
-// TestRest has a function leave out calls, in the middle of which it, or the only other one,
-// is stopped.
+// TestRest has a function rest for some calls. It stops this function and the only other one
+// during a rest.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -160,7 +161,8 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// TestWake ends rests: in the middle, in the call itself and before another one's end.
+// TestWake wakes a task in the middle of its rest, within its call, and before the rest of
+// another one ends.
 func TestWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -168,7 +170,7 @@ func TestWake(t *testing.T) {
 		var within atomic.Pointer[Task]
 		task := tick.Every(time.Second, func(Tick) int {
 			calls.Add(1)
-			within.Swap(nil).Wake() // once
+			within.Swap(nil).Wake() // wakes only once
 			return MaxRest
 		})
 		other := tick.Every(time.Second, func(Tick) int { return MaxRest })
@@ -185,7 +187,7 @@ func TestWake(t *testing.T) {
 		task.Wake()
 		task.Wake()
 		after(time.Second, 1)
-		after(MaxRest*time.Second, 0) // a rest as long as any
+		after(MaxRest*time.Second, 0) // the longest possible rest
 		after(time.Second, 1)
 		within.Store(task)
 		task.Wake()
@@ -203,9 +205,9 @@ func TestWake(t *testing.T) {
 	})
 }
 
-// TestNobodyIsWoken has all functions rest, to different calls. Nobody is woken before the first
-// of these, and who is woken in the middle is called at the time, and with the number, that he
-// would be otherwise.
+// TestNobodyIsWoken has all functions rest, until different calls. It expects the goroutine not
+// to be woken before the first of these. A function that is woken during its rest is called at
+// the same time, and with the same number, as without the rests.
 func TestNobodyIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -254,8 +256,9 @@ func TestNobodyIsWoken(t *testing.T) {
 	})
 }
 
-// TestOften reads the clock often, and seldom, while all functions rest: somebody is woken for each
-// call for as long as it is often, and in either case it is the time of the latest call.
+// TestOften reads the clock frequently, and rarely, while all functions rest. It expects the
+// goroutine to be woken for each call only while the reads are frequent, and the time of the
+// last call in either case.
 func TestOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -292,7 +295,7 @@ func TestOften(t *testing.T) {
 			time.Sleep(time.Second)
 			reads(1)
 		}
-		time.Sleep(2 * time.Second) // to the call upon the latest of these, and another one
+		time.Sleep(2 * time.Second) // until the call after the last read, and another one
 		n := woken()
 		time.Sleep(5 * time.Second)
 		reads(1)
@@ -302,8 +305,8 @@ func TestOften(t *testing.T) {
 	})
 }
 
-// TestClock looks at the clock of an interval while there are functions, while they are
-// held up for longer than counts, and while there are none.
+// TestClock reads the clock of an interval while there are functions, while they are delayed for
+// longer than the clock counts, and while there are none.
 func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tick Ticker
@@ -324,14 +327,14 @@ func TestClock(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		passes(time.Minute, 0)
 		task := begin()
-		passes(999*time.Millisecond, time.Second) // to the first call
+		passes(999*time.Millisecond, time.Second) // until the first call
 		passes(9*time.Second, 9*time.Second)
 		task.Stop()
 		passes(time.Minute, 0)
 		hold = 7500 * time.Millisecond
 		task = begin()
 		passes(time.Second, time.Second)
-		// The second call is 6.5 s late, and the third one in time.
+		// The second call is 6.5 s late, the third one is in time.
 		passes(8*time.Second, time.Second)
 		passes(5*time.Second, 5*time.Second)
 		hold = 0
