@@ -30,7 +30,7 @@ func TestDecimal(t *testing.T) {
 	}
 }
 
-// FuzzUnits is about what people may write for an amount.
+// FuzzUnits parses amounts as users may write them.
 func FuzzUnits(f *testing.F) {
 	for _, s := range []string{"0", "64M", "3MiB", "9999999999T", "1iB", "", "50k", "2.5Gbit", "1e9", "0x1p-2", "1_0"} {
 		f.Add(s)
