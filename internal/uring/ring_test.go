@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/internal/uring"
 )
 
-// pair returns two ends of a socket that keeps frames apart.
+// pair returns two connected sockets that preserve the boundaries of frames.
 func pair(t testing.TB) (near, far int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -30,7 +30,8 @@ func pair(t testing.TB) (near, far int) {
 	return fds[0], fds[1]
 }
 
-// open makes a ring, and skips the test where there need not be any.
+// open makes a ring. If the kernel does not support rings, it skips the test or fails it,
+// depending on SPLITNIC_REQUIRE.
 func open(t testing.TB, file int) *uring.Ring {
 	t.Helper()
 	r, err := uring.New(file)
@@ -52,7 +53,7 @@ func open(t testing.TB, file int) *uring.Ring {
 
 func frame(i, n int) []byte { return bytes.Repeat([]byte{byte(i), byte(i >> 8)}, (n+1)/2)[:n] }
 
-// TestRing moves frames in runs of all sizes, written and read by rings.
+// TestRing writes and reads frames with rings, in runs of random sizes.
 func TestRing(t *testing.T) {
 	testenv.NoLeaks(t)
 	near, far := pair(t)
@@ -116,7 +117,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRingFull writes more than there is room for: nothing waits.
+// TestRingFull writes more than there is room for. It expects EAGAIN for the rest.
 func TestRingFull(t *testing.T) {
 	near, far := pair(t)
 	w := open(t, near)
@@ -140,7 +141,7 @@ func TestRingFull(t *testing.T) {
 	}
 }
 
-// TestRingErrors has operations fail between others.
+// TestRingErrors has operations fail between others that succeed.
 func TestRingErrors(t *testing.T) {
 	near, far := pair(t)
 	r := open(t, near)
@@ -159,7 +160,7 @@ func TestRingErrors(t *testing.T) {
 	}
 }
 
-// TestRingThreads uses a ring from one goroutine after another.
+// TestRingThreads uses a ring from one goroutine after another, and so from several threads.
 func TestRingThreads(t *testing.T) {
 	near, far := pair(t)
 	w := open(t, near)
@@ -182,7 +183,7 @@ func TestRingThreads(t *testing.T) {
 	}
 }
 
-// TestRingLetsGo closes a file that a ring was for: it is closed at once.
+// TestRingLetsGo closes a ring and its file. It expects the file to be closed at once.
 func TestRingLetsGo(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -206,8 +207,8 @@ func TestRingLetsGo(t *testing.T) {
 	}
 }
 
-// TestRingUnsupported makes a ring for files that cannot be read without
-// waiting, or not at all.
+// TestRingUnsupported makes a ring for a file that cannot be read without waiting, and for an
+// invalid descriptor.
 func TestRingUnsupported(t *testing.T) {
 	testenv.NoLeaks(t)
 	f, err := os.Open("/proc/self/status")
