@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// action is what action.yml says.
+// action is the contents of action.yml.
 type action struct {
 	Inputs map[string]struct {
 		Default  string
@@ -30,7 +30,7 @@ type action struct {
 	}
 }
 
-// input is how a step's environment refers to an input.
+// input matches a reference to an input in the environment of a step.
 var input = regexp.MustCompile(`^\$\{\{ inputs\.([a-z]+) \}\}$`)
 
 func readAction(t *testing.T) action {
@@ -46,8 +46,8 @@ func readAction(t *testing.T) action {
 	return a
 }
 
-// withoutSudo makes a directory for PATH with a sudo that only runs its command: the user
-// of the tests is root or has set up this machine.
+// withoutSudo makes a directory for PATH with a sudo that only runs its command. The tests need
+// no privileges: their user is root or has set up this machine.
 func withoutSudo(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
@@ -58,8 +58,9 @@ func withoutSudo(t *testing.T) string {
 	return bin
 }
 
-// TestActionStatus runs the last step of action.yml with a stub of run. In native mode run
-// does not make the cache; with a wrong option it makes no file at all.
+// TestActionStatus runs the last step of action.yml with a stub of run. It expects the status of
+// run and no output, although run does not make the cache in native mode, and makes no files at
+// all with a wrong option.
 func TestActionStatus(t *testing.T) {
 	steps := readAction(t).Runs.Steps
 	bin := withoutSudo(t)
@@ -91,8 +92,9 @@ func TestActionStatus(t *testing.T) {
 	}
 }
 
-// TestActionCache wants the name of the cache to differ when a file differs from which the
-// cache is made. The files of an action are not in the workspace of a project that uses it.
+// TestActionCache expects another name of the cache when a file has changed from which the cache
+// is made. hashFiles cannot be used: the files of an action are not in the workspace of a project
+// that uses the action.
 func TestActionCache(t *testing.T) {
 	recipe := func(initText string) string {
 		path, output := t.TempDir(), filepath.Join(t.TempDir(), "output")
@@ -125,8 +127,8 @@ func TestActionCache(t *testing.T) {
 	}
 }
 
-// TestGuestAction takes the steps of action.yml, but for those that prepare a runner's
-// kernel and cache, with the example as somebody else's project outside of the checkout.
+// TestGuestAction runs the steps of action.yml except those that prepare a runner's kernel and
+// cache. The project is a copy of the example outside of the checkout.
 func TestGuestAction(t *testing.T) {
 	mode := guestMode(t)
 	a := readAction(t)
@@ -145,7 +147,7 @@ func TestGuestAction(t *testing.T) {
 		t.Fatalf("the example cannot be built: %v\n%s", err, out)
 	}
 	bin := withoutSudo(t)
-	// The tests' own, which has the kernel already.
+	// The cache of the tests has the kernel already.
 	kernels := os.Getenv("SPLITNIC_CACHE")
 	if kernels == "" {
 		dir, err := os.UserCacheDir()

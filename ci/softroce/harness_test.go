@@ -22,10 +22,10 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// harnessLimit bounds one run of the harness, far above what any needs.
+// harnessLimit is the timeout of one run of the harness, far above what any run needs.
 const harnessLimit = 8 * time.Minute
 
-// result is what one run of the harness gave.
+// result is the result of one run of the harness.
 type result struct {
 	status         int
 	stdout, stderr string
@@ -41,14 +41,14 @@ func need(t *testing.T) {
 	t.Skip("boots guests; set SPLITNIC_REQUIRE=softroce to run it")
 }
 
-// start begins ./run with args in a process group of its own, so that a test
-// can do to it what a terminal does.
+// start starts ./run with args in a new process group, so that a test can signal the group as a
+// terminal does.
 func start(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), harnessLimit)
 	t.Cleanup(cancel)
 	var stdout, stderr bytes.Buffer
-	// As many processors as exec gives; an option that follows wins.
+	// The guest has the default of exec; a later option in args overrides this one.
 	cmd := exec.CommandContext(ctx, "./run", append([]string{"--smp", "2,1"}, args...)...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -71,8 +71,8 @@ func status(t *testing.T, cmd *exec.Cmd) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// run runs the harness to its end. The self-tests are written for a guest,
-// which some of them destroy, so native mode is never used.
+// run runs the harness to its end. Native mode is never used, because some of the self-tests
+// destroy the machine that they run on, which is a guest.
 func run(t *testing.T, args ...string) result {
 	t.Helper()
 	cmd, stdout, stderr := start(t, args...)
@@ -80,7 +80,7 @@ func run(t *testing.T, args ...string) result {
 	return result{rc, stdout.String(), stderr.String()}
 }
 
-// guestMode is the mode every test asks for.
+// guestMode returns the mode for the tests, which is never native.
 func guestMode(t *testing.T) string {
 	t.Helper()
 	need(t)
@@ -97,12 +97,12 @@ func TestGuestStatus(t *testing.T) {
 		options []string
 		script  []string
 		status  int
-		stdout  string // must be contained
+		stdout  string // a part of the output
 	}{
 		{"failure", nil, []string{"exit", "5"}, 5, ""},
 		{"panic", nil, []string{"panic"}, 125, "before\n"},
 		{"hang", []string{"--timeout", "40"}, []string{"hang"}, 124, "before\n"},
-		// What it wrote may be stopped on its way, together with all else.
+		// This script stops all processes, also those that pass its output on.
 		{"guest deaf", []string{"--timeout", "8"}, []string{"deaf"}, 124, ""},
 		{"complaint", nil, []string{"complain"}, 126, ""},
 		{"known complaint", nil, []string{"defect", "2"}, 0, ""},
@@ -124,10 +124,10 @@ func TestGuestStatus(t *testing.T) {
 				t.Errorf("status %d, want %d; stdout %q must contain %q; stderr:\n%s",
 					r.status, tt.status, r.stdout, tt.stdout, r.stderr)
 			}
-			// The verdict; what follows are the guest's console and processes.
+			// The verdict is followed by the guest's console and processes.
 			for line := range strings.Lines(r.stderr) {
 				switch {
-				case strings.HasPrefix(line, "softroce: the kernel met "): // which is no verdict
+				case strings.HasPrefix(line, "softroce: the kernel met "): // no verdict
 					testenv.Explained(t, strings.TrimSpace(line))
 				case r.status >= 123 && strings.HasPrefix(line, "softroce: the "):
 					testenv.Ended(t, r.status, strings.TrimSpace(line))
@@ -138,8 +138,8 @@ func TestGuestStatus(t *testing.T) {
 	}
 }
 
-// TestComplaints wants every complaint of the kernel found but the known one, which
-// excuses its own call trace and no other.
+// TestComplaints expects ./complaints to find every complaint of the kernel except the known one
+// and its call trace.
 func TestComplaints(t *testing.T) {
 	const (
 		cut     = "[    1.0] ------------[ cut here ]------------"
@@ -191,8 +191,8 @@ func joined(s []string) string {
 	return b.String()
 }
 
-// TestGuestOutputComplete wants every line of a script that writes much and ends at
-// once, in order.
+// TestGuestOutputComplete expects every line, in order, of a script that writes much and then
+// ends at once.
 func TestGuestOutputComplete(t *testing.T) {
 	const lines = 5000
 	r := run(t, "--mode", guestMode(t), "selftest.sh", "lines", fmt.Sprint(lines))
@@ -208,7 +208,8 @@ func TestGuestOutputComplete(t *testing.T) {
 	}
 }
 
-// TestGuestWorkDirectory wants what the script writes to be found outside.
+// TestGuestWorkDirectory expects the files of the script in the work directory outside of the
+// guest.
 func TestGuestWorkDirectory(t *testing.T) {
 	dir := t.TempDir()
 	if r := run(t, "--mode", guestMode(t), "--work", dir, "selftest.sh", "environment", "2", "1"); r.status != 0 {
@@ -220,7 +221,7 @@ func TestGuestWorkDirectory(t *testing.T) {
 	}
 }
 
-// TestGuestParallel wants runs at the same time to keep out of each other's way.
+// TestGuestParallel runs two guests at the same time and expects them not to affect each other.
 func TestGuestParallel(t *testing.T) {
 	mode := guestMode(t)
 	a, _, _ := start(t, "--mode", mode, "selftest.sh", "exit", "3")
@@ -230,7 +231,7 @@ func TestGuestParallel(t *testing.T) {
 	}
 }
 
-// TestGuestCable joins two guests.
+// TestGuestCable connects two guests by a cable.
 func TestGuestCable(t *testing.T) {
 	mode := guestMode(t)
 	path := filepath.Join(t.TempDir(), "cable")
@@ -241,7 +242,7 @@ func TestGuestCable(t *testing.T) {
 	}
 }
 
-// TestGuestInterrupt wants nothing to be left of a run that Ctrl-C or a kill ends.
+// TestGuestInterrupt ends a run with Ctrl-C or a signal and expects no processes to be left.
 func TestGuestInterrupt(t *testing.T) {
 	mode := guestMode(t)
 	for _, tt := range []struct {
@@ -254,7 +255,7 @@ func TestGuestInterrupt(t *testing.T) {
 			eventually(t, func() bool { return members(t, group, "qemu-system-x86") == 1 }, "qemu does not start")
 			var err error
 			if tt.signal == syscall.SIGINT {
-				err = syscall.Kill(-group, tt.signal) // a terminal's goes to the whole group
+				err = syscall.Kill(-group, tt.signal) // a terminal signals the whole group
 			} else {
 				err = cmd.Process.Signal(tt.signal)
 			}
@@ -281,7 +282,7 @@ func members(t *testing.T, group int, prefix string) int {
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		// pid (name) state ppid pgrp ...; the name may hold spaces.
 		line := string(b)
@@ -316,7 +317,7 @@ func eventually(t *testing.T, cond func() bool, complaint string) {
 	}
 }
 
-// TestGuestRefusals wants one clear line and no guest for what cannot be run.
+// TestGuestRefusals expects one clear line, and no guest, for arguments that cannot be run.
 func TestGuestRefusals(t *testing.T) {
 	need(t)
 	for _, tt := range []struct {
