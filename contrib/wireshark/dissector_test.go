@@ -1,5 +1,5 @@
-// Package wireshark has a dissector for captures of splitnic's traffic. Its
-// test has tshark dissect what package protocol encodes.
+// Package wireshark has a dissector for captures of splitnic's traffic. The test dissects the
+// messages of package protocol with tshark.
 package wireshark
 
 import (
@@ -18,12 +18,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// shown is what tshark shows of a packet.
+// shown is what tshark shows for a packet.
 type shown struct {
-	fields   map[string][]string // the values of each field, in their order; numbers in decimal
-	names    []string            // the lines that people see
-	expert   bool                // an error
-	splitnic bool                // the dissector took the packet
+	fields   map[string][]string // values of each field, in their order; numbers are decimal
+	names    []string            // the lines for users
+	expert   bool                // the packet is shown as malformed
+	splitnic bool                // the dissector has accepted the packet
 }
 
 func (s *shown) add(f *pdmlField) {
@@ -31,7 +31,7 @@ func (s *shown) add(f *pdmlField) {
 	switch n, err := strconv.ParseUint(value, 0, 64); {
 	case err == nil:
 		value = strconv.FormatUint(n, 10)
-	case value == "True": // of newer versions
+	case value == "True": // of newer versions of tshark
 		value = "1"
 	case value == "False":
 		value = "0"
@@ -51,7 +51,7 @@ type pdmlField struct {
 	Fields   []pdmlField `xml:"field"`
 }
 
-// dissect has tshark dissect the packets.
+// dissect dissects the packets with tshark.
 func dissect(t *testing.T, packets [][]byte, options ...string) []shown {
 	t.Helper()
 	testenv.NeedTools(t, "tshark")
@@ -103,8 +103,7 @@ func dissect(t *testing.T, packets [][]byte, options ...string) []shown {
 	return all
 }
 
-// check compares the fields, and no others of the dissector's than those that
-// are listed may be missing.
+// check expects the dissector to have accepted the packet as a correct one with these fields.
 func (s *shown) check(t *testing.T, want map[string]string) {
 	t.Helper()
 	if !s.splitnic {
@@ -141,10 +140,10 @@ func vlans(numbers ...uint16) (s protocol.VLANSet) {
 	return s
 }
 
-// goodFrame is a virtio_net_hdr and an Ethernet frame of n bytes in all.
+// goodFrame returns a virtio_net_hdr and an Ethernet frame, n bytes together.
 func goodFrame(n int) []byte {
 	f := make([]byte, n)
-	f[0], f[1] = 1, 1 // to be finished, TCP over IPv4
+	f[0], f[1] = 1, 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4
 	f[2], f[4], f[5], f[6], f[8] = 54, 0xb4, 0x05, 34, 16
 	copy(f[vnet.HdrLen:], "\x02\x00\x5e\x10\x00\x01\x02\x00\x5e\x10\x00\x02\x88\xb5")
 	return f
@@ -156,7 +155,7 @@ func sendData(seq uint64, data []byte) []byte {
 	return b
 }
 
-// packOf is a pack of frames.
+// packOf returns a pack of frames.
 func packOf(frames ...[]byte) []byte {
 	b := make([]byte, protocol.PackHeaderSize)
 	protocol.PutPackHeader(b, len(frames))
@@ -172,7 +171,7 @@ var directedEnd = protocol.DirectedEnd{
 	BoundChannel: protocol.BoundChannel{QPN: 17, PSN: 42, GID: [16]byte{0xfe, 0x80}}, MTU: 1024, Reads: 16,
 }
 
-// directedList is a list with an element of each type.
+// directedList returns a list with an element of each type.
 func directedList() []byte {
 	elements := []protocol.ListElement{
 		{Fragment: protocol.Fragment{Platform: 77, Handle: 5, Addr: 4096, Len: 500}},
@@ -182,7 +181,7 @@ func directedList() []byte {
 	return protocol.AppendListSequence(nil, &a, &protocol.Fragment{Platform: 77, Handle: 6, Addr: 8192, Len: 28}, elements)
 }
 
-// messages are one of each message and each request type.
+// messages has one message of each function and each request type.
 var messages = []struct {
 	name    string
 	message []byte
@@ -322,7 +321,7 @@ func TestMessages(t *testing.T) {
 	for i := range all {
 		seen = append(seen, all[i].names...)
 	}
-	// Nothing that the protocol has is without a case and a name.
+	// Every function, request type and status of the protocol has a case and a name.
 	for f := protocol.FuncBufferRecvPool; f <= protocol.FuncCfgUtilReply; f++ {
 		if want := fmt.Sprintf("Function: %v (%d)", f, uint16(f)); !slices.Contains(seen, want) {
 			t.Errorf("nothing shown as %q", want)
@@ -340,7 +339,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestLargeMessages is about messages that take several packets.
+// TestLargeMessages dissects messages of several packets.
 func TestLargeMessages(t *testing.T) {
 	elements := make([]uint16, 1500)
 	var indexes []string
@@ -353,16 +352,16 @@ func TestLargeMessages(t *testing.T) {
 	var packets [][]byte
 	packets = append(packets, segments(roce{opcode: sendFirst, psn: 0xfffffe, qpn: 5, payload: update}, 1024)...)
 	first := len(packets)
-	// the last two once more
+	// the last two packets are repeated
 	packets = append(packets, packets[first-2], packets[first-1])
-	// in mode send-uc
+	// a message in mode send-uc
 	packets = append(packets, segments(roce{opcode: sendFirst | uc, psn: 77, qpn: 6, payload: data}, 4096)...)
 	second := len(packets)
-	// A packet in the middle is missing.
+	// a message without a packet in the middle
 	lost := segments(roce{opcode: sendFirst, psn: 200, qpn: 5, payload: update}, 1024)
 	packets = append(packets, slices.Delete(lost, 1, 2)...)
 
-	// In a second pass packets come again, after a first one without fields.
+	// With two passes, tshark dissects the packets again after a pass without fields.
 	for _, options := range [][]string{nil, {"-2"}} {
 		all := dissect(t, packets, options...)
 		all[first-1].check(t, map[string]string{"splitnic.function": "3", "splitnic.pool": "1", "splitnic.count": "1500",
@@ -381,12 +380,12 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// TestImmediateData is about RDMA writes, of one packet and of several.
+// TestImmediateData dissects RDMA writes with immediate data, of one packet and of several.
 func TestImmediateData(t *testing.T) {
 	one := roce{opcode: writeOnlyImm, psn: 1, imm: uint32(protocol.PackImm(7, 5, 102)), payload: goodFrame(102)}
 	many := segments(roce{opcode: writeFirst, psn: 2, imm: uint32(protocol.PackImm(255, 128, 5000)),
 		payload: goodFrame(5000)}, 1024)
-	// The length is another one: somebody else's immediate data.
+	// The length does not match, so the immediate data are not splitnic's.
 	others := one
 	others.imm = 0x07050100
 	packets := append(append([][]byte{one.bytes()}, many...), others.bytes())
@@ -412,7 +411,7 @@ func TestImmediateData(t *testing.T) {
 	}
 }
 
-// TestQueuePairs is about the preference that says where to look.
+// TestQueuePairs sets the preference for the queue pairs whose packets are dissected.
 func TestQueuePairs(t *testing.T) {
 	padded := protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: 1, Elements: []uint16{1}})
 	padded[len(padded)-1] = 1
@@ -426,7 +425,7 @@ func TestQueuePairs(t *testing.T) {
 		roce{opcode: sendOnly, qpn: 20, payload: []byte("hello, this is something else altogether")}.bytes(),
 	}
 	for i, s := range dissect(t, packets) {
-		if want := i < 2 || i == 3; s.splitnic != want { // the padding alone is wrong
+		if want := i < 2 || i == 3; s.splitnic != want { // in packet 3 only the padding is wrong
 			t.Errorf("by its content packet %d is splitnic's: %t", i, s.splitnic)
 		}
 	}
@@ -442,7 +441,7 @@ func TestQueuePairs(t *testing.T) {
 	}
 }
 
-// TestDamaged feeds the dissector what is cut and changed: it may not fail.
+// TestDamaged dissects truncated and changed messages and expects no error in the dissector.
 func TestDamaged(t *testing.T) {
 	var packets [][]byte
 	for _, m := range messages {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Opcodes of the base transport header, reliable connected service
-// (InfiniBand specification, volume 1, §9.2.1); with uc unreliable.
+// Opcodes of the base transport header for the reliable connected service, and for the
+// unreliable one with uc (InfiniBand specification, volume 1, §9.2.1).
 const (
 	sendFirst    = 0
 	sendOnly     = 4
@@ -21,14 +21,14 @@ const (
 // roce is a packet of RoCE v2.
 type roce struct {
 	opcode  byte
-	qpn     uint32 // of the destination; 17 if it is 0, which is for management
+	qpn     uint32 // of the destination; 0, which is the number for management, stands for 17
 	psn     uint32
 	imm     uint32
-	total   int // length of the write, if it is not that of the payload
+	total   int // length of the write, if longer than the payload
 	payload []byte
 }
 
-// bytes is the packet, from its Ethernet header on. The checksums are left out.
+// bytes returns the packet, from the Ethernet header on. The checksums are 0.
 func (p roce) bytes() []byte {
 	pad := -len(p.payload) & 3
 	bth := make([]byte, 12)
@@ -60,8 +60,8 @@ func (p roce) bytes() []byte {
 	return append(append(append(eth, ip...), udp...), b...)
 }
 
-// segments are the packets of a message that does not fit one: p has the opcode
-// of the first.
+// segments returns the packets of a message that does not fit into one. p has the opcode of the
+// first.
 func segments(p roce, mtu int) [][]byte {
 	var packets [][]byte
 	p.total = len(p.payload)
@@ -82,7 +82,7 @@ func segments(p roce, mtu int) [][]byte {
 	return packets
 }
 
-// pcap is a capture file (LINKTYPE_ETHERNET) of the packets.
+// pcap returns a capture file (LINKTYPE_ETHERNET) of the packets.
 func pcap(packets [][]byte) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, 0xa1b2c3d4)
 	b = binary.LittleEndian.AppendUint16(b, 2)
