@@ -1,6 +1,5 @@
-// Package container has the recipe of the container image. Its tests are of
-// what can be known without building it, which takes a registry; what is in the
-// image runs in TestRDMAPod.
+// Package container has the recipe of the container image. The tests do not build the image,
+// which needs a registry. TestRDMAPod runs the contents of the image.
 package container
 
 import (
@@ -28,8 +27,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestSources finds sources of the program that the image would be built
-// without.
+// TestSources expects .dockerignore to admit all sources of the program.
 func TestSources(t *testing.T) {
 	var admitted []string
 	for line := range strings.Lines(read(t, filepath.Join(checkout, ".dockerignore"))) {
@@ -63,7 +61,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestToolchain compares the image's Go with the one that go.mod asks for.
+// TestToolchain expects the image to be built with the Go version of go.mod.
 func TestToolchain(t *testing.T) {
 	wanted := regexp.MustCompile(`(?m)^go (1\.\d+)`).FindStringSubmatch(read(t, filepath.Join(checkout, "go.mod")))
 	base := regexp.MustCompile(`(?m)^FROM \S+/golang:(1\.\d+)-`).FindStringSubmatch(read(t, "Dockerfile"))
@@ -75,7 +73,8 @@ func TestToolchain(t *testing.T) {
 	}
 }
 
-// TestTool has scripts/image choose among tools that are there and work.
+// TestTool runs scripts/image with several sets of tools, and expects it to use the first one
+// that works.
 func TestTool(t *testing.T) {
 	const (
 		works  = "#!/bin/sh\necho \"${0##*/} $*\"\n"
@@ -86,8 +85,8 @@ func TestTool(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		tools map[string]string
-		runs  string   // of what works, "" for none
-		says  []string // if none does
+		runs  string   // the tool that is used, "" for none
+		says  []string // parts of the error if no tool works
 	}{
 		{"all", map[string]string{"docker": works, "podman": works, "buildah": works}, "docker", nil},
 		{"docker without daemon", map[string]string{"docker": client, "buildah": works}, "buildah", nil},
