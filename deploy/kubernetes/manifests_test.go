@@ -1,5 +1,5 @@
-// Package kubernetes has manifests, which its tests read as a cluster would. What the pods of
-// hosts do is TestRDMAPod's.
+// Package kubernetes has manifests. The tests read them as a cluster would. TestRDMAPod runs
+// what the pods of hosts run.
 package kubernetes
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/splitnic/splitnic/internal/units"
 )
 
-// objects are what a kustomization makes.
+// objects has the objects of a kustomization.
 type objects struct {
 	set     *apps.DaemonSet
 	service *core.Service
@@ -68,7 +68,7 @@ func build(t *testing.T, dir string) objects {
 	return o
 }
 
-// dangling are the things that the pods name and that are not there.
+// dangling returns what the pods refer to and what does not exist, and unused volumes.
 func (o *objects) dangling() (names []string) {
 	pod := o.set.Spec.Template
 	for name, value := range o.set.Spec.Selector.MatchLabels {
@@ -99,8 +99,8 @@ func (o *objects) dangling() (names []string) {
 	return names
 }
 
-// TestManifests builds each kustomization: nothing in it is mistyped, or leads nowhere, and
-// every pod has both probes.
+// TestManifests builds each kustomization. It expects no unknown fields, no references to
+// something that does not exist, and both probes in every pod.
 func TestManifests(t *testing.T) {
 	for _, dir := range []string{"host", "device-plugin", "agent", "iounit"} {
 		o := build(t, dir)
@@ -116,8 +116,8 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// TestPluginInstalled runs what the agent's pod does first, twice, as when a pod is replaced:
-// the plugin of the image is in the directory of the node, and nothing besides.
+// TestPluginInstalled runs the init container of the agent's pod twice, as when a pod is
+// replaced. It expects the plugin of the image in the directory of the node, and nothing else.
 func TestPluginInstalled(t *testing.T) {
 	image, node := t.TempDir(), t.TempDir()
 	c := build(t, "agent").set.Spec.Template.Spec.InitContainers[0]
@@ -133,14 +133,15 @@ func TestPluginInstalled(t *testing.T) {
 			t.Fatalf("%q: %v\n%s", args, err, out)
 		}
 		text, err := os.ReadFile(filepath.Join(node, "splitnic-cni"))
-		files, _ := os.ReadDir(node) // none, if it cannot be read
+		files, _ := os.ReadDir(node) // no files if the directory cannot be read
 		if err != nil || string(text) != version || len(files) != 1 {
 			t.Errorf("%v: %q, %v", files, text, err)
 		}
 	}
 }
 
-// TestUnprivileged compares the pods of device-plugin with those of host.
+// TestUnprivileged expects the pods of device-plugin to be unprivileged, and to have the same
+// arguments as those of host.
 func TestUnprivileged(t *testing.T) {
 	base, pods := build(t, "host"), build(t, "device-plugin")
 	c := pods.set.Spec.Template.Spec.Containers[0]
@@ -162,8 +163,9 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestResources has every pod say what it needs. What it may register, which is pinned, and
-// counts, is below its limit of memory: otherwise the kernel kills it.
+// TestResources expects every pod to have requests for processors and memory. The memory that it
+// may register is pinned and counts, and so has to be below its memory limit: otherwise the
+// kernel kills it.
 func TestResources(t *testing.T) {
 	for dir, of := range map[string]struct{ config, key string }{
 		"host": {"host.yaml", "direct-memory"}, "device-plugin": {"host.yaml", "direct-memory"},
@@ -180,14 +182,14 @@ func TestResources(t *testing.T) {
 			t.Fatal(err)
 		}
 		registered, err := units.Memory(fmt.Sprint(config[of.key]))
-		const own = 256 << 20 // of the process, and of a host's sessions
+		const own = 256 << 20 // memory of the process, and of a host's sessions
 		if err != nil || registered == 0 || limit < registered+own {
 			t.Errorf("%s: %s is %v (%v), the limit %d", dir, of.key, config[of.key], err, limit)
 		}
 	}
 }
 
-// TestPodMonitors has each choose the pods of a DaemonSet.
+// TestPodMonitors expects one PodMonitor for the pods of each DaemonSet.
 func TestPodMonitors(t *testing.T) {
 	text, err := os.ReadFile("podmonitor.yaml")
 	if err != nil {
@@ -224,8 +226,8 @@ func TestPodMonitors(t *testing.T) {
 	}
 }
 
-// TestService has the service choose the pods of the I/O unit, with the port and the name
-// that hosts look for.
+// TestService expects the service to select the pods of the I/O unit, with the port and the name
+// that hosts look up.
 func TestService(t *testing.T) {
 	o := build(t, "iounit")
 	labels := o.set.Spec.Template.Labels
