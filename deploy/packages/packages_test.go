@@ -1,6 +1,6 @@
-// Package packages has the recipe of the .deb and the .rpm. Its unit tests build
-// both and look into them; those that begin with TestPackages install them in
-// clean roots of Debian, see docs/testing.md.
+// Package packages has the recipe of the .deb and the .rpm. The unit tests build both and check
+// their contents. The tests that begin with TestPackages install the packages in clean roots of
+// Debian; see docs/testing.md.
 package packages
 
 import (
@@ -27,10 +27,10 @@ import (
 const (
 	checkout = "../.."
 	version  = "v0.1.0"
-	epoch    = "1700000000" // of what is dated in packages that are built here
+	epoch    = "1700000000" // time of the files in packages that are built here
 )
 
-// output runs a program to its end, which has to succeed.
+// output runs a program, which has to succeed, and returns its output.
 func output(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -43,8 +43,8 @@ func output(t testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// build builds the packages of the checkout in dir, with a umask and the time zone
-// of somebody else, and returns the directory that they are in.
+// build builds the packages of the checkout in dir with this umask and time zone, and returns
+// the directory of the packages.
 func build(t testing.TB, dir, umask, zone string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "packages")
@@ -58,7 +58,7 @@ func build(t testing.TB, dir, umask, zone string) string {
 	return out
 }
 
-// read returns the files in a directory.
+// read returns the contents of the files in a directory.
 func read(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -74,10 +74,11 @@ func read(t testing.TB, dir string) map[string][]byte {
 	return files
 }
 
-// rpmArch is what rpm calls an architecture.
+// rpmArch has rpm's name of each architecture.
 var rpmArch = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// TestBuild builds packages and looks into them, and builds them again elsewhere.
+// TestBuild builds packages and checks their contents. It builds them again in another directory
+// and expects the same bytes.
 func TestBuild(t *testing.T) {
 	testenv.NeedTools(t, "bash", "dpkg-deb", "git", "make", "rpm")
 	dir := build(t, checkout, "022", "UTC")
@@ -101,7 +102,7 @@ func TestBuild(t *testing.T) {
 				t.Errorf("splitnic %q says %q", args, got)
 			}
 		}
-		// Without a command of a runtime it says on stderr what it is.
+		// Without a command of a runtime, the plugin prints its version on stderr.
 		if said, err := exec.Command(plugin).CombinedOutput(); err != nil || !strings.Contains(string(said), version) {
 			t.Errorf("the CNI plugin says %q, %v", said, err)
 		}
@@ -146,7 +147,7 @@ func TestBuild(t *testing.T) {
 	})
 }
 
-// contents compares what both packages would install with what they are to have.
+// contents compares the files that both packages install with those that they must have.
 func contents(t *testing.T, root, deb, rpm string) {
 	configuration := []string{
 		"/etc/splitnic/agent.yaml", "/etc/splitnic/hosts", "/etc/splitnic/iounit.yaml", "/etc/splitnic/iounits",
@@ -212,7 +213,7 @@ func contents(t *testing.T, root, deb, rpm string) {
 	if got := strings.Fields(output(t, "dpkg-deb", "--info", deb, "conffiles")); !slices.Equal(got, configuration) {
 		t.Errorf("dpkg keeps what is written in %q, and not in %q", got, configuration)
 	}
-	var kept []string // configuration, "c", that an upgrade does not replace, "n"
+	var kept []string // configuration (flag c) that an upgrade does not replace (flag n)
 	flags := output(t, "rpm", "--query", "--queryformat", `[%{FILEFLAGS:fflags} %{FILENAMES}\n]`, "--package", rpm)
 	for line := range strings.Lines(flags) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "cn "); ok {
@@ -233,12 +234,11 @@ func contents(t *testing.T, root, deb, rpm string) {
 	}
 }
 
-// ibverbs says in which version of rdma-core libibverbs got a version of symbols.
+// ibverbs has the version of rdma-core in which libibverbs got each version of symbols.
 var ibverbs = map[string]int{"1.0": 1, "1.1": 1, "1.5": 20, "1.6": 24, "1.7": 25, "1.8": 28, "1.9": 30, "1.10": 31,
 	"1.11": 32, "1.12": 34, "1.13": 35, "1.14": 36}
 
-// libraries compares what the packages depend on with what the program is linked
-// against.
+// libraries compares the dependencies of the packages with the libraries of the program.
 func libraries(t *testing.T, program, deb, rpm string) {
 	file, err := elf.Open(program)
 	if err != nil {
@@ -286,7 +286,7 @@ func libraries(t *testing.T, program, deb, rpm string) {
 	}
 }
 
-// materials looks at the checksums and at the bill of materials.
+// materials checks the checksums and the bill of materials.
 func materials(t *testing.T, dir, program, plugin string) {
 	files := read(t, dir)
 	var sums []string
@@ -345,8 +345,7 @@ func materials(t *testing.T, dir, program, plugin string) {
 	}
 }
 
-// TestVersions makes versions of packages of what git describe says, the older
-// ones first.
+// TestVersions makes package versions of the output of git describe, in ascending order.
 func TestVersions(t *testing.T) {
 	testenv.NeedTools(t, "bash", "dpkg", "git")
 	before := ""
@@ -375,8 +374,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestRelease has scripts/release look at this checkout: the next release can be
-// made of it, and no other.
+// TestRelease runs scripts/release in this checkout. It expects that only the next release can be
+// made.
 func TestRelease(t *testing.T) {
 	testenv.NeedTools(t, "awk", "bash", "sed")
 	changes, err := os.ReadFile(filepath.Join(checkout, "CHANGELOG.md"))
@@ -401,8 +400,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestReleaseTags has the workflow start for every tag that scripts/release takes, and not for
-// that of the major version, which it moves itself.
+// TestReleaseTags expects the workflow to start for every tag that scripts/release accepts, and
+// not for the tag of the major version, which the workflow itself moves.
 func TestReleaseTags(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(checkout, ".github/workflows/release.yml"))
 	if err != nil {
