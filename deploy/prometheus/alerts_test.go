@@ -1,5 +1,5 @@
-// Package prometheus has the alerts for Prometheus. Their tests are those of `promtool test
-// rules`, and what these cannot see.
+// Package prometheus has the alerts for Prometheus. The tests run `promtool test rules`, and
+// check what that cannot check.
 package prometheus
 
 import (
@@ -32,11 +32,11 @@ func TestAlertRules(t *testing.T) {
 	}
 }
 
-// heading matches a heading of Markdown.
+// heading matches a Markdown heading.
 var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 
-// TestAlertsSayWhatToDo wants of each alert that it is tested, says what to do, and names a
-// section of the page about trouble that is there.
+// TestAlertsSayWhatToDo expects each alert to have a test and a description, and to refer to an
+// existing section of docs/troubleshooting.md.
 func TestAlertsSayWhatToDo(t *testing.T) {
 	const page = "https://github.com/splitnic/splitnic/blob/main/docs/troubleshooting.md#"
 	anchors := map[string]bool{}
