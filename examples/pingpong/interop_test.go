@@ -21,14 +21,14 @@ import (
 
 const iters = 50
 
-// programs are rdma-core's.
+// programs are the programs of rdma-core.
 var programs = []struct {
 	name string
 	t    fabric.Transport
 }{{"ibv_rc_pingpong", fabric.RC}, {"ibv_uc_pingpong", fabric.UC}}
 
-// theirs prepares one of rdma-core's programs on a device. They look for the
-// GID at an index that has to be told.
+// theirs prepares one of the programs of rdma-core on a device. These programs have to be given
+// the index of the GID.
 func theirs(
 	ctx context.Context, t *testing.T, name, device string, tcpPort int, args ...string,
 ) (*exec.Cmd, *bytes.Buffer) {
@@ -111,7 +111,7 @@ func TestRDMAClientOfTheirServer(t *testing.T) {
 	}
 }
 
-// Ours against ours.
+// TestRDMABothEnds connects two sessions of this program.
 func TestRDMABothEnds(t *testing.T) {
 	for _, tr := range []fabric.Transport{fabric.RC, fabric.UC} {
 		names := testenv.NeedRDMA(t, 1)

@@ -65,7 +65,7 @@ func TestReadAddress(t *testing.T) {
 	if _, err := readAddress(bytes.NewReader(make([]byte, 3))); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("error %v", err)
 	}
-	// In pieces, as TCP may deliver it.
+	// The address arrives in pieces, as TCP may deliver it.
 	c, s := net.Pipe()
 	want := fabric.Address{QPN: 5, GID: [16]byte{1}}
 	go func() {
