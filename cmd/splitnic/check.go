@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"regexp"
 	"slices"
@@ -56,9 +57,9 @@ func checkOf(role string, flags roleFlags) *cobra.Command {
 		Short: "Check the configuration file of `splitnic " + role + " --config FILE`",
 		Long: "Check the configuration file of `splitnic " + role + " --config FILE`" + `, with the files that it names:
 keys, trust and policy. It prints FILE: ok, or a line for each mistake with its file and line,
-and then ends with status 2. A warning before FILE: ok is about a valid setting that is
-probably a mistake: a policy entry for a host without a trusted key. It does not check any
-device.`,
+and then ends with status 2. If FILE cannot be read, the status is that of the start. A warning
+before FILE: ok is about a valid setting that is probably a mistake: a policy entry for a host
+without a trusted key. It does not check any device.`,
 		Example: "  splitnic check " + role + " /etc/splitnic/" + role + ".yaml\n" +
 			"  splitnic check " + role + " --no-keys " + role + ".yaml    # on a machine without the key",
 		Args: atMost(1),
@@ -71,6 +72,10 @@ device.`,
 			group(&cobra.Command{Use: cmd.Root().Name()}, c)
 			add(c.Flags())
 			o, err := readConfig(c, args[0])
+			var unreadable *fs.PathError
+			if errors.As(err, &unreadable) && exit.Status(err) != exit.Usage {
+				return fmt.Errorf("check: %w", unreadable)
+			}
 			var sources daemon.Sources
 			if err == nil || o.values != nil { // otherwise nothing of the file was read
 				var configErr error

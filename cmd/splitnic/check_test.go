@@ -100,7 +100,6 @@ func TestCheck(t *testing.T) {
 			[]string{"x.yaml:3: --trust: number 1 of 3: ", "x.yaml:3: --trust: number 3 of 3: "}},
 		{"no YAML", "host", map[string]string{"x.yaml": "iounit: a: b\n"}, []string{"--no-keys"},
 			[]string{"x.yaml:1: not YAML"}},
-		{"no file", "host", nil, []string{"--no-keys"}, []string{"x.yaml: --config: "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := checked(t, c.role, c.files, c.args...)
@@ -123,6 +122,16 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCheckMissingFile checks a file that does not exist: it has no mistakes, and the status is that
+// of a missing file, as for `splitnic host`.
+func TestCheckMissingFile(t *testing.T) {
+	got, err := checked(t, "host", nil, "--no-keys")
+	if got != "" || exit.Status(err) != exit.Missing {
+		t.Fatalf("%q, %v", got, err)
+	}
+	testenv.Ended(t, exit.Status(err), err.Error())
 }
 
 // TestCheckWarnings has policy entries that match no host by its name or its key, and expects a

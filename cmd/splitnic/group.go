@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
@@ -53,4 +55,26 @@ func helpCommand() *cobra.Command {
 // unknownCommand returns the error for a word that is no subcommand of c.
 func unknownCommand(c *cobra.Command, word string) error {
 	return exit.Usagef("unknown command %q%s; see `%s --help`", word, meant(c, word), c.CommandPath())
+}
+
+// helpOfUnknown returns an error if args request the help of a command that does not exist. cobra
+// would print the help of the command above it.
+func helpOfUnknown(root *cobra.Command, args []string) error {
+	c, rest, err := root.Find(args)
+	if err != nil || len(rest) == 0 || !c.HasAvailableSubCommands() {
+		return nil // Execute reports the error
+	}
+	word := rest[0]
+	if strings.HasPrefix(word, "-") || strings.HasPrefix(word, "__") { // a flag, or cobra's own commands for shells
+		return nil
+	}
+	for _, arg := range rest[1:] {
+		switch arg {
+		case "--":
+			return nil
+		case "--help", "-h":
+			return unknownCommand(c, word)
+		}
+	}
+	return nil
 }

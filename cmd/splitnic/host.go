@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -191,7 +192,10 @@ func checkState(dir string) error {
 
 // checkUnits returns an error for each invalid address of an I/O unit.
 func checkUnits(iounits []string) (errs mistakes) {
-	for _, entry := range iounits {
+	for i, entry := range iounits {
+		if slices.Contains(iounits[:i], entry) {
+			continue
+		}
 		if err := discovery.Check(entry); err != nil {
 			errs.add("--iounit %w", err)
 		}

@@ -293,6 +293,9 @@ func TestHostFlags(t *testing.T) {
 			{"--ca c --iounit-name gw1", func(h *daemon.Host) { h.Keys.CA, h.Keys.IOUnitNames = "c", []string{"gw1"} }, ""},
 			{"--iounit-name gw1", nil, "name their authority with --ca"},
 		}...))
+	if _, err := of("--iounit", ","); err == nil || strings.Count(err.Error(), `--iounit "" is not an address`) != 1 {
+		t.Errorf("two empty addresses: %v", err)
+	}
 	var f hostFlags
 	if _, err := parse(f.add, f.config); err == nil || !strings.Contains(err.Error(), "--iounit is missing") {
 		t.Errorf("no I/O unit: %v", err)

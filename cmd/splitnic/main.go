@@ -28,7 +28,7 @@ func main() {
 		c.SetContext(ctx)
 		stop = cancel
 	}
-	err := root.ExecuteContext(daemon.OwnProcess(context.Background()))
+	err := run(daemon.OwnProcess(context.Background()), root, os.Args[1:])
 	stop()
 	if err != nil {
 		// Each of the joined errors gets its own line.
@@ -37,6 +37,15 @@ func main() {
 		}
 	}
 	os.Exit(exit.Status(err))
+}
+
+// run runs a command line, without the name of the program.
+func run(ctx context.Context, root *cobra.Command, args []string) error {
+	if err := helpOfUnknown(root, args); err != nil {
+		return err
+	}
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
 }
 
 func rootCommand() *cobra.Command {

@@ -126,9 +126,8 @@ func TestManualPages(t *testing.T) {
 func execute(t *testing.T, args ...string) error {
 	t.Helper()
 	root := rootCommand()
-	root.SetArgs(args)
 	root.SetOut(t.Output())
-	return root.ExecuteContext(t.Context())
+	return run(t.Context(), root, args)
 }
 
 func TestMistypedCommands(t *testing.T) {
@@ -156,10 +155,12 @@ func TestMistypedCommands(t *testing.T) {
 		"completion tcsh":   `unknown command "tcsh" (did you mean bash or`,
 		"help stauts":       `unknown command "stauts" (did you mean stats or status?)`,
 		"help host failovr": "(did you mean failover?); see `splitnic host --help`",
+		"hots --help":       `unknown command "hots" (did you mean host?); see ` + "`splitnic --help`",
+		"card rm x -h":      `unknown command "rm" (did you mean del?)`,
 	} {
 		refused(t, line, want)
 	}
-	for _, line := range []string{"version", "help", "help iounit drain"} {
+	for _, line := range []string{"version", "help", "help iounit drain", "host --help", "iounit drain -h", "--help", "status sn0 -h"} {
 		if err := execute(t, strings.Fields(line)...); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}
