@@ -9,40 +9,40 @@ import (
 	"strings"
 )
 
-// claimsDir has a page for each source document, NAME.md. Its tables say which
-// tests show what the document claims and describes: the words in backquotes,
-// anywhere in a row, that are names of tests, of subtests too. The last column of
-// a row can say that something is missing.
+// claimsDir has a page NAME.md for each source document. The tables of a page say which tests
+// show what the document claims and describes: each word in backquotes, anywhere in a row,
+// that is the name of a test or a subtest. The last column of a row can say that something is
+// missing.
 const claimsDir = "docs/claims"
 
-// sourceDocument is one whose claims are shown. The row of a claim begins with
-// its number.
+// sourceDocument is a document whose claims are shown by tests. The row of a claim begins with
+// the number of the claim.
 type sourceDocument struct {
 	name   string
-	claims int
+	claims int // number of claims
 }
 
-// documents are the ones that have a page.
+// documents are the source documents that have a page.
 var documents = []sourceDocument{{"001", 22}, {"002", 16}, {"003", 0}, {"004", 24}}
 
-// page is the document's.
+// page returns the path of the document's page.
 func (d sourceDocument) page() string { return filepath.Join(claimsDir, d.name+".md") }
 
-// How the last column of a row begins that shows nothing, or not all.
+// Prefixes of the last cell of a row that shows nothing, or only a part.
 const (
 	notHere = "not here: "
 	inPart  = "in part: "
 )
 
-// defenceFiles are others, which say which tests show what is defended.
+// defenceFiles are other pages, which name the tests of the defences against attacks.
 var defenceFiles = []string{"docs/security.md", "docs/attacks.md"}
 
-// claimRow is a row of a table in such a document.
+// claimRow is a row of a table on a page that names tests.
 type claimRow struct {
 	file  string
-	name  string // what it begins with
+	name  string // the first cell
 	line  int
-	last  string // its last cell
+	last  string // the last cell
 	tests []string
 }
 
@@ -52,9 +52,9 @@ var (
 	namedTest = regexp.MustCompile(`^(?:Test|Fuzz)\w+(/\S+)?$`)
 )
 
-// parseClaims returns the rows of the tables in doc, the text of file, without
-// their headings. Tables of which the last column has another heading than the
-// ones given say nothing about tests; without any, all do.
+// parseClaims returns the rows of the tables in doc, the text of file, without the headings. If
+// columns are given, it leaves out tables whose last column has a different heading: they do
+// not name tests.
 func parseClaims(file, doc string, columns ...string) []claimRow {
 	var rows []claimRow
 	lines := strings.Split(doc, "\n")
@@ -81,20 +81,19 @@ func parseClaims(file, doc string, columns ...string) []claimRow {
 	return rows
 }
 
-// complaint is what is wrong with a row.
+// complaint returns an error message about the row, with its file and line.
 func (r *claimRow) complaint(format string, args ...any) string {
 	return fmt.Sprintf("%s:%d: ", r.file, r.line) + fmt.Sprintf(format, args...)
 }
 
-// says reports whether the row's last cell begins with a word, and has something
-// behind it.
+// says reports whether the row's last cell begins with word, and has more text after it.
 func (r *claimRow) says(word string) bool {
 	return strings.HasPrefix(r.last, word) && len(r.last) > len(word)
 }
 
-// check returns what is wrong with the rows of the document's page by themselves:
-// every claim has one, and every row either names a test on RDMA devices or says
-// why there is none.
+// check returns the errors in the rows of the document's page, without regard to test results.
+// Each claim must have one row. Each row must either name a test on RDMA devices, or say why
+// there is none.
 func (d sourceDocument) check(rows []claimRow) []string {
 	var wrong []string
 	seen := make(map[int]bool)
@@ -124,10 +123,10 @@ func (d sourceDocument) check(rows []claimRow) []string {
 	return wrong
 }
 
-// shownClaims is how many claims of a document are shown.
+// shownClaims counts the claims of a document that tests show.
 type shownClaims struct {
 	document          sourceDocument
-	whole, part, none int // in whole, in part, and not
+	whole, part, none int // claims shown in whole, in part, and not at all
 }
 
 func (s shownClaims) String() string {
@@ -135,7 +134,7 @@ func (s shownClaims) String() string {
 		s.document.name, s.document.claims, s.whole, s.part, s.none)
 }
 
-// count counts the claims of the document's page.
+// count counts the claims on the document's page.
 func (d sourceDocument) count(rows []claimRow) shownClaims {
 	n := shownClaims{document: d}
 	for _, r := range rows {
@@ -154,7 +153,8 @@ func (d sourceDocument) count(rows []claimRow) shownClaims {
 	return n
 }
 
-// checkPages returns which of the files in claimsDir are of no document.
+// checkPages returns an error message for each of the files in claimsDir that is not the page
+// of a document.
 func checkPages(files []string) []string {
 	var wrong []string
 	for _, f := range files {
@@ -165,7 +165,7 @@ func checkPages(files []string) []string {
 	return wrong
 }
 
-// checkExist returns which of the tests that the rows name do not exist.
+// checkExist returns an error message for each test that the rows name and that does not exist.
 func checkExist(rows []claimRow, packages []testPackage) []string {
 	var wrong []string
 	for _, r := range rows {
@@ -178,7 +178,7 @@ func checkExist(rows []claimRow, packages []testPackage) []string {
 	return wrong
 }
 
-// checkNamed returns the rows that name no test.
+// checkNamed returns an error message for each row that names no test.
 func checkNamed(rows []claimRow) []string {
 	var wrong []string
 	for _, r := range rows {
@@ -189,8 +189,8 @@ func checkNamed(rows []claimRow) []string {
 	return wrong
 }
 
-// checkRan returns which of the tests that the rows name did not pass, of those
-// that were demanded of this run.
+// checkRan returns an error message for each test that the rows name, that was demanded of
+// this run, and that did not pass.
 func checkRan(rows []claimRow, demanded func(test string) bool, results []result) []string {
 	var wrong []string
 	for _, r := range rows {
@@ -221,7 +221,7 @@ func checkRan(rows []claimRow, demanded func(test string) bool, results []result
 	return wrong
 }
 
-// layerOf is the name of the layer that a test belongs to.
+// layerOf returns the name of a test's layer.
 func layerOf(test string) string {
 	switch {
 	case strings.HasPrefix(test, netnsPrefix):
@@ -243,23 +243,22 @@ func layerOf(test string) string {
 	}
 }
 
-// claims returns what is wrong with doc, the text of a document's page, after the
-// layers with these names have run: tests of other layers, and those that the
-// user excluded, are not demanded.
+// claims returns the errors in doc, the text of a document's page, after the layers with these
+// names have run. Tests of other layers, and tests that the user excluded, are not demanded.
 func (r *runner) claims(d sourceDocument, doc string, layers []string, results []result) []string {
 	rows := parseClaims(d.page(), doc)
 	return append(d.check(rows), r.shown(rows, layers, results)...)
 }
 
-// defended is claims for the text of one of defenceFiles. Its tables about tests
-// have a last column "test".
+// defended returns the errors in doc, the text of one of defenceFiles, like claims. Tables that
+// name tests have a last column "test".
 func (r *runner) defended(file, doc string, layers []string, results []result) []string {
 	rows := parseClaims(file, doc, "test")
 	return append(checkNamed(rows), r.shown(rows, layers, results)...)
 }
 
-// shown returns which of the tests that the rows name do not exist, or did not
-// pass.
+// shown returns an error message for each test that the rows name, and that does not exist or,
+// if it was demanded, did not pass.
 func (r *runner) shown(rows []claimRow, layers []string, results []result) []string {
 	demanded := func(test string) bool { return slices.Contains(layers, layerOf(test)) && r.wants(test) }
 	return append(checkExist(rows, r.packages), checkRan(rows, demanded, results)...)

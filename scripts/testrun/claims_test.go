@@ -12,8 +12,8 @@ import (
 // tested is the document of these tests.
 var tested = sourceDocument{"001", 22}
 
-// claimsDoc is a page with a row for every claim of the document; change, by
-// number, replaces rows, the empty string removes them.
+// claimsDoc returns a page with a row for each claim of the document. change replaces rows, by
+// the number of the claim; an empty string removes the row.
 func claimsDoc(change map[int]string) string {
 	lines := []string{"# Claims", "", "| claim | what | test |", "|---|:---|---|"}
 	for n := 1; n <= tested.claims; n++ {
@@ -30,7 +30,8 @@ func claimsDoc(change map[int]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// claimsRun is what there is, and what has passed, for claimsDoc.
+// claimsRun returns packages that have all tests of claimsDoc, and results in which these tests
+// passed.
 func claimsRun() (packages []testPackage, results []result) {
 	pass := func(layer, test string) {
 		results = append(results, result{Layer: layer, Package: "p", Test: test, Outcome: passed})
@@ -72,7 +73,7 @@ func TestClaims(t *testing.T) {
 		run    func([]result) []result
 		layers []string
 		filter string
-		want   string // the only complaint, or a part of it
+		want   string // a part of the only complaint; empty: no complaint
 	}{
 		{name: "all is well", layers: all},
 		{name: "a row is missing", change: map[int]string{7: ""}, layers: all, want: "there is no row for claim 7"},
@@ -133,7 +134,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A name is another test's beginning: only that test counts.
+// TestClaimsWholeNames expects that the result of a test does not count for another test whose
+// name is the beginning of its name.
 func TestClaimsWholeNames(t *testing.T) {
 	rows := parseClaims("f", "| 1 | `TestRDMAPing` |")
 	results := []result{{Test: "TestRDMAPingFlood", Outcome: passed}}
@@ -183,7 +185,9 @@ func TestLayerOf(t *testing.T) {
 	}
 }
 
-// Each document has its own claims, by number: a row of one is none of another.
+// TestClaimsOfEachDocument checks the rows of one document as those of another document with two
+// claims more, and expects complaints about these two. A page without a document also has to
+// be reported.
 func TestClaimsOfEachDocument(t *testing.T) {
 	packages, results := claimsRun()
 	r := &runner{packages: packages}
@@ -198,7 +202,7 @@ func TestClaimsOfEachDocument(t *testing.T) {
 	}
 }
 
-// The run says how many claims of a document are shown.
+// TestClaimsCounted expects the report to say how many claims of a document are shown.
 func TestClaimsCounted(t *testing.T) {
 	n := tested.count(parseClaims(tested.page(), claimsDoc(map[int]string{
 		3: "| 3 | | not here: nobody knows |", 5: "| 5 | | not here: nor this |",
@@ -215,7 +219,7 @@ func TestClaimsCounted(t *testing.T) {
 	}
 }
 
-// What is wrong with the claims fails the run, and is said.
+// TestReportClaims expects an error in the claims to be printed, and to fail the run.
 func TestReportClaims(t *testing.T) {
 	r := report{claims: []string{"docs/claims/001.md: there is no row for claim 7"}}
 	r.add("unit", []result{{Layer: "unit", Package: "p", Test: "TestA", Outcome: passed}}, time.Second)

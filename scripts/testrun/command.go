@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// command returns a command that an interrupt ends as Ctrl-C would, with 10
-// seconds to clean up. Its standard error is ours.
+// command returns a command that gets SIGTERM when ctx ends, and then has 10 seconds to clean
+// up. It shares the standard error of this process.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

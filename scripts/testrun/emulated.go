@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 )
 
-// panicOfLockup is what a guest's kernel says when it ends because one of its
-// processors has not scheduled for a minute (ci/softroce/qemu.sh asks for that).
+// panicOfLockup is the message of a guest's kernel that panics because one of its processors
+// has not scheduled for a minute (ci/softroce/qemu.sh asks for that panic).
 const panicOfLockup = "Kernel panic - not syncing: softlockup"
 
-// causeOf is why a guest's kernel has died whose console that is, if that is the
-// emulation's doing as far as is known.
+// causeOf returns why a guest's kernel died, according to its console, if the emulation is known
+// to cause that. Otherwise it returns "".
 func causeOf(console []byte) string {
 	switch {
 	case bytes.Contains(console, []byte(panicOfLockup)):
@@ -23,11 +23,12 @@ func causeOf(console []byte) string {
 	return ""
 }
 
-// trapOfNothing finds a trap behind an int3 (0xcc) where there is none: of the bytes around
-// the instruction pointer, which is the one in angle brackets, the one before is another.
-// The kernel writes int3 for a moment over instructions that it is about to change, and
-// takes it away only when each processor has seen that, so that an emulated processor has
-// run what is no longer in its memory.
+// trapOfNothing reports whether the console has a trap by an int3 (0xcc) that is not in memory.
+// The console shows the code around the instruction pointer, with the byte at the instruction
+// pointer in angle brackets. The byte before that one is not cc then. The kernel writes int3
+// for a moment over instructions that it is about to change, and removes the int3 only when
+// each processor has seen the change. So an emulated processor has run an instruction that was
+// no longer in its memory.
 func trapOfNothing(console []byte) bool {
 	_, trap, ok := bytes.Cut(console, []byte("Oops: int3: "))
 	_, code, _ := bytes.Cut(trap, []byte(" Code: "))
@@ -35,9 +36,9 @@ func trapOfNothing(console []byte) bool {
 	return ok && at && !bytes.HasSuffix(before, []byte("cc"))
 }
 
-// inGuest adds the results of a part of the layer that runs in the harness under that
-// name. If the guest's kernel dies of the emulation, the part runs once more, once in a
-// layer. The report says so, and build/guest-NAME.log keeps what the kernel said.
+// inGuest adds the results of try, which runs a part of the layer in the harness under this
+// name. If the emulation kills the guest's kernel, inGuest calls try once more, for one part of
+// a layer only. The report says so, and build/guest-NAME.log keeps the console of the kernel.
 func (r *runner) inGuest(name string, try func() (*collector, error)) error {
 	part, err := try()
 	if err == nil && part.failed() && r.repeats(name) {
@@ -47,7 +48,8 @@ func (r *runner) inGuest(name string, try func() (*collector, error)) error {
 	return err
 }
 
-// repeats reports whether what ran under that name is to run again.
+// repeats reports whether the part that ran under this name has to run again. If so, it records
+// the repetition and keeps the console.
 func (r *runner) repeats(name string) bool {
 	console, err := os.ReadFile(filepath.Join(buildDir, "softroce", name, "console.log"))
 	cause := causeOf(console)

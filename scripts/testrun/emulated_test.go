@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestCauseOf reads what kernels say when they die.
+// TestCauseOf reads consoles of kernels that died. It expects a cause only for those that the
+// emulation has killed.
 func TestCauseOf(t *testing.T) {
 	const trap = "[   66.1] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n" +
 		"[   66.2] RIP: 0010:__netif_receive_skb_core.constprop.0+0x3d/0x1080\n" +
@@ -35,19 +36,19 @@ func TestCauseOf(t *testing.T) {
 	}
 }
 
-// TestInGuest has guests whose kernels lock up, or do not, and looks at which results
+// TestInGuest runs parts in guests whose kernels lock up, or do not, and checks which results
 // count.
 func TestInGuest(t *testing.T) {
 	const fine, ended = "[  1.0] fine\n", "[ 61.0] " + panicOfLockup + ": hung tasks\n"
-	// An attempt is what the guest's console says and how its test ends.
+	// attempt has the text of the guest's console and the outcome of its test.
 	type attempt struct {
 		console string
 		outcome outcome
 	}
 	for _, tc := range []struct {
 		name  string
-		parts [][]attempt // of each guest, as often as it is asked
-		want  []outcome   // that count
+		parts [][]attempt // attempts of each guest, in order
+		want  []outcome   // the outcomes that count
 	}{
 		{"nothing happens", [][]attempt{{{fine, passed}}}, []outcome{passed}},
 		{"a test fails", [][]attempt{{{fine, failed}}}, []outcome{failed}},

@@ -7,10 +7,10 @@ import (
 	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
-// documented is claims for page, the text of errdoc.Page, and tests, that of
-// errdoc.TestsFile. It also returns where the two do not fit together, and what
-// the tests in explained, by their names, have not produced: nothing of a group
-// that has them, or one of its messages.
+// documented returns the errors in page, the text of errdoc.Page, and tests, the text of
+// errdoc.TestsFile, like claims. explained has the keys of the messages that each test
+// produced, by the test's name. The errors include differences between page and tests, tests
+// that produced no message of their group, and messages that no test of their group produced.
 func (r *runner) documented(
 	page, tests string, layers []string, results []result, explained map[string][]string,
 ) []string {
@@ -23,7 +23,7 @@ func (r *runner) documented(
 		return false
 	}
 	entries, groups := errdoc.Parse(page), errdoc.ParseTests(tests)
-	silent := make(map[string]bool) // keys of what has no message
+	silent := make(map[string]bool) // keys of entries without a message
 	for _, e := range entries {
 		silent[e.Key] = e.Message == ""
 	}
@@ -32,7 +32,7 @@ func (r *runner) documented(
 	for _, g := range groups {
 		c := claimRow{file: errdoc.TestsFile, name: g.Keys[0], line: g.Line, tests: g.Tests}
 		rows = append(rows, c)
-		all := true // of its tests were to run
+		all := true // all tests of the group were to run
 		for _, t := range g.Tests {
 			if !slices.Contains(layers, layerOf(t)) || !r.wants(topLevel(t)) {
 				all = false

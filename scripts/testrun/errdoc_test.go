@@ -37,10 +37,10 @@ func TestErrdoc(t *testing.T) {
 	const card = "3 no card <name>"
 	for _, tc := range []struct {
 		name        string
-		page, tests string              // in place of errdocPage, of errdocTests
-		change      func([]result)      // of what ran
-		said        map[string][]string // in place of what is right
-		layers      []string            // that ran, all if nil
+		page, tests string              // if set, in place of errdocPage and errdocTests
+		change      func([]result)      // changes the results
+		said        map[string][]string // keys that tests produced; nil: the right ones
+		layers      []string            // layers that ran; nil: all
 		filter      string
 		want        []string // a part of each complaint
 	}{
@@ -106,7 +106,7 @@ func TestErrdoc(t *testing.T) {
 	}
 }
 
-// TestErrdocOfLayers asks for a layer that does not exist.
+// TestErrdocOfLayers produces the error for a layer that does not exist.
 func TestErrdocOfLayers(t *testing.T) {
 	_, err := chooseLayers([]string{"unit", "quick"})
 	if err == nil {
@@ -115,7 +115,8 @@ func TestErrdocOfLayers(t *testing.T) {
 	testenv.Ended(t, 1, err.Error())
 }
 
-// What a test says it has produced comes with the events of its run.
+// TestAttributes reads events with attributes of a test, and expects the key of the errdoc
+// attribute in explains, and no other attribute.
 func TestAttributes(t *testing.T) {
 	c := newCollector(&strings.Builder{}, "unit")
 	err := c.read(strings.NewReader(strings.Join([]string{

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// parallelGuests is the number of runs of the harness that are made at a time. If all
-	// checkouts of a machine made so many, emulated guests would get too little of its
-	// processors, and tests would wait for less time than they need.
+	// parallelGuests is the greatest number of runs of the harness at a time, of all checkouts
+	// on a machine together. If each checkout had so many, emulated guests would get too little
+	// processor time, and the time limits of tests would be too short.
 	parallelGuests = 2
-	// guestLock is the pattern of the names of files. Each run of the harness locks one.
+	// guestLock is the pattern of the names of lock files. Each run of the harness locks one.
 	guestLock = "/tmp/splitnic-test-guest-%d"
 )
 
-// lockGuest waits until this machine makes fewer than parallelGuests runs of the harness for
-// all checkouts, and counts one more until release is called, or the process ends. Files
-// are named after pattern.
+// lockGuest waits until fewer than parallelGuests runs of the harness are active on this
+// machine, of all checkouts together. It then counts one more, until release is called or the
+// process ends. pattern is the pattern of the names of lock files.
 func lockGuest(ctx context.Context, pattern string) (release func(), err error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -44,7 +44,7 @@ func lockGuest(ctx context.Context, pattern string) (release func(), err error) 
 	}
 }
 
-// tryLock returns the open file, locked, or nil if another process has locked it.
+// tryLock opens and locks a file. It returns nil if the file is locked already.
 func tryLock(path string) (*os.File, error) {
 	// The kernel refuses O_CREATE for another user's file in /tmp (fs.protected_regular).
 	f, err := os.Open(path)

@@ -8,7 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// TestLockGuest has one run of the harness more than there are at a time.
+// TestLockGuest starts one run of the harness more than are allowed at a time. It expects the
+// last one to wait until another one ends, or until it is interrupted.
 func TestLockGuest(t *testing.T) {
 	pattern := filepath.Join(t.TempDir(), "guest-%d")
 	synctest.Test(t, func(t *testing.T) {

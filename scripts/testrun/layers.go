@@ -15,15 +15,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// layer is one set of tests and the place they run.
+// layer is a set of tests that run in the same environment.
 type layer struct {
 	name  string
 	what  string
 	run   func(context.Context, *runner) error
-	extra bool // runs only when it is named
+	extra bool // runs only if it is named
 }
 
-// layers are all there are, in the order they run.
+// layers has all layers, in the order in which they run by default.
 var layers = []layer{
 	{name: "unit", what: "without privileges", run: runUnit},
 	{name: "netns", what: "as root, in network namespaces of their own", run: asRoot(netnsPrefix)},
@@ -35,22 +35,22 @@ var layers = []layer{
 	{name: "packages", what: "on RDMA devices, of the packages in a clean root of Debian", run: runPackages, extra: true},
 }
 
-// A package's tests are ended after so long, for those that hang and do not bound their
-// waits themselves. A package may take some times as long beside other work as on an
-// idle machine. The harness ends a guest a little later (ci/softroce/exec).
+// Time limits of go test for a package. They end tests that hang and do not limit their waits
+// themselves. A package may take several times as long beside other work as on an idle
+// machine. The harness ends a guest a little later (ci/softroce/exec).
 const (
 	timeout      = "-timeout=15m"
-	guestTimeout = "-timeout=45m" // of one that runs in an emulated guest
+	guestTimeout = "-timeout=45m" // of a package in an emulated guest
 )
 
-// runUnit runs the tests that need nothing: all under the race detector, then
-// those that it excludes. A build without cgo must succeed too.
+// runUnit runs the unit tests: first with the race detector, then those in files that are
+// built only without the race detector. After that it builds and vets the module without cgo.
 func runUnit(ctx context.Context, r *runner) error {
 	args := []string{"-race", "-skip", notUnit}
 	if r.filter != nil {
 		args = append(args, "-run", r.filter.String())
 	}
-	// Those with the most tests begin first, so that none of them runs alone at the end.
+	// Packages with the most tests begin first, so that none of them runs alone at the end.
 	for _, p := range mostFirst(r.packages) {
 		args = append(args, p.path)
 	}
@@ -82,7 +82,8 @@ func runUnit(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// asRoot builds the tests with that prefix as the user who calls and runs them as root.
+// asRoot returns a function that builds the tests with the prefix as the calling user, and runs
+// them as root. needs is added to their SPLITNIC_REQUIRE.
 func asRoot(prefix string, needs ...string) func(context.Context, *runner) error {
 	return func(ctx context.Context, r *runner) error {
 		require := strings.Join(append([]string{"root", "tun", "tools"}, needs...), ",")
@@ -95,8 +96,8 @@ func asRoot(prefix string, needs ...string) func(context.Context, *runner) error
 	}
 }
 
-// runSoftRoCE runs the tests that need RDMA devices, each package in a run of the
-// harness, or in several, and those of the harness, which start guests themselves.
+// runSoftRoCE runs the tests that need RDMA devices, each package in one or several runs of
+// the harness. It also runs the tests of the harness, which start guests themselves.
 func runSoftRoCE(ctx context.Context, r *runner) error {
 	prefixes := []string{rdmaPrefix, guestPrefix}
 	if runtime.GOARCH != "amd64" {
@@ -106,7 +107,7 @@ func runSoftRoCE(ctx context.Context, r *runner) error {
 	return r.inHarness(ctx, prefixes...)
 }
 
-// runPackages runs the tests that install the packages.
+// runPackages builds the Debian packages, and runs the tests that install them.
 func runPackages(ctx context.Context, r *runner) error {
 	cmd := command(ctx, "deploy/packages/prepare")
 	cmd.Stdout = os.Stderr
@@ -116,7 +117,7 @@ func runPackages(ctx context.Context, r *runner) error {
 	return r.inHarness(ctx, packagesPrefix)
 }
 
-// inHarness runs the tests with these prefixes in the harness.
+// inHarness runs the tests with these prefixes in the harness (ci/softroce/exec).
 func (r *runner) inHarness(ctx context.Context, prefixes ...string) error {
 	program, err := filepath.Abs("ci/softroce/exec")
 	if err != nil {
@@ -124,7 +125,7 @@ func (r *runner) inHarness(ctx context.Context, prefixes ...string) error {
 	}
 	const require = "rdma,root,tun,tools,splitnic,softroce"
 	packages := mostFirst(r.pick(prefixes...))
-	var some errgroup.Group // at a time
+	var some errgroup.Group // limits the runs at a time
 	some.SetLimit(parallelGuests)
 	for _, g := range guestRuns(packages) {
 		some.Go(func() error {
@@ -146,14 +147,15 @@ func (r *runner) inHarness(ctx context.Context, prefixes ...string) error {
 	return err
 }
 
-// guestRun is a part of a package's tests that has a guest of its own.
+// guestRun is a part of a package's tests that runs in a separate guest.
 type guestRun struct {
 	path, name string
 	tests      []string
 }
 
-// guestRuns spreads the tests of packages on guests, those first that have several,
-// because they take longest. Tests that stand beside each other take alike.
+// guestRuns distributes the tests of packages to guests. Packages with several guests come
+// first, because they take longest. Neighbouring tests take about the same time, and so go to
+// different guests.
 func guestRuns(packages []testPackage) []guestRun {
 	var several, single []guestRun
 	for _, p := range packages {
@@ -175,8 +177,9 @@ func guestRuns(packages []testPackage) []guestRun {
 	return append(several, single...)
 }
 
-// withMachines runs the tests with two machines. They boot their guests
-// themselves, also where the kernel has Soft-RoCE: one kernel is one machine.
+// withMachines returns a function that runs the tests with the prefix, which use two machines.
+// The tests boot their guests themselves, even if this kernel has Soft-RoCE: one kernel is
+// only one machine.
 func withMachines(prefix string) func(context.Context, *runner) error {
 	return func(ctx context.Context, r *runner) error {
 		packages := r.pick(prefix)
@@ -192,15 +195,15 @@ func withMachines(prefix string) func(context.Context, *runner) error {
 	}
 }
 
-// mostFirst sorts packages: those with the most tests come first.
+// mostFirst returns packages in order of their number of tests, largest first.
 func mostFirst(packages []testPackage) []testPackage {
 	return slices.SortedStableFunc(slices.Values(packages), func(a, b testPackage) int {
 		return cmp.Compare(len(b.tests), len(a.tests))
 	})
 }
 
-// goTestOf runs the tests of packages, those with the most tests first, and
-// wants all of them to run. SPLITNIC_REQUIRE is require.
+// goTestOf runs the tests of packages, packages with the most tests first. Each test that does
+// not run counts as failed. require is the value of SPLITNIC_REQUIRE.
 func (r *runner) goTestOf(ctx context.Context, packages []testPackage, require string, args ...string) error {
 	if len(packages) == 0 {
 		return nil
@@ -218,15 +221,15 @@ func (r *runner) goTestOf(ctx context.Context, packages []testPackage, require s
 	return err
 }
 
-// goTest runs go test with args. Tests fail that do not find what require lists. It
-// may be called again before it returns.
+// goTest runs go test with args and adds the results. A test fails if something that require
+// lists is missing. Several goroutines may call goTest at the same time.
 func (r *runner) goTest(ctx context.Context, require string, args ...string) error {
 	part, err := r.tryTest(ctx, require, args...)
 	r.add(part)
 	return err
 }
 
-// tryTest is goTest whose results are not added yet.
+// tryTest runs go test like goTest, and returns the results without adding them.
 func (r *runner) tryTest(ctx context.Context, require string, args ...string) (*collector, error) {
 	of := r.another()
 	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", timeout}, args...)...)
@@ -247,7 +250,7 @@ func (r *runner) tryTest(ctx context.Context, require string, args ...string) (*
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && of.failed() {
-		return of, nil // as the results say
+		return of, nil // the failure is in the results
 	}
 	if err != nil {
 		return of, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)

@@ -1,13 +1,17 @@
-// Command testrun runs the layers of tests, each where its tests can run, and
-// adds up what they report. scripts/test builds and starts it.
+// Command testrun runs the layers of tests, each in the environment that its tests need, and
+// adds up the results. scripts/test builds and starts testrun.
 //
 //	testrun [-run REGEXP] [LAYER...]
 //
-// It ends with a table, writes build/test.json and build/tests.jsonl, and
-// exits with 1 if a test failed, if a layer ran none, if docs/claims or
-// docs/troubleshooting.md names a test of these layers that did not pass, or did
-// not produce the message, or, when CI or SPLITNIC_STRICT is set, if one was
-// skipped.
+// It prints a table at the end, and writes build/test.json and build/tests.jsonl. It exits with
+// status 1 in these cases:
+//
+//   - A test failed.
+//   - A layer ran no test.
+//   - docs/claims, docs/security.md, docs/attacks.md or docs/troubleshooting.md names a test of
+//     these layers that did not pass.
+//   - A test did not produce the message for which docs/troubleshooting.md names the test.
+//   - A test was skipped, and CI or SPLITNIC_STRICT is set.
 package main
 
 import (
@@ -52,7 +56,7 @@ func usage() {
 	fmt.Fprintln(os.Stderr, "  -run REGEXP  only the top-level tests whose names match")
 }
 
-// run runs the layers that args name and reports whether all is well.
+// run runs the layers that args name, and reports whether all is well.
 func run(ctx context.Context, args []string) (bool, error) {
 	flags := flag.NewFlagSet("testrun", flag.ExitOnError)
 	flags.Usage = usage
@@ -125,8 +129,8 @@ func run(ctx context.Context, args []string) (bool, error) {
 	return rep.finish(os.Stdout, buildDir)
 }
 
-// chooseLayers returns the layers with these names; if there are none, all that
-// need not be named.
+// chooseLayers returns the layers with these names. Without names, it returns all layers except
+// the extra ones.
 func chooseLayers(names []string) ([]layer, error) {
 	var chosen []layer
 	if len(names) == 0 {

@@ -17,14 +17,14 @@ import (
 // module is the prefix of every package's import path.
 const module = "github.com/splitnic/splitnic"
 
-// Tests say by their names where they run; those with none of these prefixes
+// The prefix of a test's name says where the test runs. Tests without one of these prefixes
 // are unit tests.
 const (
 	netnsPrefix    = "TestNetns"    // as root, in network namespaces
 	rdmaPrefix     = "TestRDMA"     // as root, with RDMA devices
-	guestPrefix    = "TestGuest"    // start guests themselves
-	machinesPrefix = "TestMachines" // with two guests that a cable joins
-	faultsPrefix   = "TestFaults"   // the same, and take long
+	guestPrefix    = "TestGuest"    // anywhere; they start guests themselves
+	machinesPrefix = "TestMachines" // with two guests that a cable connects
+	faultsPrefix   = "TestFaults"   // like TestMachines, but they take long
 	vmPrefix       = "TestVM"       // as root, with virtual machines at cards
 	podsPrefix     = "TestPods"     // as root, with container runtimes
 	packagesPrefix = "TestPackages" // with RDMA devices and a clean root of Debian
@@ -37,12 +37,12 @@ const notUnit = "^(" + netnsPrefix + "|" + rdmaPrefix + "|" + guestPrefix + "|" 
 // testPackage is a package of this module that has tests.
 type testPackage struct {
 	path   string   // import path
-	tests  []string // names of its top-level tests
-	noRace []string // those of them that the race detector excludes
-	guests int      // that its TestRDMA are spread on, as testdata/guests says; 0 without the file
+	tests  []string // names of the top-level tests
+	noRace []string // names of the tests that are not built with the race detector
+	guests int      // number of guests for its TestRDMA, from testdata/guests; 0 without the file
 }
 
-// short is the import path within the module.
+// short returns the import path within the module.
 func short(path string) string {
 	if path == module {
 		return "."
@@ -50,7 +50,7 @@ func short(path string) string {
 	return strings.TrimPrefix(path, module+"/")
 }
 
-// goPackage is what go list says about a package.
+// goPackage is a package in the output of go list.
 type goPackage struct {
 	ImportPath                string
 	Dir                       string
@@ -113,7 +113,7 @@ func guestsOf(dir string) (int, error) {
 	return n, nil
 }
 
-// goList returns every package of the module as go list sees it with flags.
+// goList runs go list with flags, and returns every package of the module.
 func goList(ctx context.Context, flags ...string) ([]goPackage, error) {
 	args := append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, flags...)
 	cmd := command(ctx, "go", append(args, "./...")...)

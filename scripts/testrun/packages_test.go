@@ -46,13 +46,13 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestGuestRuns has tests spread on guests: each runs in one, and those of a package
-// with several begin first.
+// TestGuestRuns distributes tests to guests. It expects each test in one guest, and the
+// packages with several guests first.
 func TestGuestRuns(t *testing.T) {
 	runs := guestRuns([]testPackage{
 		{path: module + "/a", tests: []string{"TestRDMAA", "TestRDMAB"}},
 		{path: module + "/test/b", tests: []string{"TestRDMAA", "TestRDMAB", "TestRDMAC"}, guests: 2},
-		{path: module + "/c", tests: []string{"TestRDMAA"}, guests: 2}, // of which -run has left one
+		{path: module + "/c", tests: []string{"TestRDMAA"}, guests: 2}, // -run has left one of its tests
 	})
 	var got []string
 	for _, g := range runs {
@@ -66,7 +66,7 @@ func TestGuestRuns(t *testing.T) {
 	}
 }
 
-// TestGuestsOf reads how many guests a package has.
+// TestGuestsOf reads the number of guests of a package from no file, a valid and an invalid one.
 func TestGuestsOf(t *testing.T) {
 	for _, tc := range []struct {
 		text string

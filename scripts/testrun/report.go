@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// counts are the totals of a layer, as build/test.json has them.
+// counts has the totals of a layer, as in build/test.json.
 type counts struct {
 	Passed  int     `json:"passed"`
 	Failed  int     `json:"failed"`
@@ -18,18 +18,18 @@ type counts struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// report adds up the layers.
+// report has the results of all layers.
 type report struct {
 	strict  bool
 	names   []string
 	layers  map[string]counts
 	results []result
-	repeats []string // what has run twice, and why
-	claims  []string // what is wrong with the pages of the documents
+	repeats []string // the parts of layers that ran twice, and why
+	claims  []string // errors in the pages that name tests
 	shown   []shownClaims
 }
 
-// add adds a layer that took so long.
+// add adds the results of a layer. took is how long the layer ran.
 func (r *report) add(name string, results []result, took time.Duration) {
 	c := counts{Seconds: float64(took.Milliseconds()) / 1000}
 	for _, res := range results {
@@ -50,8 +50,8 @@ func (r *report) add(name string, results []result, took time.Duration) {
 	r.results = append(r.results, results...)
 }
 
-// finish writes the report's files to dir and its table to w, whose last line
-// is the sum, and reports whether all is well.
+// finish writes the report's files to dir, and the report to w. The last line of the report has
+// the totals. finish reports whether all is well.
 func (r *report) finish(w io.Writer, dir string) (bool, error) {
 	if err := r.write(dir); err != nil {
 		return false, err
@@ -104,8 +104,8 @@ func (r *report) finish(w io.Writer, dir string) (bool, error) {
 	return ok, nil
 }
 
-// write writes test.json, the counts of each layer, and tests.jsonl, a line
-// for each test.
+// write writes test.json, with the counts of each layer, and tests.jsonl, with a line for each
+// test.
 func (r *report) write(dir string) error {
 	sums, err := json.MarshalIndent(r.layers, "", "  ")
 	if err != nil {

@@ -23,8 +23,8 @@ const (
 	skipped outcome = "skip"
 )
 
-// result is one test that counts. A test with subtests does not, unless it
-// ended worse than they did.
+// result is the result of a test that is counted. A test with subtests is counted only if its
+// outcome is worse than that of its subtests.
 type result struct {
 	Layer   string  `json:"layer"`
 	Package string  `json:"package"`
@@ -34,16 +34,16 @@ type result struct {
 	Reason  string  `json:"reason,omitempty"` // why it was skipped
 }
 
-// collector turns the events of one layer into results, and prints a line for
-// each package and all a failed test wrote. Each go test that runs at the same time
-// has another one, which is added when it has ended.
+// collector turns the events of one layer into results. It prints a line for each package, and
+// all output of failed tests. Each go test that runs at the same time has a separate collector,
+// whose results are added to the first one when go test has ended.
 type collector struct {
-	mu       *sync.Mutex // of what is printed, and of results, explains and repeated of the first
+	mu       *sync.Mutex // guards w, and results, explains and repeated of the first collector
 	w        io.Writer
 	layer    string
 	results  []result
 	explains map[string][]string // keys of errdoc.Page that each test produced
-	repeated string              // which part of the layer has run twice, and why
+	repeated string              // which part of the layer ran twice, and why
 }
 
 func newCollector(w io.Writer, layer string) *collector {
@@ -57,7 +57,7 @@ func (c *collector) another() *collector {
 	return part
 }
 
-// add adds what a part of the layer came to.
+// add adds the results of a part of the layer.
 func (c *collector) add(part *collector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,13 +67,13 @@ func (c *collector) add(part *collector) {
 	}
 }
 
-// read adds the results of all packages of which go test -json writes to in.
+// read reads the output of go test -json from in, and adds the results of all its packages.
 func (c *collector) read(in io.Reader) error {
 	run, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: in, Handler: c, IgnoreNonJSONOutputLines: true})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, name := range run.Packages() {
-		// Only now are tests known that a dead process has not ended.
+		// Tests that had not ended when their process died are known only now.
 		if p := run.Package(name); p.Result() != testjson.ActionPass {
 			c.end(name, p)
 		}
@@ -81,8 +81,8 @@ func (c *collector) read(in io.Reader) error {
 	return err
 }
 
-// Event prints failures and the end of packages as they come. It and Err are
-// the interface testjson.EventHandler.
+// Event prints failures and the ends of packages when they happen. Event and Err implement
+// testjson.EventHandler.
 func (c *collector) Event(e testjson.TestEvent, run *testjson.Execution) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +101,7 @@ func (c *collector) Event(e testjson.TestEvent, run *testjson.Execution) error {
 	return nil
 }
 
-// Err prints a line that is no event.
+// Err prints a line that is not an event.
 func (c *collector) Err(text string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,8 +115,8 @@ func (c *collector) print(lines []string) {
 	}
 }
 
-// end counts a package's tests. A package that fails though none of its tests
-// did counts as a failed test.
+// end counts a package's tests, and prints the line of the package. A package that fails
+// although none of its tests failed counts as a failed test.
 func (c *collector) end(pkg string, p *testjson.Package) {
 	parents := make(map[string]bool)
 	for _, tc := range p.TestCases() {
@@ -150,12 +150,12 @@ func (c *collector) end(pkg string, p *testjson.Package) {
 		if len(bad) == 0 {
 			add("(package)", failed, p.Elapsed(), "")
 		}
-		c.print(p.OutputLines(testjson.TestCase{})) // of no test
+		c.print(p.OutputLines(testjson.TestCase{})) // output that belongs to no test
 	}
 	c.line(pkg, n, p.Elapsed())
 }
 
-// line prints the line of a package in which so many tests ended so.
+// line prints the line of a package. n has the number of tests by outcome.
 func (c *collector) line(pkg string, n map[outcome]int, took time.Duration) {
 	if len(n) == 0 {
 		return
@@ -171,9 +171,9 @@ func (c *collector) line(pkg string, n map[outcome]int, took time.Duration) {
 	fmt.Fprintf(c.w, "%s  %-36s %s %8.1f s\n", word, short(pkg), counts, took.Seconds())
 }
 
-// unseen counts each test of p that was to run and did not as a failed one: it
-// is in a file that this layer does not build. Of a package that has failed
-// anyway nobody knows.
+// unseen counts each test of p that did not run, but was selected, as failed: the test is in a
+// file that this layer does not build. If p has failed for another reason, it is not known
+// which tests would have run, and unseen counts nothing.
 func (c *collector) unseen(p testPackage) {
 	ran := make(map[string]bool)
 	for _, r := range c.results {
@@ -198,13 +198,13 @@ func (c *collector) failed() bool {
 	return slices.ContainsFunc(c.results, func(r result) bool { return r.Outcome == failed })
 }
 
-// broken counts a failure that belongs to no test.
+// broken prints and counts a failure that belongs to no test.
 func (c *collector) broken(what string, err error) {
 	fmt.Fprintf(c.w, "FAIL  %s: %v\n", what, err)
 	c.results = append(c.results, result{Layer: c.layer, Package: what, Test: "(run)", Outcome: failed})
 }
 
-// reason returns what a skipped test said.
+// reason returns the message of a skipped test from its output.
 func reason(output []string) string {
 	var said []string
 	for _, o := range output {
@@ -217,7 +217,7 @@ func reason(output []string) string {
 	return strings.Join(said, " ")
 }
 
-// topLevel is the test that a subtest belongs to, or the test itself.
+// topLevel returns the top-level test of a subtest, or the test itself.
 func topLevel(test string) string {
 	top, _, _ := strings.Cut(test, "/")
 	return top

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// replay returns what a collector makes of events, a line each, with every
-// package ending as its events say.
+// replay has a collector read lines of the output of go test -json. It returns a summary of the
+// collector's results, and the collector's output.
 func replay(t *testing.T, lines ...string) ([]string, string) {
 	t.Helper()
 	var out strings.Builder
@@ -110,7 +110,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// What explains a failure has to be seen; what a good test says has not.
+// TestOutput expects a collector to print the output that explains a failure, and not the
+// output of a test that passed.
 func TestOutput(t *testing.T) {
 	_, out := replay(t,
 		`a line of the go command`,
@@ -138,7 +139,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// A program that runs a package's tests adds to what they found.
+// TestProgramFails runs a package's tests by a program that may fail after them. A failure of
+// the program has to count as a failure of the package.
 func TestProgramFails(t *testing.T) {
 	for _, tc := range []struct {
 		name, then string
@@ -170,7 +172,7 @@ func TestProgramFails(t *testing.T) {
 	}
 }
 
-// TestGoTestsBeside has two parts of a layer run at the same time; both are counted.
+// TestGoTestsBeside runs two parts of a layer at the same time, and expects the results of both.
 func TestGoTestsBeside(t *testing.T) {
 	var out strings.Builder
 	r := &runner{collector: newCollector(&out, "softroce")}
@@ -188,14 +190,15 @@ func TestGoTestsBeside(t *testing.T) {
 	}
 }
 
-// TestUnseen has tests that were to run not run.
+// TestUnseen calls unseen with results in which tests of the package are missing. It expects a
+// failure for each missing test, unless another test of the package failed.
 func TestUnseen(t *testing.T) {
 	p := testPackage{path: module + "/p", tests: []string{"TestA", "TestB", "TestC"}}
 	of := func(pkg, test string, o outcome) result { return result{Package: pkg, Test: test, Outcome: o} }
 	for _, tc := range []struct {
 		name    string
 		results []result
-		want    []string // more than these
+		want    []string // the results that unseen adds
 	}{
 		{"all have run", []result{of(p.path, "TestA", passed), of(p.path, "TestB/x", passed), of(p.path, "TestC", skipped)},
 			nil},

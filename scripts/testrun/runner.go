@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// buildDir is where everything goes, relative to the top of the checkout.
+// buildDir is the directory for all output, relative to the top of the checkout.
 const buildDir = "build"
 
-// runner is what every layer is given.
+// runner is the argument of each layer's run function.
 type runner struct {
 	*collector
 	packages []testPackage
 	filter   *regexp.Regexp // of top-level tests; nil means all
 }
 
-// pick returns the packages that have tests with one of these prefixes that the
-// user wants, reduced to them.
+// pick selects the tests that have one of these prefixes and that the user wants. It returns
+// the packages that have such tests, without their other tests.
 func (r *runner) pick(prefixes ...string) []testPackage {
 	var picked []testPackage
 	for _, p := range r.packages {
@@ -32,7 +32,7 @@ func (r *runner) pick(prefixes ...string) []testPackage {
 	return picked
 }
 
-// wants reports whether the user did not exclude a test.
+// wants reports whether the user's filter includes a test.
 func (r *runner) wants(name string) bool {
 	return r.filter == nil || r.filter.MatchString(name)
 }
