@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// child is a subject's process as seen by the one that measures.
+// child is a subject's process, in the process that measures.
 type child struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser
@@ -59,7 +59,7 @@ func (c *child) answer() (counters, error) {
 	return r.Counters, nil
 }
 
-// do has the process carry out a command.
+// do sends a command to the process, and returns the counters of its answer.
 func (c *child) do(command string) (counters, error) {
 	if _, err := fmt.Fprintln(c.in, command); err != nil {
 		return counters{}, err
@@ -67,7 +67,7 @@ func (c *child) do(command string) (counters, error) {
 	return c.answer()
 }
 
-// cpu is the processor time that the process has used.
+// cpu returns the processor time that the process has used.
 func (c *child) cpu() (time.Duration, error) {
 	var ts unix.Timespec
 	// MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of the kernel; clock_getcpuclockid(3).

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// still is a mover of nothing.
+// still is a mover that moves nothing.
 type still struct {
 	c   counters
 	err error

@@ -18,9 +18,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// endpoints are a host and an I/O unit as users run them, but in one process and
-// with a fabric in memory between them: what it costs is one copy, which an
-// adapter would make.
+// endpoints has a host and an I/O unit as users run them, except that both are in one process
+// with a fabric in memory between them. The fabric costs one copy, which an adapter would make.
 type endpoints struct {
 	dev    *tap.Device
 	host   *host.Host
@@ -45,7 +44,7 @@ func (h *endpoints) open(s subject, st *topology) error {
 		offloads = 0
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	security, err := session.Insecure() // of the bootstrap connection, over which no frame goes
+	security, err := session.Insecure() // for the bootstrap connection, which carries no frames
 	if err != nil {
 		return err
 	}
@@ -80,13 +79,13 @@ func (h *endpoints) open(s subject, st *topology) error {
 	if err := h.dev.Up(); err != nil {
 		return err
 	}
-	// As many as the commands have, for one queue each.
+	// As many Ps as both commands have, with one queue each.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 3 + 4)
 	h.tasks.Go(func() error { return errors.Join(h.host.Run(ctx), adapter.Close()) })
 	return nil
 }
 
-// counters are the host's: what it sends goes to the LAN.
+// counters returns the counters of the host. What the host sends goes to the LAN.
 func (h *endpoints) counters() (counters, error) {
 	s := h.host.Status()
 	if s.Sessions != 1 || s.Traffic == nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// event is something that the kernel counts for a process with
-// perf_event_open(2).
+// event is an event that the kernel counts for a process with perf_event_open(2).
 type event struct {
 	name   string
 	kind   uint32
@@ -26,16 +25,16 @@ type event struct {
 	filter string // of a tracepoint
 }
 
-// errUncountable is wrapped by errors about events that this machine has not.
+// errUncountable is wrapped by errors about events that this machine cannot count.
 var errUncountable = errors.New("not countable here")
 
-// systemCall is the tracepoint at which every system call is seen.
+// systemCall is the tracepoint of every system call.
 const systemCall = "raw_syscalls/sys_enter"
 
-// allCalls is the name of the event of every system call.
+// allCalls is the name of the event that counts every system call.
 const allCalls = "system calls"
 
-// calls are the system calls that are told apart, by number.
+// calls has the system calls that are counted separately, with their numbers.
 var calls = []struct {
 	name   string
 	number int
@@ -47,13 +46,14 @@ var calls = []struct {
 	{"sched_yield", unix.SYS_SCHED_YIELD}, {"tgkill", unix.SYS_TGKILL},
 }
 
-// fabricEvents is the name of the event that the fabric in memory raises an event.
+// fabricEvents is the name of the event that counts how often the fabric in memory raises an
+// event.
 const fabricEvents = "events of the fabric"
 
-// raised returns an event for every time that the fabric in memory in a process
-// raises one, which it does by writing to an eventfd(2) in semaphore mode: in
-// place of an adapter, which makes no system calls. None where the kernel does
-// not tell what mode an eventfd is in, as before 6.5.
+// raised returns an event that counts how often the fabric in memory of a process raises an
+// event. The fabric does that with a write(2) to an eventfd(2) in semaphore mode, in place of
+// an adapter, which makes no system calls. raised returns no event if the kernel does not say
+// which mode an eventfd has, as before 6.5.
 func raised(pid int) ([]event, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
@@ -63,7 +63,7 @@ func raised(pid int) ([]event, error) {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it is closed by now
+			continue // the descriptor is closed by now
 		}
 		if err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func raised(pid int) ([]event, error) {
 // writeCall is the tracepoint of write(2).
 const writeCall = "syscalls/sys_enter_write"
 
-// semaphore is what proc(5) says of such a descriptor.
+// semaphore matches the fdinfo of an eventfd(2) in semaphore mode (proc(5)).
 var semaphore = regexp.MustCompile(`(?m)^eventfd-semaphore:\s*1$`)
 
 // systemCalls returns an event for all system calls, and one for each of calls.
@@ -101,8 +101,8 @@ func systemCalls() ([]event, error) {
 	return events, nil
 }
 
-// tracepoint returns the number of a tracepoint. It mounts the file system that
-// has it for itself alone, because not every machine has it at hand.
+// tracepoint returns the number of a tracepoint. It mounts tracefs in a mount namespace of its
+// own thread, because not every machine has tracefs mounted.
 func tracepoint(name string) (id uint64, err error) {
 	dir, err := os.MkdirTemp("", "tracefs")
 	if err != nil {
@@ -130,18 +130,18 @@ func tracepoint(name string) (id uint64, err error) {
 	return id, err
 }
 
-// instructions is the event of an instruction carried out, in the kernel too.
+// instructions is the event that counts executed instructions, including those in the kernel.
 var instructions = event{name: "instructions", kind: unix.PERF_TYPE_HARDWARE, config: unix.PERF_COUNT_HW_INSTRUCTIONS}
 
-// tally counts events of all threads of a process, also of those to come.
+// tally counts events of all threads of a process, including threads that start later.
 type tally struct {
 	events []event
-	fds    [][]int // of each event, one for each thread
+	fds    [][]int // descriptors of each event, one for each thread
 }
 
-// count begins to count. A thread that is made later is counted with the one
-// that made it; one that is made while this goes on might not be, so that it
-// begins again then.
+// count starts to count events. A thread that starts later is counted with the thread that
+// started it. A thread that starts during count could be missed, and so count begins again in
+// this case.
 func count(pid int, events []event) (*tally, error) {
 	for range 20 {
 		before, err := threads(pid)
@@ -199,7 +199,7 @@ func (e event) open(tid int) (int, error) {
 	case err != nil:
 		return -1, fmt.Errorf("%s: %w: %w", e.name, errUncountable, os.NewSyscallError("perf_event_open", err))
 	}
-	// Not before the filter is there.
+	// The event must have its filter before it is enabled.
 	if err := errors.Join(e.choose(fd), os.NewSyscallError("ioctl PERF_EVENT_IOC_ENABLE",
 		unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0))); err != nil {
 		return -1, errors.Join(fmt.Errorf("%s: %w", e.name, err), unix.Close(fd))
@@ -207,7 +207,7 @@ func (e event) open(tid int) (int, error) {
 	return fd, nil
 }
 
-// choose sets the filter.
+// choose sets the filter of the event.
 func (e event) choose(fd int) error {
 	if e.filter == "" {
 		return nil
@@ -224,7 +224,7 @@ func (e event) choose(fd int) error {
 	return nil
 }
 
-// countable leaves out the events that this machine cannot count, and says why.
+// countable returns the events that this machine can count, and why it cannot count the others.
 func countable(events []event) (can []event, why []string) {
 	for _, e := range events {
 		fd, err := e.open(os.Getpid())

@@ -10,7 +10,7 @@ import (
 type fixture struct {
 	subject  subject
 	topology *topology
-	child    *child // nil for those without a process of their own
+	child    *child // nil if the subject has no separate process
 }
 
 func newFixture(ctx context.Context, prefix string, s subject) (r *fixture, err error) {

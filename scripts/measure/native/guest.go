@@ -25,12 +25,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// The measurements of TCP between a virtual machine and the LAN, through both endpoints, and
-// their subjects: the one above, and what a virtual machine has without it.
+// The measurements of TCP between a virtual machine and the LAN, through both endpoints. Their
+// subjects are portSubject and bridgeSubject, which a virtual machine has without vhost-user.
 const (
 	guestPrefix = "guest."
 	guestOut    = guestPrefix + "tcp.out" // from the machine
-	guestIn     = guestPrefix + "tcp.in"  // to it
+	guestIn     = guestPrefix + "tcp.in"  // to the machine
 
 	bridgeSubject = "TAP in a bridge" // QEMU's TAP device is in a bridge with the host's netdevice
 )
@@ -40,17 +40,17 @@ const (
 	guestAddress = "10.78.0.2"
 	guestWarm    = time.Second
 	guestTime    = 3 * time.Second
-	// guestMAC is that of a machine at a bridge.
+	// guestMAC is the address of a machine behind a bridge.
 	guestMAC = "52:54:00:12:34:56"
 )
 
-// guestRun is the two for a subject.
+// guestRun has both measurements of a subject.
 type guestRun struct {
 	subject string
-	// card starts a host of that configuration, and returns the namespace and the arguments
-	// of QEMU that give a machine its card.
+	// card starts a host with configuration c. It returns the namespace for QEMU, and the
+	// arguments of QEMU for the machine's card.
 	card func(v *vhostBed, ctx context.Context, c host.Config) (ns string, device []string, err error)
-	// behind has what is left to do when QEMU has come up.
+	// behind does the rest of the set-up after QEMU has come up.
 	behind func(ns string) error
 }
 
@@ -61,13 +61,13 @@ var guestRuns = []guestRun{
 	}},
 }
 
-// wantsGuests reports whether they are selected. They are only where somebody asks for them:
-// machines take a while to boot, and a kernel that is to be had first.
+// wantsGuests reports whether these measurements are selected. They are made only on request,
+// because machines take a while to boot, and need a kernel that has to be fetched first.
 func (o *Options) wantsGuests() bool {
 	return o.sel.Has("", guestOut, true) || o.sel.Has("", guestIn, true)
 }
 
-// guests measures them once each.
+// guests makes each of these measurements once.
 func (o *Options) guests(ctx context.Context, rec *results.Recorder) error {
 	for _, r := range guestRuns {
 		if err := r.measure(ctx, rec); err != nil {
@@ -117,8 +117,8 @@ func (r *guestRun) measure(ctx context.Context, rec *results.Recorder) (err erro
 	return nil
 }
 
-// guestUnit starts an I/O unit whose LAN is a veth pair. It returns the namespace of the
-// other end, and what a host has to know.
+// guestUnit starts an I/O unit whose LAN is a veth pair. It returns the namespace of the pair's
+// other end, and the configuration of a host.
 func (v *vhostBed) guestUnit(ctx context.Context) (lanNS string, c host.Config, err error) {
 	unitNS, err := v.namespace("unit")
 	if err != nil {
@@ -131,11 +131,11 @@ func (v *vhostBed) guestUnit(ctx context.Context) (lanNS string, c host.Config, 
 	if err != nil {
 		return "", c, err
 	}
-	security, err := session.Insecure() // of the bootstrap connection, over which no frame goes
+	security, err := session.Insecure() // for the bootstrap connection, which carries no frames
 	if err != nil {
 		return "", c, err
 	}
-	// A machine behind a bridge has an address of its own.
+	// A machine behind a bridge has a different address than the host.
 	rules, err := policy.Parse("policy", []byte("default: {macs: [own, '"+guestMAC+"'], promiscuous: yes}"))
 	if err != nil {
 		return "", c, err
@@ -189,7 +189,7 @@ func (v *vhostBed) guestPort(ctx context.Context, c host.Config) (string, []stri
 	ns, err := v.namespace("vm")
 	return ns, []string{
 		"-chardev", "socket,id=c,path=" + port.Path, "-netdev", "vhost-user,id=n,chardev=c",
-		// QEMU 7.2 without KVM ends by a segmentation fault where MSI-X is used.
+		// QEMU 7.2 without KVM ends with a segmentation fault if MSI-X is used.
 		"-device", "virtio-net-pci,netdev=n,vectors=0,mac=" + h.Status().Netdevice.MAC,
 	}, err
 }
@@ -237,7 +237,8 @@ func (v *vhostBed) boot(ns string, device []string) (*vm.Machine, error) {
 	return m, nil
 }
 
-// moved is how many bytes a second pass a TCP connection from a namespace.
+// moved opens a TCP connection from a namespace, and returns how many bytes per second move
+// reads or writes.
 func moved(ns, address string, move func(c net.Conn, b []byte) (int, error)) (perSecond float64, err error) {
 	var c net.Conn
 	if err := netns.Do(ns, func() (err error) {

@@ -12,19 +12,19 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/tools"
 )
 
-// measurement is one thing that is measured of a subject.
+// measurement is a measurement that is made of subjects.
 type measurement struct {
 	name  string
 	size  int  // bytes: the MTU for streams, the payload of datagrams
-	rough bool // made of all subjects
+	rough bool // also made of subjects that are not measured in full
 	flood bool // more is sent than arrives
 	asked bool // made only if it is selected
-	// load starts traffic, which goes on until it is stopped; nil where once
-	// is what is measured.
+	// load starts traffic, which goes on until it is stopped. It is nil if once makes the
+	// measurement.
 	load func(st *topology) (traffic, error)
 	once func(ctx context.Context, st *topology, sink results.Sink) error
-	warm time.Duration // until the traffic is what it is going to be
-	time time.Duration
+	warm time.Duration // until the traffic is steady
+	time time.Duration // for which the traffic is measured
 }
 
 const (
@@ -34,7 +34,7 @@ const (
 	pings            = 100
 )
 
-// measurements are all there are.
+// measurements returns all measurements.
 func measurements() []measurement {
 	tcp := func(name string, rough, toLAN bool, n int) measurement {
 		return measurement{name: name, size: 1500, rough: rough, warm: tcpWarm, time: tcpTime,
@@ -100,18 +100,18 @@ func (m *measurement) of(s subject) bool {
 	return s.full() || m.rough && (!s.plain || m.size != udpPayload)
 }
 
-// state is what all counters showed at one time.
+// state has the values of all counters at one time.
 type state struct {
 	at       time.Time
 	count    uint64
 	sent     uint64
 	counters counters
-	cpu      time.Duration // of the subject's process
-	machine  time.Duration // of the whole machine
+	cpu      time.Duration // processor time of the subject's process
+	machine  time.Duration // processor time of the whole machine
 	events   map[string]uint64
 }
 
-// look reads all counters, those of events if they are counted.
+// look reads all counters. c is nil without a process, events is nil if they are not counted.
 func look(t traffic, c *child, events *tally) (s state, err error) {
 	if events != nil {
 		if s.events, err = events.read(); err != nil {
@@ -138,7 +138,7 @@ func look(t traffic, c *child, events *tally) (s state, err error) {
 	return s, nil
 }
 
-// measure makes one measurement and puts its figures into the sink.
+// measure makes the measurement once, and adds its results to sink.
 func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink) error {
 	if m.once != nil {
 		return m.once(ctx, r.topology, sink)
@@ -181,15 +181,14 @@ func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink
 		sink.Add(frameRate, "frames/s", c.frames()/d)
 		sink.Add(frameSize, "bytes", float64(c.Bytes[0]+c.Bytes[1])/c.frames())
 	}
-	// The answers to the command that reads counters allocate as well.
+	// The command that reads the counters allocates, too. Its allocations are left out.
 	mallocs := after.counters.MallocsBefore - before.counters.MallocsAfter
 	sink.Add(allocations, "/frame", float64(mallocs)/c.frames())
 	return nil
 }
 
-// run has the traffic flow and tells what was at the beginning, when it was
-// warm, and at the end. Meanwhile it counts the given events of the subject's
-// process.
+// run starts the traffic. It returns the state when the traffic is steady, and the state at the
+// end. Between them it counts the given events of the subject's process.
 func (m *measurement) run(ctx context.Context, r *fixture, events []event) (before, after state, err error) {
 	t, err := m.load(r.topology)
 	if err != nil {
@@ -219,9 +218,9 @@ func (m *measurement) run(ctx context.Context, r *fixture, events []event) (befo
 	return before, after, errors.Join(err, t.stop())
 }
 
-// countEvents counts, while the traffic flows, what the subject's process
-// asks of the kernel, and what its processors do, where the machine can. It is
-// not done while the traffic is measured: it costs something for every call.
+// countEvents counts the given events (system calls and instructions) of the subject's process
+// while the traffic flows. It is separate from the measurement of the traffic, because counting
+// costs time for every system call.
 func (m *measurement) countEvents(ctx context.Context, r *fixture, events []event, sink results.Sink) error {
 	if r.subject.what == splitnic {
 		more, err := raised(r.child.cmd.Process.Pid)

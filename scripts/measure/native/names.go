@@ -1,6 +1,6 @@
 package native
 
-// Metrics, and measurements that have goals of their own: that without traffic, and pings.
+// Metrics, and the measurements with separate goals: without traffic, and pings.
 const (
 	throughput    = "throughput"
 	rate          = "rate"

@@ -1,11 +1,11 @@
-// Package native measures splitnic's software path at the speed of the machine it
-// runs on: both endpoints in one process with a fabric in memory between them, from a
-// host's TAP device to a port on a LAN, in network namespaces that it makes. Beside
-// it, in turn and repeated, it measures a bare relay between the same devices, a
-// veth pair and a bridge.
+// Package native measures splitnic's software path at the speed of the machine on which it runs.
+// Both endpoints are in one process, with a fabric in memory between them. Frames go from a
+// host's TAP device to a port on a LAN, in network namespaces that the package makes. For
+// comparison, the package measures a bare relay between the same devices, a veth pair and a
+// bridge. It measures all of them in turn, in several rounds.
 //
-// What is offered in measurements named "overload" is more than can be carried.
-// They, and TCP through tunnels, are measured only if they are selected.
+// Measurements named "overload" offer more than can be carried. They, and TCP through tunnels,
+// are measured only if they are selected.
 package native
 
 import (
@@ -33,7 +33,7 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces and TAP devices need root; type: sudo make bench-native")
 	}
-	// Threads that wait in system calls must not wait for a P besides.
+	// Threads that block in system calls must not also have to wait for a P.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 16)
 	if err := testbed.Sweep(prefix); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	return errors.Join(o.idle(ctx, fixtures, rec), o.events(ctx, fixtures, rec), o.profile(ctx, fixtures))
 }
 
-// each calls fn with every measurement of every subject, the subjects of one
-// measurement after the other.
+// each calls fn for every selected measurement of every subject: for all subjects of one
+// measurement before the next measurement.
 func (o *Options) each(fixtures []*fixture, fn func(m *measurement, r *fixture) error) error {
 	all := measurements()
 	for i := range all {
@@ -102,7 +102,7 @@ func (o *Options) each(fixtures []*fixture, fn func(m *measurement, r *fixture) 
 	return nil
 }
 
-// idle measures what subjects use that have nothing to do.
+// idle measures the resources that subjects without traffic use.
 func (o *Options) idle(ctx context.Context, fixtures []*fixture, rec *results.Recorder) error {
 	const d = 2 * time.Second
 	fixtures = slices.DeleteFunc(slices.Clone(fixtures),
@@ -115,8 +115,8 @@ func (o *Options) idle(ctx context.Context, fixtures []*fixture, rec *results.Re
 		return err
 	}
 	before, after := make([]state, len(fixtures)), make([]state, len(fixtures))
-	// The command costs something itself, and so comes before what is measured
-	// at the beginning, and after it at the end.
+	// The command stats itself uses processor time. So it comes before the processor time is
+	// read at the beginning, and after that at the end.
 	stats := func(states []state) (err error) {
 		for i, r := range fixtures {
 			if states[i].counters, err = r.child.do("stats"); err != nil {
@@ -159,7 +159,7 @@ func (o *Options) idle(ctx context.Context, fixtures []*fixture, rec *results.Re
 	return nil
 }
 
-// events counts system calls and instructions, in runs of their own.
+// events counts system calls and instructions, in separate runs.
 func (o *Options) events(ctx context.Context, fixtures []*fixture, rec *results.Recorder) error {
 	all, err := systemCalls()
 	if err != nil {
@@ -181,7 +181,7 @@ func (o *Options) events(ctx context.Context, fixtures []*fixture, rec *results.
 	})
 }
 
-// profile writes a profile of each of splitnic's measurements, in a run of its own.
+// profile writes a profile of each of splitnic's measurements, in separate runs.
 func (o *Options) profile(ctx context.Context, fixtures []*fixture) error {
 	if o.profiles == "" {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// Options are what is measured.
+// Options selects what is measured.
 type Options struct {
 	only     string
 	sel      results.Selection
-	profiles string // directory for profiles of splitnic's use of processors; empty for none
+	profiles string // directory for CPU profiles of splitnic; empty: none
 	rounds   int
 }
 
@@ -23,10 +23,10 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 	flags.StringVar(&o.profiles, "cpuprofile", "", "directory for profiles of splitnic's use of processors")
 }
 
-// prefix begins the names of all network namespaces that this makes.
+// prefix begins the names of all network namespaces that this package makes.
 const prefix = "snbench-"
 
-// wants reports whether anything is to be measured of s.
+// wants reports whether any measurement of s is selected.
 func (o *Options) wants(s subject) bool {
 	if s.process() && o.sel.Has(s.String(), idle, false) {
 		return true

@@ -20,42 +20,41 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
-// datagrams are what an overload is made of.
+// datagrams is the kind of datagrams of an overload.
 type datagrams struct {
 	name    string
 	size    int // bytes handed to the kernel in one call
-	segment int // bytes of each datagram, if the kernel is to cut what it was handed (UDP_SEGMENT)
+	segment int // bytes of each datagram, if the kernel is to cut the data of a call (UDP_SEGMENT)
 }
 
 // frameData is the UDP payload of a frame with an MTU of 1500.
 const frameData = 1472
 
 var overloads = []datagrams{
-	{name: "full", size: frameData},                              // a frame each
+	{name: "full", size: frameData},                              // one frame each
 	{name: "segments", size: 44 * frameData, segment: frameData}, // super-frames
 	{name: "fragments", size: 65000},                             // 45 frames each, of which none may be lost
 }
 
-// factors of what a subject can carry that are offered to it.
+// factors has the loads that are offered to a subject, as multiples of what it can carry.
 var factors = []float64{2, 5, 10}
 
 const (
-	window       = 300 << 10 // bytes on their way where none are to be lost: less than any queue has room for
+	window       = 300 << 10 // bytes in flight if none may be lost: less than any queue has room for
 	overloadTime = 400 * time.Millisecond
-	// burstTime is for how long a paced sender sends at once what it had no
-	// processor for.
+	// burstTime limits the backlog of a paced sender that had no processor for a time: it sends
+	// at once what was due in burstTime at most.
 	burstTime = 5 * time.Millisecond
-	// The search for what can be carried raises the rate by this factor, so
-	// often at most.
+	// The search for what can be carried multiplies the rate by raise, at most raises times.
 	raise, raises = 1.5, 8
 )
 
-// torrent sends datagrams at a rate, whether they arrive or not, or as fast as
-// they arrive.
+// torrent sends datagrams at a given rate, whether they arrive or not, or as fast as they
+// arrive.
 type torrent struct {
 	datagrams
 	ends
-	rate           float64       // bytes a second; 0 is as fast as they arrive
+	rate           float64       // bytes per second; 0: as fast as they arrive
 	sent, received atomic.Uint64 // bytes
 }
 
@@ -72,7 +71,7 @@ func newTorrent(from, to, addr string, d datagrams, rate float64) (*torrent, err
 	return t, nil
 }
 
-// aim has the datagrams go to addr.
+// aim sets the destination of the datagrams, and their segmentation.
 func (t *torrent) aim(addr string) error {
 	if t.segment > 0 {
 		if err := unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, t.segment); err != nil {
@@ -85,7 +84,7 @@ func (t *torrent) aim(addr string) error {
 func (t *torrent) send() error {
 	buf := make([]byte, t.size)
 	begin := time.Now()
-	var due float64 // bytes, of the schedule
+	var due float64 // position in the schedule, in bytes
 	for !t.stopping.Load() {
 		if t.rate > 0 {
 			now := time.Since(begin).Seconds() * t.rate
@@ -108,8 +107,8 @@ func (t *torrent) send() error {
 	return nil
 }
 
-// room waits until no more is on its way than there is room for, or nothing
-// has arrived for a while.
+// room waits until the window has room for one more call. If nothing arrives for a while, the
+// bytes in flight are counted as lost. room returns false if t is stopping.
 func (t *torrent) room() bool {
 	for last, since := t.received.Load(), time.Now(); int64(t.sent.Load()-t.received.Load()) > window-int64(t.size); {
 		if t.stopping.Load() {
@@ -118,7 +117,7 @@ func (t *torrent) room() bool {
 		if r := t.received.Load(); r != last {
 			last, since = r, time.Now()
 		} else if time.Since(since) > overdue {
-			t.sent.Store(r) // the others are lost
+			t.sent.Store(r) // the rest is lost
 		}
 		time.Sleep(20 * time.Microsecond)
 	}
@@ -148,8 +147,8 @@ func (t *torrent) receive() error {
 
 func (t *torrent) count() uint64 { return t.received.Load() }
 
-// goodput sends for a while and returns what was sent and what arrived, in
-// bytes a second.
+// goodput sends for a while, and returns what was sent and what arrived, in bytes per second.
+// It measures for dur.
 func (d datagrams) goodput(
 	ctx context.Context, from, to, addr string, rate float64, dur time.Duration,
 ) (sent, received float64, err error) {
@@ -165,15 +164,15 @@ func (d datagrams) goodput(
 	return sent, received, errors.Join(err, t.stop())
 }
 
-// What is sent to an address of this network leaves through a bridge without ports, which
-// drops it.
+// Datagrams to an address of this network leave through a bridge without ports, which drops
+// them.
 const (
 	sinkDev  = "sink0"
 	sinkNet  = "203.0.113.1/24"
 	sinkAddr = "203.0.113.2"
 )
 
-// newWaste sends datagrams at a rate that the sender's kernel drops.
+// newWaste starts to send datagrams at the given rate. The sender's kernel drops them.
 func newWaste(from string, d datagrams, rate float64) (*torrent, error) {
 	t := &torrent{datagrams: d, rate: rate, ends: ends{in: -1, out: -1}}
 	err := makeSink(from)
@@ -190,7 +189,7 @@ func newWaste(from string, d datagrams, rate float64) (*torrent, error) {
 	return t, nil
 }
 
-// makeSink makes that bridge, unless it is there.
+// makeSink makes the bridge that drops datagrams, unless the bridge exists.
 func makeSink(ns string) error {
 	return testbed.In(ns, func(h *netlink.Handle) error {
 		l := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: sinkDev}}
@@ -204,12 +203,12 @@ func makeSink(ns string) error {
 	})
 }
 
-// load is what was offered, and what arrived.
+// load has what was offered, and what arrived.
 type load struct{ offered, arrived float64 }
 
-// capacity returns how many bytes arrive in a second where none are lost, and
-// then where the rate is raised until it does not help. The first alone is too
-// little where the bytes on their way bound it, and not what can be carried.
+// capacity returns how many bytes per second can be carried. It first measures without losses,
+// and then raises the rate until that does not help. The first result alone is too low if the
+// window limits it, and not the subject.
 func (d datagrams) capacity(ctx context.Context, from, to, addr string, dur time.Duration) (float64, error) {
 	_, can, err := d.goodput(ctx, from, to, addr, 0, dur)
 	if err == nil && can == 0 {
@@ -228,13 +227,14 @@ func (d datagrams) capacity(ctx context.Context, from, to, addr string, dur time
 	return can, err
 }
 
-// overload finds out what can be carried between two network namespaces, and
-// then offers factors of it. It returns the most that arrived at any time, in
-// bytes a second, and all loads in relation to that.
+// overload measures what can be carried between two network namespaces, and then offers
+// multiples of that. best is the most that arrived in any of these measurements, in bytes per
+// second. loads are in relation to best.
 func (d datagrams) overload(
 	ctx context.Context, from, to, addr string, dur time.Duration,
 ) (best float64, loads []load, err error) {
-	// Fragments of what was measured before do not keep memory any more.
+	// After this time, fragments of earlier measurements do not use memory any more
+	// (ipfrag_time in newTopology).
 	if err := results.Pause(ctx, 1100*time.Millisecond); err != nil {
 		return 0, nil, err
 	}
@@ -256,12 +256,12 @@ func (d datagrams) overload(
 	return best, loads, err
 }
 
-// offeredAt and arrivedAt are the metrics of a load, besideAt is that of beside.
+// offeredAt and arrivedAt return the metrics of a load, besideAt returns that of beside.
 func offeredAt(factor float64) string { return fmt.Sprintf("offered at %g", factor) }
 func arrivedAt(factor float64) string { return fmt.Sprintf("arrived at %g", factor) }
 func besideAt(factor float64) string  { return fmt.Sprintf("beside %g", factor) }
 
-// measureOverload is the measurement of that.
+// measureOverload measures an overload, and beside for each factor.
 func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, sink results.Sink) error {
 	best, loads, err := d.overload(ctx, from, to, addr, overloadTime)
 	if err != nil {
@@ -280,10 +280,10 @@ func (d datagrams) measureOverload(ctx context.Context, from, to, addr string, s
 	return nil
 }
 
-// beside returns how many bytes arrive in a second of the best that can be carried, while
-// the rest of a factor of it is sent as well, but dropped in the sender's kernel. A subject
-// can hardly do better if that factor is sent to it: what is missing is the processor time
-// of the sender.
+// beside sends the best that can be carried, and returns how many bytes per second of that
+// arrive. At the same time it sends the rest of factor times the best, which the sender's kernel
+// drops. A subject can hardly do better if factor times the best is sent to it: what is missing
+// is the processor time of the sender.
 func (d datagrams) beside(ctx context.Context, from, to, addr string, best, factor float64) (float64, error) {
 	waste, err := newWaste(from, d, (factor-1)*best)
 	if err != nil {
@@ -293,9 +293,9 @@ func (d datagrams) beside(ctx context.Context, from, to, addr string, best, fact
 	return arrived, errors.Join(err, waste.stop())
 }
 
-// OverloadOnce measures between namespaces that somebody else has made: [-time D]
-// KIND FROM TO ADDRESS. It prints the best in Mbit/s, and what was offered and arrived
-// by each factor.
+// OverloadOnce measures an overload between existing network namespaces. The arguments are
+// [-time D] KIND FROM TO ADDRESS. OverloadOnce prints the best in Mbit/s, and for each factor
+// what was offered and what arrived.
 func OverloadOnce(ctx context.Context, args []string) error {
 	return overloadOnce(ctx, args, os.Stdout)
 }

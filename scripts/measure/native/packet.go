@@ -16,11 +16,11 @@ import (
 // experimental).
 const experimental = 0x88b5
 
-// header is that of the frames.
+// header is the Ethernet header of the frames.
 var header = []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, experimental >> 8, experimental & 0xff}
 
-// packetSocket makes a packet socket at a netdevice, which receives frames of an EtherType, or
-// none if that is 0.
+// packetSocket opens a packet socket on a netdevice. The socket receives frames of etherType, or
+// none if etherType is 0.
 func packetSocket(ns, name string, etherType uint16) (fd int, err error) {
 	fd = -1
 	err = netns.Do(ns, func() error {
@@ -41,7 +41,8 @@ func packetSocket(ns, name string, etherType uint16) (fd int, err error) {
 	return fd, err
 }
 
-// send has a packet socket send frames by a netdevice as fast as it takes them.
+// send starts to send frames by a packet socket on a netdevice, as fast as the netdevice accepts
+// them.
 func (v *vhostBed) send(ctx context.Context, ns, name string) error {
 	fd, err := packetSocket(ns, name, 0)
 	if err != nil {
@@ -54,14 +55,14 @@ func (v *vhostBed) send(ctx context.Context, ns, name string) error {
 	frames.each(func(b []byte) { copy(b, header) })
 	v.tasks.Go(func() error {
 		for ctx.Err() == nil {
-			_, _ = frames.call(unix.SYS_SENDMMSG, fd, 0) // what a full queue does not take is lost
+			_, _ = frames.call(unix.SYS_SENDMMSG, fd, 0) // frames that a full queue does not take are lost
 		}
 		return unix.Close(fd)
 	})
 	return nil
 }
 
-// receive has a packet socket receive frames of a netdevice, and counts them.
+// receive starts to receive frames of a netdevice by a packet socket. count returns their number.
 func (v *vhostBed) receive(ctx context.Context, ns, name string) (count func() (uint64, error), err error) {
 	fd, err := packetSocket(ns, name, experimental)
 	if err != nil {
@@ -78,7 +79,8 @@ func (v *vhostBed) receive(ctx context.Context, ns, name string) (count func() (
 	got := new(atomic.Uint64)
 	v.tasks.Go(func() error {
 		for ctx.Err() == nil {
-			// Nothing comes for a while, or any more, as the netdevice goes before the socket.
+			// Errors are normal: no frame for a while, or no netdevice, which is removed before
+			// the socket is closed.
 			n, _ := frames.call(unix.SYS_RECVMMSG, fd, unix.MSG_WAITFORONE)
 			got.Add(uint64(n))
 		}

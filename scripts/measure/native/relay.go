@@ -16,10 +16,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// bare is the yardstick: one process that reads from the host's netdevice and
-// writes to the port on the LAN, and the other way round, with the same
-// offloads as splitnic, and nothing besides: read(2), write(2), poll(2), one
-// thread for each direction, no checks.
+// bare is the reference: a process that reads from the host's netdevice and writes to the port
+// on the LAN, and the other way round. It has the same offloads as splitnic, and nothing else:
+// read(2), write(2), poll(2), one thread for each direction, no checks.
 type bare struct {
 	dev  *tap.Device
 	port lan.Interface
@@ -32,7 +31,7 @@ type bare struct {
 type way struct {
 	from, to               int
 	frames, bytes, refused atomic.Uint64
-	_                      [64]byte // the other direction's are in another cache line
+	_                      [64]byte // keeps the directions' counters in different cache lines
 	err                    error
 }
 
@@ -110,7 +109,7 @@ func (w *way) run(stop int) error {
 	}
 }
 
-// ready sleeps until fd is ready and reports whether to stop instead.
+// ready waits until fd is ready or the relay is stopped, and reports which.
 func ready(fd int, events int16, stop int) (stopped bool, err error) {
 	fds := [2]unix.PollFd{{Fd: int32(fd), Events: events}, {Fd: int32(stop), Events: unix.POLLIN}}
 	for {

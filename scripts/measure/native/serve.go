@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// A subject that moves frames itself is a process of its own, so that what it
-// costs can be told from what the measuring costs. It obeys commands on its
-// standard input and answers each with a line of JSON:
+// A subject that moves frames itself has a separate process, so that the cost of the subject can
+// be distinguished from the cost of measuring. The process executes commands from its standard
+// input, and answers each command with a line of JSON:
 //
-//	stats        its counters
-//	profile FILE begins a profile of its use of processors
-//	unprofile    ends it
+//	stats        returns the counters
+//	profile FILE begins a CPU profile
+//	unprofile    ends the profile
 //
-// It ends when its standard input does.
+// The process ends at the end of its standard input.
 
-// serve is the process of a subject in a topology.
+// serve runs in the process of a subject in a topology, until the end of standard input.
 func serve(s subject, st *topology) error {
 	signal.Ignore(os.Interrupt) // the process that measures ends this one
 	open := newRelay
@@ -37,7 +37,8 @@ func serve(s subject, st *topology) error {
 	return errors.Join(carryOut(m, os.Stdin, os.Stdout), m.close())
 }
 
-// carryOut carries out commands until there are no more.
+// carryOut writes an empty reply, which says that the subject is ready. Then it executes commands
+// until the end of in.
 func carryOut(m mover, in io.Reader, out io.Writer) error {
 	answers := json.NewEncoder(out)
 	if err := answers.Encode(reply{}); err != nil {
@@ -81,8 +82,8 @@ func mallocs() uint64 {
 	return mem.Mallocs
 }
 
-// Serve is the process of a subject between the network namespaces and on the
-// device in the arguments.
+// Serve runs in the process of a subject. args are the network namespaces of the host, the middle
+// and the LAN, and the netdevice for the port on the LAN.
 func Serve(name string, args []string) error {
 	s, ok := parseSubject(name)
 	if !ok || len(args) != 4 {

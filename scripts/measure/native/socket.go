@@ -11,11 +11,11 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// patience is how long a socket waits before the measurement has failed.
+// patience is the time limit of calls on a socket. A measurement that exceeds it has failed.
 const patience = 3 * time.Second
 
-// whole makes a system call until it is not interrupted: the Go runtime has
-// signals of its own, and calls with a time limit are not restarted.
+// whole repeats a system call until it is not interrupted. The Go runtime uses signals, and the
+// kernel does not restart calls with a time limit.
 func whole(call func() (int, error)) (n int, err error) {
 	for {
 		if n, err = call(); !errors.Is(err, unix.EINTR) {
@@ -24,7 +24,7 @@ func whole(call func() (int, error)) (n int, err error) {
 	}
 }
 
-// socket opens an IPv4 socket in a namespace. It blocks, but not for ever.
+// socket opens an IPv4 socket in a namespace. The socket blocks, for patience at most.
 func socket(ns string, kind int) (fd int, err error) {
 	err = netns.Do(ns, func() (err error) {
 		fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)

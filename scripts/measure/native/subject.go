@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// What a subject is.
+// The kinds of subjects.
 const (
 	splitnic = "splitnic"
 	relay    = "relay"
@@ -12,14 +12,14 @@ const (
 	bridge   = "bridge"
 )
 
-// subject is something that takes frames from a host to a LAN and back.
+// subject is a way to carry frames between a host and a LAN.
 type subject struct {
 	what  string // splitnic, relay, veth or bridge
-	port  string // kind of port on the LAN: macvtap, packet or tap; empty for those that need none
+	port  string // kind of port on the LAN: macvtap, packet or tap; empty if there is none
 	plain bool   // without offloads
 }
 
-// String is the subject's name in tables and in JSON.
+// String returns the subject's name in tables and in JSON.
 func (s subject) String() string {
 	name := s.what
 	if s.port != "" {
@@ -31,18 +31,18 @@ func (s subject) String() string {
 	return name
 }
 
-// process reports whether frames pass through a process of the subject's own.
+// process reports whether the subject has a separate process, through which frames pass.
 func (s subject) process() bool { return s.port != "" }
 
-// yardstick is the subject that s is compared to.
+// yardstick returns the subject to which s is compared.
 func (s subject) yardstick() subject { return subject{what: relay, port: s.port} }
 
-// full reports whether every measurement is made of s: of the others only the
-// rough ones, so that the whole run takes a few minutes.
+// full reports whether every measurement is made of s. Only the rough measurements are made of
+// other subjects, so that the whole run takes a few minutes.
 func (s subject) full() bool { return s.port != "packet" && s.port != "tap" && !s.plain }
 
-// subjects are all there are, in the order they are measured in a round. Those
-// that are compared to each other follow each other.
+// subjects returns all subjects, in the order in which a round measures them. Subjects that
+// are compared to each other follow each other.
 func subjects() []subject {
 	return []subject{
 		{what: splitnic, port: "macvtap"}, {what: relay, port: "macvtap"},

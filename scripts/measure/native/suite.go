@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// Suite is that of `make bench-native`.
+// Suite returns the suite of `make bench-native`.
 func Suite() *results.Suite {
 	return &results.Suite{
 		Name: "bench-native", Rounds: 5, References: references, Goals: goals, Tables: tables,
@@ -19,11 +19,11 @@ func Suite() *results.Suite {
 	}
 }
 
-// compared are the metrics of which a ratio says something.
+// compared has the metrics of which a ratio is meaningful.
 var compared = []string{throughput, rate, median50, median99, average, cpuProcess, cpuMachine}
 
-// references is the relay, for splitnic with the same kind of port, and for a vhost-user port
-// what the kernel has instead.
+// references returns the keys of the rows to which r is compared. They are those of the relay
+// with the same kind of port for splitnic, and of the kernel's device for a vhost-user port.
 func references(r *results.Row) []results.Key {
 	if r.Subject == portSubject {
 		k := r.Key
@@ -59,7 +59,7 @@ func (rs of) find(group, subject, metric string) *results.Row {
 	return &rs[i]
 }
 
-// goals are what the project wants to reach, where it was measured.
+// goals returns the goals of the project that were measured.
 func goals(all results.Rows) (list []results.Goal) {
 	rs := of(all)
 	compare := func(what string, a, b *results.Row, op string, bound float64) {
@@ -121,8 +121,8 @@ func goals(all results.Rows) (list []results.Goal) {
 	return list
 }
 
-// allocations is what a frame allocates, without what a session allocates that
-// has no frames at all.
+// allocations returns the number of allocations per frame, without those of a session that has
+// no frames.
 func (rs of) allocations(name, subject string) (n float64, ok bool) {
 	frames := rs.find(name, subject, frameRate)
 	if frames == nil {
@@ -135,12 +135,11 @@ func (rs of) allocations(name, subject string) (n float64, ok bool) {
 	return max(busy.Median-calm.Median/frames.Median, 0), true
 }
 
-// overloadPrefix begins the names of measurements in which more is offered than
-// can be carried.
+// overloadPrefix begins the names of measurements that offer more than can be carried.
 const overloadPrefix = "overload."
 
-// speeds are the metrics in the table of speeds, costs are those in that of costs with
-// their columns.
+// speeds has the metrics in the table of speeds. costs has the metrics in the table of costs,
+// with their columns.
 var (
 	speeds = []string{throughput, rate, offered, median50, median99, average, idleAll, idleEndpoint}
 	costs  = map[string]string{
@@ -149,7 +148,8 @@ var (
 	}
 )
 
-// costColumn is where a cost is shown.
+// costColumn returns the column of a row in the table of costs, or "" if the table does not
+// show the row.
 func costColumn(r *results.Row) string {
 	switch {
 	case r.Group == idle || strings.HasPrefix(r.Group, overloadPrefix):
@@ -162,7 +162,7 @@ func costColumn(r *results.Row) string {
 	return costs[r.Metric]
 }
 
-// tables are what was measured, and what it cost.
+// tables returns the tables of speeds and costs.
 func tables(rs results.Rows) []results.Table {
 	begin := func(r *results.Row) []string { return []string{r.Group, r.Subject} }
 	list := []results.Matrix{

@@ -119,7 +119,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestSubjects keeps names and what is measured of each in step.
+// TestSubjects parses the name of each subject. It expects all measurements of a subject that
+// is measured in full, and at least two of any other.
 func TestSubjects(t *testing.T) {
 	all := measurements()
 	for _, s := range subjects() {

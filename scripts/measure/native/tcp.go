@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunk is how many bytes a sender of a stream writes, and its receiver reads,
-// in one call, as iperf3 does.
+// chunk is how many bytes the sender of a stream writes, and the receiver reads, in one call, as
+// in iperf3.
 const chunk = 128 << 10
 
-// streams are TCP connections through which as much goes as can.
+// streams are TCP connections that send as much as they can.
 type streams struct {
 	fds      []int
 	wg       sync.WaitGroup
@@ -41,7 +41,7 @@ func newStreams(from, to, addr string, n int) (*streams, error) {
 	return s, nil
 }
 
-// run runs one end of a stream on a thread of its own.
+// run runs one end of a stream on its own thread.
 func (s *streams) run(end func() error) {
 	s.wg.Go(func() {
 		runtime.LockOSThread()
@@ -82,11 +82,11 @@ func (s *streams) receive(fd int) error {
 
 func (s *streams) count() uint64 { return s.received.Load() }
 
-// stop ends the streams and returns what went wrong with them before.
+// stop ends the streams, and returns the errors that occurred before.
 func (s *streams) stop() error {
 	s.stopping.Store(true)
 	for _, fd := range s.fds {
-		_ = unix.Shutdown(fd, unix.SHUT_RDWR) // it may have failed
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR) // the stream may have failed already
 	}
 	s.wg.Wait()
 	for _, fd := range s.fds {
@@ -95,7 +95,7 @@ func (s *streams) stop() error {
 	return errors.Join(s.errs...)
 }
 
-// connect opens a TCP connection and returns both ends, which block.
+// connect opens a TCP connection, and returns both ends, in blocking mode.
 func connect(from, to, addr string) (out, in int, err error) {
 	ln, err := socket(to, unix.SOCK_STREAM)
 	if err != nil {
@@ -118,7 +118,7 @@ func connect(from, to, addr string) (out, in int, err error) {
 	if err := unix.Connect(out, name); err != nil && !errors.Is(err, unix.EINTR) {
 		return -1, -1, errors.Join(os.NewSyscallError("connect", err), unix.Close(out))
 	}
-	// A connection whose making was interrupted is made all the same.
+	// A connect(2) that was interrupted makes the connection nevertheless.
 	in, err = whole(func() (fd int, err error) {
 		fd, _, err = unix.Accept4(ln, unix.SOCK_CLOEXEC)
 		return fd, err

@@ -17,20 +17,19 @@ import (
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
-// What testpmd does: transmit or receive only, as soon as it has started; or, when it is told
-// to, send by one of two ports what it has received by the other.
+// Options of testpmd that say what it does. It only transmits, or only receives, from its start
+// on; or, on command, it sends by one of two ports what it has received by the other.
 var (
 	transmits  = []string{"--forward-mode=txonly", fmt.Sprint("--txpkts=", vhostFrame), "--port-topology=loop"}
 	receives   = []string{"--forward-mode=rxonly", "--port-topology=loop"}
 	circulates = []string{fmt.Sprint("--txpkts=", vhostFrame), "--port-topology=paired", "--burst=64"}
 )
 
-// polled is the processor of testpmd's thread that polls.
+// polled is the processor of testpmd's polling thread.
 const polled = 1
 
-// testpmd starts DPDK's program with virtio devices at sockets. It has its commands on
-// processor 0, and one thread on a processor of its own, which polls all of them. tell gives it
-// commands.
+// testpmd starts DPDK's testpmd with virtio-user devices. testpmd executes commands on
+// processor 0. One thread, on processor polled, polls all devices. tell sends commands.
 func (v *vhostBed) testpmd(
 	ctx context.Context, devices []string, options ...string,
 ) (tell func(commands ...string) error, err error) {
@@ -66,8 +65,9 @@ func (v *vhostBed) testpmd(
 	return tell, nil
 }
 
-// spare keeps the threads of this process from a processor until the end, if there is another
-// one. Without that the kernel puts a worker where testpmd has woken it, and they take turns.
+// spare keeps the threads of this process off a processor until close, if there is another
+// processor. Otherwise the kernel runs a worker on the processor on which testpmd has woken the
+// worker, and the two take turns.
 func (v *vhostBed) spare(processor int) error {
 	all := cpus.Allowed()
 	rest := all.Without(cpus.List{processor})
@@ -78,11 +78,11 @@ func (v *vhostBed) spare(processor int) error {
 	return confine(rest)
 }
 
-// confine has the threads of this process run on those processors, and the threads that they
-// start.
+// confine restricts the threads of this process, and the threads that they start, to these
+// processors.
 func confine(to cpus.List) error {
 	set := to.Set()
-	for range 2 { // the second time is for those that were started meanwhile
+	for range 2 { // the second time is for threads that were started meanwhile
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return err
@@ -100,7 +100,7 @@ func confine(to cpus.List) error {
 	return nil
 }
 
-// port is a vhost-user port with testpmd at it.
+// port opens a vhost-user port, and starts testpmd at it.
 func (v *vhostBed) port(ctx context.Context, mode ...string) (*vhostuser.Device, error) {
 	a := vhostuser.Address{Path: filepath.Join(v.dir, "port")}
 	d, err := vhostuser.Open(vhostuser.Config{Address: a, Pairs: 1, Log: quiet})

@@ -13,9 +13,9 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
-// Addresses, the same in every topology: each has network namespaces of its own.
-// Of the networks of flows, every address is the station's own, so that one
-// socket receives frames of as many flows as there are addresses.
+// Addresses. They are the same in every topology, because each topology has its own network
+// namespaces. A station has every address of its network of flows. So one socket receives frames
+// of as many flows as there are addresses.
 const (
 	hostAddr  = "10.78.0.2"
 	lanAddr   = "10.78.0.1"
@@ -23,17 +23,16 @@ const (
 	lanFlows  = "10.79.1.0/24"
 )
 
-// topology is where a subject is measured: a host, what is in the middle, and a
-// station on a LAN, each in a network namespace of its own.
+// topology is the network in which a subject is measured: a host, a middle, and a station on a
+// LAN, each in its own network namespace.
 type topology struct {
-	host, middle, lan string // network namespaces
-	nic               string // what the port on the LAN is made on
-	hostDev           string // the host's netdevice
-	made              []string
+	host, middle, lan string   // network namespaces
+	nic               string   // the netdevice on which the port on the LAN is made
+	hostDev           string   // the host's netdevice
+	made              []string // the namespaces made so far
 }
 
-// newTopology makes the namespaces and the devices that the subject does not make
-// itself.
+// newTopology makes the namespaces, and the devices that the subject does not make itself.
 func newTopology(prefix string, s subject) (*topology, error) {
 	st := &topology{host: prefix + "h", middle: prefix + "m", lan: prefix + "l", nic: "eth1", hostDev: "sn0"}
 	err := st.build(s)
@@ -49,15 +48,15 @@ func (st *topology) build(s subject) error {
 			return err
 		}
 		st.made = append(st.made, ns)
-		// IPv6 sends frames of its own accord.
+		// IPv6 would send frames by itself.
 		err := netns.Do(ns, func() error {
 			return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0o644)
 		})
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		// What is left of datagrams that have lost a fragment would be in the way
-		// of later measurements for 30 s.
+		// The fragments of datagrams that have lost one would disturb later measurements for
+		// 30 s.
 		err = netns.Do(ns, func() error { return os.WriteFile("/proc/sys/net/ipv4/ipfrag_time", []byte("1"), 0o644) })
 		if err != nil {
 			return err
@@ -81,8 +80,8 @@ func (st *topology) build(s subject) error {
 	return testbed.Pair(st.middle, "eth1", st.lan, "lan0")
 }
 
-// configure gives the stations their addresses, once the host's netdevice is
-// there and has a carrier.
+// configure waits until the host's netdevice exists and has a carrier. Then it gives the
+// stations their addresses.
 func (st *topology) configure(ctx context.Context) error {
 	if err := st.carrier(ctx); err != nil {
 		return err
@@ -93,7 +92,7 @@ func (st *topology) configure(ctx context.Context) error {
 	)
 }
 
-// carrier waits for the host's netdevice to work.
+// carrier waits until the host's netdevice is up.
 func (st *topology) carrier(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -127,8 +126,8 @@ func (st *topology) close() error {
 	return errors.Join(errs...)
 }
 
-// station gives a device its address, makes all addresses of own its own, and
-// reaches those of other through a neighbour.
+// station gives a device its address, makes all addresses of own local, and adds a route to the
+// addresses of other through the neighbour via.
 func station(ns, dev, addr, own, other, via string) error {
 	if err := testbed.Address(ns, dev, addr+"/24"); err != nil {
 		return err
@@ -146,8 +145,8 @@ func station(ns, dev, addr, own, other, via string) error {
 		if err != nil {
 			return err
 		}
-		// An address with this prefix on the loopback device makes the kernel
-		// take the whole network for its own.
+		// With an address of this prefix on the loopback device, the kernel treats the whole
+		// network as local.
 		if err := h.AddrAdd(lo, flows); err != nil {
 			return fmt.Errorf("giving lo the addresses %s: %w", own, err)
 		}

@@ -32,8 +32,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestStreamBreaks shuts an end down from under the measurement, which has to
-// say so.
+// TestStreamBreaks shuts down one end of a stream. Both ends have to fail, and stop has to return
+// an error.
 func TestStreamBreaks(t *testing.T) {
 	s, err := newStreams("", "", loopback, 1)
 	if err != nil {
@@ -73,8 +73,8 @@ func TestNetnsBlast(t *testing.T) {
 	}
 }
 
-// TestNetnsBlastLoses sends where nothing arrives: the sender goes on, and the
-// receiver says that nothing came.
+// TestNetnsBlastLoses sends to an address where nothing arrives. The sender has to go on, and the
+// receiver must not count anything.
 func TestNetnsBlastLoses(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NoLeaks(t)
@@ -104,7 +104,7 @@ func TestNetnsRoundTrips(t *testing.T) {
 	}
 }
 
-// TestNetnsCount counts a system call that nothing else makes.
+// TestNetnsCount counts a system call that nothing else makes, and expects the exact number.
 func TestNetnsCount(t *testing.T) {
 	testenv.NeedRoot(t)
 	id, err := tracepoint(systemCall)
@@ -139,8 +139,8 @@ func TestNetnsCount(t *testing.T) {
 	}
 }
 
-// TestNetnsRaised finds the descriptor by which the fabric raises events, and no
-// other.
+// TestNetnsRaised writes to an eventfd(2) in semaphore mode and to another one, and expects only
+// the writes to the first one to count as events of the fabric.
 func TestNetnsRaised(t *testing.T) {
 	testenv.NeedRoot(t)
 	if got, err := raised(os.Getpid()); err != nil || len(got) != 0 {
@@ -177,7 +177,7 @@ func TestNetnsRaised(t *testing.T) {
 	}
 }
 
-// TestNetnsSubjects takes a round trip and a stream through every subject.
+// TestNetnsSubjects sends round trips, and datagrams of 1 and 64 flows, through every subject.
 func TestNetnsSubjects(t *testing.T) {
 	testenv.NeedTUN(t)
 	for i, s := range subjects() {
@@ -232,8 +232,8 @@ func TestNetnsSubjects(t *testing.T) {
 	}
 }
 
-// TestNetnsSiteFails cannot have the last of its namespaces and leaves none of
-// the others.
+// TestNetnsSiteFails makes a topology whose last namespace exists already. It expects an error,
+// and that none of the other namespaces is left.
 func TestNetnsSiteFails(t *testing.T) {
 	testenv.NeedRoot(t)
 	prefix := fmt.Sprintf("sntest-%d-f", os.Getpid())
@@ -250,8 +250,8 @@ func TestNetnsSiteFails(t *testing.T) {
 	}
 }
 
-// TestNetnsTorrent sends each kind of datagrams as fast as they arrive, and too
-// many.
+// TestNetnsTorrent sends each kind of datagrams as fast as they arrive, at a low rate, and at a
+// rate that is too high.
 func TestNetnsTorrent(t *testing.T) {
 	testenv.NeedRoot(t) // for a receive buffer of that size
 	for _, d := range overloads {
@@ -275,8 +275,8 @@ func TestNetnsTorrent(t *testing.T) {
 	}
 }
 
-// TestNetnsWaste sends each kind of datagrams to the bridge that drops them, which is made
-// once, beside others that arrive.
+// TestNetnsWaste sends each kind of datagrams to the bridge that drops them, also beside others
+// that have to arrive. The bridge is made once.
 func TestNetnsWaste(t *testing.T) {
 	testenv.NeedRoot(t)
 	ns := testenv.NetNS(t)
@@ -299,7 +299,8 @@ func TestNetnsWaste(t *testing.T) {
 	}
 }
 
-// TestNetnsTorrentLost sends where nothing arrives.
+// TestNetnsTorrentLost measures an overload where nothing arrives, and an unknown kind of
+// datagrams. It expects errors.
 func TestNetnsTorrentLost(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NoLeaks(t)
@@ -314,7 +315,8 @@ func TestNetnsTorrentLost(t *testing.T) {
 	}
 }
 
-// TestNetnsOverload measures where as much arrives as is sent.
+// TestNetnsOverload measures an overload where as much arrives as is sent. It expects results
+// for each factor.
 func TestNetnsOverload(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NoLeaks(t)
@@ -328,8 +330,8 @@ func TestNetnsOverload(t *testing.T) {
 	}
 }
 
-// TestNetnsTunnelled sends a stream through a tunnel over a veth pair, and
-// finds nothing of it afterwards.
+// TestNetnsTunnelled sends a stream through a tunnel over a veth pair, twice. It expects that
+// nothing of the tunnel is left afterwards.
 func TestNetnsTunnelled(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NoLeaks(t)

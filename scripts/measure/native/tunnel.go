@@ -10,21 +10,21 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
-// The network of a tunnel through a subject.
+// The device and the addresses of a tunnel through a subject.
 const (
 	tunnelDev  = "vxlan0"
 	tunnelHost = "10.80.0.2"
 	tunnelLAN  = "10.80.0.1"
 )
 
-// tunnelled is traffic through a tunnel, which ends with it.
+// tunnelled is traffic through a tunnel. stop also removes the tunnel.
 type tunnelled struct {
 	traffic
 	st *topology
 }
 
-// newTunnelled makes a VXLAN tunnel between the host and the LAN, and starts
-// what goes through it.
+// newTunnelled makes a VXLAN tunnel between the host and the LAN. load starts the traffic
+// through the tunnel.
 func newTunnelled(st *topology, load func() (traffic, error)) (traffic, error) {
 	t := &tunnelled{st: st}
 	err := errors.Join(tunnel(st.host, st.hostDev, hostAddr, lanAddr, tunnelHost),
@@ -38,7 +38,7 @@ func newTunnelled(st *topology, load func() (traffic, error)) (traffic, error) {
 	return t, nil
 }
 
-// tunnel makes one end.
+// tunnel makes one end of the tunnel.
 func tunnel(ns, dev, here, there, addr string) error {
 	return testbed.In(ns, func(h *netlink.Handle) error {
 		below, err := h.LinkByName(dev)

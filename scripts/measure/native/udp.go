@@ -18,15 +18,16 @@ import (
 const (
 	udpPayload = 64 // bytes
 	udpPort    = 9000
-	// burst is how many datagrams one system call sends or receives at most, so
-	// that neither end is what limits.
+	// burst is the greatest number of datagrams that one system call sends or receives. It is
+	// so large that neither end limits the rate.
 	burst = 64
-	// receiveBuffer, bytes, holds what arrives while the receiver waits for a processor.
+	// receiveBuffer is the size of a receive buffer in bytes. The buffer holds what arrives
+	// while the receiver waits for a processor.
 	receiveBuffer = 16 << 20
-	// inFlight is how many frames are on their way at most where none is to be
-	// lost: fewer than the queue of a TAP device has room for.
+	// inFlight is the greatest number of frames in flight if none may be lost. The queue of a
+	// TAP device has room for more.
 	inFlight = 384
-	// overdue is after how long frames that do not arrive are taken for lost.
+	// overdue is the time after which frames that have not arrived are counted as lost.
 	overdue = 5 * time.Millisecond
 )
 
@@ -63,7 +64,7 @@ func (v *vector) each(fn func(b []byte)) {
 	}
 }
 
-// address spreads the messages over n destinations, beginning with first.
+// address distributes the messages over n destination addresses, from first on.
 func (v *vector) address(first netip.Addr, n int) {
 	for i := range v.msgs {
 		a := first.As4()
@@ -82,8 +83,7 @@ func (v *vector) call(trap uintptr, fd, flags int) (int, error) {
 	return int(n), nil
 }
 
-// ends are the sockets of a sender and a receiver of datagrams, each with a thread of
-// its own.
+// ends has the sockets of a sender and a receiver of datagrams. Each has its own thread.
 type ends struct {
 	in, out  int
 	wg       sync.WaitGroup
@@ -91,7 +91,7 @@ type ends struct {
 	errs     [2]error
 }
 
-// open makes the sockets: the receiver's in namespace to has the address.
+// open opens the sockets. That of the receiver is in namespace to, and bound to addr.
 func (e *ends) open(from, to, addr string) (err error) {
 	e.in, e.out = -1, -1
 	if e.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
@@ -120,12 +120,12 @@ func (e *ends) run(receive, send func() error) {
 	}
 }
 
-// stop ends them and returns what went wrong before.
+// stop ends both threads, closes the sockets, and returns the errors that occurred before.
 func (e *ends) stop() error {
 	e.stopping.Store(true)
 	for _, fd := range []int{e.in, e.out} {
 		if fd >= 0 {
-			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // wakes its thread; the error is that it is not connected
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // wakes the thread; fails because the socket is not connected
 		}
 	}
 	e.wg.Wait()
@@ -138,19 +138,19 @@ func (e *ends) stop() error {
 	return err
 }
 
-// blast sends small datagrams as fast as it can, or as fast as they arrive, and
-// counts those that do.
+// blast sends small datagrams as fast as it can, or as fast as they arrive, and counts the
+// datagrams that arrive.
 type blast struct {
 	ends
-	wake           int // eventfd(2) of a sender that waits
-	flood          bool
+	wake           int  // eventfd(2) that wakes the sender
+	flood          bool // send as fast as it can
 	waiting        atomic.Bool
 	sent, received atomic.Uint64
-	lost           atomic.Uint64 // of those sent, as far as is known
+	lost           atomic.Uint64 // sent datagrams that are lost, as far as is known
 }
 
-// newBlast starts to send from one namespace to another, to that many
-// addresses that are all the receiver's, from first on.
+// newBlast starts to send from one namespace to another. The destinations are as many addresses
+// as flows, from first on; the receiver has all of them.
 func newBlast(from, to string, first netip.Addr, flows int, flood bool) (*blast, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -174,7 +174,7 @@ func (b *blast) send(first netip.Addr, flows int) error {
 			}
 		}
 		n, err := v.call(unix.SYS_SENDMMSG, b.out, 0)
-		// A queue on the way that is full is no error of the sender's.
+		// A full queue on the way is not an error of the sender.
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) {
 			return os.NewSyscallError("sendmmsg", err)
 		}
@@ -183,8 +183,8 @@ func (b *blast) send(first netip.Addr, flows int) error {
 	return nil
 }
 
-// onTheWay is how many frames have been sent and neither arrived nor been taken
-// for lost. It is less than 0 if some were taken for lost too early.
+// onTheWay returns how many frames have been sent, and have neither arrived nor been counted as
+// lost. The result is negative if frames were counted as lost too early.
 func (b *blast) onTheWay() int {
 	return int(int64(b.sent.Load() - b.received.Load() - b.lost.Load()))
 }
@@ -202,7 +202,7 @@ func (b *blast) room() error {
 		}
 		b.waiting.Store(true)
 		if b.onTheWay() <= inFlight/2 {
-			continue // the receiver may not have seen it
+			continue // the receiver may not have seen that b.waiting is set
 		}
 		n, err := unix.Poll(fds, int(overdue/time.Millisecond))
 		switch {
@@ -247,8 +247,8 @@ func (b *blast) count() uint64 { return b.received.Load() }
 
 func (b *blast) stop() error { return errors.Join(b.ends.stop(), unix.Close(b.wake)) }
 
-// roundTrips sends a datagram and awaits its answer, again and again, and
-// returns how long each took, in order of length.
+// roundTrips repeatedly sends a datagram and waits for its answer, for about d. It returns the
+// round-trip times in ascending order.
 func roundTrips(from, to, addr string, d time.Duration) (times []time.Duration, err error) {
 	server, err := socket(to, unix.SOCK_DGRAM)
 	if err != nil {
@@ -298,7 +298,7 @@ func roundTrips(from, to, addr string, d time.Duration) (times []time.Duration, 
 			break
 		}
 	}
-	_ = unix.Shutdown(server, unix.SHUT_RDWR) // wakes it; the error is that it is not connected
+	_ = unix.Shutdown(server, unix.SHUT_RDWR) // wakes echo; fails because the socket is not connected
 	slices.Sort(times)
 	return times, errors.Join(err, <-served)
 }

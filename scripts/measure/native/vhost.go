@@ -29,23 +29,24 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// The measurements of vhost-user ports, with frames of 64 bytes by one queue, and their
+// The measurements of vhost-user ports, with frames of 64 bytes and one queue, and their
 // subjects.
 const (
 	vhostPrefix = "vhost."
-	vhostOut    = vhostPrefix + "out"  // from the netdevice into the layer
-	vhostIn     = vhostPrefix + "in"   // from the layer to the netdevice
+	vhostOut    = vhostPrefix + "out"  // from the netdevice into the messaging layer
+	vhostIn     = vhostPrefix + "in"   // from the messaging layer to the netdevice
 	vhostCard   = vhostPrefix + "card" // from netdevice to LAN, through both endpoints
 
 	portSubject = "vhost-user" // DPDK's testpmd is at the netdevice, and at the LAN
 	tapSubject  = "TAP"        // a packet socket sends, and the kernel receives
 	readSubject = "TAP-socket" // a packet socket receives, as testpmd does
-	vethSubject = "veth"       // a packet socket sends, without any of splitnic
+	vethSubject = "veth"       // a packet socket sends, without splitnic
 )
 
 const vhostTime = time.Second
 
-// vhostRun is one of them. It returns what counts the frames that have arrived.
+// vhostRun is a measurement of a subject. begin starts the frames, and returns a function that
+// counts the frames that have arrived.
 type vhostRun struct {
 	name, subject string
 	begin         func(*vhostBed, context.Context) (count func() (uint64, error), err error)
@@ -61,7 +62,7 @@ var vhostRuns = []vhostRun{
 	{vhostCard, vethSubject, (*vhostBed).veth},
 }
 
-// wantsVhost reports whether any of them is selected.
+// wantsVhost reports whether any of these measurements is selected.
 func (o *Options) wantsVhost() bool {
 	for _, r := range vhostRuns {
 		if o.sel.Has(r.subject, r.name, false) {
@@ -71,7 +72,7 @@ func (o *Options) wantsVhost() bool {
 	return false
 }
 
-// vhost measures them once each.
+// vhost makes each selected measurement once.
 func (o *Options) vhost(ctx context.Context, rec *results.Recorder) error {
 	for _, r := range vhostRuns {
 		if !o.sel.Has(r.subject, r.name, false) {
@@ -83,14 +84,15 @@ func (o *Options) vhost(ctx context.Context, rec *results.Recorder) error {
 		}
 		sink := rec.Of(r.name, r.subject, vhostFrame)
 		sink.Add(rate, "1000 frames/s", perSecond/1000)
-		if r.subject == portSubject { // with the others the sender is in this process, too
+		if r.subject == portSubject { // with other subjects the sender is in this process, too
 			sink.Add(cpuProcess, "µs/frame", 1e6*cpu/perSecond)
 		}
 	}
 	return nil
 }
 
-// measure returns frames a second, and for how much of a second this process had a processor.
+// measure returns frames per second, and the processor time of this process in seconds per
+// second.
 func (r *vhostRun) measure(ctx context.Context) (perSecond, cpu float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	v := &vhostBed{}
@@ -133,8 +135,8 @@ func (r *vhostRun) measure(ctx context.Context) (perSecond, cpu float64, err err
 	return float64(after-before) / seconds, (ownCPU() - used).Seconds() / seconds, errors.Join(err, err2)
 }
 
-// far is the far end of a data channel: it always has the same frame, if it is to send, and
-// takes what it gets.
+// far is the port at the far end of a data channel. If it sends, it always has the same frame.
+// It accepts and counts all frames that it gets.
 type far struct {
 	event *epoll.Event
 	frame []byte
@@ -245,8 +247,9 @@ func (v *vhostBed) tapIn(context.Context) (func() (uint64, error), error) {
 	return received(ns, "sn0"), err
 }
 
-// tapRead is tapIn with a packet socket that has the frames, each of which is counted when a
-// program has it: the kernel alone drops what nobody wants before it has cost much.
+// tapRead is like tapIn, but a program receives the frames by a packet socket, and each frame is
+// counted when the program has it. Without a receiver, the kernel drops a frame before it has
+// cost much.
 func (v *vhostBed) tapRead(ctx context.Context) (func() (uint64, error), error) {
 	d, ns, err := v.tap()
 	if err != nil {
@@ -258,7 +261,7 @@ func (v *vhostBed) tapRead(ctx context.Context) (func() (uint64, error), error) 
 	return v.receive(ctx, ns, "sn0")
 }
 
-// received counts the frames that a netdevice has received.
+// received returns a function that returns how many frames a netdevice has received.
 func received(ns, name string) func() (uint64, error) {
 	return func() (n uint64, err error) {
 		err = testbed.In(ns, func(h *netlink.Handle) error {
@@ -288,12 +291,12 @@ func (v *vhostBed) veth(ctx context.Context) (func() (uint64, error), error) {
 		v.send(ctx, from, "veth0"))
 }
 
-// card has both endpoints, with testpmd as netdevice, and as the switch that is the LAN. It is
-// one process, of which one thread polls both ports: it sends by the host's what it receives
-// by the LAN's. Two would take both processors of a machine that has no more, or take turns on
-// one.
+// card starts both endpoints. One process of testpmd is at the host's netdevice, and is also the
+// switch of the LAN. One of its threads polls both ports, and sends by the host's port what it
+// receives by the LAN's port. Two polling threads would take both processors of a machine that
+// has only two, or take turns on one.
 func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
-	security, err := session.Insecure() // of the bootstrap connection, over which no frame goes
+	security, err := session.Insecure() // for the bootstrap connection, which carries no frames
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +354,8 @@ func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	if err != nil {
 		return nil, err
 	}
-	// As many frames as there is room for, one way: only then there are some at each place.
+	// First send as many frames as there is room for, in one direction. Only then are there
+	// frames everywhere on the path.
 	if err := tell("set portlist 0", "set fwd txonly", "start"); err != nil {
 		return nil, err
 	}
@@ -365,14 +369,14 @@ func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	}, tell("stop", "set portlist 0,1", "set fwd io", "start")
 }
 
-// ownCPU is the processor time of this process so far.
+// ownCPU returns the processor time of this process so far.
 func ownCPU() time.Duration {
 	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails for a bad argument only
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for a bad argument
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// full waits until frames have arrived, and no more do, and returns how many.
+// full waits until frames have arrived and no more arrive, and returns how many have arrived.
 func full(ctx context.Context, count func() (uint64, error)) (frames uint64, err error) {
 	for late := time.Now().Add(bootTime); ; {
 		n, err := count()
@@ -392,7 +396,7 @@ func full(ctx context.Context, count func() (uint64, error)) (frames uint64, err
 	}
 }
 
-// tap is a TAP device in a namespace of its own.
+// tap opens a TAP device in a new namespace.
 func (v *vhostBed) tap() (*tap.Device, string, error) {
 	ns, err := v.namespace("tap")
 	if err != nil {

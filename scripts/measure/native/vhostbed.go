@@ -13,13 +13,13 @@ import (
 
 const (
 	vhostFrame = 64               // bytes
-	bootTime   = 30 * time.Second // of testpmd, at most
+	bootTime   = 30 * time.Second // limit for testpmd to start, and for similar waits
 )
 
-// vhostBed is what a measurement of vhost-user ports runs on.
+// vhostBed has the resources of a measurement of vhost-user ports.
 type vhostBed struct {
 	dir   string
-	ends  []func() error // in the order in which they were added
+	ends  []func() error // release the resources; close calls the last one first
 	tasks testbed.Tasks
 }
 
