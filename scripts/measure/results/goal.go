@@ -2,18 +2,18 @@ package results
 
 import "fmt"
 
-// Goal is what a figure is to reach.
+// Goal is a bound that a figure has to meet.
 type Goal struct {
 	What    string  `json:"what"`
 	Subject string  `json:"subject"`
 	Value   float64 `json:"value"`
-	Unit    string  `json:"unit"` // "ratio" if it is one
+	Unit    string  `json:"unit"` // "ratio" for a ratio
 	RatioTo string  `json:"ratio_to,omitempty"`
 	Bound   string  `json:"bound"` // such as ">= 0.8"
 	Met     bool    `json:"met"`
 }
 
-// Reach is a goal that is reached by v of "OP BOUND", where op is ">=", "<=" or "<".
+// Reach returns the goal "OP BOUND" for v. op is ">=", "<=" or "<".
 func Reach(what, subject string, v float64, unit, op string, bound float64) Goal {
 	met := v >= bound
 	switch op {
@@ -25,7 +25,7 @@ func Reach(what, subject string, v float64, unit, op string, bound float64) Goal
 	return Goal{What: what, Subject: subject, Value: v, Unit: unit, Bound: fmt.Sprintf("%s %g", op, bound), Met: met}
 }
 
-// ReachRatio is that of the ratio of r, if there is one.
+// ReachRatio returns the goal for the ratio of r, if r has a ratio. r may be nil.
 func (r *Row) ReachRatio(what, op string, bound float64) []Goal {
 	if r == nil || r.RatioTo == "" {
 		return nil
@@ -35,7 +35,8 @@ func (r *Row) ReachRatio(what, op string, bound float64) []Goal {
 	return []Goal{g}
 }
 
-// ReachMedian is that of the median of r, if it was measured.
+// ReachMedian returns the goal for the median of r. A row that was not measured is nil, and has no
+// goal.
 func (r *Row) ReachMedian(what, op string, bound float64) []Goal {
 	if r == nil {
 		return nil

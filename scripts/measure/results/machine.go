@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Environment is where something was measured.
+// Environment describes the machine and the software of a measurement.
 type Environment struct {
 	Machine    string `json:"machine"` // model of the processors
 	Processors int    `json:"processors"`
-	Kernel     string `json:"kernel"` // of the machine; a note has that of a guest
+	Kernel     string `json:"kernel"` // of the machine; the kernel of a guest is in a note
 	Software   string `json:"software"`
 }
 
@@ -26,7 +26,7 @@ func (e Environment) String() string {
 // version is set by the linker.
 var version = "devel"
 
-// here is this machine.
+// here returns the environment of this process.
 func here() Environment {
 	e := Environment{Machine: "processor of unknown model", Processors: runtime.NumCPU(), Kernel: "unknown",
 		Software: version}
@@ -47,10 +47,10 @@ func here() Environment {
 // tick is the unit of /proc/stat, USER_HZ of the kernel.
 const tick = 10 * time.Millisecond
 
-// Times are those of all processors together.
+// Times has the times of all processors together.
 type Times struct{ Busy, Idle, Stolen time.Duration }
 
-// Processors reads what the machine's processors have done so far.
+// Processors returns the times of the machine's processors so far.
 func Processors() (Times, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -76,7 +76,7 @@ func parseStat(text string) (t Times, err error) {
 	return Times{Busy: v[0] + v[1] + v[2] + v[5] + v[6], Idle: v[3] + v[4], Stolen: v[7]}, err
 }
 
-// Pause waits, for less long if ctx is done.
+// Pause waits for d. If ctx ends before that, it returns the cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -2,20 +2,20 @@ package results
 
 // Plot is a picture of figures: curves over numbers, or bars over names.
 type Plot struct {
-	Name  string // of its file, without .svg
+	Name  string // name of the file, without .svg
 	Title string
 	X, Y  string // what the axes show, with the unit
 
-	// Columns are the names below the bars; without them it has curves.
+	// Columns are the names below the bars. Without columns the plot has curves.
 	Columns []string
-	// Logarithmic axes: of curves the one from left to right, of bars the other one. All
-	// figures there are above 0.
+	// LogX and LogY say which axes are logarithmic: LogX is for curves, LogY for bars. All
+	// figures on a logarithmic axis have to be above 0.
 	LogX, LogY bool
 	Series     []Series
 	Level      *Level
 }
 
-// Series is what belongs to one name in the legend.
+// Series has the points of one name in the legend.
 type Series struct {
 	Name   string
 	Points []Point
@@ -24,15 +24,16 @@ type Series struct {
 // Point is a figure with its spread. X is the number of the column if there are columns.
 type Point struct{ X, Y, Min, Max float64 }
 
-// Level is a line from left to right.
+// Level is a horizontal line.
 type Level struct {
 	Name string
 	Y    float64
 }
 
-// Curves makes a curve for each name over the numbers that at returns, in the order in
-// which the names first come. Rows without a name are left out. It reports whether that is
-// a plot: single points are none.
+// Curves returns p with a curve for each name. at returns the name and the horizontal value of a
+// row. The curves are in the order in which their names first occur. Rows without a name are
+// left out. Curves reports whether the result is a plot, which is not the case if each curve is
+// a single point.
 func (p Plot) Curves(rs Rows, at func(r *Row) (name string, x float64)) (Plot, bool) {
 	index := map[string]int{}
 	drawn := false

@@ -15,13 +15,13 @@ type Recorder struct {
 	err error
 }
 
-// NewRecorder writes lines to w.
+// NewRecorder returns a recorder that writes to w.
 func NewRecorder(w io.Writer) *Recorder { return &Recorder{to: json.NewEncoder(w)} }
 
-// Add notes a figure.
+// Add records a figure.
 func (r *Recorder) Add(k Key, unit string, v float64) { r.write(Sample{Key: k, Unit: unit, Value: v}) }
 
-// Note notes what is to be said about the figures.
+// Note records a remark about the figures.
 func (r *Recorder) Note(format string, args ...any) {
 	r.write(map[string]string{"note": fmt.Sprintf(format, args...)})
 }
@@ -32,25 +32,25 @@ func (r *Recorder) write(v any) {
 	r.err = errors.Join(r.err, r.to.Encode(v))
 }
 
-// Err is what went wrong while figures were noted.
+// Err returns the errors that occurred while figures were recorded.
 func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// Of takes the figures of one group and subject.
+// Of returns a sink for the figures of one group and subject.
 func (r *Recorder) Of(group, subject string, size int) Sink {
 	return Sink{r, Key{Group: group, Subject: subject, Size: size, Queues: 1}}
 }
 
-// Sink notes figures that differ in their metric only.
+// Sink records figures that differ only in their metric.
 type Sink struct {
 	to  *Recorder
 	key Key
 }
 
-// Add notes a figure.
+// Add records a figure.
 func (s Sink) Add(metric, unit string, v float64) {
 	s.key.Metric = metric
 	s.to.Add(s.key, unit, v)

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// goals is the table of what was to be reached.
+// goals returns the table of goals.
 func (f *File) goals() Table {
 	t := Table{Title: "Goals"}
 	t.Add("what", "subject", "goal", "reached", "")
@@ -25,7 +25,7 @@ func (f *File) goals() Table {
 	return t
 }
 
-// tables are all that have figures, the goals first.
+// tables returns all tables that have figures, the goals first.
 func (s *Suite) tables(f *File) []Table {
 	list := []Table{f.goals()}
 	if s.Tables != nil {

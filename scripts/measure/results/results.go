@@ -1,9 +1,9 @@
-// Package results is the one format of what the benchmarks measure, how it is
-// summarised, and how it is shown.
+// Package results has the common format of the benchmarks' results, summarises the results and
+// shows them.
 //
-// While a suite runs, each figure is a [Sample], a line of JSON in the file
-// samples.jsonl: scripts append such lines as well. At the end [Run] makes
-// results.json of them, a [File], and tables and plots of that.
+// While a suite runs, each figure is a [Sample], a line of JSON in the file samples.jsonl.
+// Scripts append such lines as well. At the end [Run] makes results.json from the samples, and
+// tables and plots from results.json. The content of results.json is a [File].
 package results
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// File is results.json.
+// File is the content of results.json.
 type File struct {
 	Suite       string      `json:"suite"`
 	Begin       time.Time   `json:"begin"`
@@ -24,34 +24,36 @@ type File struct {
 	Rounds      int         `json:"rounds"`
 	Rows        Rows        `json:"rows"`
 	Goals       []Goal      `json:"goals"`
-	Notes       []string    `json:"notes"` // what is to be said about the figures
+	Notes       []string    `json:"notes"` // remarks about the figures
 }
 
-// Suite is what is known about the figures of one command.
+// Suite describes the figures of one command, and how they are shown.
 type Suite struct {
 	Name   string
-	Rounds int // unless the user has another number
-	// Gaps says that not every round has all figures. Otherwise a row with fewer
-	// samples than others of its group and metric is an error.
+	Rounds int // default number of rounds
+	// Gaps says that a round may be without some figures. Otherwise a row with fewer samples
+	// than other rows of its group and metric is an error.
 	Gaps bool
-	// ByRound makes a ratio the median of the rounds' own ratios, whose figures
-	// are of neighbouring seconds, instead of the ratio of the medians.
+	// ByRound makes a ratio the median of the ratios of the rounds, instead of the ratio of the
+	// medians. The figures of a round are measured within seconds of each other.
 	ByRound bool
-	// References are what a row's ratio can be to: the highest of them counts.
+	// References returns the keys of the rows to which r can be compared. The row with the
+	// highest median counts.
 	References func(r *Row) []Key
 	Goals      func(rs Rows) []Goal
 	Tables     func(rs Rows) []Table
 	Plots      func(rs Rows) []Plot
-	Remark     string // below the tables
+	Remark     string // printed below the tables
 }
 
-// line is one of samples.jsonl.
+// line is a line of samples.jsonl.
 type line struct {
 	Sample
-	Note string `json:"note"` // and nothing else
+	Note string `json:"note"` // if set, the line has nothing else
 }
 
-// Read makes what a File has about figures of the samples.jsonl of a run.
+// Read reads the samples.jsonl of a run. It returns a File with the suite, the rows, the goals
+// and the notes.
 func (s *Suite) Read(r io.Reader) (File, error) {
 	f := File{Suite: s.Name}
 	samples, notes, err := read(r)
@@ -86,7 +88,7 @@ func read(r io.Reader) (samples []Sample, notes []string, err error) {
 	}
 }
 
-// summarize makes rows of samples.
+// summarize makes rows from samples.
 func (s *Suite) summarize(samples []Sample) (Rows, error) {
 	if len(samples) == 0 {
 		return nil, errors.New("nothing was measured")

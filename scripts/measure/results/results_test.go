@@ -16,12 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// key is that of rows in these tests.
+// key returns the key of a row in these tests.
 func key(group, subject, metric string) Key {
 	return Key{Group: group, Subject: subject, Size: 64, Queues: 1, Metric: metric}
 }
 
-// recorded are the lines of samples, the values of each key in turn.
+// recorded returns the lines that add records.
 func recorded(t *testing.T, add func(r *Recorder)) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
@@ -33,7 +33,7 @@ func recorded(t *testing.T, add func(r *Recorder)) *bytes.Buffer {
 	return &b
 }
 
-// toOther compares every row with the subject "other".
+// toOther compares every row to the subjects "other" and "another".
 func toOther(r *Row) []Key {
 	if r.Subject == "other" {
 		return nil
@@ -157,14 +157,14 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// by is what measures without any flags.
+// by is a Measure without flags.
 type by func(rec *Recorder) error
 
 func (by) Flags(*flag.FlagSet) {}
 
 func (f by) Measure(_ context.Context, rec *Recorder, _ int, _ []string) error { return f(rec) }
 
-// TestRun measures something and reads it again.
+// TestRun runs a suite, and reads its results.json and its tables.
 func TestRun(t *testing.T) {
 	s := &Suite{
 		Name: "test", References: toOther,
@@ -196,7 +196,7 @@ func TestRun(t *testing.T) {
 			rec.Of("bw", "ours", 64).Add("rate", "MiB/s", v)
 			rec.Of("bw", "other", 64).Add("rate", "MiB/s", 2*v)
 		}
-		// As a script would.
+		// Append lines as a script does.
 		f, err := os.OpenFile(filepath.Join(dir, "samples.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			return err
@@ -238,7 +238,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s has %d tables of rates: an empty one is shown", name, n)
 		}
 	}
-	// The next one begins anew, and a failure leaves no results.
+	// The next run begins anew, and leaves no results if it fails.
 	broken := errors.New("broken")
 	if err := r.Do(t.Context(), by(func(*Recorder) error { return broken }), nil); !errors.Is(err, broken) {
 		t.Error(err)
@@ -301,8 +301,8 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// FuzzSamples is about samples.jsonl: what is no sample is an error, and what is one
-// has a row.
+// FuzzSamples reads any text as samples.jsonl. What is not a sample has to be an error, and each
+// sample has to be in a row.
 func FuzzSamples(f *testing.F) {
 	for _, s := range []string{
 		`{"group":"bw","subject":"x","size":64,"queues":1,"metric":"m","unit":"u","value":1}`, `{"note":"n"}`,

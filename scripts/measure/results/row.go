@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Key is what two rows differ in at least.
+// Key identifies a row.
 type Key struct {
 	Group   string `json:"group"`   // what was measured
-	Subject string `json:"subject"` // of what
+	Subject string `json:"subject"` // of which subject
 	Size    int    `json:"size"`    // bytes in a message, or the MTU
 	Queues  int    `json:"queues"`  // queue pairs, data channels, or streams
 	Metric  string `json:"metric"`
@@ -21,7 +21,7 @@ type Sample struct {
 	Value float64 `json:"value"`
 }
 
-// Row is all figures of one kind in the order of the rounds, and what they come to.
+// Row has all figures of one key in the order of the rounds, and their summary.
 type Row struct {
 	Key
 	Unit    string    `json:"unit"`
@@ -33,10 +33,10 @@ type Row struct {
 	RatioTo string    `json:"ratio_to,omitempty"`
 }
 
-// Rows are in the order in which their first samples came.
+// Rows are in the order of their first samples.
 type Rows []Row
 
-// RatioByRound is the median of the rounds' ratios, 0 if there is none.
+// RatioByRound returns the median of the rounds' ratios, or 0 if there are none.
 func RatioByRound(r, to *Row) float64 {
 	var ratios []float64
 	for i := range min(len(r.Samples), len(to.Samples)) {
@@ -50,14 +50,14 @@ func RatioByRound(r, to *Row) float64 {
 	return Median(ratios)
 }
 
-// Median is the middle of v, or the mean of both in the middle.
+// Median returns the middle value of v, or the mean of the two middle values.
 func Median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	n := len(v)
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// Find returns the row of k, nil if it was not measured.
+// Find returns the row of k, or nil if it was not measured.
 func (rs Rows) Find(k Key) *Row {
 	if i := slices.IndexFunc(rs, func(r Row) bool { return r.Key == k }); i >= 0 {
 		return &rs[i]
@@ -65,13 +65,13 @@ func (rs Rows) Find(k Key) *Row {
 	return nil
 }
 
-// With returns the row with another metric and else the same key.
+// With returns the row with this metric, and otherwise the key k.
 func (rs Rows) With(k Key, metric string) *Row {
 	k.Metric = metric
 	return rs.Find(k)
 }
 
-// ratio is the cell with the ratio of r.
+// ratio returns the text of the cell with the ratio of r. r may be nil.
 func (r *Row) ratio() string {
 	if r == nil || r.RatioTo == "" {
 		return ""

@@ -16,26 +16,26 @@ import (
 	"time"
 )
 
-// Run is how a suite is measured.
+// Run is a run of a suite.
 type Run struct {
 	Suite    *Suite
-	Dir      string // for the results
+	Dir      string // directory for the results
 	Rounds   int
 	Markdown bool // show the tables in Markdown
 
-	look time.Duration // at what else the machine does; 0 is a second
+	look time.Duration // for which other load of the machine is observed; 0: a second
 }
 
-// Measure is what measures.
+// Measure makes the measurements of a suite.
 type Measure interface {
-	// Flags adds those that say what.
+	// Flags adds the flags that say what to measure.
 	Flags(flags *flag.FlagSet)
-	// Measure measures in so many rounds. The arguments follow the flags.
+	// Measure measures in this number of rounds. args are the arguments after the flags.
 	Measure(ctx context.Context, rec *Recorder, rounds int, args []string) error
 }
 
-// Do has m measure, and makes results of the figures that it, or a program that it
-// starts, appends to samples.jsonl.
+// Do calls m.Measure, and makes results from the figures that m, or a program that m starts,
+// appends to samples.jsonl.
 func (r *Run) Do(ctx context.Context, m Measure, args []string) (err error) {
 	if err := r.clean(); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (r *Run) Do(ctx context.Context, m Measure, args []string) (err error) {
 	return r.report(&f)
 }
 
-// clean removes the results of the run before.
+// clean removes the results of the previous run.
 func (r *Run) clean() error {
 	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
 		return err
@@ -80,7 +80,8 @@ func (r *Run) clean() error {
 	return errors.Join(errs...)
 }
 
-// watched notes what else the machine did.
+// watched calls body. It notes other load of the machine before and after body, and processor
+// time that the hypervisor took away meanwhile.
 func (r *Run) watched(ctx context.Context, rec *Recorder, body func() error) error {
 	look := cmp.Or(r.look, time.Second)
 	if err := quiet(ctx, "before", look, rec); err != nil {
@@ -104,8 +105,7 @@ func (r *Run) watched(ctx context.Context, rec *Recorder, body func() error) err
 	return quiet(ctx, "after", look, rec)
 }
 
-// report writes results.json, results.txt, results.md and the plots, and shows
-// the tables.
+// report writes results.json, results.txt, results.md and the plots, and prints the tables.
 func (r *Run) report(f *File) error {
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *Run) report(f *File) error {
 	return err
 }
 
-// Draw writes the pictures of f into a directory.
+// Draw writes the plots of f into a directory.
 func (s *Suite) Draw(f *File, dir string) error {
 	if s.Plots == nil {
 		return nil
@@ -144,8 +144,8 @@ func (s *Suite) Draw(f *File, dir string) error {
 	return nil
 }
 
-// InTurn returns the list, backwards in every other round, the first of which is
-// 0: what comes first is not always the same.
+// InTurn returns the list, in reverse order if round is odd. So the first element is not the same
+// in all rounds. The first round is 0.
 func InTurn[T any](round int, list []T) []T {
 	list = slices.Clone(list)
 	if round%2 == 1 {
@@ -154,18 +154,18 @@ func InTurn[T any](round int, list []T) []T {
 	return list
 }
 
-// Selection says what to measure: terms separated by commas, each a part of a
-// subject's name, of a group's, or SUBJECT:GROUP. The empty one is everything
-// but what has to be asked for.
+// Selection says what to measure. It has terms, each of which is a part of the name of a subject
+// or a group, or SUBJECT:GROUP. The empty selection has everything except what is measured only
+// on request.
 type Selection []string
 
-// ParseSelection reads one.
+// ParseSelection parses a selection, whose terms are separated by commas.
 func ParseSelection(s string) Selection {
 	return slices.DeleteFunc(strings.Split(s, ","), func(t string) bool { return strings.TrimSpace(t) == "" })
 }
 
-// Has reports whether a group is to be measured of a subject, which is asked for
-// if it is measured only where it is selected.
+// Has reports whether a group is to be measured of a subject. asked says that the group is
+// measured only on request.
 func (sel Selection) Has(subject, group string, asked bool) bool {
 	if len(sel) == 0 {
 		return !asked
@@ -179,7 +179,7 @@ func (sel Selection) Has(subject, group string, asked bool) bool {
 	})
 }
 
-// quiet notes it if the machine has something else to do for that long.
+// quiet observes the machine for d, and makes a note if the machine has other load.
 func quiet(ctx context.Context, when string, d time.Duration, rec *Recorder) error {
 	before, err := Processors()
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// The picture, in pixels: left and right, top and bottom of what the axes enclose.
+// The size of the picture, and the edges of the area that the axes enclose, in pixels.
 const (
 	width, height = 960, 540
 	left, right   = 90, 690
 	top, bottom   = 50, 470
 )
 
-// palette is what a picture is drawn in. The series' colours are much like those of Okabe
-// and Ito, which the colour-blind tell apart.
+// palette has the colours of a picture. The colours of the series are similar to those of Okabe
+// and Ito, which colour-blind people can distinguish.
 type palette struct {
 	paper, ink, grid string
 	series           []string
@@ -33,7 +33,8 @@ var dark = palette{"#121418", "#e8e8e8", "#3a3d42", []string{
 	"#56b4e9", "#ff9e4a", "#2fd6a6", "#e59ac6", "#f0e442", "#9bd0f5", "#bbb",
 }}
 
-// css says all colours, without variables, which not everything that shows pictures knows.
+// css returns the rules for all colours. They are without variables, which not every viewer
+// supports.
 func (p *palette) css() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".paper{fill:%s}text{fill:%s}.grid{stroke:%s}.axis,.level{stroke:%s}\n", p.paper, p.ink, p.grid, p.ink)
@@ -43,7 +44,7 @@ func (p *palette) css() string {
 	return b.String()
 }
 
-// style is that of all pictures: those of dark pages are dark.
+// style returns the style sheet of all pictures. On dark pages the pictures are dark.
 func style() string {
 	return "<style>\ntext{font:13px sans-serif}.title{font-size:16px;font-weight:bold}.axis,.line{fill:none}\n" +
 		".line{stroke-width:2}.level{stroke-dasharray:6 4}\n" + bright.css() +
@@ -53,7 +54,7 @@ func style() string {
 // marks are drawn around a point, so that series of the same colour differ.
 var marks = []string{"m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", "m-4-4h8v8h-8z", "m0-5l5 9h-10z", "m0-5l5 5l-5 5l-5-5z"}
 
-// SVG draws the plot: the same bytes for the same figures.
+// SVG returns the plot as an SVG. The same figures give the same bytes.
 func (p *Plot) SVG() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img">`+"\n<title>%s</title>\n%s",
@@ -117,7 +118,7 @@ func (p *Plot) curve(b *bytes.Buffer, i int, x, y axis) {
 	}
 }
 
-// bars draws series i beside the others of each column.
+// bars draws series i beside the other series of each column.
 func (p *Plot) bars(b *bytes.Buffer, i int, x, y axis) {
 	wide := 0.8 * (x.at(1) - x.at(0)) / float64(len(p.Series))
 	for _, pt := range p.Series[i].Points {
@@ -128,7 +129,7 @@ func (p *Plot) bars(b *bytes.Buffer, i int, x, y axis) {
 	}
 }
 
-// spread draws how far figures are apart.
+// spread draws the range from the least to the greatest figure.
 func spread(b *bytes.Buffer, x, least, greatest float64) {
 	if least != greatest {
 		fmt.Fprintf(b, `<path class="spread" d="M%s %sV%sm-4 0h8m-8 %sh8"/>`+"\n", number(x), number(least), number(greatest),
@@ -145,15 +146,15 @@ func label(b *bytes.Buffer, x, y float64, anchor, class, text string) {
 		escape(text))
 }
 
-// axis is where values are.
+// axis maps values to pixels.
 type axis struct {
 	log          bool
-	least, most  float64 // values
-	first, after float64 // pixels
+	least, most  float64 // values at the ends
+	first, after float64 // pixels of least and most
 	ticks        []float64
 }
 
-// at is the pixel of v.
+// at returns the pixel of v.
 func (a axis) at(v float64) float64 {
 	least, most := a.least, a.most
 	if a.log {
@@ -162,7 +163,7 @@ func (a axis) at(v float64) float64 {
 	return a.first + (v-least)/(most-least)*(a.after-a.first)
 }
 
-// axes returns those that have room for all figures.
+// axes returns axes with room for all figures.
 func (p *Plot) axes() (x, y axis) {
 	x, y = axis{log: p.LogX, first: left, after: right}, axis{log: p.LogY, first: bottom, after: top}
 	var xs, ys []float64
@@ -182,7 +183,7 @@ func (p *Plot) axes() (x, y axis) {
 		x.least, x.most = -0.5, max(float64(n)-0.5, 0.6)
 		return x, y
 	}
-	// At what was measured, and not at what is round.
+	// The ticks are at measured values, and not at round ones.
 	slices.Sort(xs)
 	x.ticks = slices.Compact(xs)
 	x.least, x.most = x.ticks[0], x.ticks[len(x.ticks)-1]
@@ -193,7 +194,8 @@ func (p *Plot) axes() (x, y axis) {
 	return x, y
 }
 
-// span has the axis begin at 0, or at a power of ten, and end behind the greatest value.
+// span sets the ends and the ticks of the axis. The axis begins at 0, or at a power of ten if it
+// is logarithmic, and does not end before the greatest value.
 func (a *axis) span(least, greatest float64) {
 	if a.log {
 		a.least = math.Pow(10, math.Floor(math.Log10(least)))
@@ -223,7 +225,7 @@ func (a *axis) span(least, greatest float64) {
 	}
 }
 
-// apart leaves ticks out whose numbers would touch those before.
+// apart leaves out ticks whose numbers would touch the previous number.
 func apart(a axis) (kept []float64) {
 	const room = 45
 	for _, v := range a.ticks {
@@ -234,15 +236,15 @@ func apart(a axis) (kept []float64) {
 	return kept
 }
 
-// number writes a pixel, to a tenth.
+// number formats a pixel, rounded to a tenth.
 func number(v float64) string { return strconv.FormatFloat(math.Round(10*v)/10, 'f', -1, 64) }
 
-// value writes a value without what computing it has added.
+// value formats a value without the errors of computing it.
 func value(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 
-// escape makes text that may stand in XML.
+// escape returns the text s for XML.
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // writing to a Builder does not fail
 	return b.String()
 }

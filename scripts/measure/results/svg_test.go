@@ -12,14 +12,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// picture is what is in an SVG.
+// picture has the content of an SVG.
 type picture struct {
 	texts map[string][]string // by class
 	drawn map[string]int      // elements by class
 	whole string              // the style
 }
 
-// look reads an SVG, which has to be well-formed.
+// look reads an SVG. It has to be well-formed.
 func look(t *testing.T, svg []byte) picture {
 	t.Helper()
 	p := picture{texts: map[string][]string{}, drawn: map[string]int{}}
@@ -61,7 +61,7 @@ func look(t *testing.T, svg []byte) picture {
 	}
 }
 
-// TestSVG draws curves and bars: what they are of, each series and each figure is there.
+// TestSVG draws curves and bars. It expects the titles, each series and each figure in the SVG.
 func TestSVG(t *testing.T) {
 	curves := Plot{Title: "a < b & c", X: "bytes", Y: "MiB/s", LogX: true, Series: []Series{
 		{"one", []Point{{1500, 20, 19, 25}, {64, 10, 10, 10}, {65535, 90, 80, 95}}},
@@ -110,7 +110,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-// TestAxis has all figures between the ends, and ticks that do not touch.
+// TestAxis expects all figures between the ends of an axis, and ticks that do not touch.
 func TestAxis(t *testing.T) {
 	for _, most := range []float64{0, 0.003, 0.99, 1, 7, 99.9, 100, 12345} {
 		a := axis{first: bottom, after: top}
@@ -129,7 +129,7 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// TestCurves has no plot of points alone.
+// TestCurves expects that single points are not a plot.
 func TestCurves(t *testing.T) {
 	rs := Rows{{Key: Key{Subject: "a", Size: 1}, Median: 1}, {Key: Key{Subject: "b", Size: 1}, Median: 2}}
 	at := func(r *Row) (string, float64) { return r.Subject, float64(r.Size) }

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// Table is one of strings; the first line is its head.
+// Table is a table of strings. The first line is the head.
 type Table struct {
 	Title string
 	Lines [][]string
@@ -43,19 +43,19 @@ func (t *Table) markdown(w io.Writer) error {
 	return err
 }
 
-// Matrix is how rows become a table: a line for each different Line, which
-// begins it, and a column for each different Column, in the order in which they
-// first come. A row with either of them empty is left out.
+// Matrix describes how rows become a table. The table has a line for each different Line, whose
+// strings begin the line, and a column for each different Column. Both are in the order in which
+// they first occur. A row is left out if its Line or its Column is empty.
 type Matrix struct {
 	Title  string
-	Head   []string // of what begins the lines
+	Head   []string // the head of what begins the lines
 	Line   func(r *Row) []string
 	Column func(r *Row) string
-	Ratio  func(r *Row) bool // whether the ratio follows
-	Median bool              // without the least and the greatest value
+	Ratio  func(r *Row) bool // whether a column with the ratio follows
+	Median bool              // show the median without the least and the greatest value
 }
 
-// Table makes it.
+// Table returns the table of rows.
 func (m *Matrix) Table(rows Rows) Table {
 	lines, cells := [][]string{}, map[string][]string{}
 	var columns []string
@@ -101,7 +101,8 @@ func (m *Matrix) Table(rows Rows) Table {
 	return t
 }
 
-// BySubject makes a table with a line for each metric and a column for each subject.
+// BySubject returns a function that makes a table with a line for each metric and a column for
+// each subject.
 func BySubject(title string) func(rs Rows) []Table {
 	m := Matrix{
 		Title: title, Head: []string{"what", "unit"},
@@ -121,7 +122,8 @@ func (m *Matrix) cell(r *Row) string {
 	return fmt.Sprintf("%s (%s–%s)", Figure(r.Median), Figure(r.Min), Figure(r.Max))
 }
 
-// Figure writes three digits, or all of those before the point.
+// Figure formats v with three digits, or with all digits before the point. It has at most four
+// digits after the point.
 func Figure(v float64) string {
 	digits := 0
 	switch a := max(v, -v); {
