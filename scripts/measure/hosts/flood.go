@@ -9,28 +9,31 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// flood is what came through while all hosts sent as fast as they could.
+// flood has the results of a measurement in which all hosts send as fast as they can.
 type flood struct {
 	rate      float64 // frames per second of all hosts together
-	processor float64 // seconds for each frame, of both endpoints
-	busiest   float64 // frames of the host that got through most, to the mean
-	least     float64 // the same of the one that got through least
-	// bytes registered for a host by then, at both endpoints
+	processor float64 // seconds of processor time per frame, of both endpoints
+	busiest   float64 // frames of the host with the most frames, in relation to the mean
+	least     float64 // frames of the host with the fewest frames, in relation to the mean
+	// registered is the number of bytes registered per host at the end, at both endpoints.
 	registered float64
-	// a host that answers single frames, alone, and while all others flood
+	// alone and beside are of a host that answers single frames: alone, and while all other
+	// hosts flood. beside is nil if there are no other hosts.
 	alone, beside *trips
 }
 
 const (
-	// settle is how long hosts flood at least before that is measured, and until they
-	// do not touch more than a hundredth of their memory for the first time within that,
-	// but for maxSettles times that: each of them gets its pools, and with 512 hosts the
-	// kernel has gigabytes to clear. Devices touch all memory when it is registered.
+	// settle is the shortest time for which hosts flood before the measurement. Hosts flood
+	// until the memory that they have touched grows by a hundredth at most within settle, but
+	// not longer than maxSettles times settle. Each host gets its pools in this time, and with
+	// 512 hosts the kernel has gigabytes to clear. Devices touch all memory when it is
+	// registered.
 	settle     = time.Second
 	maxSettles = 60
 )
 
-// settled waits until the hosts' memory has been touched.
+// settled waits until the hosts have touched their memory. resident returns the number of bytes
+// touched.
 func settled(ctx context.Context, resident func() (uint64, error)) error {
 	before := uint64(0)
 	for range maxSettles {
@@ -46,8 +49,9 @@ func settled(ctx context.Context, resident func() (uint64, error)) error {
 	return nil
 }
 
-// flood has all hosts send frames to the LAN for d, and then all but one, which answers
-// single frames.
+// flood measures one host that answers single frames, alone for d. Then it makes all hosts send
+// frames to the LAN, and measures for d. At last all hosts but this one send, and it answers
+// single frames for d again.
 func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err error) {
 	sparse := m.netdevs[0]
 	alone, err := m.trips(ctx, sparse, d)
@@ -78,7 +82,7 @@ func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err e
 		return nil, err
 	}
 	took, cpu, after := time.Since(began), used()-cpu, m.lan.taken()
-	// A host whose session has ended meanwhile has a port more.
+	// A host whose session has ended meanwhile has an additional port.
 	before = append(before, make([]uint64, len(after)-len(before))...)
 	sum := uint64(0)
 	for i := range after {
@@ -101,7 +105,7 @@ func (m *gathering) flood(ctx context.Context, d time.Duration) (_ *flood, err e
 	if err := sparse.port.end(); err != nil {
 		return nil, err
 	}
-	if err := results.Pause(ctx, settle); err != nil { // for what it has sent before
+	if err := results.Pause(ctx, settle); err != nil { // for frames that sparse has sent before
 		return nil, err
 	}
 	f.beside, err = m.trips(ctx, sparse, d)

@@ -14,31 +14,31 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// load is how many hosts come at once, and to what.
+// load says how many hosts connect at once, and to which kind of ports.
 type load struct {
 	hosts  int
 	ports  string
-	stay   time.Duration // once all are in
-	flood  time.Duration // after that, for which all of them send frames as fast as they can
-	within time.Duration // bounds the wait for that
+	stay   time.Duration // how long the hosts stay after all have connected
+	flood  time.Duration // how long all of them send frames as fast as they can after that
+	within time.Duration // limit for all hosts to connect
 }
 
-// result is what became of them.
+// result is what happened to the hosts of a load.
 type result struct {
-	allIn     time.Duration // until all had a carrier at the same time; 0: they never had
-	silent    int           // sessions that ended because one side did not hear the other
+	allIn     time.Duration // until all hosts were connected at the same time; 0: they never were
+	silent    int           // sessions that ended because one side received nothing from the other
 	crowded   uint64        // connections that the I/O unit closed because there were too many
 	refused   int           // hosts that were refused once or more
 	again     int           // hosts that were refused more than once
 	ended     map[string]uint64
 	refusals  map[string]uint64
 	reasons   map[string]uint64
-	processor time.Duration // of this process, until all were in
-	idle      idle          // while they stayed
-	flood     *flood        // nil: there was none
+	processor time.Duration // processor time of this process until all hosts were connected
+	idle      idle          // use while the hosts stayed
+	flood     *flood        // nil: there was no flood
 }
 
-// gather has the hosts connect.
+// gather starts an I/O unit, makes the hosts connect to it, and returns what happened.
 func gather(ctx context.Context, c load) (_ result, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -87,7 +87,7 @@ func gather(ctx context.Context, c load) (_ result, err error) {
 	case <-m.all:
 		r.allIn = time.Since(began)
 		r.processor = used() - before
-		err = results.Pause(ctx, settle) // what it took to connect is collected
+		err = results.Pause(ctx, settle) // meanwhile garbage of connecting is collected
 		end := beginIdle(c.hosts)
 		late.Reset(c.stay)
 		select {
@@ -109,7 +109,7 @@ func gather(ctx context.Context, c load) (_ result, err error) {
 	return r, errors.Join(err, ctx.Err())
 }
 
-// count counts what became of the hosts.
+// count counts what happened to the hosts.
 func (m *gathering) count(r *result) {
 	s := m.unit.Status()
 	r.ended, r.refusals = s.Ended, s.Refusals

@@ -16,23 +16,23 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// gathering is an I/O unit and the hosts on their way to it.
+// gathering is an I/O unit and the hosts that connect to it.
 type gathering struct {
 	unit    *iounit.Unit
 	network *fabrictest.Network
 	hosts   []*host.Host
 	netdevs []*netdev
 	lan     sinks
-	said    tally // by the hosts
+	said    tally // the log of the hosts
 	log     *slog.Logger
 	tasks   testbed.Tasks
 
 	mu  sync.Mutex
-	in  int           // hosts that are connected
-	all chan struct{} // closed when all are
+	in  int           // number of connected hosts
+	all chan struct{} // closed when all hosts are connected
 }
 
-// serve starts the I/O unit and returns the port that it listens on.
+// serve starts the I/O unit, and returns the TCP port on which it listens.
 func (m *gathering) serve(
 	ctx context.Context, hosts int, own *session.Key, trust *session.Trust, p ports,
 ) (string, error) {
@@ -49,14 +49,14 @@ func (m *gathering) serve(
 		if err != nil {
 			return nil, err
 		}
-		// As the command has it.
+		// As in the command.
 		c.MaxHandshakes = max(session.DefaultMaxHandshakes, hosts)
 		return session.NewListener(apart{tcp}, c)
 	})
 	if err != nil {
 		return "", err
 	}
-	// As many as the command has for one queue.
+	// As many Ps as the command has with one queue.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 4)
 	_, port, err := net.SplitHostPort(address)
 	return port, err
@@ -82,7 +82,8 @@ func (c from) RemoteAddr() net.Addr {
 	return &at
 }
 
-// host makes host i, with an address of its own in 127.0.0.0/8.
+// host makes host i. The host connects to a separate address in 127.0.0.0/8, which apart makes
+// the address of the host.
 func (m *gathering) host(i int, own *session.Key, unit session.Fingerprint, port string) error {
 	trust := &session.Trust{}
 	if err := trust.Add(unit.String()); err != nil {
@@ -114,7 +115,7 @@ func (m *gathering) host(i int, own *session.Key, unit session.Fingerprint, port
 	return err
 }
 
-// changed counts a host that has come or gone.
+// changed counts a host that has connected, if in is set, or disconnected.
 func (m *gathering) changed(in bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +132,7 @@ func (m *gathering) changed(in bool) {
 	}
 }
 
-// registered is how many bytes both endpoints of a host have registered, on average.
+// registered returns how many bytes both endpoints of a host have registered, on average.
 func (m *gathering) registered() float64 {
 	sum := int64(0)
 	for _, h := range m.unit.Status().Hosts {

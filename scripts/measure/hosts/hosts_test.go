@@ -15,8 +15,8 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// meet has hosts connect at once, and wants all of them connected, none declared dead,
-// and none refused because there were too many.
+// meet makes hosts connect at once. It expects all of them to be connected, none to be declared
+// silent, and none to be refused because there were too many.
 func meet(t *testing.T, ports string) {
 	r, err := gather(t.Context(), load{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
 	if err != nil {
@@ -30,10 +30,11 @@ func meet(t *testing.T, ports string) {
 	}
 }
 
-// TestManyHosts has ports that cost nothing.
+// TestManyHosts makes hosts connect to ports that cost nothing.
 func TestManyHosts(t *testing.T) { meet(t, noPorts) }
 
-// TestFlood has all hosts send, and counts for each what the LAN took.
+// TestFlood makes all hosts flood, and checks the results. It also expects errors for a flood
+// with macvtap ports, and for a negative duration.
 func TestFlood(t *testing.T) {
 	c := load{hosts: 5, ports: noPorts, stay: time.Millisecond, flood: 100 * time.Millisecond, within: 2 * time.Minute}
 	r, err := gather(t.Context(), c)
@@ -56,7 +57,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSettled waits for as long as more memory is touched.
+// TestSettled expects settled to wait for as long as more memory is touched, but not for ever.
 func TestSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		touched := []uint64{100, 300, 400, 404, 500}
@@ -73,14 +74,14 @@ func TestSettled(t *testing.T) {
 	})
 }
 
-// TestNetnsManyHosts has a macvtap for each host.
+// TestNetnsManyHosts makes hosts connect to an I/O unit with a macvtap for each host.
 func TestNetnsManyHosts(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
 	meet(t, macvtapPorts)
 }
 
-// TestFits asks for more hosts than this process may have descriptors for.
+// TestFits expects an error for more hosts than this process may have descriptors for.
 func TestFits(t *testing.T) {
 	for hosts, fit := range map[int]bool{1: true, 552: true, 553: false, 1000: false} {
 		if err := (load{hosts: hosts}).fits(20_000); (err == nil) != fit {
@@ -96,7 +97,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestPlots draws what hosts cost, of two kinds of ports, over their number.
+// TestPlots plots what hosts cost over their number, for two kinds of ports.
 func TestPlots(t *testing.T) {
 	var o Options
 	if err := o.hosts.Set("8,64"); err != nil || o.hosts.String() != "8,64" {
@@ -120,7 +121,7 @@ func TestPlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := plots(f.Rows)
-	if len(list) != 1 { // frames were not counted
+	if len(list) != 1 { // there is no flood to plot
 		t.Fatalf("%+v", list)
 	}
 	points := []results.Point{{X: 8, Y: 1, Min: 1, Max: 1}, {X: 64, Y: 2, Min: 2, Max: 2}}
@@ -130,7 +131,8 @@ func TestPlots(t *testing.T) {
 	}
 }
 
-// TestRecord notes what became of hosts of which some were refused.
+// TestRecord records a result with a silent session. It checks the goals and the notes if all
+// hosts have connected, and if not.
 func TestRecord(t *testing.T) {
 	for _, c := range []struct {
 		in   time.Duration

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// idle is what the hosts and the I/O unit use while no frame passes: all together, or for
-// each host, of both endpoints.
+// idle is what the hosts and the I/O unit use while no frames pass. All values but processor are
+// per host, for both endpoints.
 type idle struct {
-	processor   float64 // of one
-	wakeups     float64 // of goroutines, in a second; steadier beside load than the above
+	processor   float64 // of all hosts together; 1: one processor
+	wakeups     float64 // wake-ups of goroutines per second; steadier beside load than processor
 	goroutines  float64
 	descriptors float64
 	memory      float64 // bytes that have been touched
 	registered  float64 // bytes
 }
 
-// beginIdle begins to measure, and returns what ends that.
+// beginIdle begins a measurement, and returns the function that ends it.
 func beginIdle(hosts int) (end func() (idle, error)) {
 	began, before, woken := time.Now(), used(), wakeups()
 	return func() (idle, error) {
@@ -38,10 +38,10 @@ func beginIdle(hosts int) (end func() (idle, error)) {
 	}
 }
 
-// sampled is how many wake-ups there are to one whose latency the runtime measures.
+// sampled is the number of wake-ups for each wake-up whose latency the runtime measures.
 const sampled = 8
 
-// wakeups is how often goroutines of this process have been woken so far.
+// wakeups returns how often goroutines of this process have been woken so far.
 func wakeups() (n float64) {
 	sample := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	metrics.Read(sample)

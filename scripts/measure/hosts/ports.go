@@ -23,8 +23,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// portsOf makes a network card with ports of that kind, and what takes it apart. Ports
-// that cost nothing are noted.
+// portsOf makes a network card with ports of this kind. It returns the card, and a function that
+// removes the card. Ports that cost nothing are added to noted.
 func portsOf(kind string, noted *sinks) (ports, func() error, error) {
 	switch kind {
 	case noPorts:
@@ -39,7 +39,7 @@ func portsOf(kind string, noted *sinks) (ports, func() error, error) {
 	}
 }
 
-// nic is the network card's name; the other end of its cable is beside it.
+// nic is the name of the network card. The other end of its cable is in the same namespace.
 const nic = "eth1"
 
 // cardPorts makes a network card in a network namespace.
@@ -66,7 +66,7 @@ func cardPorts() (ports, func() error, error) {
 	}, func() error { return netns.Delete(ns) }, nil
 }
 
-// cable makes the card, up and with a carrier.
+// cable makes the card, which is up and has a carrier.
 func cable(ns string) error {
 	h, err := netns.Handle(ns)
 	if err != nil {
@@ -90,29 +90,29 @@ func cable(ns string) error {
 	return nil
 }
 
-// steady is the state of the card that costs nothing.
+// steady is the state of a card whose ports cost nothing.
 var steady = lan.LinkState{Up: true, MTU: 1500, Speed: 10000}
 
-// null is a queue that no frame comes from, unless it is told to flood or to send one, and
-// that takes and counts all.
+// null is a queue that accepts and counts all frames. Frames can be read from it only during a
+// flood, or after send.
 type null struct {
 	fd    int
 	close sync.Once
-	flood atomic.Pointer[[]byte] // the frame that comes from it without end
+	flood atomic.Pointer[[]byte] // the frame that is read without end; nil: no flood
 	taken atomic.Uint64
-	heard atomic.Pointer[func(*vnet.WriteOp)] // called with each frame that it takes
+	heard atomic.Pointer[func(*vnet.WriteOp)] // called with each accepted frame
 
-	single sync.Mutex             // held by who raises or lowers the event for a single frame
-	once   atomic.Pointer[[]byte] // that comes from it next
+	single sync.Mutex             // held while the event is raised or lowered for a single frame
+	once   atomic.Pointer[[]byte] // the single frame that is read next
 }
 
 func newNull() (*null, error) {
-	// It is never readable unless it floods, and always writable.
+	// The eventfd is readable only while there are frames to read, and always writable.
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	return &null{fd: fd}, os.NewSyscallError("eventfd", err)
 }
 
-// begin has frames come from the queue, and end has none come any more.
+// begin starts a flood: the frame can be read without end. end stops the flood.
 func (n *null) begin(frame []byte) error {
 	n.flood.Store(&frame)
 	return n.raise()
@@ -123,7 +123,7 @@ func (n *null) end() error {
 	return n.lower()
 }
 
-// send has one frame come from the queue, which must have sent the one before.
+// send makes one frame readable. The frame of the previous send must have been read.
 func (n *null) send(frame []byte) error {
 	n.single.Lock()
 	defer n.single.Unlock()
@@ -131,7 +131,7 @@ func (n *null) send(frame []byte) error {
 	return n.raise()
 }
 
-// take returns the frame that was sent, if there is one.
+// take returns the frame of the last send, unless it has been read.
 func (n *null) take() ([]byte, error) {
 	if n.once.Load() == nil {
 		return nil, nil
@@ -206,7 +206,7 @@ type port struct {
 
 var _ lan.Interface = (*port)(nil)
 
-// sinks are the ports that cost nothing. Each was opened for a host's session.
+// sinks has the ports that cost nothing. Each was opened for a host's session.
 type sinks struct {
 	mu  sync.Mutex
 	all []*port
@@ -224,7 +224,7 @@ func (s *sinks) open(mac net.HardwareAddr) (*port, error) {
 	return p, nil
 }
 
-// taken is how many frames each has taken.
+// taken returns how many frames each port has accepted.
 func (s *sinks) taken() []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,13 +315,13 @@ const (
 	noPorts      = "none"
 )
 
-// ports are how the I/O unit sees its network card.
+// ports has the functions by which the I/O unit uses its network card.
 type ports struct {
 	open  func(mac net.HardwareAddr, queues int) (lan.Interface, error)
 	state func() (lan.LinkState, error)
 }
 
-// of is the queue of the latest port with an address.
+// of returns the queue of the latest port with this address, or nil.
 func (s *sinks) of(mac []byte) *null {
 	s.mu.Lock()
 	defer s.mu.Unlock()

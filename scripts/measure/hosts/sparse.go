@@ -12,19 +12,20 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// trips are round trips of single frames between the LAN and a host that has nothing else to
-// do, in seconds.
+// trips has the times in seconds of round trips of single frames, between the LAN and a host
+// that has nothing else to do.
 type trips struct{ median, p99 float64 }
 
 const (
-	// between is from the answer to one frame until the next one.
+	// between is the time from the answer to one frame until the next frame.
 	between = time.Millisecond
-	// answerWithin is after which a frame or its answer is lost, which none may be.
+	// answerWithin is the time after which a frame or its answer counts as lost. None may be
+	// lost.
 	answerWithin = 30 * time.Second
 )
 
-// trips has the LAN send single frames to a host, one after the other for d, all of which it
-// answers.
+// trips sends single frames from the LAN to a host, one after the other for d. The host answers
+// all of them.
 func (m *gathering) trips(ctx context.Context, n *netdev, d time.Duration) (*trips, error) {
 	s, err := n.State()
 	if err != nil {

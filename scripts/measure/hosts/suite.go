@@ -1,7 +1,7 @@
-// Package hosts has many hosts connect to one I/O unit at the same moment and counts
-// what became of them. Both endpoints are in this process, with a fabric in memory
-// between them; the hosts' netdevices cost nothing, and the I/O unit's ports are
-// macvtaps in a network namespace of their own, or cost nothing either.
+// Package hosts makes many hosts connect to one I/O unit at the same moment, and counts what
+// happens to them. Both endpoints are in this process, with a fabric in memory between them. The
+// hosts' netdevices cost nothing. The I/O unit's ports are macvtaps in a separate network
+// namespace, or cost nothing either.
 package hosts
 
 import (
@@ -22,14 +22,15 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// Suite is that of `make bench-hosts`.
+// Suite returns the suite of `make bench-hosts`.
 func Suite() *results.Suite {
-	// Hosts may never be all in, and reasons are counted where they were given.
+	// There are gaps: all hosts may never be connected in a round, and a reason has no figure in a
+	// round in which it was not given.
 	return &results.Suite{Name: "bench-hosts", Rounds: 3, Gaps: true, Goals: goals,
 		Tables: results.BySubject("Hosts that connect at once"), Plots: plots}
 }
 
-// plots have what hosts cost over their number, a curve for each kind of ports.
+// plots returns plots of what hosts cost over their number, with a curve for each kind of ports.
 func plots(rs results.Rows) (list []results.Plot) {
 	for _, c := range []struct{ name, title, metric, unit string }{
 		{"hosts-idle", "Processor that idle hosts and their I/O unit use", idling, "% of a processor, both endpoints"},
@@ -62,12 +63,12 @@ const (
 
 	perFrame = "processor for a frame"
 
-	// quick are so many hosts that they have to be in within a second, at their first attempt.
+	// quick is the subject whose hosts have to be connected within a second, at the first attempt.
 	quick = "256 hosts, ports none, busy 0"
 )
 
-// goals: soon, and without anybody declared dead or refused for want of room; 256 hosts at
-// their first attempt.
+// goals returns the goals: hosts are connected soon, none is declared silent, and none is refused
+// for want of room. 256 hosts connect at the first attempt.
 func goals(rs results.Rows) (list []results.Goal) {
 	for i := range rs {
 		r := &rs[i]
@@ -95,10 +96,10 @@ func goals(rs results.Rows) (list []results.Goal) {
 	return list
 }
 
-// Options are how many hosts come, and to what.
+// Options says how many hosts connect, and to which kind of ports.
 type Options struct {
 	hosts counts
-	load  load // but for the hosts
+	load  load // without the number of hosts
 	busy  int
 	each  bool // show what the hosts logged
 }
@@ -115,7 +116,7 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.each, "v", false, "show what the hosts logged")
 }
 
-// Measure implements results.Measure: the hosts come in each round.
+// Measure implements results.Measure. The hosts connect in each round.
 func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) error {
 	if o.busy < 0 || len(args) > 0 {
 		return errors.New("-busy must be 0 at least")
@@ -172,12 +173,12 @@ func (c *counts) Set(s string) error {
 	return nil
 }
 
-// perHost is how many descriptors a host takes at most, of both endpoints: 33, and 36
+// perHost is the greatest number of descriptors that both endpoints of a host need: 33, and 36
 // with a macvtap.
 const perHost = 36
 
-// fits returns an error if a process that may have so many descriptors has not
-// enough for the hosts: they would be refused for that again and again.
+// fits returns an error if the hosts need more than this number of descriptors. Without enough
+// descriptors, hosts would be refused again and again.
 func (c load) fits(descriptors uint64) error {
 	const others = 100
 	if need := uint64(c.hosts)*perHost + others; need > descriptors {
@@ -187,7 +188,7 @@ func (c load) fits(descriptors uint64) error {
 	return nil
 }
 
-// record notes what became of the hosts.
+// record records what happened to the hosts.
 func (o *Options) record(r result, rec *results.Recorder, round int) {
 	sink := rec.Of(group, fmt.Sprintf("%d hosts, ports %s, busy %d", o.load.hosts, o.load.ports, o.busy), 0)
 	in := "never"
@@ -244,21 +245,21 @@ func (o *Options) record(r result, rec *results.Recorder, round int) {
 	}
 }
 
-// occupy starts processes that use a processor each, and returns what ends them.
+// occupy starts n processes that use a processor each, and returns a function that ends them.
 func occupy(n int) (end func(), err error) {
-	// Pdeathsig is sent when the thread ends that has started them, so that one
-	// is to stay.
+	// Pdeathsig is sent when the thread that has started a process ends. So this thread must not
+	// end.
 	runtime.LockOSThread()
 	var loops []*exec.Cmd
 	end = func() {
 		for _, c := range loops {
 			_ = c.Process.Kill()
-			_ = c.Wait() // it says that it was killed
+			_ = c.Wait() // the error says that it was killed
 		}
 	}
 	for range n {
 		c := exec.Command("sh", "-c", "while :; do :; done")
-		// They end with this process, however that does.
+		// The processes end with this process, in whatever way it ends.
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := c.Start(); err != nil {
 			end()

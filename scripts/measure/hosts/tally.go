@@ -10,11 +10,11 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// tally counts what hosts say: it is their log.
+// tally is the log handler of the hosts. It counts what the hosts log.
 type tally struct {
 	mu      sync.Mutex
-	silent  int               // sessions that ended because the I/O unit was not heard
-	reasons map[string]uint64 // why hosts had no session, or no more, without numbers
+	silent  int               // sessions that ended because a host received nothing from the I/O unit
+	reasons map[string]uint64 // why hosts got no session, or lost it; numbers are replaced by 0
 }
 
 var _ slog.Handler = (*tally)(nil)

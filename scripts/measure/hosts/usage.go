@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// used is what this process has used of processors.
+// used returns the processor time that this process has used.
 func used() time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for a bad argument only
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for a bad argument
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// resident is how much memory this process has touched.
+// resident returns how many bytes of memory this process has touched.
 func resident() (uint64, error) {
 	b, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
