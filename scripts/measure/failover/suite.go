@@ -1,12 +1,12 @@
-// Package failover knows the figures of BenchmarkRDMAFailover and TestRDMARestart of
+// Package failover describes the figures of BenchmarkRDMAFailover and TestRDMARestart of
 // test/e2e.
 package failover
 
 import "github.com/splitnic/splitnic/scripts/measure/results"
 
-// Suite is that of `make bench-failover`.
+// Suite returns the suite of `make bench-failover`.
 func Suite() *results.Suite {
-	// A session on standby has only some of the stages.
+	// There are gaps, because a session on standby has only some of the stages.
 	return &results.Suite{
 		Name: "bench-failover", Rounds: 50, Gaps: true,
 		Goals: func(rs results.Rows) (list []results.Goal) {
@@ -27,7 +27,7 @@ func Suite() *results.Suite {
 	}
 }
 
-// Restarts is the suite of `make bench-restart`.
+// Restarts returns the suite of `make bench-restart`.
 func Restarts() *results.Suite {
 	return &results.Suite{Name: "bench-restart", Rounds: 25, Tables: results.BySubject("Restarts under a TCP connection")}
 }

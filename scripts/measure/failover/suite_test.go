@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// TestGoals has a run of two rounds, of which one has a stage more, and a block that
-// is wrong.
+// TestGoals checks the goals of a run of two rounds, one of which has an additional stage and a
+// wrong block.
 func TestGoals(t *testing.T) {
 	var samples bytes.Buffer
 	rec := results.NewRecorder(&samples)
