@@ -7,10 +7,10 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// percentiles are those of a round trip by their metrics, and what they are called.
+// percentiles has the metrics of the percentiles of a round trip, with their names in plots.
 var percentiles = [][2]string{{"min", "least"}, {"typical", "typical"}, {"p99", "99 %"}, {"p99.9", "99.9 %"}}
 
-// plots are all pictures that there are figures for.
+// plots returns all plots for which there are figures.
 func plots(rs results.Rows) (list []results.Plot) {
 	curves := func(p results.Plot, of func(r *results.Row) bool) {
 		p.X, p.LogX = "bytes in a message", true
@@ -57,7 +57,8 @@ func bars(p *results.Plot, r *results.Row, column string) {
 	p.Series[s].Points = append(p.Series[s].Points, results.Point{X: float64(c), Y: r.Median, Min: r.Min, Max: r.Max})
 }
 
-// networks has the networks of an MTU side by side, and what the device can move.
+// networks returns a plot of the networks with this MTU side by side, and of what the device can
+// move.
 func networks(rs results.Rows, mtu int) (results.Plot, bool) {
 	p := results.Plot{
 		Name: fmt.Sprintf("networks-%d", mtu), Title: fmt.Sprintf("Networks with an MTU of %d", mtu),
@@ -74,7 +75,7 @@ func networks(rs results.Rows, mtu int) (results.Plot, bool) {
 	return p, len(p.Series) > 0
 }
 
-// latencies has the percentiles of half a round trip of 64 bytes.
+// latencies returns a plot of the percentiles of half a round trip of 64 bytes.
 func latencies(rs results.Rows) (results.Plot, bool) {
 	p := results.Plot{
 		Name: "percentiles", Title: "Half a round trip of 64 bytes", X: "percentile", Y: "µs, logarithmic", LogY: true,

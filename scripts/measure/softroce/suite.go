@@ -1,5 +1,5 @@
-// Package softroce knows the figures of scripts/bench-inside: the messaging layer
-// and the whole card beside the RDMA device and other networks.
+// Package softroce describes the figures of scripts/bench-inside, which compares the messaging
+// layer and the whole card with the RDMA device and other networks.
 package softroce
 
 import (
@@ -8,12 +8,13 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// Suite is that of `make bench`.
+// Suite returns the suite of `make bench`.
 func Suite() *results.Suite {
 	return &results.Suite{Name: "bench", Rounds: 5, References: references, Goals: goals, Tables: tables, Plots: plots}
 }
 
-// references returns what r's ratio can be to. (Of latencies there is one.)
+// references returns the keys of the rows to which r can be compared. For a latency there is only
+// one.
 func references(r *results.Row) []results.Key {
 	of := func(size int, subjects ...string) []results.Key {
 		var list []results.Key
@@ -87,8 +88,9 @@ func goals(rs results.Rows) (list []results.Goal) {
 	return list
 }
 
-// spared is the goal of the processor time that frames cost the I/O unit: what it has
-// without any is taken off, of two hosts that are connected directly and of two that are not.
+// spared returns the goal for the processor time that frames cost the I/O unit: that of two hosts
+// with a direct connection, in relation to that of two hosts without. The processor time without
+// frames is subtracted from both.
 func spared(rs results.Rows, metric, what string) []results.Goal {
 	var cost [2]float64
 	for i, subject := range []string{direct, indirect} {

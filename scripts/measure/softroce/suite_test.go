@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// fixture is what a run of two rounds noted.
+// fixture returns the results of a run of two rounds, from testdata.
 func fixture(t *testing.T) results.File {
 	t.Helper()
 	in, err := os.Open("testdata/samples.jsonl")
@@ -50,7 +50,7 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// What was not measured has no table and no plot.
+// TestSomeOfIt expects no table and no plot of what was not measured.
 func TestSomeOfIt(t *testing.T) {
 	rs := results.Rows{row("net", "veth", 1500, "tcp", "Mbit/s", 10), row("net", "veth", 1500, "ping", "us", 20)}
 	var titles []string
@@ -67,7 +67,8 @@ func TestSomeOfIt(t *testing.T) {
 	}
 }
 
-// Every median and its spread is in the data of its picture.
+// TestPlots expects every median, with its spread, in the data of its plot, and no curve of one
+// size.
 func TestPlots(t *testing.T) {
 	rs := fixture(t).Rows
 	drawn := map[string][]results.Point{}
@@ -107,7 +108,7 @@ func row(group, subject string, size int, metric, unit string, v float64) result
 	}
 }
 
-// TestReferences finds what each row is compared to among others.
+// TestReferences expects the rows to which a row is compared, among others.
 func TestReferences(t *testing.T) {
 	const size = 65535
 	for _, c := range []struct {

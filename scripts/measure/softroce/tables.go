@@ -9,14 +9,14 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// The groups and metrics of overload.
+// Prefixes of groups (overload and tunnel) and of metrics (arrived).
 const (
 	overload = "overload-"
 	tunnel   = "tunnel-"
 	arrived  = "arrived-"
 )
 
-// tables are all that there are; those without figures have no lines.
+// tables returns all tables. A table without figures has only a head.
 func tables(rs results.Rows) []results.Table {
 	var list []results.Table
 	add := func(m results.Matrix) { list = append(list, m.Table(rs)) }
@@ -118,7 +118,7 @@ func tables(rs results.Rows) []results.Table {
 	return list
 }
 
-// directRows are the lines of the group direct, by metric.
+// directRows has the names of the lines of the group direct, by metric.
 var directRows = map[string]string{
 	"tcp": "TCP, one stream", "tcp-unit": "processor time of the I/O unit meanwhile",
 	"tcp-reverse": "TCP back", "tcp-reverse-unit": "processor time of the I/O unit meanwhile, back",
@@ -131,7 +131,7 @@ func always(*results.Row) bool { return true }
 
 func metric(r *results.Row) string { return r.Metric }
 
-// of begins the lines of a group.
+// of returns a Matrix.Line that calls begin for the rows of a group, and leaves out other rows.
 func of(group string, begin func(r *results.Row) []string) func(r *results.Row) []string {
 	return func(r *results.Row) []string {
 		if r.Group != group {
@@ -141,7 +141,8 @@ func of(group string, begin func(r *results.Row) []string) func(r *results.Row) 
 	}
 }
 
-// prefixed begins the lines of all groups with a prefix, without that, and the subject.
+// prefixed returns a Matrix.Line for the rows of all groups with the prefix. A line begins with
+// the group without the prefix, and the subject.
 func prefixed(prefix string) func(r *results.Row) []string {
 	return func(r *results.Row) []string {
 		kind, ok := strings.CutPrefix(r.Group, prefix)
@@ -160,7 +161,7 @@ func ourSize(size int) int {
 	return size
 }
 
-// networkColumn is where a figure of a network is shown.
+// networkColumn returns the column of a figure of a network.
 func networkColumn(r *results.Row) string {
 	switch r.Metric {
 	case "tcp":
