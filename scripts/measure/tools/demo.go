@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 )
 
-// document is build/demo.json.
+// document is the content of build/demo.json.
 type document struct {
 	Device string `json:"device"`
 	Mode   string `json:"mode"` // native, kvm or tcg
@@ -43,9 +43,8 @@ type document struct {
 	Seconds int `json:"seconds"`
 }
 
-// Demo turns what the demonstration measured into a table on standard output
-// and a JSON document. It fails when a result is missing or says that something
-// did not work.
+// Demo reads the results of the demonstration from file in. It prints a table, and writes a JSON
+// document to file out. It fails if a result is missing, or says that something did not work.
 func Demo(in, out string) error {
 	f, err := os.Open(in)
 	if err != nil {
@@ -67,8 +66,8 @@ func Demo(in, out string) error {
 	return verdict(d)
 }
 
-// parseDemo reads lines of a name and a value. A throughput that comes several
-// times counts with its mean.
+// parseDemo reads lines with a name and a value. A number that occurs several times counts with
+// its mean.
 func parseDemo(r io.Reader) (document, error) {
 	values := map[string][]string{}
 	for s := bufio.NewScanner(r); s.Scan(); {
@@ -110,7 +109,7 @@ func parseDemo(r io.Reader) (document, error) {
 	return d, errors.Join(errs...)
 }
 
-// verdict says what did not work.
+// verdict returns an error that says what did not work.
 func verdict(d document) error {
 	var errs []error
 	if d.Ping.Received != d.Ping.Sent {

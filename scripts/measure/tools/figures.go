@@ -1,4 +1,4 @@
-// Package tools reads what iperf3 and ping print.
+// Package tools reads figures from the output of programs such as iperf3 and ping.
 package tools
 
 import (
@@ -36,8 +36,8 @@ type iperfDocument struct {
 	} `json:"end"`
 }
 
-// Filters make figures, none of which may be zero, of what programs print. What
-// the receiver of iperf3 has received counts.
+// Filters make figures from the output of programs. None of the figures may be zero. For iperf3,
+// what the receiver has received counts.
 var Filters = map[string]func(io.Reader) (string, error){
 	// Mbit/s
 	"iperf-tcp": func(r io.Reader) (string, error) {
@@ -61,12 +61,13 @@ var Filters = map[string]func(io.Reader) (string, error){
 		return positive(rate*d.Start.Test.BlockSize*8/1e6, rate)
 	},
 	"ping": ping,
-	// ms that a host's direct connection took to be made, and frames that the host has
-	// sent through the I/O unit
+	// time in ms to set up a host's direct connection, and number of frames that the host has sent
+	// through the I/O unit
 	"direct": direct,
 }
 
-// TCP is the throughput of iperf3 in a second from a namespace to an address, in Mbit/s.
+// TCP runs iperf3 from a namespace to an address for a second, and returns the throughput in
+// Mbit/s.
 func TCP(ctx context.Context, ns, address string) (float64, error) {
 	out, err := exec.CommandContext(ctx, "ip", "netns", "exec", ns, "iperf3", "-c", address, "-t", "1", "-J").Output()
 	if err != nil {
@@ -89,8 +90,8 @@ func iperfRead(r io.Reader) (d iperfDocument, err error) {
 	return d, nil
 }
 
-// Ping sends echo requests from a namespace, that far apart, and returns the round
-// trips of those that were answered in us, sorted.
+// Ping sends n echo requests from a namespace, apart from each other by the time apart. It
+// returns the round-trip times of the answered requests in us, sorted.
 func Ping(ctx context.Context, ns, address string, n int, apart time.Duration) ([]float64, error) {
 	out, err := exec.CommandContext(ctx, "ip", "netns", "exec", ns, "ping", "-n", "-c", strconv.Itoa(n),
 		"-i", strconv.FormatFloat(apart.Seconds(), 'f', -1, 64), "-W", "2", address).CombinedOutput()
@@ -100,7 +101,7 @@ func Ping(ctx context.Context, ns, address string, n int, apart time.Duration) (
 	return roundTrips(bytes.NewReader(out))
 }
 
-// roundTrips reads the answers that ping prints.
+// roundTrips reads the round-trip times that ping prints. It returns them in us, sorted.
 func roundTrips(r io.Reader) ([]float64, error) {
 	var times []float64
 	for s := bufio.NewScanner(r); s.Scan(); {
@@ -122,14 +123,14 @@ func roundTrips(r io.Reader) ([]float64, error) {
 	return times, nil
 }
 
-// Percentile is what this part of sorted values does not exceed.
+// Percentile returns the value that this part of the sorted values v does not exceed.
 func Percentile(v []float64, part float64) float64 {
 	return v[min(int(float64(len(v))*part), len(v)-1)]
 }
 
-// ping prints the median round trip, and that which one in a hundred exceeds, in us,
-// and how many there were. The first ones, and those in which a thread had to be woken
-// late, would decide a mean.
+// ping returns the median of the round-trip times and the time that one in a hundred exceeds, in
+// us, and the number of round trips. It does not use the mean, which would depend on the first
+// round trips, and on those in which a thread was woken late.
 func ping(r io.Reader) (string, error) {
 	times, err := roundTrips(r)
 	if err != nil {
@@ -138,7 +139,7 @@ func ping(r io.Reader) (string, error) {
 	return positive(results.Median(times), Percentile(times, 0.99), float64(len(times)))
 }
 
-// direct reads a host's status.
+// direct reads the figures of a direct connection from a host's status.
 func direct(r io.Reader) (string, error) {
 	var all []struct {
 		Direct struct {
@@ -166,7 +167,7 @@ func direct(r io.Reader) (string, error) {
 	return positive(all[0].Direct.Connections[0].Took/1e6, frames)
 }
 
-// positive prints figures, of which none may be zero.
+// positive formats figures. It returns an error if a figure is not above 0.
 func positive(v ...float64) (string, error) {
 	var b strings.Builder
 	for _, f := range v {

@@ -9,7 +9,7 @@ const (
 	iperfTCP = `{"start": {"test_start": {"blksize": 131072}}, "end": {
 		"sum_sent": {"seconds": 2, "bits_per_second": 9000000},
 		"sum_received": {"seconds": 2, "bits_per_second": 8000000}}}`
-	// The receiver's bits_per_second counts what was lost as well.
+	// The receiver's bits_per_second also counts lost datagrams.
 	iperfUDP = `{"start": {"test_start": {"blksize": 1000}}, "end": {
 		"sum_sent": {"seconds": 2, "bits_per_second": 900000000},
 		"sum_received": {"seconds": 2, "bits_per_second": 80000000, "packets": 1000, "lost_packets": 250}}}`

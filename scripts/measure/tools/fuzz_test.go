@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzFigures is about the output of programs that figures are read from: what
-// is no figure is an error.
+// FuzzFigures reads figures from any output of programs. Output without a figure has to be an
+// error.
 func FuzzFigures(f *testing.F) {
 	for _, s := range []string{
 		"64 bytes from 10.0.0.1: icmp_seq=1 ttl=64 time=0.5 ms\n", "time=x ms\n", " time=0 ms\n",
@@ -21,6 +21,6 @@ func FuzzFigures(f *testing.F) {
 				t.Errorf("%s of %q is nothing", name, s)
 			}
 		}
-		_, _ = parseDemo(strings.NewReader(s)) // says what is missing
+		_, _ = parseDemo(strings.NewReader(s)) // the error says what is missing
 	})
 }
