@@ -1,5 +1,5 @@
-// Package attacks measures what an honest host notices while another one attacks its
-// I/O unit.
+// Package attacks measures how an honest host is affected while another host attacks its I/O
+// unit.
 package attacks
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// Hostile attacks until ctx is done, and prints how often it has done what it does.
+// Hostile attacks until ctx is done, and prints how many attacks it has completed.
 func Hostile(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("hostile", flag.ExitOnError)
 	address := flags.String("iounit", "", "address and port of the I/O unit")
@@ -30,7 +30,7 @@ func Hostile(ctx context.Context, args []string) error {
 		return fmt.Errorf("there is no class %q", flags.Arg(0))
 	}
 	to := attacks.Target{
-		// Under emulation nobody answers as quickly as the default says.
+		// Under emulation answers take longer than the default timeout.
 		Address: *address, From: *from, Timing: fabric.Timing{Timeout: 18}, Patience: time.Minute,
 	}
 	var err error

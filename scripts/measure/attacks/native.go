@@ -30,13 +30,13 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Native is the suite bench-attacks-native. It measures at this machine's full speed what scripts/bench-attacks-inside
-// measures on RDMA devices: two I/O units, an honest host and the attacker in one
-// process, with a fabric in memory between them; iperf3 and ping use the host's
-// netdevice from outside. It needs root, and makes network namespaces of its own.
-// The arguments are classes; without any it measures all.
+// Native is the suite bench-attacks-native. At the full speed of this machine, it measures what
+// scripts/bench-attacks-inside measures on RDMA devices. Two I/O units, an honest host and the
+// attacker are in one process, with a fabric in memory between them. iperf3 and ping use the
+// host's netdevice from outside. Native needs root, and makes its own network namespaces. The
+// arguments are classes of attacks; without arguments it measures all classes.
 type Native struct {
-	pings bool // only these
+	pings bool // measure round trips only
 }
 
 // Flags implements results.Measure.
@@ -75,13 +75,13 @@ func (m *Native) Measure(ctx context.Context, rec *results.Recorder, rounds int,
 	return nil
 }
 
-// prefix begins the names of all network namespaces that this makes.
+// prefix begins the names of all network namespaces that this package makes.
 const prefix = "snatk-"
 
 // lanAddr is the address of the station on the LAN.
 const lanAddr = "10.77.0.1"
 
-// environment is everything that is measured.
+// environment has the endpoints, the LAN and the attacker of a run.
 type environment struct {
 	prefix  string // of the namespaces' names
 	made    []string
@@ -89,11 +89,11 @@ type environment struct {
 	dir     string
 	cancel  context.CancelFunc
 	tasks   testbed.Tasks
-	units   map[string]*iounit.Unit // by state: the one that is attacked in it
+	units   map[string]*iounit.Unit // by state: the I/O unit that is attacked in this state
 	targets map[string]attacks.Target
 	server  *exec.Cmd // iperf3
 	dev     *tap.Device
-	pings   bool // no throughput
+	pings   bool // measure no throughput
 }
 
 func (n *environment) ns(name string) string { return n.prefix + name }
@@ -129,8 +129,8 @@ func (n *environment) open(ctx context.Context) error {
 
 // endpoints starts the I/O units and the honest host.
 func (n *environment) endpoints(ctx context.Context) error {
-	// As many as the commands have for their workers, of both I/O units, and of the
-	// host with the attacker.
+	// As many Ps as the commands have for the workers of both I/O units, and of the host with the
+	// attacker.
 	runtime.GOMAXPROCS(runtime.NumCPU() + 3*4)
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	prints := map[string]session.Fingerprint{}
@@ -220,7 +220,7 @@ func (n *environment) unit(
 	return address, nil
 }
 
-// until tries something until it works.
+// until calls f until f succeeds, for 20 s at most.
 func (n *environment) until(what string, f func() error) error {
 	var err error
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -233,7 +233,7 @@ func (n *environment) until(what string, f func() error) error {
 
 // measure measures the honest host in one of the states.
 func (n *environment) measure(ctx context.Context, c attacks.Class, state string, sink results.Sink) (err error) {
-	// What the attack before has left is over.
+	// Wait until the sessions of the attack before have ended.
 	err = n.until("sessions to end", func() error {
 		if a, b := len(n.units["attack"].Status().Hosts), len(n.units["elsewhere"].Status().Hosts); a != 1 || b != 0 {
 			return fmt.Errorf("%d and %d hosts", a, b)

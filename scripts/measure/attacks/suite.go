@@ -8,10 +8,10 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// The states in which the honest host is measured, the subjects of its figures:
-// alone, while another I/O unit on the same machine and device is attacked in the
-// same way, and while its own is. What the attacker and the kernel take from
-// everybody is in the second already.
+// The states in which the honest host is measured. They are the subjects of its figures: without
+// an attack, while another I/O unit on the same machine and device is attacked in the same way,
+// and while the host's own I/O unit is attacked. The second state already includes what the
+// attacker and the kernel take from all processes.
 const (
 	none      = "none"
 	elsewhere = "elsewhere"
@@ -20,10 +20,9 @@ const (
 
 var states = []string{none, elsewhere, attack}
 
-// The metrics: throughput, where more is better, and times, where less is; the
-// part of one processor that the attacker takes and that the attacked I/O unit
-// does (without an attack, the honest host's), and how often the attacker has done
-// what it does in a second.
+// The metrics: throughput, where more is better; times, where less is better; the parts of one
+// processor that the attacker uses, and that the attacked I/O unit uses (without an attack, the
+// I/O unit of the honest host); and how many attacks per second the attacker completes.
 const (
 	throughput  = "tcp"
 	latency     = "ping"
@@ -33,22 +32,22 @@ const (
 	rate        = "rate"
 )
 
-// Suite is that of `make bench-attacks`, and natively of `make bench-attacks-native`.
+// Suite returns the suite of `make bench-attacks` or `make bench-attacks-native`, by its name.
 func Suite(name string) *results.Suite {
 	return &results.Suite{
 		Name: name, Rounds: 5,
-		// A round's figures are of neighbouring seconds, in which the machine is as
-		// busy with other things.
+		// The figures of a round are measured within seconds of each other, while the machine has
+		// the same other load.
 		ByRound:    true,
 		References: references, Goals: goals, Tables: tables,
 		Remark: "None: without an attack. Elsewhere: the same attack on another I/O unit of the machine.",
 	}
 }
 
-// comparable are the metrics of which a ratio says something.
+// comparable has the metrics of which a ratio is meaningful.
 var comparable = []string{throughput, latency, tail}
 
-// references compares an attack with the same one elsewhere.
+// references returns the key of the same attack elsewhere, for the state attack.
 func references(r *results.Row) []results.Key {
 	if r.Subject != attack || !slices.Contains(comparable, r.Metric) {
 		return nil
@@ -56,13 +55,13 @@ func references(r *results.Row) []results.Key {
 	return []results.Key{in(r.Key, elsewhere)}
 }
 
-// in is the key of the same metric in another state.
+// in returns the key of the same metric in another state.
 func in(k results.Key, state string) results.Key {
 	k.Subject = state
 	return k
 }
 
-// goals: nobody loses more than a tenth to the attack itself.
+// goals returns the goals: an honest host loses at most a tenth to the attack itself.
 func goals(rs results.Rows) (list []results.Goal) {
 	for i := range rs {
 		r := &rs[i]
@@ -76,7 +75,7 @@ func goals(rs results.Rows) (list []results.Goal) {
 	return list
 }
 
-// slower is by how many per cent the row in state attack is worse than in another.
+// slower returns by how many per cent the state attack is worse than another state.
 func slower(rs results.Rows, k results.Key, than string) string {
 	from, to := rs.Find(in(k, than)), rs.Find(in(k, attack))
 	if from == nil || to == nil {
@@ -84,12 +83,12 @@ func slower(rs results.Rows, k results.Key, than string) string {
 	}
 	r := results.RatioByRound(to, from)
 	if k.Metric == throughput {
-		r = 2 - r // of a tenth less is left nine tenths
+		r = 2 - r // a ratio of 0.9 is 10 % slower
 	}
 	return fmt.Sprintf("%+.0f %%", 100*(r-1))
 }
 
-// tables has a line for each class of attacks.
+// tables returns a table with a line for each class of attacks.
 func tables(rs results.Rows) []results.Table {
 	t := results.Table{Title: "What an honest host has: none, elsewhere, attack; slower than none, than elsewhere"}
 	t.Add("attack", "TCP, Mbit/s", "slower", "ping, us", "slower", "99th percentile, us", "slower",
@@ -97,7 +96,7 @@ func tables(rs results.Rows) []results.Table {
 	for i := range rs {
 		k := rs[i].Key
 		if k.Subject != none || k.Metric != throughput && (k.Metric != latency || rs.With(k, throughput) != nil) {
-			continue // a class has either, or both
+			continue // a class has one of these metrics, or both
 		}
 		cell := func(metric, state string) string {
 			if r := rs.With(in(k, state), metric); r != nil {

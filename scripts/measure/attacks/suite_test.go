@@ -17,7 +17,7 @@ func row(class, state, metric string, v ...float64) results.Row {
 	}
 }
 
-// sample are the figures of an attack, and of one that was measured without only.
+// sample returns the figures of an attack, and of two that were measured in state none only.
 func sample() results.Rows {
 	rs := results.Rows{
 		row("stall", none, throughput, 100, 10, 1000), row("stall", elsewhere, throughput, 50, 5, 100),
@@ -35,8 +35,8 @@ func sample() results.Rows {
 }
 
 func TestTables(t *testing.T) {
-	// What was not measured is not 0. Slower are the medians of the rounds' 55, 50 and
-	// 92, and of 10, 0 and 20.
+	// A missing figure is not 0. The columns "slower" have the medians of the rounds: of 55, 50
+	// and 92, and of 10, 0 and 20.
 	want := [][]string{
 		{"stall", "100, 50.0, 45.0", "+55 %, +10 %", "200, 400, 440", "+120 %, +10 %", "-, -, -", "-, -", "-, -, -", "12.0"},
 		{"keys", "7.00, -, -", "-, -", "-, -, -", "-, -", "-, -, -", "-, -", "-, -, -", "-"},
