@@ -1,6 +1,6 @@
-// Package fleet simulates how the hosts of many I/O units find another one. What a host
-// does is decided by package uplink, as in a host; how long it takes is a model, whose
-// figures docs/scale.md takes from docs/benchmarks.md.
+// Package fleet simulates how the hosts of many I/O units find another I/O unit when they lose
+// theirs. Package uplink decides what a host does, as in a real host. How long it takes is a
+// model, whose figures docs/scale.md takes from docs/benchmarks.md.
 package fleet
 
 import (
@@ -13,49 +13,48 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
-// Model is a fleet, and what a session costs there.
+// Model is a fleet, and the cost of a session in it.
 type Model struct {
 	Units, Hosts int
-	Listed       int           // I/O units that a host has in its list
-	Neighbours   bool          // hosts of one I/O unit have the same list; otherwise each has a list of its own
-	MaxHosts     int           // of an I/O unit; another one is refused
-	Session      time.Duration // of an I/O unit's time, all its processors at it, for a session
+	Listed       int           // number of I/O units in the list of a host
+	Neighbours   bool          // hosts of one I/O unit have the same list; otherwise each has its own list
+	MaxHosts     int           // of an I/O unit, which refuses further hosts
+	Session      time.Duration // time of an I/O unit, with all its processors, for a session
 	Detect       time.Duration // until a host notices that its I/O unit is gone
-	// Gone is what is seen of an I/O unit that is gone: nothing of its machine, or that
-	// its process is away.
+	// Gone says what a host sees of an I/O unit that is gone.
 	Gone Gone
 	Seed uint64
 }
 
-// Gone is how an I/O unit can be gone.
+// Gone is the way in which an I/O unit is gone.
 type Gone int
 
-// How it can be gone.
+// The ways in which an I/O unit can be gone.
 const (
-	MachineGone Gone = iota // nobody answers
-	ProcessGone             // its machine refuses connections
+	MachineGone Gone = iota // the machine does not answer
+	ProcessGone             // the machine refuses connections
 )
 
 // handshake is how long a host tries a machine that does not answer.
 const handshake = 10 * time.Second
 
-// Result is what became of the hosts that lost their I/O unit.
+// Result is what happened to the hosts that lost their I/O unit.
 type Result struct {
-	Lost     int           // hosts that lost theirs
-	In       int           // of them those that have one again
-	Half     time.Duration // since the loss, until half of Lost have one
-	All      time.Duration // until the last of In had one
-	Dials    int           // that I/O units which are there have answered
-	Refused  int           // because there were too many hosts
-	Most     int           // hosts of one I/O unit in the end
-	MostWork time.Duration // of one I/O unit's time
+	Lost     int           // hosts that lost their I/O unit
+	In       int           // hosts of Lost that have an I/O unit again
+	Half     time.Duration // from the loss until half of Lost have an I/O unit
+	All      time.Duration // from the loss until the last of In has an I/O unit
+	Dials    int           // attempts that an existing I/O unit has answered
+	Refused  int           // attempts refused because there were too many hosts
+	Most     int           // most hosts of one I/O unit, at the end
+	MostWork time.Duration // most time that one I/O unit has worked
 }
 
 // unit is an I/O unit.
 type unit struct {
 	gone  bool
 	hosts int
-	free  time.Time // when it can begin with another session
+	free  time.Time // when the I/O unit can begin with another session
 	work  time.Duration
 }
 
@@ -64,8 +63,8 @@ type member struct {
 	list  []int // I/O units, in order of preference
 	race  *uplink.Race
 	retry uplink.Backoff
-	round int // of its races: what comes of earlier ones does not matter
-	in    bool
+	round int  // number of the race; results of earlier races are ignored
+	in    bool // the host has an I/O unit again
 }
 
 type fleet struct {
@@ -79,9 +78,9 @@ type fleet struct {
 	result Result
 }
 
-// Lose has I/O units be gone at once, those with the first indexes, and for back from
-// then on, and follows their hosts until all that can have another one have it, for most
-// at the longest. With back 0 they stay away.
+// Lose removes the first I/O units, as many as gone, at once. They come back after back, or never
+// if back is 0. Lose follows their hosts until all hosts that can have another I/O unit have one,
+// but not longer than most.
 func (m Model) Lose(gone int, back, most time.Duration) Result {
 	f := &fleet{Model: m, units: make([]unit, m.Units), start: time.Unix(0, 0)}
 	f.now = f.start
@@ -128,7 +127,7 @@ func (m Model) Lose(gone int, back, most time.Duration) Result {
 	return *r
 }
 
-// list are the I/O units of a host.
+// list returns the I/O units in the list of a host.
 func (m *Model) list(host int, random *rand.Rand) []int {
 	first := host % m.Units
 	list := []int{first}
@@ -146,7 +145,7 @@ func (m *Model) list(host int, random *rand.Rand) []int {
 
 func (f *fleet) after(d time.Duration, do func()) { heap.Push(&f.events, event{f.now.Add(d), do}) }
 
-// begin tries the I/O units in an order.
+// begin starts a race of a host for the I/O units in this order.
 func (f *fleet) begin(h *member, order []int) {
 	addrs := make([]string, 0, len(order))
 	for _, unit := range order {
@@ -157,7 +156,8 @@ func (f *fleet) begin(h *member, order []int) {
 	f.act(h, h.race.Start(f.now))
 }
 
-// later has something done in this race of a host, if it still goes on.
+// later calls event after d, and carries out the actions of event, if the present race of the
+// host still goes on then.
 func (f *fleet) later(h *member, d time.Duration, event func() []uplink.Action) {
 	round := h.round
 	f.after(d, func() {
@@ -167,10 +167,10 @@ func (f *fleet) later(h *member, d time.Duration, event func() []uplink.Action) 
 	})
 }
 
-// act carries out what a race wants.
+// act carries out the actions of a race.
 func (f *fleet) act(h *member, actions []uplink.Action) {
 	for _, a := range actions {
-		unit, _ := strconv.Atoi(a.Unit) // which begin has made of it
+		unit, _ := strconv.Atoi(a.Unit) // begin has made the name from the number
 		u := &f.units[unit]
 		switch {
 		case a.Do == uplink.Dial && u.gone && f.Gone == MachineGone:
@@ -206,15 +206,15 @@ func (f *fleet) act(h *member, actions []uplink.Action) {
 	if wake := h.race.Wake(); !wake.IsZero() {
 		f.later(h, max(wake.Sub(f.now), 0), func() []uplink.Action {
 			if next := h.race.Wake(); next.IsZero() || next.After(f.now) {
-				return nil // meanwhile it is another time
+				return nil // the time to wake has changed meanwhile
 			}
 			return h.race.Tick(f.now)
 		})
 	}
 }
 
-// spend has the I/O unit work for somebody who waits in line, and returns for how long
-// that takes.
+// spend makes the I/O unit work, after all work that was given to it before. It returns the time
+// until the work is done.
 func (u *unit) spend(now time.Time, work time.Duration) time.Duration {
 	if u.free.Before(now) {
 		u.free = now
@@ -224,13 +224,13 @@ func (u *unit) spend(now time.Time, work time.Duration) time.Duration {
 	return u.free.Sub(now)
 }
 
-// event is something that happens at a time.
+// event is an action at a time.
 type event struct {
 	at time.Time
 	do func()
 }
 
-// events are a heap, the next one first.
+// events is a heap. The next event is first.
 type events []event
 
 func (e events) Len() int           { return len(e) }

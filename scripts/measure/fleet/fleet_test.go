@@ -8,7 +8,7 @@ import (
 
 const long = 2 * time.Minute
 
-// TestLose compares the simulation with what can be told without it.
+// TestLose compares the simulation with results that are known without it.
 func TestLose(t *testing.T) {
 	small := Model{Units: 20, Hosts: 1000, Listed: 3, MaxHosts: 1000, Session: time.Millisecond, Detect: time.Second}
 	with := func(change func(*Model)) Model {
@@ -22,14 +22,14 @@ func TestLose(t *testing.T) {
 		gone     int
 		back     time.Duration
 		lost, in int
-		most     int           // hosts of one I/O unit; 0: not told
-		all      time.Duration // at the earliest
+		most     int           // most hosts of one I/O unit; 0: not checked
+		all      time.Duration // Result.All has to be at least this
 	}{
-		// The second I/O unit of all, one after the other.
+		// All hosts go to the same second I/O unit, one after the other.
 		{"one", with(func(m *Model) { m.Neighbours = true }), 1, 0, 50, 50, 100, time.Second + 25*time.Millisecond},
-		// All but those whose two neighbours are gone, too.
+		// All hosts but those whose two neighbours are gone, too.
 		{"five in a row", with(func(m *Model) { m.Neighbours = true }), 5, 0, 250, 100, 0, time.Second},
-		// 14 places with each of two.
+		// There are 14 places at each of two I/O units.
 		{"no room", with(func(m *Model) { m.Neighbours, m.MaxHosts = true, 64 }), 1, 0, 50, 28, 64, time.Second},
 		{"nobody is left", small, 20, 0, 1000, 0, 0, 0},
 		{"all come back", small, 20, time.Minute, 1000, 1000, 0, time.Minute},
@@ -42,7 +42,8 @@ func TestLose(t *testing.T) {
 			}
 		})
 	}
-	// Each has 19 others of which 4 are gone, too: both of the list, for one in 28.5.
+	// The list of a host has two of 19 other I/O units, 4 of which are gone, too. Both are gone for
+	// one host in 28.5.
 	if r := small.Lose(5, 0, long); r.Lost != 250 || r.In < 230 || r.In > 250 {
 		t.Errorf("%+v", r)
 	}
@@ -51,7 +52,7 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// TestPrint has all rows of docs/scale.md, of a smaller fleet.
+// TestPrint expects all rows of docs/scale.md, for a smaller fleet.
 func TestPrint(t *testing.T) {
 	small := standard
 	small.Units, small.Hosts = 10, 100

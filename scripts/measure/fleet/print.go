@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// session is the time of an I/O unit with two processors for a session, at most: 512 hosts
-// were in within 1.4 s, where both endpoints had two processors together.
+// session is the longest time of an I/O unit with two processors for a session: 512 hosts were
+// connected within 1.4 s, when both endpoints together had two processors.
 const session = 1400 * time.Millisecond / 512
 
 // standard is the fleet of docs/scale.md.
@@ -16,7 +16,8 @@ var standard = Model{
 	Units: 200, Hosts: 10_000, Listed: 3, MaxHosts: 1000, Session: session, Detect: 900 * time.Millisecond, Seed: 1,
 }
 
-// cases are the rows of the table there. The parts of the fleet are those of 200.
+// cases returns the rows of the table in docs/scale.md. The numbers of lost I/O units are those of
+// a fleet of 200, and are scaled to this fleet.
 func cases(fleet Model) (list []row) {
 	add := func(what string, gone int, back time.Duration, change func(*Model)) {
 		m := fleet
@@ -53,7 +54,7 @@ func show(w io.Writer, fleet Model) error {
 	fmt.Fprintln(tw, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|--- |")
 	ms := func(d time.Duration) string {
 		if d == 0 {
-			return "-" // it has not come to that
+			return "-" // it did not happen
 		}
 		return fmt.Sprintf("%.2f s", d.Seconds())
 	}
