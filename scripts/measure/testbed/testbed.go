@@ -1,5 +1,5 @@
-// Package testbed makes what both endpoints are measured with: network namespaces,
-// devices in them, and an I/O unit with a fabric in memory.
+// Package testbed makes what measurements of both endpoints need: network namespaces, devices in
+// them, and an I/O unit with a fabric in memory.
 package testbed
 
 import (
@@ -103,8 +103,8 @@ func Address(ns, dev, prefix string) error {
 	return nil
 }
 
-// Sweep deletes the network namespaces, whose names are the prefix, the number of a
-// process and something else, of processes that were killed.
+// Sweep deletes the network namespaces of processes that were killed. The name of a namespace is
+// the prefix, the number of the process, and more after "-".
 func Sweep(prefix string) error {
 	found, err := filepath.Glob(filepath.Join(netns.Dir, prefix+"*"))
 	if err != nil {
@@ -113,7 +113,7 @@ func Sweep(prefix string) error {
 	for _, path := range found {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), prefix), "-")
 		if _, err := os.Stat("/proc/" + pid); !errors.Is(err, os.ErrNotExist) {
-			continue // it is at work
+			continue // the process is running
 		}
 		if err := netns.Delete(filepath.Base(path)); err != nil {
 			return err
@@ -122,14 +122,14 @@ func Sweep(prefix string) error {
 	return nil
 }
 
-// Tasks run until they end, and keep their errors.
+// Tasks has functions that run in their own goroutines, and keeps their errors.
 type Tasks struct {
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	errs []error
 }
 
-// Go starts one.
+// Go starts a task.
 func (t *Tasks) Go(f func() error) {
 	t.wg.Go(func() {
 		err := f()
@@ -139,14 +139,14 @@ func (t *Tasks) Go(f func() error) {
 	})
 }
 
-// Wait returns when all have ended, with their errors.
+// Wait waits until all tasks have ended, and returns their errors.
 func (t *Tasks) Wait() error {
 	t.wg.Wait()
 	return errors.Join(t.errs...)
 }
 
-// Serve starts an I/O unit that listens as listen says, until ctx is done. It closes
-// the device.
+// Serve starts an I/O unit with the listener that listen returns. The I/O unit runs until ctx is
+// done, and its device is closed then. tasks has the goroutine.
 func Serve(
 	ctx context.Context, tasks *Tasks, c iounit.Config, security *session.Security,
 	listen func(c session.ServerConfig) (*session.Listener, error),
@@ -162,7 +162,7 @@ func Serve(
 	return unit, ln.Addr().String(), nil
 }
 
-// Loopback listens on any port of this machine's own.
+// Loopback listens on any free port of the loopback address.
 func Loopback(c session.ServerConfig) (*session.Listener, error) {
 	return session.Listen("127.0.0.1:0", c)
 }
