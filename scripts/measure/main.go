@@ -1,18 +1,18 @@
-// Command measure runs the benchmarks, and makes results.json, tables and plots of
-// what they measured: see docs/benchmarks.md.
+// Command measure runs the benchmarks, and makes results.json, tables and plots from their
+// figures: see docs/benchmarks.md.
 //
 //	measure SUITE [-rounds N] [-dir DIR] [-markdown] [FLAGS] [ARGUMENTS]
 //
-// A suite has the name of its target in the Makefile; those on RDMA devices have the
-// command that measures for arguments. Besides there are:
+// A suite has the name of its target in the Makefile. The arguments of a suite on RDMA devices
+// are the command that measures. Other sub-commands are:
 //
 //	measure show FILE                        the tables of a results.json, in Markdown
-//	measure draw FILE DIR                    its pictures, into a directory
+//	measure draw FILE DIR                    the plots of a results.json, into a directory
 //	measure iperf-tcp|iperf-udp|ping|direct  figures from a program's output
 //	measure overload KIND FROM TO ADDRESS    too many datagrams between two namespaces
 //	measure serve SUBJECT NAMESPACE... NIC   the process of a subject of bench-native
 //	measure classes                          the classes of attacks
-//	measure fleet                            what is simulated in docs/scale.md
+//	measure fleet                            the simulation of docs/scale.md
 //	measure hostile [FLAGS] CLASS            a host that attacks until SIGTERM
 //	measure demo RESULTS JSON                the demonstration's table and document
 package main
@@ -42,13 +42,13 @@ import (
 	classes "github.com/splitnic/splitnic/test/attacks"
 )
 
-// suites are all there are.
+// suites has all suites.
 var suites = []*results.Suite{
 	softroce.Suite(), native.Suite(), attacks.Suite("bench-attacks"), attacks.Suite("bench-attacks-native"),
 	hosts.Suite(), failover.Suite(), failover.Restarts(),
 }
 
-// measured are the suites that this program measures, by name.
+// measured has the suites that this program measures itself, by name.
 var measured = map[string]results.Measure{
 	"bench-native":         &native.Options{},
 	"bench-attacks-native": &attacks.Native{},
@@ -63,8 +63,7 @@ func suiteOf(name string) *results.Suite {
 	return suites[i]
 }
 
-// commands are the other sub-commands, by name, with the number of their arguments,
-// -1 for any.
+// commands has the other sub-commands, by name. args is the number of arguments, -1 for any.
 var commands = map[string]struct {
 	args int
 	run  func(ctx context.Context, args []string) error
@@ -143,7 +142,7 @@ func run(ctx context.Context, args []string) error {
 	return command.run(ctx, args)
 }
 
-// suite measures one.
+// suite measures s.
 func suite(ctx context.Context, s *results.Suite, args []string) (err error) {
 	r := &results.Run{Suite: s, Rounds: s.Rounds}
 	if text := os.Getenv("ROUNDS"); text != "" {
@@ -169,7 +168,7 @@ func suite(ctx context.Context, s *results.Suite, args []string) (err error) {
 	return r.Do(ctx, m, flags.Args())
 }
 
-// command is a program that appends to samples.jsonl.
+// command is a results.Measure that runs a program, which appends to samples.jsonl.
 type command struct{}
 
 // Flags implements results.Measure.

@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// TestSuitesHaveTargets finds a target of the Makefile for each suite.
+// TestSuitesHaveTargets expects a target of the Makefile for each suite.
 func TestSuitesHaveTargets(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {
@@ -27,7 +27,8 @@ func TestSuitesHaveTargets(t *testing.T) {
 	}
 }
 
-// TestOtherSuite has a program measure, and shows what it has measured.
+// TestOtherSuite runs a suite that a program measures, and shows the results. A failure of the
+// program has to be an error.
 func TestOtherSuite(t *testing.T) {
 	t.Setenv("ROUNDS", "2")
 	dir := t.TempDir()
