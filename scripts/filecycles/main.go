@@ -1,10 +1,10 @@
-// Command filecycles holds the files of packages to an order: it fails if files of one
-// refer to each other in a circle, and names the shortest one, with what each file in it
-// uses of the next.
+// Command filecycles checks that the files of packages have an order: it fails if files of a
+// package refer to each other in a circle. It prints the shortest circle, with what each file in
+// it uses of the next file.
 //
 //	go run ./scripts/filecycles PATTERN...
 //
-// Patterns are those of go list. Files of tests are not looked at.
+// Patterns are those of go list. Test files are not checked.
 package main
 
 import (
@@ -40,18 +40,18 @@ func main() {
 	}
 }
 
-// listed is what go list says of a package.
+// listed is a package in the output of go list.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles, CgoFiles       []string
 	DepOnly                 bool
 }
 
-// check describes a circle for each package that has one, of those that patterns name in a
-// directory.
+// check returns the description of a circle for each package that has one. patterns name the
+// packages, in directory dir.
 func check(dir string, patterns []string) (found []string, err error) {
-	// Export has dependencies compiled, unless they are in the cache: their types are read
-	// from there.
+	// The option -export compiles dependencies that are not in the cache. Their types are read from
+	// the cache.
 	cmd := exec.Command("go", append([]string{
 		"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles,CgoFiles,DepOnly", "--",
 	}, patterns...)...)
@@ -91,11 +91,11 @@ func check(dir string, patterns []string) (found []string, err error) {
 	return found, nil
 }
 
-// uses says which names of which other file a file uses.
+// uses has, for each file, the other files that it uses, and which of their names.
 type uses map[string]map[string][]string
 
-// references are those between the files of a package: from each to those that declare
-// what it uses, fields and methods included.
+// references returns the references between the files of a package: from each file to the files
+// that declare what it uses, fields and methods included.
 func references(fset *token.FileSet, imp types.Importer, p *listed) (uses, error) {
 	var files []*ast.File
 	for _, name := range append(p.GoFiles, p.CgoFiles...) {
@@ -108,7 +108,7 @@ func references(fset *token.FileSet, imp types.Importer, p *listed) (uses, error
 	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
 	cfg := types.Config{Importer: imp, FakeImportC: true}
 	if len(p.CgoFiles) > 0 {
-		cfg.Error = func(error) {} // what C has is not known here
+		cfg.Error = func(error) {} // the declarations of C are not known here
 	}
 	pkg, err := cfg.Check(p.ImportPath, fset, files, &info)
 	if err != nil && cfg.Error == nil {
@@ -133,11 +133,11 @@ func references(fset *token.FileSet, imp types.Importer, p *listed) (uses, error
 	return refs, nil
 }
 
-// shortest is the shortest circle of files, each of which refers to the next one, and the
-// last one to the first; nil if there is none.
+// shortest returns the shortest circle of files, or nil if there is none. Each file refers to the
+// next one, and the last file to the first.
 func shortest(refs uses) (circle []string) {
 	for _, start := range slices.Sorted(maps.Keys(refs)) {
-		before := map[string]string{} // by file that can be reached, the one from which
+		before := map[string]string{} // for each file reached, the file that refers to it
 		for queue := []string{start}; len(queue) > 0 && before[start] == ""; queue = queue[1:] {
 			for _, to := range slices.Sorted(maps.Keys(refs[queue[0]])) {
 				if before[to] == "" {
@@ -161,7 +161,7 @@ func shortest(refs uses) (circle []string) {
 	return circle
 }
 
-// describe says what the files in a circle use of each other.
+// describe returns a text that says what the files in a circle use of each other.
 func describe(pkg string, refs uses, circle []string) string {
 	lines := []string{pkg + ": files refer to each other in a circle:"}
 	for i, from := range circle {

@@ -82,7 +82,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestNoPackages has a pattern that names nothing not look like a package without circles.
+// TestNoPackages expects an error for a pattern that names no package. The result must not look
+// like that of a package without circles.
 func TestNoPackages(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/p\n"), 0o600); err != nil {
