@@ -1,6 +1,6 @@
-// Command sbom prints a software bill of materials of programs written in Go, of one
-// module, in the format CycloneDX: the modules that the linker has put into them, the
-// version of Go, and the shared libraries that they ask for.
+// Command sbom prints a software bill of materials of programs of one Go module, in the format
+// CycloneDX. It has the modules that the linker has put into the programs, the version of Go, and
+// the shared libraries that the programs import.
 //
 //	sbom VERSION PROGRAM...
 //
@@ -75,7 +75,7 @@ func run(args []string) error {
 	return out.Encode(b)
 }
 
-// describe reads what the linker has noted in the programs.
+// describe returns the bill of materials of the programs, from what the linker has noted in them.
 func describe(version string, paths []string) (bom, error) {
 	b := bom{Format: "CycloneDX", Spec: "1.5", Version: 1}
 	for _, path := range paths {
@@ -101,8 +101,8 @@ func describe(version string, paths []string) (bom, error) {
 	return b, nil
 }
 
-// read reads what the linker has noted in a program: the module that it is of, and what
-// is in it.
+// read reads what the linker has noted in a program. It returns the module of the program, and
+// the components in the program.
 func read(path string) (module string, parts []component, err error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
@@ -133,8 +133,8 @@ func read(path string) (module string, parts []component, err error) {
 	return info.Main.Path, parts, nil
 }
 
-// library is a module. Its hash is that of go.sum, SHA-256 of the list of its
-// files.
+// library returns the component of a module. The hash is that of go.sum, which is the SHA-256 of
+// the list of the module's files.
 func library(m *debug.Module) (component, error) {
 	c := component{Type: "library", Name: m.Path, Version: m.Version, PURL: "pkg:golang/" + m.Path + "@" + m.Version}
 	c.Ref = c.PURL
