@@ -1,7 +1,6 @@
-// Command taptunnel is an Ethernet device over UDP the plain way, for the
-// benchmarks to compare with: frames as the kernel has them without offloads, a
-// read and a write for each, one goroutine each way, no encryption. It runs
-// until it is killed.
+// Command taptunnel is a simple Ethernet device over UDP, to which the benchmarks compare. It
+// carries frames as the kernel has them without offloads, with a read and a write for each frame,
+// one goroutine for each direction, and no encryption. It runs until it is killed.
 package main
 
 import (
@@ -56,7 +55,8 @@ func run(name, local, remote string) error {
 	return <-ended
 }
 
-// forward copies frames, each a read and a write, until reading fails.
+// forward copies frames, with a read and a write for each frame. It returns an error of either,
+// unless only a frame was lost.
 func forward(to io.Writer, from io.Reader) error {
 	frame := make([]byte, maxFrame)
 	for {
@@ -70,9 +70,8 @@ func forward(to io.Writer, from io.Reader) error {
 	}
 }
 
-// lost reports whether a frame was lost, as on any Ethernet, and the next one
-// need not be: the other end is not there yet, the device is down, or a queue
-// is full.
+// lost reports whether err says that a frame was lost, as on any Ethernet, while the next one may
+// arrive: the other end does not exist yet, the device is down, or a queue is full.
 func lost(err error) bool {
 	for _, e := range []error{syscall.ECONNREFUSED, syscall.EIO, syscall.ENOBUFS} {
 		if errors.Is(err, e) {
