@@ -21,7 +21,7 @@ type still struct {
 func (s *still) counters() (counters, error) { return s.c, s.err }
 func (s *still) close() error                { return nil }
 
-func TestObey(t *testing.T) {
+func TestCarryOut(t *testing.T) {
 	moved := counters{Frames: [2]uint64{1, 2}, Bytes: [2]uint64{3, 4}, Refused: 5}
 	profile := filepath.Join(t.TempDir(), "profile")
 	var out strings.Builder

@@ -232,9 +232,9 @@ func TestNetnsSubjects(t *testing.T) {
 	}
 }
 
-// TestNetnsSiteFails makes a topology whose last namespace exists already. It expects an error,
+// TestNetnsTopologyFails makes a topology whose last namespace exists already. It expects an error,
 // and that none of the other namespaces is left.
-func TestNetnsSiteFails(t *testing.T) {
+func TestNetnsTopologyFails(t *testing.T) {
 	testenv.NeedRoot(t)
 	prefix := fmt.Sprintf("sntest-%d-f", os.Getpid())
 	if err := netns.New(prefix + "l"); err != nil {
