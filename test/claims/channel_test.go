@@ -10,9 +10,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// apart checks that a side's messages with one of these functions travel over
-// the first channel only, that there are some, and that data travels over other
-// channels only.
+// apart checks that a side has sent messages with each of these functions, that these messages use
+// only the first channel, and that data uses only other channels.
 func (o *observed) apart(side string, functions ...protocol.Function) error {
 	o.t.Helper()
 	seen := of(o.posted(side), functions...)
@@ -51,8 +50,8 @@ func (o *observed) apart(side string, functions ...protocol.Function) error {
 func TestClaim06ControlAndDataApart(t *testing.T)     { inMemory(t, controlAndDataApart) }
 func TestRDMAClaim06ControlAndDataApart(t *testing.T) { onSoftRoCE(t, controlAndDataApart) }
 
-// Control and configuration messages use the first channel, data the others,
-// however it is transferred.
+// Control and configuration messages use the first channel, and data uses the others, in each
+// transfer mode.
 func controlAndDataApart(t *testing.T, on fabricOf) {
 	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
 		p := newPair(t, on, withMode(answering, mode, 2))
@@ -70,8 +69,8 @@ func TestRDMAClaim07BufferManagementAndDataApart(t *testing.T) {
 	onSoftRoCE(t, bufferManagementAndDataApart)
 }
 
-// Buffer management messages use the first channel, data the others, however it
-// is transferred.
+// Buffer management messages use the first channel, and data uses the others, in each transfer
+// mode.
 func bufferManagementAndDataApart(t *testing.T, on fabricOf) {
 	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
 		p := newPair(t, on, withMode(answering, mode, 2))
@@ -124,8 +123,8 @@ func controlAndBufferManagementTogether(t *testing.T, on fabricOf) {
 func TestClaim21SecondConnectedChannel(t *testing.T)     { inMemory(t, secondConnectedChannel) }
 func TestRDMAClaim21SecondConnectedChannel(t *testing.T) { onSoftRoCE(t, secondConnectedChannel) }
 
-// Besides the channel for data a second one is connected, which carries the
-// control and the buffer management messages of both sides and no data.
+// Beside the channel for data a second channel is connected. It carries the control and buffer
+// management messages of both sides, and no data.
 func secondConnectedChannel(t *testing.T, on fabricOf) {
 	p := newPair(t, on, answering)
 	p.traffic()

@@ -17,24 +17,24 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// Registration and the message with its tag in one request, and the peer's message
-// that ends it: source document 004, claims 1, 10 to 12 and 21 to 23.
+// These tests post the registration of memory and the message with its tag in one request. The peer
+// ends the registration with a message. See source document 004, claims 1, 10 to 12 and 21 to 23.
 
-// combined is a configuration whose windows are bound, and their keys sent, in one
-// post; and whose peer invalidates them. Soon more pools are lent.
+// combined returns a configuration in which one post binds a window and sends its key, and the peer
+// invalidates the window. idle is the time after which an unused pool is given up.
 func combined(idle time.Duration) messaging.Config {
 	c := behindWindows(idle, true)
 	c.KeySend = true
 	return c
 }
 
-// keyOf is a key that a side has sent behind the bind of a window.
+// keyOf is a key that a side has sent after the bind of a window.
 type keyOf struct {
 	bind, send entry
 	pool       lentPool
 }
 
-// keyless are the pools that a side has lent without their keys.
+// keyless returns the pools that a side has lent without their keys.
 func (o *observed) keyless(side string) (out []lentPool) {
 	o.t.Helper()
 	for _, l := range o.lent(side) {
@@ -45,14 +45,14 @@ func (o *observed) keyless(side string) (out []lentPool) {
 	return out
 }
 
-// keysSent returns the keys that a side has sent, each with the pool that it is the
-// key of: those of a data channel come in the order of its pools.
+// keysSent returns the keys that a side has sent, each with its pool. The keys of a data channel
+// are sent in the order of its pools.
 func (o *observed) keysSent(side string) []keyOf {
 	o.t.Helper()
 	lent := o.keyless(side)
 	var keys []keyOf
 	binds := o.pick(side, bound)
-	next := make(map[int]int) // by channel: pools that have their key
+	next := make(map[int]int) // by channel: number of pools that have their key
 	for _, e := range o.pick(side, sendPosted) {
 		if e.send.Op != fabric.OpSendImm {
 			continue
@@ -75,10 +75,10 @@ func (o *observed) keysSent(side string) []keyOf {
 func TestCombinedRegisterAndSend(t *testing.T)     { inMemory(t, combinedRegisterAndSend) }
 func TestRDMACombinedRegisterAndSend(t *testing.T) { onSoftRoCE(t, combinedRegisterAndSend) }
 
-// One post has both the bind of a pool's window, which asks for no completion, and
-// behind it the SEND with its key, which travels nowhere else. The pool is offered
-// meanwhile. The peer writes with the key once it has come, and in the end sends the
-// message that makes it void. So it is with all pools that are lent on request.
+// One post contains the bind of a pool's window, which asks for no completion, and then the SEND
+// with its key. No other message has the key. The pool is offered in the meantime. The peer writes
+// with the key after the key has arrived, and at the end sends the message that invalidates the
+// key. This holds for all pools that are lent on request.
 func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -123,7 +123,7 @@ func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 					}
 				}
 			}
-			// The transfers of the host's, each with a key that had come on their channel.
+			// Each write of the host uses a key that had arrived on the channel of the write.
 			first := p.lent(unitSide)[0]
 			came := filter(p.pick(hostSide, recvDone), func(e entry) bool {
 				return e.done.Op == fabric.OpRecv && e.done.Flags == fabric.WithImm && e.done.Len == 0
@@ -148,7 +148,7 @@ func combinedRegisterAndSend(t *testing.T, on fabricOf) {
 	}
 }
 
-// receives is how many receives wait on a side's data channels.
+// receives returns the number of receives that wait on a side's data channels.
 func (o *observed) receives(side string) (n int) {
 	o.t.Helper()
 	for _, e := range o.pick(side, recvPosted) {
@@ -164,7 +164,7 @@ func (o *observed) receives(side string) (n int) {
 	return n
 }
 
-// discard takes what comes out of a side's queue until it is told to stop.
+// discard receives and discards the frames from a side's queue until stop is called.
 func (p *pair) discard(side string) (stop func()) {
 	ctx, cancel := context.WithCancel(p.alive())
 	var wg sync.WaitGroup
@@ -177,8 +177,8 @@ func (p *pair) discard(side string) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// request has the host ask for another pool, the n-th, from 0 on: for frames that fit
-// no other.
+// request makes the host request the n-th additional pool, counted from 0: it sends frames that fit
+// no other pool until the I/O unit has lent that pool.
 func (p *pair) request(n int) {
 	p.t.Helper()
 	ctx, f := p.alive(), p.newFrame(5000)
@@ -193,7 +193,7 @@ func (p *pair) request(n int) {
 	})
 }
 
-// nextKey waits for the n-th key that the I/O unit sends, from 0 on.
+// nextKey waits for the n-th key that the I/O unit sends, counted from 0, and returns it.
 func (p *pair) nextKey(n int) uint32 {
 	p.t.Helper()
 	p.until(func() error {
@@ -205,8 +205,8 @@ func (p *pair) nextKey(n int) uint32 {
 	return p.keysSent(unitSide)[n].send.send.Imm
 }
 
-// oneKeyEach finds that a side has lent each pool but its first with a bind and a
-// message in one post, and nothing else about its key.
+// oneKeyEach checks that a side has lent each pool except the first with one post of a bind and a
+// message, and has sent the key nowhere else.
 func (p *pair) oneKeyEach(side string) {
 	p.t.Helper()
 	keys, keyless, lent := p.keysSent(side), p.keyless(side), p.lent(side)
@@ -230,9 +230,9 @@ func (p *pair) oneKeyEach(side string) {
 	}
 }
 
-// unbindable is a fabric on which the regions of the I/O unit's that it registers from
-// some time on do not allow windows, though it believes that they do: the device
-// refuses each bind.
+// unbindable returns a fabric whose device of the I/O unit refuses each bind to a region that is
+// registered while from is true. Such regions are registered without the right fabric.WindowBind,
+// which the I/O unit does not know.
 func unbindable(on fabricOf, from *atomic.Bool) fabricOf {
 	open := on.open
 	on.open = func(t testing.TB) (fabric.Device, fabric.Device) {
@@ -267,8 +267,9 @@ func (d withoutBindDomain) Register(mem []byte, access fabric.Access) (fabric.Re
 func TestCombinedBindFails(t *testing.T)     { inMemory(t, combinedBindFails) }
 func TestRDMACombinedBindFails(t *testing.T) { onSoftRoCE(t, combinedBindFails) }
 
-// The device refuses a bind. The message behind it is flushed, so that the peer has no
-// key and writes nothing there; the session ends, says why, and leaves nothing behind.
+// The device refuses a bind. The message after the bind is flushed, so that the peer gets no key
+// and does not write to the window. The session ends with an error that names the reason, and
+// releases everything.
 func combinedBindFails(t *testing.T, on fabricOf) {
 	var from atomic.Bool
 	var device fabric.Device
@@ -313,7 +314,7 @@ func BenchmarkRDMAPoolOnRequest(b *testing.B) {
 	benchPoolOnRequest(b, fabricOf{open: softRoCE, plain: true})
 }
 
-// distant is a fabric in memory on which everything takes a millisecond.
+// distant opens two devices on a fabric in memory on which every message takes a millisecond.
 func distant(t testing.TB) (fabric.Device, fabric.Device) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
@@ -322,11 +323,10 @@ func distant(t testing.TB) (fabric.Device, fabric.Device) {
 	return h, u
 }
 
-// benchPoolOnRequest has b.N pools asked for by a busy sender, with key and bind in
-// one post and in two, in turns, and measures the time from the request until the
-// first write into the pool has been posted; and from the bind on, where the two ways
-// part. Whoever lends is idle, or sends as well, so that other requests are before
-// the bind.
+// benchPoolOnRequest has a busy sender request b.N pools, alternately with key and bind in one post
+// and in two posts. It measures the time until the first write into the pool is posted: from the
+// request, and from the bind, where the two variants differ. The lender is idle, or sends as well,
+// so that other send requests precede the bind.
 func benchPoolOnRequest(b *testing.B, on fabricOf) {
 	for _, load := range []string{"idle", "busy"} {
 		b.Run(load, func(b *testing.B) { benchLoaded(b, on, load == "busy") })
@@ -334,14 +334,14 @@ func benchPoolOnRequest(b *testing.B, on fabricOf) {
 }
 
 func benchLoaded(b *testing.B, on fabricOf, busy bool) {
-	const each = 2 // of a session
+	const each = 2 // pools per session
 	type times struct{ request, bind []time.Duration }
 	took := map[bool]*times{false: {}, true: {}}
 	for len(took[true].request) < b.N || len(took[false].request) < b.N {
 		for _, one := range []bool{false, true} {
 			host, unit := combined(soonIdle), combined(soonIdle)
 			host.KeySend, unit.KeySend = one, one
-			host.Pools[0].Elements, unit.Pools[0].Elements = 64, 2 // which is soon not enough
+			host.Pools[0].Elements, unit.Pools[0].Elements = 64, 2 // two elements soon do not suffice
 			p := newEndpoints(b, on, map[string]messaging.Config{hostSide: host, unitSide: unit})
 			p.connect()
 			p.start()
@@ -380,7 +380,7 @@ func benchLoaded(b *testing.B, on fabricOf, busy bool) {
 	b.ReportMetric(0, "ns/op") // most of it is waiting until the pool is idle
 }
 
-// keepBusy has a side send frames until it is told to stop.
+// keepBusy has a side send frames until stop is called.
 func (p *pair) keepBusy(side string) (stop func()) {
 	ctx, cancel := context.WithCancel(p.alive())
 	var wg sync.WaitGroup
@@ -393,9 +393,9 @@ func (p *pair) keepBusy(side string) (stop func()) {
 	return func() { cancel(); wg.Wait(); stopped() }
 }
 
-// firstUse is when the host has asked for the pool of the I/O unit's with a key, when
-// its window was bound, and when it was first written to: perhaps never, if credits
-// came meanwhile.
+// firstUse returns for the I/O unit's pool with this key when the host requested the pool, when its
+// window was bound, and when the first write to the pool was posted. use is zero if there was no
+// write, which happens if the host got credits of other pools in the meantime.
 func (p *pair) firstUse(key uint32) (request, bind, use time.Time) {
 	p.t.Helper()
 	for _, e := range p.pick(unitSide, bound) {

@@ -12,13 +12,13 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// recorder is a device that records what is done with it, and otherwise does
-// what the device behind it does.
+// recorder is a device that records its use in a trace, and passes all calls on to the wrapped
+// device.
 type recorder struct {
 	fabric.Device
 	trace *trace
 	side  string
-	last  atomic.Pointer[domain] // that was made of it
+	last  atomic.Pointer[domain] // the domain that was made last
 }
 
 var _ fabric.Device = (*recorder)(nil)
@@ -41,8 +41,8 @@ type domain struct {
 	number int
 
 	mu   sync.Mutex
-	mems []*region // registered now
-	cqs  []*cq     // in the order in which they were made
+	mems []*region // the regions that are registered at present
+	cqs  []*cq     // all, in the order in which they were made
 }
 
 func (d *domain) entry(w what) entry {
@@ -64,7 +64,7 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 	return out, nil
 }
 
-// copy returns what lies in registered memory, nil if it is none.
+// copy returns a copy of registered memory, or nil if addr and length are not within one region.
 func (d *domain) copy(addr uint64, length uint32) []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,7 +118,7 @@ type region struct {
 	fabric.Region
 	dom    *domain
 	mem    []byte
-	access fabric.Access // the rights: fabric.Relaxed is none
+	access fabric.Access // without fabric.Relaxed, which is not a right
 }
 
 func (r *region) entry(w what) entry {
@@ -144,10 +144,10 @@ type cq struct {
 	number int
 
 	mu     sync.Mutex
-	qps    []*qp        // whose receives report here
-	before func() error // what happens before it is armed the next time
+	qps    []*qp        // the queue pairs with this receive queue
+	before func() error // called once, before the queue is armed the next time
 
-	late []fabric.Completion // come before it was armed, and not polled
+	late []fabric.Completion // arrived before the queue was armed, and not returned by Poll yet
 }
 
 func (c *cq) entry(w what) entry {
@@ -204,9 +204,8 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	return c.CQ.Arm(solicitedOnly)
 }
 
-// beforeArm has something happen the next time that the queue is armed, and waits
-// there until a completion of it has come: no event will tell of that, as those
-// are for what comes afterwards.
+// beforeArm makes the next Arm call do first, and then wait until a completion has arrived. This
+// completion raises no event, because events are only for completions that arrive after Arm.
 func (c *cq) beforeArm(ctx context.Context, do func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +239,7 @@ type qp struct {
 	dom *domain
 
 	mu    sync.Mutex
-	recvs map[uint64][]fabric.RecvWR // posted and not completed, by identifier
+	recvs map[uint64][]fabric.RecvWR // receives that are posted and not completed, by identifier
 }
 
 func (q *qp) entry(w what) entry {
@@ -249,8 +248,8 @@ func (q *qp) entry(w what) entry {
 	return e
 }
 
-// take returns the receive that a completion is of. Failed completions do not
-// say what they are of: sends and receives have different identifiers here.
+// take returns and removes the receive of a completion. The opcode of a failed completion is not
+// valid, but sends and receives have different identifiers here.
 func (q *qp) take(done *fabric.Completion) (fabric.RecvWR, bool) {
 	if done.Status == fabric.StatusSuccess && done.Op < fabric.OpRecv {
 		return fabric.RecvWR{}, false
@@ -274,7 +273,7 @@ func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
 
 func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 	batch := q.dom.dev.trace.number()
-	more := false // the piece before has said that the request goes on
+	more := false // the previous piece had fabric.More: the request continues
 	var e entry
 	for _, wr := range wrs {
 		if !more {
@@ -320,8 +319,8 @@ func (q *qp) Bind(
 	return key, err
 }
 
-// BindSend is one post of two requests: the entries of both have the same batch.
-// The peer may have the key before the call returns.
+// BindSend records one post of two requests, whose entries have the same batch. The entries are
+// recorded before the call, because the peer may have the key before the call returns.
 func (q *qp) BindSend(
 	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
 ) (uint32, error) {

@@ -18,9 +18,9 @@ import (
 func TestNetnsClaim01SplitDriver(t *testing.T) { inMemory(t, splitDriver) }
 func TestRDMAClaim01SplitDriver(t *testing.T)  { onSoftRoCE(t, splitDriver) }
 
-// A driver in two parts, one on a host and one on an I/O unit, each with its
-// own device on the fabric. Both have the messaging layer: each endpoint posts
-// message Sends and RDMA writes, nothing else, and each gets the other's.
+// The driver has two parts, one on a host and one on an I/O unit, each with its own device on the
+// fabric. Both have the messaging layer: each endpoint posts only message Sends and RDMA writes,
+// and receives those of its peer.
 func splitDriver(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
 	s.pings(s.hostNS, lanAddr, 100, 700)
@@ -59,7 +59,7 @@ func splitDriver(t *testing.T, on fabricOf) {
 func TestNetnsClaim09HostUnit(t *testing.T) { inMemory(t, hostUnit) }
 func TestRDMAClaim09HostUnit(t *testing.T)  { onSoftRoCE(t, hostUnit) }
 
-// The apparatus is a host.
+// The apparatus of the claim is a host.
 func hostUnit(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
 	s.pings(s.hostNS, lanAddr, 100, 56)
@@ -71,7 +71,7 @@ func hostUnit(t *testing.T, on fabricOf) {
 func TestNetnsClaim10IOUnit(t *testing.T) { inMemory(t, ioUnit) }
 func TestRDMAClaim10IOUnit(t *testing.T)  { onSoftRoCE(t, ioUnit) }
 
-// The apparatus is an I/O unit.
+// The apparatus of the claim is an I/O unit.
 func ioUnit(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
 	s.pings(s.lanNS, hostAddr, 100, 56)
@@ -80,10 +80,9 @@ func ioUnit(t *testing.T, on fabricOf) {
 	}
 }
 
-// carried checks that all marked packets that a network stack sent at one side
-// left through a channel adapter of that side's own, each in an RDMA write that
-// indicates its buffer, and arrived at the other side's; and that control and
-// buffer management messages used another channel.
+// carried checks that all marked packets that a network stack sent at one side left through the
+// channel adapter of that side, in RDMA writes, and that the side's control messages carry none of
+// them. apparatus checks the rest.
 func (s *testbed) carried(side string, packets int) error {
 	if err := s.apparatus(side); err != nil {
 		return err
@@ -112,8 +111,8 @@ func (s *testbed) carried(side string, packets int) error {
 func TestNetnsClaim15HostChannelAdapter(t *testing.T) { inMemory(t, hostChannelAdapter) }
 func TestRDMAClaim15HostChannelAdapter(t *testing.T)  { onSoftRoCE(t, hostChannelAdapter) }
 
-// A host's operating system sends packets into its netdevice; they leave by the
-// host's channel adapter.
+// Packets that a host's operating system sends into its netdevice leave through the host's channel
+// adapter.
 func hostChannelAdapter(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
 	s.pings(s.hostNS, lanAddr, 100, 1000)
@@ -125,8 +124,8 @@ func hostChannelAdapter(t *testing.T, on fabricOf) {
 func TestNetnsClaim16TargetChannelAdapter(t *testing.T) { inMemory(t, targetChannelAdapter) }
 func TestRDMAClaim16TargetChannelAdapter(t *testing.T)  { onSoftRoCE(t, targetChannelAdapter) }
 
-// Packets come to an I/O unit's network card from its LAN; they leave for the
-// host by the I/O unit's channel adapter.
+// Packets from the LAN that arrive at an I/O unit's network card leave for the host through the I/O
+// unit's channel adapter.
 func targetChannelAdapter(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
 	s.pings(s.lanNS, hostAddr, 100, 1000)
@@ -138,9 +137,9 @@ func targetChannelAdapter(t *testing.T, on fabricOf) {
 func TestNetnsClaim17NICConfiguration(t *testing.T) { inMemory(t, nicConfiguration) }
 func TestRDMAClaim17NICConfiguration(t *testing.T)  { onSoftRoCE(t, nicConfiguration) }
 
-// An I/O unit has a network card that joins it to another network, and gets the
-// messages that configure the card over the control channel: what the host's
-// user sets on the netdevice, the card's interface for that host becomes.
+// An I/O unit has a network card that connects it to another network. It receives the messages that
+// configure the card on the control channel. The card's interface for a host gets the settings that
+// the host's user makes on the netdevice.
 func nicConfiguration(t *testing.T, on fabricOf) {
 	s := newTestbed(t, on)
 	card := func() netlink.Link {
@@ -211,18 +210,18 @@ func nicConfiguration(t *testing.T, on fabricOf) {
 func TestNetnsFlushAtTheHostsEnd(t *testing.T) { inMemory(t, flushAtTheHostsEnd) }
 func TestRDMAFlushAtTheHostsEnd(t *testing.T)  { onSoftRoCE(t, flushAtTheHostsEnd) }
 
-// A host that ends in good order flushes the pools of both sides.
+// A host that shuts down in an orderly way flushes the pools of both sides.
 func flushAtTheHostsEnd(t *testing.T, on fabricOf) { flushWhenEnds(t, on, hostSide) }
 
 func TestNetnsFlushAtTheUnitsEnd(t *testing.T) { inMemory(t, flushAtTheUnitsEnd) }
 func TestRDMAFlushAtTheUnitsEnd(t *testing.T)  { onSoftRoCE(t, flushAtTheUnitsEnd) }
 
-// So does an I/O unit.
+// An I/O unit that shuts down in an orderly way flushes the pools of both sides.
 func flushAtTheUnitsEnd(t *testing.T, on fabricOf) { flushWhenEnds(t, on, unitSide) }
 
-// flushWhenEnds ends an endpoint while the other one runs, and looks at what became of the
-// pools of both: each was named in a request, and its memory deregistered while the
-// queue pairs of its owner were in service.
+// flushWhenEnds ends one endpoint while the other one runs. It expects that a flush request named
+// each pool of both endpoints, and that the memory of each pool was deregistered while the queue
+// pairs of its owner were still in service.
 func flushWhenEnds(t *testing.T, on fabricOf, ends string) {
 	s := newTestbed(t, on)
 	ping(t, s.hostNS, lanAddr, 20, 700)
@@ -248,8 +247,8 @@ func flushWhenEnds(t *testing.T, on fabricOf, ends string) {
 		for _, l := range s.lent(side) {
 			returned := func(e entry) bool { return e.what == deregistered && e.addr == l.Addr && e.at < gone.at }
 			if side == peer && windows {
-				// It deregisters them when their windows are invalid: the last word about
-				// these comes just before the bye.
+				// The peer deregisters its pools when their windows are invalid. The last
+				// message that invalidates one is sent just before the bye.
 				returned = func(e entry) bool { return e.send.Op == fabric.OpSendInv && e.send.RKey == l.RKey }
 			}
 			if !flushed[l.Ref|given] || !slices.ContainsFunc(s.pick("", deregistered, sendPosted), returned) {

@@ -11,9 +11,9 @@ import (
 func TestNetnsFigure2Topology(t *testing.T) { inMemory(t, figure2Topology) }
 func TestRDMAFigure2Topology(t *testing.T)  { onSoftRoCE(t, figure2Topology) }
 
-// Two hosts and two I/O units on one fabric, each I/O unit with a network card on
-// a LAN of its own and shared by both hosts: every host reaches an object on
-// every LAN, through a channel pair of its own for each I/O unit.
+// Two hosts and two I/O units are on one fabric. Each I/O unit has a network card on its own LAN,
+// and both hosts share the card. Every host reaches an object on every LAN, and has its own pair of
+// channels to each I/O unit.
 func figure2Topology(t *testing.T, on fabricOf) {
 	testenv.NeedTUN(t)
 	tp, devs := openDevices(t, on)
@@ -28,7 +28,7 @@ func figure2Topology(t *testing.T, on fabricOf) {
 	for h := range hosts {
 		hosts[h] = testenv.NetNS(t)
 		for u, addr := range units {
-			// A host is known to an I/O unit by its name.
+			// An I/O unit identifies a host by its name.
 			on.startHost(t, devs[hostSide], fmt.Sprintf("host%d", h), fmt.Sprintf("sn%d", u), hosts[h], addr,
 				security(t, hostKey, unitKey))
 		}
@@ -44,8 +44,8 @@ func figure2Topology(t *testing.T, on fabricOf) {
 			ping(t, lans[u], fmt.Sprintf("10.79.%d.%d", u, h+2), 20, 500)
 		}
 	}
-	// Each of the four pairs of a host and an I/O unit has its own two connections,
-	// and data crosses each.
+	// Each of the four pairs of a host and an I/O unit has its own two connections, and each pair
+	// carries data.
 	for _, side := range sides {
 		carried := map[uint32]int{}
 		for _, e := range tp.pick(side, sendPosted) {

@@ -13,10 +13,10 @@ import (
 func TestFigure7Example(t *testing.T)     { inMemory(t, figure7Example) }
 func TestRDMAFigure7Example(t *testing.T) { onSoftRoCE(t, figure7Example) }
 
-// The figure's example: 256 bytes from the LAN go into element 5 of the host's
-// pool 7, and the immediate data that the host gets says (7, 5, 256).
+// This is the figure's example: 256 bytes from the LAN go into element 5 of the host's pool 7, and
+// the host gets the immediate data (7, 5, 256).
 func figure7Example(t *testing.T, on fabricOf) {
-	// Pools are numbered from 0 on: the last of eight is pool 7.
+	// Pools are numbered from 0: the last of eight is pool 7.
 	p := newPair(t, on, messaging.Config{Queues: 2, MaxPools: 4, Pools: []messaging.PoolConfig{
 		{ElementSize: 2048, Elements: 64}, {ElementSize: 1024, Elements: 64}, {ElementSize: 512, Elements: 64},
 		{ElementSize: 256, Elements: 64},
@@ -32,7 +32,7 @@ func figure7Example(t *testing.T, on fabricOf) {
 	}
 	queue := int(pool7.Channel()) - 1
 	const imm = 7<<24 | 5<<16 | 256
-	// Frames are sent until that element's turn has come.
+	// Send frames until one uses that element.
 	for sent := 0; ; sent++ {
 		if sent > 64 {
 			t.Fatal("element 5 of pool 7 was never used")
@@ -61,10 +61,10 @@ func figure7Example(t *testing.T, on fabricOf) {
 func TestIndicationTellsBytesWritten(t *testing.T)     { inMemory(t, indicationTellsBytesWritten) }
 func TestRDMAIndicationTellsBytesWritten(t *testing.T) { onSoftRoCE(t, indicationTellsBytesWritten) }
 
-// The third field of the figure's example can be read as the size of the element
-// and as the number of bytes that were written to it, which are the same there.
-// Frames that do not fill their elements tell both apart: the field is the
-// number of bytes, both ways, and the element's size is known from its pool.
+// The third field of the figure's example could be the size of the element or the number of bytes
+// written to the element, which are equal in the example. Frames that do not fill their elements
+// show that the field is the number of bytes, in both directions. The element's size is known from
+// its pool.
 func indicationTellsBytesWritten(t *testing.T, on fabricOf) {
 	const size = 2048
 	p := newPair(t, on, messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: size, Elements: 64}}})

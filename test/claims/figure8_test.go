@@ -10,17 +10,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// TestRDMAFigure8WithImmediateData looks at the cells on the wire: the first of a
-// write has the virtual address and the memory handle, those in the middle have
-// neither, the last has the transfer indication as immediate data, and each
-// has a checksum. The channel adapters cut up and put together what is too long
-// for one.
+// TestRDMAFigure8WithImmediateData checks the cells on the wire. The first cell of a write has the
+// virtual address and the memory handle, the cells in the middle have neither, the last cell has
+// the transfer indication as immediate data, and each cell has a checksum. The channel adapters
+// segment and reassemble writes that are too long for one cell.
 func TestRDMAFigure8WithImmediateData(t *testing.T) {
 	onSoftRoCE(t, func(t *testing.T, on fabricOf) { figure8(t, on, protocol.ModeImm) })
 }
 
-// TestRDMAFigure8WithoutImmediateData looks at the same without immediate data:
-// the transfer indication follows in a message of its own, to the other channel.
+// TestRDMAFigure8WithoutImmediateData checks the same without immediate data: the transfer
+// indication follows in a separate message on the other channel.
 func TestRDMAFigure8WithoutImmediateData(t *testing.T) {
 	onSoftRoCE(t, func(t *testing.T, on fabricOf) {
 		p, w := figure8(t, on, protocol.ModeIndicate)

@@ -34,7 +34,7 @@ const (
 
 var sides = []string{hostSide, unitSide}
 
-// other is the side that a side talks to.
+// other returns the peer of a side.
 func other(side string) string {
 	if side == hostSide {
 		return unitSide
@@ -42,21 +42,20 @@ func other(side string) string {
 	return hostSide
 }
 
-// fabricOf is a fabric, and how the endpoints on it are configured where a test has no
-// wish of its own.
+// fabricOf has a fabric, and the configuration of the endpoints on it where a test does not set
+// its own.
 type fabricOf struct {
-	// open opens the host's and the I/O unit's device. Whoever calls it has the test
-	// close them.
+	// open opens the host's and the I/O unit's device. The caller has the test close them.
 	open func(t testing.TB) (host, iounit fabric.Device)
-	// plain is without packs, and with memory that is protected by its region alone.
-	// Otherwise both are as the product has them by default.
+	// plain is a setting without packs, where only the region protects memory. Otherwise packs and
+	// protection have the product's defaults.
 	plain bool
 }
 
 // inMemory runs a test on a fabric in memory, in each setting.
 func inMemory(t *testing.T, test func(*testing.T, fabricOf)) { inEachSetting(t, memory, test) }
 
-// onSoftRoCE runs it on two Soft-RoCE devices.
+// onSoftRoCE runs a test on two Soft-RoCE devices, in each setting.
 func onSoftRoCE(t *testing.T, test func(*testing.T, fabricOf)) { inEachSetting(t, softRoCE, test) }
 
 func inEachSetting(
@@ -66,8 +65,8 @@ func inEachSetting(
 	t.Run("defaults", func(t *testing.T) { test(t, fabricOf{open: open}) })
 }
 
-// configure makes the setting that of an endpoint. In the product what both know is
-// agreed upon in the handshake.
+// configure applies the setting to the configuration of an endpoint. In the product the handshake
+// negotiates the features that both endpoints support.
 func (on fabricOf) configure(c *messaging.Config) {
 	c.NoPack = on.plain
 	switch {
@@ -79,7 +78,7 @@ func (on fabricOf) configure(c *messaging.Config) {
 	}
 }
 
-// badBind is what a device says of a bind that it refuses.
+// badBind returns the completion status with which a device refuses a bind.
 func badBind(t *testing.T, d fabric.Device) fabric.Status {
 	driver := ""
 	if v, ok := d.(*verbs.Context); ok {
@@ -92,14 +91,14 @@ func badBind(t *testing.T, d fabric.Device) fabric.Status {
 	return cmp.Or(traits.BadBind, fabric.StatusMWBindErr)
 }
 
-// memory is a fabric in memory.
+// memory opens two devices on a fabric in memory.
 func memory(t testing.TB) (fabric.Device, fabric.Device) {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
 	return n.Device("host"), n.Device("unit")
 }
 
-// softRoCE is libibverbs on two Soft-RoCE devices that meet on a bridge.
+// softRoCE opens two Soft-RoCE devices through libibverbs. A bridge connects them.
 func softRoCE(t testing.TB) (fabric.Device, fabric.Device) {
 	names := testenv.NeedRDMA(t, 2)
 	var devs [2]fabric.Device
@@ -113,7 +112,7 @@ func softRoCE(t testing.TB) (fabric.Device, fabric.Device) {
 	return devs[0], devs[1]
 }
 
-// openDevices opens the devices of a fabric with a trace in front of them.
+// openDevices opens the devices of a fabric, and wraps them so that a trace records their use.
 func openDevices(t testing.TB, on fabricOf) (*trace, map[string]fabric.Device) {
 	t.Helper()
 	tp := &trace{}
@@ -134,7 +133,7 @@ func openDevices(t testing.TB, on fabricOf) (*trace, map[string]fabric.Device) {
 type endpoint struct {
 	name  string
 	conn  *messaging.Conn
-	wires []*porttest.Wire // what stands behind its ports
+	wires []*porttest.Wire // the far ends of its ports
 	ports []messaging.Port
 }
 
@@ -143,7 +142,7 @@ type pair struct {
 	*observed
 	devices   map[string]fabric.Device
 	endpoints map[string]*endpoint
-	frame     uint64 // numbers the frames, so that no two are alike
+	frame     uint64 // number of the last frame, which makes each frame unique
 }
 
 // newEndpoints makes two endpoints that are not connected.
@@ -199,8 +198,8 @@ func (p *pair) connect() {
 	}
 }
 
-// start lends the pools and lets frames move, and waits until both sides have
-// something lent.
+// start starts both endpoints, and waits until each one has elements that its peer has lent on
+// every channel.
 func (p *pair) start() {
 	p.t.Helper()
 	for _, side := range sides {
@@ -220,8 +219,7 @@ func (p *pair) start() {
 	}
 }
 
-// poll polls cond, which other threads make true, until it returns nil or a
-// session has ended.
+// poll calls cond again and again until it returns nil. The test fails if a session ends before.
 func (p *pair) poll(cond func() error) {
 	p.t.Helper()
 	poll(p.t, func() error {
@@ -259,7 +257,7 @@ func deadline(t testing.TB) context.Context {
 	return ctx
 }
 
-// alive is a context that ends in a minute, or with either side's session.
+// alive returns a context that ends in a minute, or with either side's session.
 func (p *pair) alive() context.Context {
 	ctx, cancel := context.WithCancelCause(deadline(p.t))
 	h, u := p.endpoints[hostSide].conn, p.endpoints[unitSide].conn
@@ -276,8 +274,8 @@ func (p *pair) alive() context.Context {
 	return ctx
 }
 
-// newFrame makes a frame of n bytes, virtio_net_hdr included, that differs from
-// every other one. One over the MTU of 1500 is a TCP super-frame, if it can be.
+// newFrame returns a frame of n bytes, virtio_net_hdr included, that differs from every other one.
+// A frame over the MTU of 1500 is a TCP super-frame if n is at most 65535.
 func (p *pair) newFrame(n int) []byte {
 	p.frame++
 	r := rand.New(rand.NewPCG(p.frame, uint64(n)))
@@ -301,8 +299,8 @@ func (p *pair) newFrame(n int) []byte {
 	return f
 }
 
-// cross sends frames of the given sizes into a side's queue and expects them,
-// whole and in order, behind the other side's. It returns them.
+// cross sends frames of the given sizes into a side's queue, and expects them, whole and in order,
+// at the other side's queue. It returns the frames.
 func (p *pair) cross(from string, queue int, sizes ...int) [][]byte {
 	p.t.Helper()
 	var frames [][]byte
@@ -317,8 +315,7 @@ func (p *pair) cross(from string, queue int, sizes ...int) [][]byte {
 	return frames
 }
 
-// send puts frames into a side's queue. They have to fit there: nobody takes what
-// arrives meanwhile.
+// send puts frames into a side's queue. They have to fit there: no frame is received meanwhile.
 func (p *pair) send(from string, queue int, frames ...[]byte) {
 	p.t.Helper()
 	if err := <-p.feed(from, queue, frames...); err != nil {
@@ -326,7 +323,7 @@ func (p *pair) send(from string, queue int, frames ...[]byte) {
 	}
 }
 
-// feed is send in the background, and tells how it ended.
+// feed does what send does in another goroutine, and returns a channel with the result.
 func (p *pair) feed(from string, queue int, frames ...[]byte) <-chan error {
 	ctx, wire := p.alive(), p.endpoints[from].wires[queue]
 	sent := make(chan error, 1)
@@ -342,7 +339,7 @@ func (p *pair) feed(from string, queue int, frames ...[]byte) <-chan error {
 	return sent
 }
 
-// expect wants exactly these frames, in order, out of a side's queue.
+// expect expects exactly these frames, in order, out of a side's queue.
 func (p *pair) expect(at string, queue int, frames ...[]byte) {
 	p.t.Helper()
 	ctx := p.alive()
@@ -361,5 +358,5 @@ func (p *pair) expect(at string, queue int, frames ...[]byte) {
 	}
 }
 
-// repeat is n times size.
+// repeat returns a list of n sizes, all equal to size.
 func repeat(size, n int) []int { return slices.Repeat([]int{size}, n) }

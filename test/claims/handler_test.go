@@ -12,9 +12,8 @@ import (
 func TestHandlerForEachChannel(t *testing.T)     { inMemory(t, handlerForEachChannel) }
 func TestRDMAHandlerForEachChannel(t *testing.T) { onSoftRoCE(t, handlerForEachChannel) }
 
-// Every data channel has completion queues of its own, on the completion vector
-// that its number selects of those that the device says it has; the control
-// channel has another.
+// Every data channel has its own completion queues. Their completion vector is the channel's number
+// modulo the device's number of vectors. The control channel has another completion queue.
 func handlerForEachChannel(t *testing.T, on fabricOf) {
 	const queues = 4
 	cfg := answering
@@ -54,12 +53,12 @@ func handlerForEachChannel(t *testing.T, on fabricOf) {
 func TestHandlersAreIndependent(t *testing.T)     { inMemory(t, handlersAreIndependent) }
 func TestRDMAHandlersAreIndependent(t *testing.T) { onSoftRoCE(t, handlersAreIndependent) }
 
-// While the handler of one data channel is stuck, because its netdevice queue is
-// full, those of the other channels and of the control channel go on.
+// While the handler of one data channel is stuck because its netdevice queue is full, the handlers
+// of the other channels and of the control channel continue.
 func handlersAreIndependent(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.Queues = 2
-	// No pool more is lent to the channel that is stuck, however long that takes.
+	// No further pool is lent to the stuck channel, however long the test takes.
 	cfg.Pools, cfg.MaxPools = []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}}, 1
 	p := newPair(t, on, cfg)
 	stuck := make([][]byte, 4000)
@@ -67,7 +66,7 @@ func handlersAreIndependent(t *testing.T, on fabricOf) {
 		stuck[i] = p.newFrame(1000)
 	}
 	sent := p.feed(hostSide, 0, stuck...)
-	// The port has been full, and the peer has no credit left.
+	// Wait until the port has been full, and the peer has no credit left.
 	p.until(func() error {
 		h, u := p.endpoints[hostSide].conn.Stats().Channels[0], p.endpoints[unitSide].conn.Stats().Channels[0]
 		if u.RxPortBusy == 0 || h.Remote.Available != 0 {
@@ -93,9 +92,8 @@ func handlersAreIndependent(t *testing.T, on fabricOf) {
 func TestAttentionOncePerBatch(t *testing.T)     { inMemory(t, attentionOncePerBatch) }
 func TestRDMAAttentionOncePerBatch(t *testing.T) { onSoftRoCE(t, attentionOncePerBatch) }
 
-// Writes that are ready together are posted together, with one doorbell, and
-// only the last asks for the receiver's attention, by a solicited event. Some
-// ask for a completion, not all.
+// Writes that are ready together are posted together, with one doorbell. Only the last one has a
+// solicited event, which wakes the receiver. Some writes are signaled, not all.
 func attentionOncePerBatch(t *testing.T, on fabricOf) {
 	p := newEndpoints(t, on, map[string]messaging.Config{})
 	p.connect()
@@ -132,14 +130,14 @@ func attentionOncePerBatch(t *testing.T, on fabricOf) {
 func TestPollArmPoll(t *testing.T)     { inMemory(t, pollArmPoll) }
 func TestRDMAPollArmPoll(t *testing.T) { onSoftRoCE(t, pollArmPoll) }
 
-// A handler asks to be notified when its queue is empty, looks once more, and
-// only then sleeps until the event. Those of data ask for solicited completions
-// only, that of the control channel for any.
+// A handler requests notification when its queue is empty, polls the queue once more, and only then
+// sleeps until the event. Handlers of data channels request notification of solicited completions
+// only, the handler of the control channel of any completion.
 func pollArmPoll(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.KeepAlive, cfg.PeerTimeout = time.Hour, 2*time.Hour // nothing else wakes a handler
 	p := newPair(t, on, cfg)
-	for range 20 { // each on its own, so that the handlers sleep in between
+	for range 20 { // one at a time, so that the handlers sleep in between
 		for _, side := range sides {
 			p.cross(side, 0, 100)
 			p.ask(side)
@@ -180,11 +178,11 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 			}
 		}
 	}
-	// What has come between the look and the request raises no event. Who does not
-	// look again sleeps for ever.
+	// A completion that arrives between the poll and the notification request raises no event. A
+	// handler that did not poll again would sleep for ever.
 	for _, side := range sides {
 		cqs := p.devices[side].(*recorder).last.Load().cqs
-		control, data := cqs[0], cqs[2] // cqs[1] is of what data channel 1 sends
+		control, data := cqs[0], cqs[2] // cqs[1] is the send queue of data channel 1
 		f := p.newFrame(100)
 		data.beforeArm(p.alive(), func() { p.feed(other(side), 0, f) })
 		p.cross(other(side), 0, 100)
@@ -202,8 +200,8 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 	}
 }
 
-// asleep waits until each queue that receives has been armed and found empty after all
-// that has come: what comes next raises an event.
+// asleep waits until each receive completion queue was armed and then found empty after its last
+// completion: the next completion raises an event.
 func (p *pair) asleep() {
 	p.t.Helper()
 	for _, side := range sides {

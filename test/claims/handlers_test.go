@@ -32,8 +32,8 @@ func assign(conn *messaging.Conn, channel, handler int) error {
 	return change(conn, messaging.HandlerChange{Assign: map[int]int{channel: handler}})
 }
 
-// vectorsOf are the completion vectors that a side's channels have their queues
-// on, the control channel's first.
+// vectorsOf returns the completion vectors of the completion queues of a side's channels, indexed
+// by channel. Channel 0 is the control channel.
 func (p *pair) vectorsOf(side string) []int {
 	p.t.Helper()
 	made := map[int]int{}
@@ -50,7 +50,8 @@ func (p *pair) vectorsOf(side string) []int {
 	return vectors
 }
 
-// handlersFollowed waits until all workers of a side follow their handlers.
+// handlersFollowed waits until all workers of a side have applied the configuration of their
+// handlers. It returns the handlers.
 func (p *pair) handlersFollowed(side string) []messaging.HandlerStats {
 	p.t.Helper()
 	var all []messaging.HandlerStats
@@ -71,9 +72,8 @@ func (p *pair) handlersFollowed(side string) []messaging.HandlerStats {
 func TestHandlersQueried(t *testing.T)     { inMemory(t, handlersQueried) }
 func TestRDMAHandlersQueried(t *testing.T) { onSoftRoCE(t, handlersQueried) }
 
-// A device tells how many completion vectors it has, and a session that is not
-// told otherwise has a handler for each, as long as there are data channels for
-// them.
+// A device reports its number of completion vectors. A session without configured handlers has one
+// handler for each vector, but not more than data channels, and a handler of the control channel.
 func handlersQueried(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.Queues = 5
@@ -99,9 +99,8 @@ func handlersQueried(t *testing.T, on fabricOf) {
 func TestHandlersChosen(t *testing.T)     { inMemory(t, handlersChosen) }
 func TestRDMAHandlersChosen(t *testing.T) { onSoftRoCE(t, handlersChosen) }
 
-// The handler that a channel is given selects the completion vector that its
-// queues are created on, by the handler's number. Several channels can have one
-// handler; that of the control channel is its own.
+// The number of a channel's handler selects the completion vector on which the channel's queues are
+// created. Several channels can share one handler. The control channel has its own handler.
 func handlersChosen(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.Queues, cfg.Handlers, cfg.Assigned = 4, []messaging.Handler{{Number: 3}}, []int{3, 2, 2, 1}
@@ -129,11 +128,11 @@ func handlersChosen(t *testing.T, on fabricOf) {
 func TestHandlerReassigned(t *testing.T)     { inMemory(t, handlerReassigned) }
 func TestRDMAHandlerReassigned(t *testing.T) { onSoftRoCE(t, handlerReassigned) }
 
-// Channels are assigned to other handlers while frames cross both ways, again and
-// again: to handlers of other processors, with other budgets. No frame is lost,
-// and the workers are where the kernel was asked to have them. Their queues stay
-// on the vector that they were created on, and those of the next session are
-// created on the new one's.
+// While frames cross in both directions, channels are repeatedly assigned to other handlers, which
+// have other processors and other budgets. No frame is lost, and the kernel reports the processors
+// of the handlers as the affinity of the workers. The queues of the channels stay on the vector on
+// which they were created. The queues of the next session are created on the vector of the new
+// handler.
 func handlerReassigned(t *testing.T, on fabricOf) {
 	allowed := cpus.Allowed()
 	cfg := answering
@@ -170,7 +169,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 	if n := <-moved; n < 2 {
 		t.Errorf("the channels were moved %d times", n)
 	}
-	// And now to their last place: both with the second.
+	// At last assign both channels to the second handler.
 	for _, side := range sides {
 		conn := p.endpoints[side].conn
 		for ch := range cfg.Queues {
@@ -219,16 +218,16 @@ func stats(p *pair, side string) *messaging.Stats {
 func TestHandlerPriorities(t *testing.T)     { inMemory(t, handlerPriorities) }
 func TestRDMAHandlerPriorities(t *testing.T) { onSoftRoCE(t, handlerPriorities) }
 
-// Two channels have handlers on one processor, one before the other: the kernel
-// gives the threads of the first the higher priority. Then they exchange their
-// places, under traffic.
+// Two channels have handlers on one processor, with different priorities. The kernel gives the
+// threads of each handler the nice value of its priority. Then the order of the two priorities is
+// reversed, under traffic.
 func handlerPriorities(t *testing.T, on fabricOf) {
 	cpu := cpus.Allowed()[:1]
 	cfg := answering
 	cfg.Queues = 2
 	cfg.Handlers = []messaging.Handler{{Number: 1, CPUs: cpu, Priority: 10}, {Number: 2, CPUs: cpu, Priority: 10}}
 	p := newPair(t, on, cfg)
-	// Only further back, which anybody may.
+	// Priorities only get lower, which needs no privilege.
 	for _, priorities := range [][]int{{12, 15}, {18, 15}} {
 		for _, side := range sides {
 			for i, priority := range priorities {
@@ -257,9 +256,9 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 func TestHandlerRemoved(t *testing.T)     { inMemory(t, handlerRemoved) }
 func TestRDMAHandlerRemoved(t *testing.T) { onSoftRoCE(t, handlerRemoved) }
 
-// The association of a channel with its handler is removed under traffic, which
-// goes on: its threads are given back, and its completions are the handler's no
-// longer. It is made again.
+// The association of a channel with its handler is removed during a session, and traffic goes on.
+// The handler has no workers of the channel any more, and does not count its completions. Then the
+// association is made again.
 func handlerRemoved(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.Queues, cfg.Handlers = 2, []messaging.Handler{{Number: 1, CPUs: cpus.Allowed()[:1], Priority: 10, Budget: 8}}
@@ -303,8 +302,8 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 func TestHandlerPriorityUnderLoad(t *testing.T)     { inMemory(t, handlerPriorityUnderLoad) }
 func TestRDMAHandlerPriorityUnderLoad(t *testing.T) { onSoftRoCE(t, handlerPriorityUnderLoad) }
 
-// Two channels are flooded, whose receivers poll without end on one processor: that
-// of the handler with priority waits less for its time.
+// Two channels are flooded. Their receivers poll without end on one processor. The receiver whose
+// handler has the higher priority waits less for its processor time.
 func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	// A thread that polls keeps its P.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
@@ -352,10 +351,10 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	}
 	before := now()
 	var first, second onProcessor
-	// Neither wants the processor while its channel is empty, as it is where the senders are
-	// starved. So what counts is how long each waits for the time that it gets, while both
-	// want it. The kernel's weights are 1024 and 15, or 110 and 15 if the tests run under
-	// nice(1). With equal ones, twice as long has been seen.
+	// A receiver does not use the processor while its channel is empty, which happens when the
+	// senders are starved. Therefore the test compares how long each receiver waits in relation to
+	// the processor time that it gets. The kernel's weights are 1024 and 15, or 110 and 15 if the
+	// tests run under nice(1). With equal weights, ratios of up to 2 have been seen.
 	const enough, factor = 500 * time.Millisecond, 4
 	p.until(func() error {
 		at := now()
@@ -373,11 +372,11 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	t.Logf("with priority %+v and %d frames, without %+v and %d", first, frames[0].Load(), second, frames[1].Load())
 }
 
-// Two channels are flooded, whose handlers do not poll, with all workers of both sides
-// on one processor. With the same priority both carry alike; of a handler that is put
-// behind, the channel carries less of what both do. That is the share of the processor
-// that the kernel gives a nice value, in frames. In memory alone: there the workers do
-// all of the work, and on Soft-RoCE the kernel's threads most of it.
+// TestHandlerPriorityShares floods two channels whose handlers do not poll, with all workers of
+// both sides on one processor. Then it lowers the priority of the second handler, and expects the
+// first channel to carry a larger share of the frames than with equal priorities: the kernel
+// divides the processor time by nice value. The test runs only in memory, where the workers do all
+// of the work. On Soft-RoCE the kernel's threads do most of it.
 func TestHandlerPriorityShares(t *testing.T) {
 	inMemory(t, func(t *testing.T, on fabricOf) {
 		// A thread that is ready keeps its P.
@@ -426,9 +425,9 @@ func TestHandlerPriorityShares(t *testing.T) {
 	})
 }
 
-// flood is a port that always has a frame, and room for one.
+// flood is a port that always has a frame to read, and room to write one.
 type flood struct {
-	fd    int // an eventfd that is ready for both
+	fd    int // an eventfd that is always readable and writable
 	frame []byte
 	taken *atomic.Int64
 }
@@ -459,11 +458,11 @@ func (p *flood) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// onProcessor is how long a thread has had a processor, and has waited for one.
+// onProcessor has the time for which a thread ran on a processor, and for which it waited for one.
 type onProcessor struct{ ran, waited time.Duration }
 
-// onProcessorOf reads it of a thread of this process, as the kernel's document
-// sched-stats describes it. A wait counts when it ends.
+// onProcessorOf reads the times of a thread of this process from schedstat, which the kernel
+// document sched-stats describes. A wait is counted when it ends.
 func onProcessorOf(t *testing.T, thread int) (at onProcessor) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", thread))
@@ -476,10 +475,10 @@ func onProcessorOf(t *testing.T, thread int) (at onProcessor) {
 	return at
 }
 
-// since is what has been added since an earlier reading.
+// since returns the times since an earlier reading.
 func (at onProcessor) since(before onProcessor) onProcessor {
 	return onProcessor{at.ran - before.ran, at.waited - before.waited}
 }
 
-// waits is how long it has waited for each second on a processor.
+// waits returns the seconds of waiting per second on a processor.
 func (at onProcessor) waits() float64 { return float64(at.waited) / float64(at.ran) }

@@ -16,10 +16,10 @@ func TestRDMAClaim04WriteCarriesDataAndIndication(t *testing.T) {
 	onSoftRoCE(t, writeCarriesDataAndIndication)
 }
 
-// One RDMA write carries a frame, or a pack, and says which buffer it has consumed:
-// the element that it was written to.
+// One RDMA write carries a frame, or a pack, and indicates the buffer that it consumes, which is
+// the element to which it writes.
 func writeCarriesDataAndIndication(t *testing.T, on fabricOf) {
-	// Few elements, so that they are used again in an order that is not theirs.
+	// There are few elements, so that they are used again in an order other than ascending.
 	p := newPair(t, on, messaging.Config{
 		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}, {ElementSize: 65536, Elements: 3}},
 	})
@@ -45,8 +45,8 @@ func writeCarriesDataAndIndication(t *testing.T, on fabricOf) {
 func TestClaim05IndicationInImmediateData(t *testing.T)     { inMemory(t, indicationInImmediateData) }
 func TestRDMAClaim05IndicationInImmediateData(t *testing.T) { onSoftRoCE(t, indicationInImmediateData) }
 
-// The indication is the write's immediate data, and nothing else tells the
-// target: while frames cross, the initiator posts nothing but such writes.
+// The indication is the write's immediate data, and no other message has it: while frames cross,
+// the initiator posts only writes with immediate data, and keep-alives.
 func indicationInImmediateData(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{})
 	for _, side := range sides {
@@ -81,9 +81,9 @@ func keepsAlive(m message) bool {
 func TestClaim13ImmediateDataOfEachSize(t *testing.T)     { inMemory(t, immediateDataOfEachSize) }
 func TestRDMAClaim13ImmediateDataOfEachSize(t *testing.T) { onSoftRoCE(t, immediateDataOfEachSize) }
 
-// Each apparatus puts the indication into the immediate data, whether a write
-// is inline, one packet or many, and the other side's channel adapter hands it
-// over with the one receive that the write consumes.
+// Each apparatus puts the indication into the immediate data, whether a write is inline, one packet
+// or many. The other side's channel adapter delivers the indication with the one receive that the
+// write consumes.
 func immediateDataOfEachSize(t *testing.T, on fabricOf) {
 	for _, side := range sides {
 		t.Run(side, func(t *testing.T) {
@@ -106,8 +106,8 @@ func immediateDataOfEachSize(t *testing.T, on fabricOf) {
 func TestClaim20ImmediateDataBothWays(t *testing.T)     { inMemory(t, immediateDataBothWays) }
 func TestRDMAClaim20ImmediateDataBothWays(t *testing.T) { onSoftRoCE(t, immediateDataBothWays) }
 
-// The method with the indication in immediate data, on every data channel and in
-// both directions at once.
+// The method with the indication in immediate data works on every data channel and in both
+// directions at once.
 func immediateDataBothWays(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{Queues: 2})
 	sent := map[string][][]byte{}
@@ -116,7 +116,7 @@ func immediateDataBothWays(t *testing.T, on fabricOf) {
 			sent[side] = append(sent[side], p.newFrame(n))
 		}
 	}
-	// What is sent fits the sockets, so that nobody has to wait for a reader.
+	// All frames fit into the sockets, so that no sender waits for a reader.
 	for _, side := range sides {
 		for queue := range 2 {
 			p.send(side, queue, sent[side]...)

@@ -13,13 +13,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// soonIdle is after how long without use a pool goes back, where a test waits for that.
-// Another pool is lent when credits lack often within a quarter of it, which has to be
-// long enough for a slow machine.
+// soonIdle is the PoolIdle of tests that wait until an unused pool goes back. Another pool is lent
+// when credits are lacking often within a quarter of PoolIdle, and a quarter must be long enough
+// for a slow machine.
 const soonIdle = 500 * time.Millisecond
 
-// scarce is a configuration with so few elements that a sender soon asks for
-// more, whose extra pools go back after an idle time.
+// scarce returns a configuration with so few elements that a sender soon requests more. Additional
+// pools go back after the time idle without use.
 func scarce(idle time.Duration) messaging.Config {
 	return messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: 2, PoolIdle: idle}
 }
@@ -70,8 +70,7 @@ func (p *pair) flood(queue int, cond func() bool) {
 	}
 }
 
-// extra is the pool that the I/O unit lent upon request, and the messages about
-// it.
+// extra returns the first pool that the I/O unit has lent on request.
 func (p *pair) extra() (pool lentPool, ok bool) {
 	lent, first := p.lent(unitSide), p.channels()-1 // one for each data channel
 	if len(lent) <= first {
@@ -83,9 +82,8 @@ func (p *pair) extra() (pool lentPool, ok bool) {
 func TestMessageBufferRecvPoolGet(t *testing.T)     { inMemory(t, messageBufferRecvPoolGet) }
 func TestRDMAMessageBufferRecvPoolGet(t *testing.T) { onSoftRoCE(t, messageBufferRecvPoolGet) }
 
-// An initiator that lacks elements asks for another pool, by the size and the
-// number of elements wanted; the target registers new memory and lends it, and
-// the initiator uses it as well.
+// An initiator that lacks elements requests another pool, with the size and number of elements that
+// it wants. The target registers new memory and lends the pool, and the initiator uses it too.
 func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
 	cfg := scarce(time.Hour)
 	cfg.Queues, cfg.Pools[0].ElementSize = 2, 4096
@@ -120,13 +118,13 @@ func messageBufferRecvPoolGet(t *testing.T, on fabricOf) {
 func TestMessageBufferPoolFlush(t *testing.T)     { inMemory(t, messageBufferPoolFlush) }
 func TestRDMAMessageBufferPoolFlush(t *testing.T) { onSoftRoCE(t, messageBufferPoolFlush) }
 
-// Either side ends the use of a pool by a request that names it: from then on
-// the initiator writes there no more; the other side replies with the request's
-// transaction; and only after the exchange does the target deregister the memory.
+// Either side ends the use of a pool by a request that names the pool. The other side replies with
+// the transaction of the request. The initiator does not write to the pool after its own message of
+// this exchange, and the target deregisters the memory only after the exchange.
 func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 	for _, c := range []struct {
 		name         string
-		host, ioUnit time.Duration // after which either lets go of a pool it does not use
+		host, ioUnit time.Duration // time after which each side gives up an unused pool
 		asks         string
 	}{
 		{"by the target", time.Hour, soonIdle, unitSide},
@@ -146,7 +144,7 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 						gone = e
 					}
 				}
-				switch { // the target of a pool replies when it has deregistered the memory
+				switch { // the target replies after it has deregistered the memory
 				case gone.addr == 0:
 					return errors.New("the pool is still registered")
 				case len(of(p.posted(other(c.asks)), protocol.FuncBufferPoolFlushReply)) == 0:
@@ -172,7 +170,7 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 			if err != nil || r.TransactionContext != q.TransactionContext {
 				t.Errorf("transaction %d was answered as %d: %v", q.TransactionContext, r.TransactionContext, err)
 			}
-			// The initiator is done when it says so: by its reply, or by its request.
+			// The initiator's last use is before its reply, or before its request.
 			last := requests[0].at
 			if c.asks == unitSide {
 				last = replies[0].at
@@ -188,7 +186,7 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 					t.Error("written to after the exchange")
 				}
 			}
-			// What is left is enough to go on.
+			// The remaining pools suffice to go on.
 			p.cross(hostSide, 0, repeat(1000, 20)...)
 		})
 	}
@@ -197,10 +195,10 @@ func messageBufferPoolFlush(t *testing.T, on fabricOf) {
 func TestFlushAtTheEnd(t *testing.T)     { inMemory(t, flushAtTheEnd) }
 func TestRDMAFlushAtTheEnd(t *testing.T) { onSoftRoCE(t, flushAtTheEnd) }
 
-// Whoever ends a session in good order flushes all pools before: it asks the other
-// side to stop using those that it lends, and to take back those that it uses. Each
-// is named once, answered, and deregistered, on both sides, while the queue pairs
-// are in service.
+// The side that ends a session in an orderly way flushes all pools first: it requests the other
+// side to stop using the pools that this side lends, and to take back the pools that this side
+// uses. Each pool is named in one request, which is answered, and is deregistered on both sides
+// while the queue pairs are in service.
 func flushAtTheEnd(t *testing.T, on fabricOf) {
 	for _, ends := range sides {
 		t.Run(ends, func(t *testing.T) {
@@ -235,8 +233,8 @@ func flushAtTheEnd(t *testing.T, on fabricOf) {
 				delete(want, m.Pool(0))
 			}
 			for _, side := range sides {
-				// The other side deregisters what it lent when it has answered, or when its
-				// windows are invalid.
+				// The other side deregisters its pools after its answer, or when its windows
+				// are invalid.
 				p.poll(func() error {
 					for _, l := range p.lent(side) {
 						if !slices.ContainsFunc(p.pick(side, deregistered), func(e entry) bool { return e.addr == l.Addr }) {
@@ -261,9 +259,9 @@ func flushAtTheEnd(t *testing.T, on fabricOf) {
 func TestBufferLifeCycle(t *testing.T)     { inMemory(t, bufferLifeCycle) }
 func TestRDMABufferLifeCycle(t *testing.T) { onSoftRoCE(t, bufferLifeCycle) }
 
-// The life of a buffer, in order: registered, lent, written, indicated, returned,
-// written again and so on; flushed; deregistered. With the session everything
-// else goes, too.
+// The life of a buffer has these steps in order: registered, lent, written, indicated and returned,
+// where the last three repeat; flushed; deregistered. The end of the session closes all protection
+// domains and so releases everything else.
 func bufferLifeCycle(t *testing.T, on fabricOf) {
 	p := newPair(t, on, scarce(soonIdle))
 	const uses = 3
@@ -324,7 +322,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 		case e.side == unitSide && e.what == sendPosted && returns(m.data, pool.Ref, element):
 			step("returned")
 		case e.what == sendPosted && flushes(m.data, pool.Ref):
-			// The last write is on its way, or not looked at, when somebody asks for this.
+			// The flush is requested while the last write may be in flight or not yet polled.
 			flushed = true
 		case e.side == unitSide && e.what == deregistered && e.rkey == mem.rkey:
 			step("deregistered")
@@ -338,7 +336,7 @@ func bufferLifeCycle(t *testing.T, on fabricOf) {
 		want = append(want, "written", "indicated", "returned")
 	}
 	want = append(want, "deregistered")
-	// The last return may be left out: the flush stands for it.
+	// The last return may be missing: the flush replaces it.
 	short := slices.Delete(slices.Clone(want), len(want)-2, len(want)-1)
 	if !flushed || !slices.Equal(steps, want) && !slices.Equal(steps, short) {
 		t.Errorf("the life of element %d of pool %d, flushed %t: %v", element, pool.Ref, flushed, steps)
@@ -383,7 +381,7 @@ func returns(msg []byte, pool, element uint32) bool {
 	return false
 }
 
-// flushes reports whether a message asks for the end of a pool.
+// flushes reports whether a message requests the flush of a pool.
 func flushes(msg []byte, pool uint32) bool {
 	m, err := protocol.DecodeBufferPoolFlushRequest(msg)
 	if err != nil {

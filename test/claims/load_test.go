@@ -15,7 +15,7 @@ import (
 // and the largest.
 var sizes = []int{vnet.MinFrame, 60, 220, 221, 1000, 1500, 5000, 30000, 65535}
 
-// answering is a configuration whose side answers every request with its data.
+// answering is a configuration of a side that answers every request with the data of the request.
 var answering = messaging.Config{
 	OnRequest: func(_ protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return protocol.CfgOK, slices.Clone(data)
@@ -29,7 +29,7 @@ func inEachMode(t *testing.T, test func(t *testing.T, mode protocol.Mode)) {
 	}
 }
 
-// withMode is a configuration with another mode and number of data channels.
+// withMode returns a configuration with another mode and number of data channels.
 func withMode(c messaging.Config, mode protocol.Mode, queues int) messaging.Config {
 	c.Mode, c.Queues = mode, queues
 	return c
@@ -45,8 +45,8 @@ func (p *pair) ask(from string) {
 	}
 }
 
-// updates has frames cross until each side has given elements back: frames that
-// wait together take few of them.
+// updates sends frames until each side has given elements back. Frames that wait together take few
+// elements.
 func (p *pair) updates() {
 	p.t.Helper()
 	for _, side := range sides {
@@ -60,8 +60,8 @@ func (p *pair) updates() {
 	}
 }
 
-// traffic has both sides do everything a session is for: frames of all sizes,
-// many enough for buffers to be used again, and configuration.
+// traffic has both sides send frames of all sizes, enough of them that buffers are used again, and
+// configuration requests.
 func (p *pair) traffic() {
 	p.t.Helper()
 	for _, side := range sides {

@@ -12,9 +12,8 @@ import (
 func TestOnlyPoolsAreWritable(t *testing.T)     { inMemory(t, onlyPoolsAreWritable) }
 func TestRDMAOnlyPoolsAreWritable(t *testing.T) { onSoftRoCE(t, onlyPoolsAreWritable) }
 
-// Each pool is a memory region of its own, which the peer may write, by the region's
-// key or that of a window, and not read; nothing else that is registered may be
-// touched from outside.
+// Each pool has its own memory region. The peer may write it, with the key of the region or of a
+// window, and may not read it. The peer has no access to any other registered memory.
 func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{Queues: 2})
 	for _, side := range sides {
@@ -39,12 +38,13 @@ func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 		for _, l := range lent {
 			p.memory(side, l)
 		}
-		// Send slots of each data channel, and both directions of the control channel.
+		// The closed regions are the send slots of each data channel, and both directions of the
+		// control channel.
 		if writable != len(lent) || closed < 4 {
 			t.Errorf("%s: %d regions may be written, %d may not, %d pools are lent", side, writable, closed, len(lent))
 		}
 	}
-	// Where frames travel in messages, nothing at all.
+	// In the modes with frames in messages the peer has no access to any memory.
 	for _, mode := range []protocol.Mode{protocol.ModeSend, protocol.ModeSendUC} {
 		p := newPair(t, on, messaging.Config{Mode: mode})
 		p.cross(hostSide, 0, sizes...)
@@ -59,9 +59,9 @@ func onlyPoolsAreWritable(t *testing.T, on fabricOf) {
 func TestDomainForEachPeer(t *testing.T)     { inMemory(t, domainForEachPeer) }
 func TestRDMADomainForEachPeer(t *testing.T) { onSoftRoCE(t, domainForEachPeer) }
 
-// Two sessions on the same devices share nothing: each has a protection domain,
-// with its regions, queue pairs and completion queues in it. A key of one is
-// worth nothing on a queue pair of the other: the device refuses the write.
+// Two sessions on the same devices share nothing: each has its own protection domain with its
+// regions, queue pairs and completion queues. The device refuses a write with a key of one session
+// on a queue pair of the other.
 func domainForEachPeer(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{})
 	first := p.now()
@@ -116,7 +116,7 @@ func domainForEachPeer(t *testing.T, on fabricOf) {
 	if c := next(t, cq); c.Status != fabric.StatusRemAccessErr {
 		t.Errorf("a write with another session's key: %v", c.Status)
 	}
-	// The session that the key belongs to goes on.
+	// The first session, which has that key, goes on.
 	for _, side := range sides {
 		p.cross(side, 0, sizes...)
 	}

@@ -17,9 +17,9 @@ import (
 func TestMessageBufferRecvPool(t *testing.T)     { inMemory(t, messageBufferRecvPool) }
 func TestRDMAMessageBufferRecvPool(t *testing.T) { onSoftRoCE(t, messageBufferRecvPool) }
 
-// A target advertises pools, several in one message: for each a reference of its
-// own, number and size of the elements, address and handle of the registered
-// memory, and a context, which says which channel it is for.
+// A target advertises several pools in one message. Each pool has a unique reference, the number
+// and size of its elements, the address and handle of the registered memory, and a context that
+// contains the channel of the pool.
 func messageBufferRecvPool(t *testing.T, on fabricOf) {
 	pools := []messaging.PoolConfig{{ElementSize: 256, Elements: 10}, {ElementSize: 4096, Elements: 20},
 		{ElementSize: 65536, Elements: 3}}
@@ -58,9 +58,8 @@ func messageBufferRecvPool(t *testing.T, on fabricOf) {
 func TestMessageBufferRecvPoolUpdate(t *testing.T)     { inMemory(t, messageBufferRecvPoolUpdate) }
 func TestRDMAMessageBufferRecvPoolUpdate(t *testing.T) { onSoftRoCE(t, messageBufferRecvPoolUpdate) }
 
-// A target returns elements that it is done with, several pools in one message
-// where several are due, and only such as have been consumed; the initiator uses
-// them again.
+// A target returns elements that it has finished with, and only elements that were consumed. One
+// message has several pools if several are due. The initiator uses the elements again.
 func messageBufferRecvPoolUpdate(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{
 		Pools:    []messaging.PoolConfig{{ElementSize: 512, Elements: 8}, {ElementSize: 2048, Elements: 4}},
@@ -68,9 +67,9 @@ func messageBufferRecvPoolUpdate(t *testing.T, on fabricOf) {
 	})
 	type element struct{ pool, index uint32 }
 	for _, side := range sides {
-		// Both pools become due by frames that arrive together.
+		// The frames arrive together and make updates of both pools due.
 		var frames [][]byte
-		for range 60 { // no two fit one element
+		for range 60 { // no element has room for two frames
 			frames = append(frames, p.newFrame(300), p.newFrame(1900))
 		}
 		p.send(side, 0, frames...)
@@ -104,8 +103,8 @@ func messageBufferRecvPoolUpdate(t *testing.T, on fabricOf) {
 func TestMessageCfgUtil(t *testing.T)     { inMemory(t, messageCfgUtil) }
 func TestRDMAMessageCfgUtil(t *testing.T) { onSoftRoCE(t, messageCfgUtil) }
 
-// Every request is answered by one reply with its transaction and its type; both
-// carry their data in themselves, and the reply a status.
+// Every request is answered by one reply with the transaction and type of the request. Both
+// messages contain their data, and the reply has a status.
 func messageCfgUtil(t *testing.T, on fabricOf) {
 	denied := protocol.CfgOffloads
 	p := newPair(t, on, messaging.Config{
@@ -163,10 +162,9 @@ func messageCfgUtil(t *testing.T, on fabricOf) {
 	}
 }
 
-// credits checks, in the order of the trace, that a side never wrote to an element
-// that it had not been lent, or had used and not got back, and that the other
-// side never returned one that was not consumed; and that there was a receive for
-// every write.
+// credits checks, in the order of the trace, that a side never wrote to an element that it had used
+// and not got back, and that the other side never returned an element that was not consumed. writes
+// checks that the element was lent.
 func (o *observed) credits(side string) error {
 	type element struct{ pool, index uint32 }
 	out := map[element]bool{}
@@ -232,10 +230,9 @@ func (p *readPort) ReadFrames(ops []vnet.ReadOp) int {
 func TestFlowControl(t *testing.T)     { inMemory(t, flowControl) }
 func TestRDMAFlowControl(t *testing.T) { onSoftRoCE(t, flowControl) }
 
-// A side writes only as much as it has been lent: behind a receiver that takes
-// nothing it stops, and reads no more from its netdevice; with each element that
-// comes back it goes on, and nothing is lost. Every element that is lent has a
-// receive posted for it before.
+// A side writes only to elements that it has been lent. When the receiver's port takes no frames,
+// the sender stops, and stops reading from its netdevice. It continues with each element that is
+// returned, and no frame is lost. A receive is posted for every element before the element is lent.
 func flowControl(t *testing.T, on fabricOf) {
 	const elements = 8
 	cfg := messaging.Config{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: elements}}}
@@ -276,7 +273,7 @@ func flowControl(t *testing.T, on fabricOf) {
 		if n := len(between(ofQP(q, p.pick(other(side), recvPosted)), 0, first)); n < elements {
 			t.Errorf("%s: %d receives posted when %d elements were lent", other(side), n, elements)
 		}
-		// A receive is posted again before the element that it stands for goes back.
+		// A receive is posted again before its element is returned.
 		posted := 0
 		for _, e := range p.pick(other(side), recvPosted, recvDone, sendPosted) {
 			switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// indications returns the transfers that a side's BufferRDMAIndicate messages
-// name, in order, with the place of their message on the trace.
+// indications returns the transfers that a side's BufferRDMAIndicate messages name, in order, and
+// the positions of these messages on the trace.
 func (o *observed) indications(side string) (all []protocol.Indication, at []int) {
 	o.t.Helper()
 	for _, m := range of(o.posted(side), protocol.FuncBufferRDMAIndicate) {
@@ -30,18 +30,18 @@ func (o *observed) indications(side string) (all []protocol.Indication, at []int
 	return all, at
 }
 
-// indicatedSeparately checks that the writes of a side, which must be all those
-// of one data channel that are to be indicated so, carry no immediate data, and
-// that after each one's completion a message on the first channel names its
-// element and its length, in the order of the writes.
+// indicatedSeparately checks that writes of a side carry no immediate data, and that after the
+// completion of each write a message on the first channel names its element and length, in the
+// order of the writes. writes must be all writes of one data channel that are indicated by
+// messages.
 func (o *observed) indicatedSeparately(side string, writes []write) error {
 	o.t.Helper()
 	all, at := o.indications(side)
 	if len(all) != len(writes) || len(writes) == 0 {
 		return fmt.Errorf("the %s: %d indications for %d writes", side, len(all), len(writes))
 	}
-	// The completion of a send completes those before it: up to is the place of
-	// the last one that had completed at a place.
+	// The completion of a send completes the sends before it. upTo is the trace position of the
+	// last send that was complete at position at.
 	type completion struct{ at, upTo int }
 	var done []completion
 	posted, next := ofQP(writes[0].qpn, o.pick(side, sendPosted)), 0
@@ -71,10 +71,9 @@ func (o *observed) indicatedSeparately(side string, writes []write) error {
 func TestClaim18SeparateIndication(t *testing.T)     { inMemory(t, separateIndication) }
 func TestRDMAClaim18SeparateIndication(t *testing.T) { onSoftRoCE(t, separateIndication) }
 
-// In mode indicate a host writes data over the second channel, without immediate
-// data; after the write it names the buffer consumed in a message over the first
-// channel, which is where control and buffer management are, too. So does an I/O
-// unit.
+// In mode indicate a host writes data over the second channel, without immediate data. After the
+// write a message on the first channel names the consumed buffer. The first channel also has the
+// control and buffer management messages. The same holds for an I/O unit.
 func separateIndication(t *testing.T, on fabricOf) {
 	for _, side := range sides {
 		t.Run(side, func(t *testing.T) {
@@ -94,7 +93,7 @@ func separateIndication(t *testing.T, on fabricOf) {
 			if err := p.indicatedSeparately(side, writes); err != nil {
 				t.Error(err)
 			}
-			// The writes by themselves are not seen at the other side.
+			// The writes themselves complete no receive at the other side.
 			if got := ofQP(p.qpns[other(side)][1], p.pick(other(side), recvDone)); len(got) != 0 {
 				t.Errorf("%d receives of the data channel completed", len(got))
 			}
@@ -114,8 +113,8 @@ func separateIndication(t *testing.T, on fabricOf) {
 func TestMessageBufferRDMAIndicate(t *testing.T)     { inMemory(t, messageBufferRDMAIndicate) }
 func TestRDMAMessageBufferRDMAIndicate(t *testing.T) { onSoftRoCE(t, messageBufferRDMAIndicate) }
 
-// An indication message names several transfers, each by pool, element and
-// length of 32 bits: elements beyond what immediate data can name.
+// An indication message names several transfers, each by pool, element and length of 32 bits. So it
+// can name elements whose numbers are too large for immediate data.
 func messageBufferRDMAIndicate(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{
 		Mode: protocol.ModeIndicate, Pools: []messaging.PoolConfig{{ElementSize: 1024, Elements: 2000}},
@@ -125,7 +124,8 @@ func messageBufferRDMAIndicate(t *testing.T, on fabricOf) {
 		all, _ := p.indications(hostSide)
 		return slices.ContainsFunc(all, func(n protocol.Indication) bool { return n.Element > 255 })
 	}
-	// The element returned last is used first: it takes many at once to get there.
+	// The element returned last is used first. Only many frames at once use elements with high
+	// numbers.
 	for burst := 0; !beyond(); burst++ {
 		if burst == 50 {
 			t.Fatal("no element beyond number 255 was used")
@@ -149,9 +149,8 @@ func messageBufferRDMAIndicate(t *testing.T, on fabricOf) {
 func TestIndicationThatDoesNotFit(t *testing.T)     { inMemory(t, indicationThatDoesNotFit) }
 func TestRDMAIndicationThatDoesNotFit(t *testing.T) { onSoftRoCE(t, indicationThatDoesNotFit) }
 
-// In mode imm a transfer that does not fit 32 bits of immediate data, here for
-// its length, is indicated by a message of its own, and keeps its place among
-// those that do fit.
+// In mode imm a transfer that does not fit 32 bits of immediate data, here because of its length,
+// is indicated by a separate message. It keeps its place in the order of all transfers.
 func indicationThatDoesNotFit(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{
 		MTU: 65535, Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 64}, {ElementSize: 65600, Elements: 16}},
@@ -185,10 +184,10 @@ func indicationThatDoesNotFit(t *testing.T, on fabricOf) {
 func TestFigure6SendOperation(t *testing.T)     { inMemory(t, figure6SendOperation) }
 func TestRDMAFigure6SendOperation(t *testing.T) { onSoftRoCE(t, figure6SendOperation) }
 
-// The push-push send operation: data travels by message Send over the data
-// channel, from a registered buffer into a buffer that was posted at the other
-// end before; configuration messages travel over the control channel. Nothing is
-// written by RDMA. The data channel is acknowledged or, as in the figure, not.
+// This is the push-push send operation. Data travels by message Send over the data channel, from a
+// registered buffer into a buffer that was posted at the other end before. Configuration messages
+// travel over the control channel. No RDMA write is posted. The data channel is acknowledged or, as
+// in the figure, unacknowledged.
 func figure6SendOperation(t *testing.T, on fabricOf) {
 	for mode, transport := range map[protocol.Mode]fabric.Transport{protocol.ModeSend: fabric.RC,
 		protocol.ModeSendUC: fabric.UC} {

@@ -17,9 +17,9 @@ import (
 func TestPack(t *testing.T)     { inMemory(t, pack) }
 func TestRDMAPack(t *testing.T) { onSoftRoCE(t, pack) }
 
-// Small frames that wait for elements to write to travel several in one
-// transfer, which takes one element and one indication; or one by one, without
-// packs. They arrive whole and in order either way.
+// With packs, several small frames that wait for elements travel in one transfer, which takes one
+// element and one indication. Without packs each frame has its own transfer. In both cases the
+// frames arrive whole and in order.
 func pack(t *testing.T, on fabricOf) {
 	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
 		c := messaging.Config{
@@ -39,9 +39,8 @@ func pack(t *testing.T, on fabricOf) {
 	})
 }
 
-// backlog connects the endpoints and has small frames wait on both sides before
-// the session starts, when nothing is lent. It returns how many of them crossed
-// from each side.
+// backlog connects the endpoints, puts small frames into the queues of both sides while no pool is
+// lent, and then starts the session. It returns the number of frames that crossed from each side.
 func (p *pair) backlog() int {
 	p.t.Helper()
 	const frames = 400
@@ -60,8 +59,8 @@ func (p *pair) backlog() int {
 	return frames
 }
 
-// transfers counts the requests that a side posted on a data channel, and those
-// that the other side was told of.
+// transfers returns the number of requests that a side posted on a data channel, and how many of
+// them were indicated to the other side.
 func (o *observed) transfers(from string, channel int, mode protocol.Mode) (posted, indicated int) {
 	o.t.Helper()
 	posted = len(ofQP(o.qpns[from][channel], o.pick(from, sendPosted)))
@@ -80,8 +79,8 @@ func (o *observed) transfers(from string, channel int, mode protocol.Mode) (post
 func TestBatchedPorts(t *testing.T)     { inMemory(t, batchedPorts) }
 func TestRDMABatchedPorts(t *testing.T) { onSoftRoCE(t, batchedPorts) }
 
-// A netdevice that can move several frames in one call is asked for several of
-// them, and given several, where there are several.
+// If a netdevice can move several frames in one call, the driver reads and writes several frames
+// per call when several are ready.
 func batchedPorts(t *testing.T, on fabricOf) {
 	inEachMode(t, func(t *testing.T, mode protocol.Mode) {
 		p := newEndpoints(t, on, map[string]messaging.Config{hostSide: {Mode: mode}, unitSide: {Mode: mode}})
@@ -121,7 +120,7 @@ func (c *counted) WriteFrames(ops []vnet.WriteOp) int {
 	return c.Batched.WriteFrames(ops)
 }
 
-// few says what is wrong with the calls for n frames in each direction.
+// few returns an error if there were too many calls, or none, for n frames in each direction.
 func (c *counted) few(n int) error {
 	r, w := c.reads.Load(), c.writes.Load()
 	if most := int64(n / 5); r == 0 || w == 0 || r > most || w > most {

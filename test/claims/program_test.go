@@ -16,8 +16,8 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// program starts the built program with an endpoint's arguments; it is ended, and has
-// to end well, when the test does.
+// program starts the built program with the arguments of an endpoint. At the end of the test the
+// program gets SIGTERM and must exit without an error.
 func program(t *testing.T, role string, args ...string) {
 	t.Helper()
 	bin := os.Getenv("SPLITNIC_BIN")
@@ -43,11 +43,10 @@ func program(t *testing.T, role string, args ...string) {
 	})
 }
 
-// TestRDMAClaim22Program runs the program, as a host and as an I/O unit, and looks
-// at what arrives at each device: data comes in RDMA writes into buffers that the
-// receiving side had advertised before in a Send, and each write says, within
-// itself, which of them it has filled and how far. A write may carry several
-// frames.
+// TestRDMAClaim22Program runs the program as a host and as an I/O unit, and checks the cells that
+// arrive at each device. Data arrives in RDMA writes to buffers that the receiving side had
+// advertised before in a Send. Each write contains which buffer it has filled, and with how many
+// bytes. A write may carry several frames.
 func TestRDMAClaim22Program(t *testing.T) {
 	testenv.NeedTUN(t)
 	names := testenv.NeedRDMA(t, 2)
@@ -75,7 +74,7 @@ func TestRDMAClaim22Program(t *testing.T) {
 	}
 }
 
-// deviceAddress is the IP address of an RDMA device's netdevice.
+// deviceAddress returns the IP address of an RDMA device's netdevice.
 func deviceAddress(t *testing.T, rdma string) string {
 	t.Helper()
 	netdevs := must(verbs.NetdevOf(rdma))(t)
@@ -87,9 +86,9 @@ func deviceAddress(t *testing.T, rdma string) string {
 	return addrs[0].IP.String()
 }
 
-// indicatedWrites checks the RDMA writes that arrived at one wire tap against the
-// pools that this side advertised, which arrived at the other, and returns how
-// many marked frames they carried.
+// indicatedWrites checks the RDMA writes that arrived at the wire tap here against the pools that
+// this side advertised, whose messages arrived at the wire tap there. It returns the number of
+// marked frames in the writes.
 func indicatedWrites(here, there *wiretap) (marked int, err error) {
 	var pools []protocol.Pool
 	for _, c := range there.all() {
@@ -139,8 +138,8 @@ func indicatedWrites(here, there *wiretap) (marked int, err error) {
 	return marked, nil
 }
 
-// markedFrames returns how many marked frames are in what was written: one
-// frame, or a pack of those that were there together.
+// markedFrames returns the number of marked frames in the data of a write, which is one frame or a
+// pack.
 func markedFrames(data []byte) (n int, err error) {
 	frames, err := framesIn(data)
 	for _, f := range frames {
@@ -151,7 +150,7 @@ func markedFrames(data []byte) (n int, err error) {
 	return n, err
 }
 
-// TestMarkedFrames counts the frames of a write, not the writes.
+// TestMarkedFrames expects markedFrames to count the frames of a write, not the writes.
 func TestMarkedFrames(t *testing.T) {
 	frame := func(s string) []byte { return append(make([]byte, 60), s...) }
 	for _, c := range []struct {

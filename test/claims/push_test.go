@@ -11,8 +11,8 @@ import (
 func TestClaim11PushPush(t *testing.T)     { inMemory(t, pushPush) }
 func TestRDMAClaim11PushPush(t *testing.T) { onSoftRoCE(t, pushPush) }
 
-// Both sides push: a frame leaves by one work request of the side that has it.
-// Nothing is asked for before it arrives, and nobody can read the other's memory.
+// Both sides push: the side that has a frame sends it with one work request. No request precedes
+// the arrival of a frame, and neither side can read the other's memory.
 func pushPush(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{})
 	for _, side := range sides {
@@ -60,9 +60,8 @@ func pushPush(t *testing.T, on fabricOf) {
 func TestClaim19PushToPreRegisteredBuffer(t *testing.T)     { inMemory(t, pushToPreRegisteredBuffer) }
 func TestRDMAClaim19PushToPreRegisteredBuffer(t *testing.T) { onSoftRoCE(t, pushToPreRegisteredBuffer) }
 
-// First a connected channel is established by associating the queue pairs, then
-// data is pushed into buffers that had been registered before they were lent,
-// each write indicating its own.
+// First a connected channel is established by associating the queue pairs. Then data is pushed into
+// buffers that were registered before they were lent, and each write indicates its buffer.
 func pushToPreRegisteredBuffer(t *testing.T, on fabricOf) {
 	p := newEndpoints(t, on, map[string]messaging.Config{})
 	if sent := p.pick("", sendPosted); len(sent) != 0 {

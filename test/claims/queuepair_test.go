@@ -13,8 +13,8 @@ import (
 func TestClaim02WorkQueuePairs(t *testing.T)     { inMemory(t, workQueuePairs) }
 func TestRDMAClaim02WorkQueuePairs(t *testing.T) { onSoftRoCE(t, workQueuePairs) }
 
-// The host and the I/O unit each have work queue pairs, on their own channel
-// adapter, and each of the host's is associated with one of the I/O unit's.
+// The host and the I/O unit each have work queue pairs on their own channel adapter. Each queue
+// pair of the host is associated with one of the I/O unit.
 func workQueuePairs(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{Queues: 2})
 	for _, side := range sides {
@@ -42,8 +42,8 @@ func workQueuePairs(t *testing.T, on fabricOf) {
 func TestClaim03SendQueueAndReceiveQueue(t *testing.T)     { inMemory(t, sendQueueAndReceiveQueue) }
 func TestRDMAClaim03SendQueueAndReceiveQueue(t *testing.T) { onSoftRoCE(t, sendQueueAndReceiveQueue) }
 
-// A work queue pair is a send queue and a receive queue: what is posted to
-// either completes there, in the order of posting, and to no other.
+// A work queue pair is a send queue and a receive queue. A request posted to a queue completes on
+// that queue and on no other one, in the order of posting.
 func sendQueueAndReceiveQueue(t *testing.T, on fabricOf) {
 	p := newPair(t, on, answering)
 	p.traffic()
@@ -84,9 +84,9 @@ func sendQueueAndReceiveQueue(t *testing.T, on fabricOf) {
 	}
 }
 
-// apparatus checks one side by itself: two work queue pairs on one channel
-// adapter, buffer management over the first, RDMA writes that indicate their
-// buffer over the second.
+// apparatus checks one side by itself. It expects two work queue pairs on one channel adapter,
+// buffer management messages over the first, and RDMA writes that indicate their buffers over the
+// second.
 func (o *observed) apparatus(side string) error {
 	o.t.Helper()
 	first, second := o.qpns[side][0], o.qpns[side][1]
@@ -127,8 +127,9 @@ func twoWorkQueuePairs(t *testing.T, on fabricOf) {
 func TestClaim12ChannelForEachQueuePair(t *testing.T)     { inMemory(t, channelForEachQueuePair) }
 func TestRDMAClaim12ChannelForEachQueuePair(t *testing.T) { onSoftRoCE(t, channelForEachQueuePair) }
 
-// The first queue pair's channel carries every buffer management message to the
-// peer's first queue pair, the second's every write to the peer's second.
+// The channel of the first queue pair carries all buffer management messages to the peer's first
+// queue pair. The channel of the second queue pair carries all writes to the peer's second queue
+// pair.
 func channelForEachQueuePair(t *testing.T, on fabricOf) {
 	p := newPair(t, on, answering)
 	p.traffic()

@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// dmaMemory maps memory that can be registered, until the test ends.
+// dmaMemory maps n bytes of memory that can be registered, until the test ends.
 func dmaMemory(t *testing.T, n int) []byte {
 	t.Helper()
 	mem := must(unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE))(t)
@@ -21,7 +21,7 @@ func dmaMemory(t *testing.T, n int) []byte {
 	return mem
 }
 
-// next waits for the next completion, whatever its status.
+// next waits for the next completion, and returns it whatever its status is.
 func next(t *testing.T, cq fabric.CQ) fabric.Completion {
 	t.Helper()
 	var c [1]fabric.Completion
@@ -69,7 +69,7 @@ func (e *rawEnd) send(t *testing.T, id uint64, n int) {
 	}
 }
 
-// receive posts a receive with memory in the second half of the end's.
+// receive posts a receive into the second half of the end's memory.
 func (e *rawEnd) receive(t *testing.T, id uint64) {
 	t.Helper()
 	half := uint32(len(e.mem) / 2)
@@ -89,14 +89,16 @@ func (e *rawEnd) connect(t *testing.T, to *rawEnd) {
 func TestChannelAttributes(t *testing.T)     { channelAttributes(t, fabricOf{open: memory}) }
 func TestRDMAChannelAttributes(t *testing.T) { channelAttributes(t, fabricOf{open: softRoCE}) }
 
-// What an acknowledged and an unacknowledged channel promise, and a connected one.
+// channelAttributes tests the guarantees of an acknowledged, an unacknowledged and a connected
+// channel. A request on an acknowledged channel completes only after the peer's acknowledgement, on
+// an unacknowledged one without it, and a message arrives only at the queue pair of the connection.
 func channelAttributes(t *testing.T, on fabricOf) {
 	t.Run("acknowledged", func(t *testing.T) {
 		_, devs := openDevices(t, on)
 		a, b := newRawEnd(t, devs[hostSide], fabric.RC), newRawEnd(t, devs[unitSide], fabric.RC)
 		b.receive(t, 2)
 		a.connect(t, b)
-		a.send(t, 1, 100) // the other end answers only once it is connected
+		a.send(t, 1, 100) // the other end acknowledges only after it is connected
 		var c [1]fabric.Completion
 		for range 1000 {
 			if n, err := a.cq.Poll(c[:]); n != 0 || err != nil {
@@ -116,7 +118,7 @@ func channelAttributes(t *testing.T, on fabricOf) {
 		a, b := newRawEnd(t, devs[hostSide], fabric.UC), newRawEnd(t, devs[unitSide], fabric.UC)
 		b.receive(t, 2)
 		a.connect(t, b)
-		a.send(t, 1, 100) // the other end is not connected: this is lost
+		a.send(t, 1, 100) // the other end is not connected: the message is lost
 		if c := next(t, a.cq); c.Err() != nil || c.ID != 1 {
 			t.Errorf("the descriptor completed as %+v", c)
 		}

@@ -39,8 +39,8 @@ type testbed struct {
 const (
 	hostAddr = "10.79.0.2"
 	lanAddr  = "10.79.0.1"
-	// slow is every time-out of the endpoints: no test is about one, and an attempt that
-	// a slow machine does not end in time would begin again.
+	// slow is the value of all time-outs of the endpoints. No test is about a time-out, and on a
+	// slow machine an attempt that times out would begin again.
 	slow = time.Minute
 )
 
@@ -66,8 +66,8 @@ func newTestbed(t *testing.T, on fabricOf) *testbed {
 	return s
 }
 
-// newLAN makes a network card, eth1 in a namespace of its own, and a LAN behind
-// it with a machine at addr.
+// newLAN makes a network card, eth1 in its own namespace, and a LAN behind the card with a machine
+// at addr.
 func newLAN(t *testing.T, addr string) (cardNS, lanNS string) {
 	t.Helper()
 	cardNS, lanNS = testenv.NetNS(t), testenv.NetNS(t)
@@ -96,7 +96,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 
 func newKey(t *testing.T) *session.Key { t.Helper(); return must(session.GenerateKey())(t) }
 
-// security makes a side that has one key and trusts the other.
+// security returns the security configuration of a side that has the key own and trusts peer.
 func security(t *testing.T, own, peer *session.Key) *session.Security {
 	t.Helper()
 	trust := &session.Trust{}
@@ -121,14 +121,15 @@ func run(t *testing.T, what string, run func(context.Context) error) (end func()
 	return end
 }
 
-// messaging is an endpoint's part of the setting, of which the handshake makes the rest.
+// messaging returns the configuration of one endpoint for the setting. The handshake determines the
+// rest.
 func (on fabricOf) messaging(dev fabric.Device) messaging.Config {
 	c := messaging.Config{PeerTimeout: slow, FlushTime: slow, Device: dev}
 	on.configure(&c)
 	return c
 }
 
-// startedUnit is an I/O unit that runs.
+// startedUnit is a running I/O unit.
 type startedUnit struct {
 	*iounit.Unit
 	addr string
@@ -159,7 +160,7 @@ func (on fabricOf) startUnit(
 	return startedUnit{u, ln.Addr().String(), end}
 }
 
-// startHost starts a host with a netdevice of its own.
+// startHost starts a host with its own netdevice.
 func (on fabricOf) startHost(
 	t *testing.T, dev fabric.Device, name, netdev, ns, unit string, sec *session.Security,
 ) (h *host.Host, end func()) {
@@ -183,11 +184,10 @@ func (on fabricOf) startHost(
 	return h, run(t, name, h.Run)
 }
 
-// mark is what pings carry, so that they are found again.
+// mark is the pattern in the data of ping packets by which a test finds them.
 const mark = "splitnic"
 
-// ping has one network namespace ping the other's address, with marked packets
-// of n bytes.
+// ping pings addr from the network namespace ns, with count marked packets of n bytes of data.
 func ping(t testing.TB, ns, addr string, count, n int) {
 	t.Helper()
 	testenv.NeedTools(t, "ping")
@@ -195,9 +195,10 @@ func ping(t testing.TB, ns, addr string, count, n int) {
 		fmt.Sprintf("%x", mark), addr)
 }
 
-// pings is ping, and waits for what may come after it: ping(8) waits for the last answers
-// for two round trips, and packets that wait together take few elements, so that it may be
-// for later ones that elements are given back.
+// pings does what ping does, and then waits until all marked packets are in writes and both sides
+// have given elements back. ping(8) waits only two round trips for the last answers. Packets that
+// wait together take few elements, so that it may take further packets until a side gives elements
+// back.
 func (s *testbed) pings(ns, addr string, count, n int) {
 	s.t.Helper()
 	ping(s.t, ns, addr, count, n)

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// what an entry of the trace tells.
+// what is the kind of an entry of the trace.
 type what uint8
 
 const (
@@ -17,29 +17,28 @@ const (
 	cqMade                       // a completion queue was made
 	qpMade                       // a queue pair was made
 	connected                    // a queue pair is about to be connected
-	sendPosted                   // a work request, of however many pieces, is about to be posted to a send queue
+	sendPosted                   // a work request, of one or more pieces, is about to be posted to a send queue
 	recvPosted                   // a work request is about to be posted to a receive queue
 	sendDone                     // the completion of a send was polled
 	recvDone                     // the completion of a receive was polled
 	armed                        // a completion queue is about to be armed
-	polledEmpty                  // a completion queue was polled and had nothing
+	polledEmpty                  // a completion queue was polled and was empty
 	eventRead                    // an event of a completion queue was consumed
 	bound                        // a window was bound
 	unbound                      // a window is about to be unbound
 	qpGone                       // a queue pair is about to be failed or closed
-	closing                      // a protection domain is about to be closed with all there is in it
+	closing                      // a protection domain is about to be closed with all of its objects
 )
 
-// entry is one line of the trace. What is not said to belong to some kinds only
-// is set where it makes sense.
+// entry is one line of the trace. A field whose comment names no kind is set where it makes sense.
 type entry struct {
-	at     int       // place on the trace
-	when   time.Time // bound: before that
+	at     int       // position on the trace
+	when   time.Time // for bound, the time before the bind
 	side   string    // name given to the device
 	device string    // name of the device itself
 	what   what
 	domain int // number of the protection domain on the trace
-	cq     int // number of the completion queue; of a queue pair: of its receives
+	cq     int // number of the completion queue; for qpMade, of the one for receives
 	sendCQ int // qpMade
 	vector int // cqMade
 	qpn    uint32
@@ -48,26 +47,26 @@ type entry struct {
 	send   fabric.SendWR
 	recv   fabric.RecvWR
 	done   fabric.Completion
-	access fabric.Access // of registered memory: the rights
+	access fabric.Access // rights of registered memory
 	rkey   uint32
 	addr   uint64 // of registered memory
 	length int    // of registered memory
 	remote fabric.Address
 	config fabric.QPConfig
-	data   []byte // what a send took from memory, or a SEND put into a receive
+	data   []byte // the data of a send, or the data that a SEND put into a receive
 	only   bool   // armed for solicited completions only
 }
 
-// trace records what happens on the devices of a pair, in an order that respects
-// cause and effect: what is done is recorded before it is done, what is learnt
-// after it is learnt.
+// trace records the use of the devices of a pair, in an order that respects cause and effect:
+// actions are recorded before they are performed, and completions and events after they are
+// received.
 type trace struct {
 	mu      sync.Mutex
 	entries []entry
 	numbers int
 }
 
-// number returns a number that it has not returned before, from 1 on.
+// number returns the next unused number, starting with 1.
 func (t *trace) number() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,14 +84,14 @@ func (t *trace) add(e entry) {
 	t.entries = append(t.entries, e)
 }
 
-// now returns the place on the trace where the next entry will be.
+// now returns the position of the next entry on the trace.
 func (t *trace) now() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.entries)
 }
 
-// pick returns the entries of a side, all sides for "", that are one of kinds.
+// pick returns the entries of a side, or of all sides for "", that are of one of kinds.
 func (t *trace) pick(side string, kinds ...what) []entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,12 +104,12 @@ func (t *trace) pick(side string, kinds ...what) []entry {
 	return out
 }
 
-// ofQP returns those of entries that are about queue pair qpn.
+// ofQP returns the entries of queue pair qpn.
 func ofQP(qpn uint32, entries []entry) []entry {
 	return filter(entries, func(e entry) bool { return e.qpn == qpn })
 }
 
-// between returns those of entries from one place of the trace up to another.
+// between returns the entries at positions from (included) to to (excluded).
 func between(entries []entry, from, to int) []entry {
 	return filter(entries, func(e entry) bool { return e.at >= from && e.at < to })
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// observed is a trace with what is needed to read it.
+// observed is a trace with the data that is needed to read it.
 type observed struct {
 	*trace
 	t testing.TB
@@ -21,11 +21,10 @@ type observed struct {
 	until func(cond func() error)
 }
 
-// channel is the channel that a side's queue pair is an end of, -1 if it is
-// none of them.
+// channel returns the channel of a side's queue pair, or -1 if the queue pair has no channel.
 func (o *observed) channel(side string, qpn uint32) int { return slices.Index(o.qpns[side], qpn) }
 
-// channels is the number of channels, the control channel included.
+// channels returns the number of channels, including the control channel.
 func (o *observed) channels() int { return len(o.qpns[hostSide]) }
 
 // message is a control message as the trace has it.
@@ -34,11 +33,10 @@ type message struct {
 	function protocol.Function
 }
 
-// posted returns the control messages that a side posted on any of its queue
-// pairs, by what SENDs carry.
+// posted returns the messages in the SENDs that a side posted on any of its queue pairs.
 func (o *observed) posted(side string) []message { return o.messages(side, sendPosted) }
 
-// arrived returns the control messages that a side's receives got.
+// arrived returns the messages that arrived in a side's receives.
 func (o *observed) arrived(side string) []message { return o.messages(side, recvDone) }
 
 func (o *observed) messages(side string, w what) []message {
@@ -50,7 +48,7 @@ func (o *observed) messages(side string, w what) []message {
 			continue
 		}
 		if w == recvDone && e.done.Flags != 0 && e.done.Len == 0 {
-			continue // no message, but a key, or the end of one: where pools lie behind windows
+			continue // not a message, but a key or the invalidation of one, for pools behind windows
 		}
 		h, err := protocol.DecodeHeader(e.data[:min(len(e.data), protocol.HeaderSize)]) // SendData may be long
 		if err != nil {
@@ -78,7 +76,7 @@ var (
 // lentPool is a pool as its owner advertised it.
 type lentPool struct {
 	protocol.Pool
-	at int // place of the message on the trace
+	at int // position of the message on the trace
 }
 
 // lent returns the pools that a side has advertised, in order.
@@ -97,9 +95,10 @@ func (o *observed) lent(side string) []lentPool {
 	return out
 }
 
-// memory is the registered memory of a pool that a side has lent, and what made its
-// key one to write with: the memory itself, or a window that was bound to all of it
-// over the channel that may use the pool. Both were before the pool was lent.
+// memory returns two entries about a pool that a side has lent: the registration of its memory, and
+// the entry that made its key valid for writing. The latter is the registration, or the bind of a
+// window to all of the memory over the pool's channel. Both must precede the message that lent the
+// pool.
 func (o *observed) memory(side string, l lentPool) (mem, key entry) {
 	o.t.Helper()
 	for _, e := range o.pick(side, registered, bound) {
@@ -120,8 +119,7 @@ func (o *observed) memory(side string, l lentPool) (mem, key entry) {
 	return mem, key
 }
 
-// write is an RDMA write and the element that it goes to, found by its address
-// and key alone.
+// write is an RDMA write and its element, which is found only by the address and key of the write.
 type write struct {
 	entry
 	pool    lentPool
@@ -129,9 +127,9 @@ type write struct {
 	channel int
 }
 
-// writes returns the RDMA writes that a side posted on any queue pair. Every one
-// has to hit one element of a pool that the other side lent before on that
-// channel, from its start on.
+// writes returns the RDMA writes that a side posted on any queue pair. It fails the test unless
+// every write begins at the start of an element of a pool that the other side had lent before, and
+// fits into the element.
 func (o *observed) writes(side string) []write {
 	o.t.Helper()
 	lent := o.lent(other(side))
@@ -159,7 +157,7 @@ func (o *observed) writes(side string) []write {
 	return out
 }
 
-// framesIn are the frames that a transfer carried: one, or those of a pack.
+// framesIn returns the frames of a transfer: one frame, or those of a pack.
 func framesIn(data []byte) (frames [][]byte, err error) {
 	if !protocol.IsPack(data) {
 		return [][]byte{data}, nil
@@ -195,7 +193,7 @@ func carry(transfers, frames [][]byte) error {
 	return nil
 }
 
-// carries is carry, of writes.
+// carries does what carry does, for writes.
 func carries(writes []write, frames [][]byte) error {
 	var data [][]byte
 	for _, w := range writes {
@@ -204,21 +202,21 @@ func carries(writes []write, frames [][]byte) error {
 	return carry(data, frames)
 }
 
-// completedSends returns the completions of what a side has sent over a queue pair,
-// to which windows are bound as well.
+// completedSends returns the completions of a side's sends on a queue pair, without those of binds
+// of windows.
 func (o *observed) completedSends(side string, qpn uint32) []entry {
 	return filter(ofQP(qpn, o.pick(side, sendDone)), func(e entry) bool { return e.done.Op != fabric.OpBind })
 }
 
-// indicated checks that the writes of one channel of a side tell, each in its
-// own immediate data, which element they consume and how much of it, and that
-// the other side's receives get exactly that, one for each write and in order.
+// indicated checks that each write of one channel of a side has in its immediate data the element
+// that it consumes and the number of bytes, and that the other side's receives get exactly these
+// immediate data, one receive per write and in order.
 func (o *observed) indicated(from string, channel int) error {
 	o.t.Helper()
 	var writes []write
 	var got []entry
 	o.until(func() error {
-		// Both anew: the kernel sends frames of its own at any time.
+		// Read both again: the kernel sends its own frames at any time.
 		got = filter(ofQP(o.qpns[other(from)][channel], o.pick(other(from), recvDone)),
 			func(e entry) bool { return e.done.Err() == nil })
 		writes = writes[:0]

@@ -12,16 +12,16 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// behindWindows is a configuration that lends pools behind memory windows, and
-// soon lends more.
+// behindWindows returns a configuration that lends pools behind memory windows, and soon lends
+// more. agreed is whether the peer invalidates the windows.
 func behindWindows(idle time.Duration, agreed bool) messaging.Config {
 	c := scarce(idle)
 	c.Protection, c.Invalidation = messaging.ProtectWindow, agreed
 	return c
 }
 
-// keyVoid waits until the window with a key of the I/O unit's is invalid, by
-// whom is said, and its pool deregistered.
+// keyVoid waits until the I/O unit's window with this key is invalidated: by a message of the peer
+// if agreed, by its owner otherwise. It returns the entry of the invalidation.
 func (p *pair) keyVoid(key uint32, agreed bool) (how entry) {
 	p.t.Helper()
 	kind := unbound
@@ -43,13 +43,11 @@ func (p *pair) keyVoid(key uint32, agreed bool) (how entry) {
 func TestPoolsBehindWindows(t *testing.T)     { inMemory(t, poolsBehindWindows) }
 func TestRDMAPoolsBehindWindows(t *testing.T) { onSoftRoCE(t, poolsBehindWindows) }
 
-// Where windows protect pools no region may be written from outside by its own
-// key. Each pool is lent with the key of a window that was bound to all of its
-// region before, through the send queue of the data channel that may use it, and
-// all writes come with such keys over such channels. At the end of the pool the
-// window is invalidated, by its owner or by the last message of the peer's, and
-// the memory deregistered only then. A reference that is lent again has another
-// key.
+// If windows protect pools, the peer cannot write to a region with the region's own key. Each pool
+// is lent with the key of a window that was bound to all of its region before, through the send
+// queue of the pool's data channel. All writes use such keys on these channels. At the end of the
+// pool the window is invalidated, by its owner or by the peer's last message, and the memory is
+// deregistered only after that. If a reference is lent again, it has another key.
 func poolsBehindWindows(t *testing.T, on fabricOf) {
 	for name, agreed := range map[string]bool{"invalidated by the owner": false, "invalidated by the peer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -100,9 +98,9 @@ func poolsBehindWindows(t *testing.T, on fabricOf) {
 						t.Errorf("%s: pool %+v is lent without a window of its own", side, l)
 					}
 				}
-				// The only messages on data channels are those that invalidate, and
-				// they carry nothing else.
-				lent := p.lent(other(side)) // once: the trace may be long
+				// The only messages on data channels are the ones that invalidate windows, and
+				// they have no data.
+				lent := p.lent(other(side)) // outside of the loop, because the trace may be long
 				for _, e := range p.pick(side, sendPosted) {
 					switch ch := p.channel(side, e.qpn); {
 					case ch > 0 && e.send.Op == fabric.OpSend, ch > 0 && e.send.Op == fabric.OpSendInv && (e.send.Len != 0 || !agreed):
@@ -125,9 +123,8 @@ func poolsBehindWindows(t *testing.T, on fabricOf) {
 func TestWindowsInEveryMode(t *testing.T)     { inMemory(t, windowsInEveryMode) }
 func TestRDMAWindowsInEveryMode(t *testing.T) { onSoftRoCE(t, windowsInEveryMode) }
 
-// Frames of all sizes cross pools behind windows, and behind a window for each
-// element, in the modes that lend pools, over several channels. The sides need
-// not have the same protection.
+// In the modes that lend pools, frames of all sizes cross several channels whose pools are
+// protected by windows, or by a window for each element. The sides may have different protection.
 func windowsInEveryMode(t *testing.T, on fabricOf) {
 	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
 		for _, of := range []map[string]messaging.Protection{
@@ -159,16 +156,16 @@ func windowsInEveryMode(t *testing.T, on fabricOf) {
 func TestOneTouch(t *testing.T)     { inMemory(t, oneTouch) }
 func TestRDMAOneTouch(t *testing.T) { onSoftRoCE(t, oneTouch) }
 
-// Each element of a one-touch pool is lent with a key of its own, and written
-// with it once. Its window is invalidated before the frame in it is passed on,
-// and bound again, with the next key, before an update returns the element.
+// Each element of a one-touch pool is lent with its own key, and is written once with this key. The
+// element's window is invalidated before the element's frame is passed on, and is bound again with
+// the next key before an update returns the element.
 func oneTouch(t *testing.T, on fabricOf) {
 	const elements, size = 4, 2048
 	p := newPair(t, on, messaging.Config{
 		Pools:    []messaging.PoolConfig{{ElementSize: size, Elements: elements}},
 		MaxPools: 1, Protection: messaging.ProtectOneTouch, OneTouch: true,
 	})
-	var delivered []int // places on the trace by which frames had been passed on
+	var delivered []int // positions on the trace before which each frame was passed on
 	for range 4 * elements {
 		p.cross(hostSide, 0, 1000)
 		delivered = append(delivered, p.now())
@@ -183,7 +180,7 @@ func oneTouch(t *testing.T, on fabricOf) {
 	}
 	for elem := range uint32(elements) {
 		addr := pool.Addr + uint64(elem)*size
-		var key uint32 // of the window, 0 while it is invalid
+		var key uint32 // key of the window, 0 while the window is invalid
 		var next uint32
 		written := false
 		for _, e := range p.pick("", bound, sendPosted) {
@@ -220,8 +217,8 @@ func oneTouch(t *testing.T, on fabricOf) {
 func TestRevocationMeasured(t *testing.T)     { inMemory(t, revocationMeasured) }
 func TestRDMARevocationMeasured(t *testing.T) { onSoftRoCE(t, revocationMeasured) }
 
-// The time is measured in which a second write to a one-touch element is still
-// accepted, from when the first one is taken.
+// The driver measures the time during which a second write to a one-touch element is still
+// accepted, beginning when the completion of the first write is taken.
 func revocationMeasured(t *testing.T, on fabricOf) {
 	p := newPair(t, on, messaging.Config{
 		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 16}}, MaxPools: 1,

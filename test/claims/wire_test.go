@@ -29,8 +29,8 @@ const (
 	acknowledgment = 17
 )
 
-// cell is a RoCE v2 packet, which source document 001 calls a cell. What its kind does not
-// have is zero.
+// cell is a RoCE v2 packet, which source document 001 calls a cell. Fields that its opcode does not
+// have are zero.
 type cell struct {
 	opcode  byte
 	qpn     uint32 // destination
@@ -43,7 +43,7 @@ type cell struct {
 	crc     uint32 // ICRC
 }
 
-// parseCell takes a frame apart.
+// parseCell decodes an Ethernet frame. ok is false if the frame is not a RoCE v2 packet over IPv4.
 func parseCell(frame []byte) (c cell, ok bool) {
 	const eth, udp, bth, reth, immdt, icrc = 14, 8, 12, 16, 4, 4
 	if len(frame) < eth+20 || binary.BigEndian.Uint16(frame[12:]) != unix.ETH_P_IP || frame[eth+9] != unix.IPPROTO_UDP {
@@ -83,7 +83,8 @@ type wiretap struct {
 	cells []cell
 }
 
-// tapWire listens on the netdevice of an RDMA device.
+// tapWire starts a wiretap on the netdevice of an RDMA device. The wiretap stops at the end of the
+// test.
 func tapWire(t *testing.T, rdma string) *wiretap {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -130,8 +131,7 @@ func (w *wiretap) run() {
 	}
 }
 
-// all returns the cells so far, in order, without acknowledgements and without
-// what was sent again.
+// all returns the cells so far, in order, without acknowledgements and retransmitted cells.
 func (w *wiretap) all() []cell {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +147,7 @@ func (w *wiretap) all() []cell {
 	})
 }
 
-// to returns the cells to a queue pair so far, as all does.
+// to returns those of the cells returned by all that are for queue pair qpn.
 func (w *wiretap) to(qpn uint32) []cell {
 	return filter(w.all(), func(c cell) bool { return c.qpn == qpn })
 }
