@@ -18,11 +18,10 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// patience bounds every wait for something that has to come about.
+// patience is the time-out of every wait for an expected event.
 const patience = 60 * time.Second
 
-// agent is what runs on each machine. Its exported methods are called by net/rpc,
-// several at a time.
+// agent runs on each machine. The tests call its exported methods by net/rpc, several at a time.
 type agent struct {
 	mu    sync.Mutex
 	procs []*proc
@@ -39,12 +38,12 @@ func serveAgent(c io.ReadWriteCloser) error {
 	return nil
 }
 
-// Hello is what an agent says first.
+// Hello is the first reply of an agent.
 type Hello struct {
-	Mode string // of the harness: kvm or tcg
+	Mode string // mode of the harness: kvm or tcg
 }
 
-// Hello answers as soon as the machine is up.
+// Hello returns the mode of the harness. The agent replies as soon as the machine is up.
 func (a *agent) Hello(_ struct{}, h *Hello) error {
 	h.Mode = os.Getenv("SPLITNIC_SOFTROCE_MODE")
 	return nil
@@ -53,9 +52,9 @@ func (a *agent) Hello(_ struct{}, h *Hello) error {
 // Command is a program to run.
 type Command struct {
 	Args  []string
-	NS    string // network namespace; empty: the first one
+	NS    string // network namespace; empty: the initial one
 	Input string
-	Log   string // of Start: file for standard output and error
+	Log   string // for Start: file for standard output and error
 }
 
 func (c *Command) command(ctx context.Context) *exec.Cmd {
@@ -64,21 +63,21 @@ func (c *Command) command(ctx context.Context) *exec.Cmd {
 	return cmd
 }
 
-// Result is how a program ended.
+// Result has the output and exit status of a program.
 type Result struct {
 	Output  string
 	Status  int  // -1 after a signal
-	Running bool // of Wait: it has not ended
+	Running bool // for Wait: the program has not ended
 }
 
-// Run runs a program to its end. It is no error that the program fails.
+// Run runs a program and waits for its end. A failure of the program is not an error of Run.
 func (a *agent) Run(c Command, r *Result) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := c.command(ctx)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	// It may leave something running that holds the pipe open.
+	// A process that the program leaves behind may hold the pipe open.
 	cmd.WaitDelay = time.Second
 	if err := netns.Do(c.NS, cmd.Start); err != nil {
 		return fmt.Errorf("%q: %w", c.Args, err)
@@ -133,13 +132,14 @@ func (a *agent) proc(id int) (*proc, error) {
 	return a.procs[id], nil
 }
 
-// Signal is a signal for a program in the background.
+// Signal has the arguments of the agent's method Signal: a signal and a program in the background.
 type Signal struct {
 	ID     int
 	Signal unix.Signal
 }
 
-// Signal sends one. It is no error that the program has ended.
+// Signal sends a signal to a program in the background. It is not an error if the program has
+// ended.
 func (a *agent) Signal(s Signal, _ *struct{}) error {
 	p, err := a.proc(s.ID)
 	if err != nil {
@@ -151,13 +151,13 @@ func (a *agent) Signal(s Signal, _ *struct{}) error {
 	return nil
 }
 
-// Wait is for how long to wait for the end of a program in the background.
+// Wait has the arguments of the agent's method Wait: a program in the background, and a time-out.
 type Wait struct {
 	ID      int
 	Timeout time.Duration
 }
 
-// Wait waits.
+// Wait waits for the end of the program, up to the time-out.
 func (a *agent) Wait(w Wait, r *Result) error {
 	p, err := a.proc(w.ID)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *agent) Wait(w Wait, r *Result) error {
 	return nil
 }
 
-// ended waits for done, for so long at most, and reports whether it is closed.
+// ended waits up to timeout for done, and reports whether done is closed.
 func ended(done <-chan struct{}, timeout time.Duration) bool {
 	select {
 	case <-done:
@@ -205,11 +205,11 @@ func (a *agent) ReadFile(path string, data *[]byte) (err error) {
 // Device is a netdevice to watch.
 type Device struct {
 	NS, Name string
-	Carrier  bool // to wait for
+	Carrier  bool // carrier to wait for
 }
 
-// WaitCarrier waits until the netdevice is there and has, or has not, carrier,
-// and returns how long that took.
+// WaitCarrier waits until the netdevice exists and its carrier is as wanted, and returns how long
+// that took.
 func (a *agent) WaitCarrier(d Device, took *time.Duration) error {
 	started := time.Now()
 	h, err := netns.Handle(d.NS)
@@ -236,7 +236,7 @@ func (a *agent) WaitCarrier(d Device, took *time.Duration) error {
 	}
 }
 
-// SetClock moves the clock of the wall by so much.
+// SetClock changes the wall clock by the duration by.
 func (a *agent) SetClock(by time.Duration, _ *struct{}) error {
 	ts := unix.NsecToTimespec(time.Now().Add(by).UnixNano())
 	if err := unix.ClockSettime(unix.CLOCK_REALTIME, &ts); err != nil {

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// daemon is an endpoint of the product on a machine.
+// daemon is a process of the product, a host or an I/O unit, on a machine.
 type daemon struct {
 	t       testing.TB
 	m       *machine
 	name    string
 	args    []string
 	id      int
-	started bool // and not known to have ended
+	started bool // the process was started, and is not known to have ended
 }
 
 // newUnit starts the I/O unit.
@@ -34,10 +34,10 @@ func (r *fixture) newUnit(flags ...string) *daemon {
 	return d
 }
 
-// host is a host and what it needs on the LAN.
+// host is the daemon of a host, with its address on the LAN.
 type host struct {
 	*daemon
-	address string // of its sn0
+	address string // address of the host's sn0
 }
 
 // newHost starts the host on the host's machine and waits until its netdevice
@@ -47,8 +47,7 @@ func (r *fixture) newHost(flags ...string) *host {
 	return r.hostOn(r.host, "host", "10.77.0.2", flags...)
 }
 
-// newNeighbour starts a host on the I/O unit's own machine, which reaches it
-// without the cable.
+// newNeighbour starts a host on the I/O unit's machine. It reaches the I/O unit without the cable.
 func (r *fixture) newNeighbour(flags ...string) *host {
 	r.t.Helper()
 	return r.hostOn(r.unit, "neighbour", "10.77.0.3", flags...)
@@ -74,15 +73,15 @@ func (h *host) ready() {
 	h.m.sh(h.t, fmt.Sprintf("ip -n %s addr replace %s/24 dev sn0", appNS, h.address))
 }
 
-// waitCarrier waits until the netdevice has, or has not, carrier, and returns how
-// long that took.
+// waitCarrier waits until the carrier of the netdevice is as wanted, and returns how long that
+// took.
 func (h *host) waitCarrier(want bool) time.Duration {
 	h.t.Helper()
 	return must[time.Duration](h.t, h.m, "WaitCarrier", Device{NS: appNS, Name: "sn0", Carrier: want})
 }
 
-// onEnd has the daemon stopped when the test is over, as a service manager does,
-// and its log shown if the test has failed.
+// onEnd registers a cleanup that stops the daemon in the way of a service manager, and prints the
+// end of its log if the test has failed.
 func (r *fixture) onEnd(d *daemon) {
 	r.t.Cleanup(func() {
 		if !d.m.running() {
@@ -99,7 +98,7 @@ func (r *fixture) onEnd(d *daemon) {
 	})
 }
 
-// socket is the status socket.
+// socket returns the path of the status socket.
 func (d *daemon) socket() string {
 	for _, a := range d.args {
 		if path, is := strings.CutPrefix(a, "--status-socket="); is {
@@ -109,10 +108,10 @@ func (d *daemon) socket() string {
 	return "/run/sn/" + d.name + ".sock"
 }
 
-// log is the file with the log, beside the status socket.
+// log returns the path of the log file, which is beside the status socket.
 func (d *daemon) log() string { return strings.TrimSuffix(d.socket(), "sock") + "log" }
 
-// start starts the process, also after the one before has ended.
+// start starts the process, or starts it again after the previous process has ended.
 func (d *daemon) start() {
 	d.t.Helper()
 	if !d.started {
@@ -140,7 +139,7 @@ func (d *daemon) signal(s unix.Signal) {
 	must[struct{}](d.t, d.m, "Signal", Signal{ID: d.id, Signal: s})
 }
 
-// kill ends the process without giving it a chance.
+// kill ends the process by SIGKILL.
 func (d *daemon) kill() {
 	d.t.Helper()
 	d.signal(unix.SIGKILL)
@@ -158,7 +157,7 @@ func (d *daemon) stop() {
 	}
 }
 
-// channel is one of a session, as in the status.
+// channel is a channel of a session in the status.
 type channel struct {
 	TxFrames  uint64 `json:"tx_frames"`
 	RxFrames  uint64 `json:"rx_frames"`
@@ -192,7 +191,7 @@ type unitStatus struct {
 	Sessions uint64 `json:"sessions"`
 }
 
-// names are those of the hosts that have a session.
+// names returns the sorted names of the hosts that have a session.
 func (u unitStatus) names() []string {
 	var names []string
 	for _, h := range u.Hosts {
@@ -202,7 +201,8 @@ func (u unitStatus) names() []string {
 	return names
 }
 
-// statusInto asks for the status as a user does, and reports whether there is one.
+// statusInto gets the status with the command status, like a user, and reports whether there is
+// one.
 func (d *daemon) statusInto(into any) bool {
 	d.t.Helper()
 	r := d.m.try(d.t, program, "status", "--json", d.socket())
@@ -216,7 +216,7 @@ func (d *daemon) statusInto(into any) bool {
 	return len(list) == 1
 }
 
-// status is the status, which there has to be.
+// status returns the status of the daemon. The test fails if there is none.
 func status[S any](d *daemon) S {
 	d.t.Helper()
 	var s S
@@ -226,10 +226,10 @@ func status[S any](d *daemon) S {
 	return s
 }
 
-// sessions is how many sessions the host has had.
+// sessions returns the number of sessions that the host has had.
 func (h *host) sessions() int { h.t.Helper(); return status[hostStatus](h.daemon).Sessions }
 
-// ping has the host ask the LAN for a few answers, all of which have to come.
+// ping sends three pings from the host to the LAN, and expects an answer to each.
 func (h *host) ping(args ...string) {
 	h.t.Helper()
 	args = append([]string{"ping", "-q", "-c", "3", "-i", "0.05", "-W", "5"}, args...)

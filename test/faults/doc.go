@@ -1,17 +1,16 @@
-// Package faults holds the tests with two machines: two Soft-RoCE guests, joined
-// by a virtual cable. One is the host, the other one the I/O unit and its LAN.
+// Package faults contains the tests with two machines, which are two Soft-RoCE guests connected by
+// a virtual cable. One is the host, the other one is the I/O unit and its LAN.
 //
-// The tests run outside of both. They do to the machines what happens to
-// machines: the cable is pulled, packets are lost, delayed, doubled, changed, one
-// machine stands still or dies, a process is killed, a disk is full, a clock is
-// set. What a user would notice is checked: a ping, the contents of a TCP
-// connection, the carrier and the status, and what is left behind afterwards.
+// The tests run outside of both machines and inject faults: the cable is pulled, packets are lost,
+// delayed, duplicated or corrupted, a machine is paused or loses its power, a process is killed, a
+// disk is full, a clock is set. The tests check what a user would notice: a ping, the contents of a
+// TCP connection, the carrier, the status, and what is left behind afterwards.
 //
-// Each machine is booted by ci/softroce/run, once for all tests, and again after
-// a test has killed it. In it runs an agent, which is the test binary itself; the
-// tests call it by net/rpc through a serial port. The cable ends here too, so
-// that either machine can die and come back; qemu is controlled by QMP.
+// ci/softroce/run boots each machine, once for all tests, and again after a test has killed the
+// machine. An agent, which is the test binary itself, runs on each machine. The tests call the
+// agent by net/rpc through a serial port. The cable of each machine ends in the test process, so
+// that either machine can die and come back. The tests control qemu by QMP.
 //
-// TestMachines… are those that `make test` runs, in a layer of their own;
-// TestFaults… are more of them, for `make test-faults`.
+// `make test` runs TestMachines…, as a separate layer. `make test-faults` runs TestFaults…, which
+// are further tests.
 package faults

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// cable puts both ends of the cable in, or takes them out, as they are when
-// somebody pulls it. It returns when that began.
+// cable connects both ends of the cable, or disconnects them as if the cable was pulled. It returns
+// the time at which it began.
 func (r *fixture) cable(in bool) (since time.Time) {
 	r.t.Helper()
 	since = time.Now()
@@ -18,15 +18,15 @@ func (r *fixture) cable(in bool) (since time.Time) {
 	return since
 }
 
-// What the fabric is made of, for lose.
+// Rules for lose that match the kinds of packets of the fabric.
 const (
 	rdmaPackets = "udp dport 4791"
 	bootstrap   = "tcp dport 7580"
 	answers     = "tcp sport 7580"
 )
 
-// lose has both machines lose what arrives and matches one of the rules, without
-// a sign of it. It returns when the first of them did.
+// lose has both machines silently drop the arriving packets that match one of the rules. It returns
+// the time from which the first machine did so.
 func (r *fixture) lose(rules ...string) (since time.Time) {
 	r.t.Helper()
 	var script strings.Builder
@@ -52,7 +52,7 @@ func (r *fixture) loseNothing() {
 	}
 }
 
-// netem has both machines treat what they send as tc-netem(8) says.
+// netem has both machines apply tc-netem(8) with args to the packets that they send.
 func (r *fixture) netem(args string) {
 	r.t.Helper()
 	for _, m := range r.machines() {
@@ -68,7 +68,7 @@ func (r *fixture) noNetem() {
 	}
 }
 
-// lasts is for how long a fault lasts, where that is what is tested.
+// lasts waits for d, in tests where the duration of a fault matters.
 func lasts(d time.Duration) { <-time.After(d) }
 
 // counters returns the machine's counters of its RDMA device.
@@ -86,8 +86,8 @@ func (m *machine) counters(t testing.TB) map[string]uint64 {
 	return counters
 }
 
-// neverUnready fails the test if a receiver was not ready on either machine since
-// it was booted.
+// neverUnready fails the test if either machine counted a receiver-not-ready (RNR) error since its
+// boot.
 func (r *fixture) neverUnready() {
 	r.t.Helper()
 	for _, m := range r.machines() {
@@ -100,8 +100,8 @@ func (r *fixture) neverUnready() {
 	}
 }
 
-// losesCarrier waits until the host's netdevice loses its carrier, which it has to
-// do in so much time since something happened.
+// losesCarrier waits until the host's netdevice loses its carrier, and fails the test if that took
+// longer than most, counted from since.
 func (r *fixture) losesCarrier(h *host, since time.Time, most time.Duration) {
 	r.t.Helper()
 	h.waitCarrier(false)
@@ -112,9 +112,9 @@ func (r *fixture) losesCarrier(h *host, since time.Time, most time.Duration) {
 	}
 }
 
-// inTime reports whether something took as long as it may, or, on a machine that gets
-// little of this one's processors, as long and as a few processes of the product take
-// there to start and end.
+// inTime reports whether took is at most most. If took is longer, it is still in time if it exceeds
+// most by at most four times the time of a process on the machine: a guest may get little of the
+// processors.
 func (r *fixture) inTime(m *machine, took, most time.Duration) bool {
 	r.t.Helper()
 	if took <= most {
@@ -125,7 +125,7 @@ func (r *fixture) inTime(m *machine, took, most time.Duration) bool {
 	return took <= most+4*reference
 }
 
-// process is how long a process of the product takes on a machine to start and end.
+// process returns how long a process of the product takes on a machine to start and end.
 func (r *fixture) process(m *machine) time.Duration {
 	r.t.Helper()
 	started := time.Now()
@@ -135,8 +135,8 @@ func (r *fixture) process(m *machine) time.Duration {
 	return time.Since(started)
 }
 
-// frees waits until the I/O unit has sessions with these hosts and no others,
-// which it has to have in so much time since something happened to another.
+// frees waits until the I/O unit has sessions with these hosts and no others, and fails the test if
+// that took longer than most, counted from the fault of another host at since.
 func (r *fixture) frees(unit *daemon, since time.Time, most time.Duration, names ...string) {
 	r.t.Helper()
 	r.settled(unit, names...)
@@ -147,7 +147,7 @@ func (r *fixture) frees(unit *daemon, since time.Time, most time.Duration, names
 	}
 }
 
-// noticed is how long it may take to notice that the other machine is silent.
+// noticed returns how long an endpoint with this peer time-out may take to notice a silent peer.
 func (r *fixture) noticed(timeout time.Duration) time.Duration {
 	return timeout + r.within(500*time.Millisecond)
 }

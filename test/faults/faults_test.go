@@ -10,8 +10,8 @@ import (
 // modes are the transfer modes.
 var modes = []string{"imm", "indicate", "send", "send-uc"}
 
-// TestFaultsModes pulls the cable, and kills either process, in each transfer
-// mode.
+// TestFaultsModes pulls the cable, and kills each process, in each transfer mode. It expects the
+// TCP connection to survive the cable faults and the restart of the I/O unit.
 func TestFaultsModes(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestFaultsModes(t *testing.T) {
 	}
 }
 
-// TestFaultsMTU uses a fabric with small packets, and a LAN with large ones.
+// TestFaultsMTU tests combinations of small and large MTUs of the fabric and the LAN.
 func TestFaultsMTU(t *testing.T) {
 	for _, tc := range []struct{ fabric, lan int }{{1500, 1500}, {fabricMTU, 9000}, {1500, 9000}} {
 		t.Run(fmt.Sprintf("fabric %d, LAN %d", tc.fabric, tc.lan), func(t *testing.T) {
@@ -81,10 +81,10 @@ func TestFaultsMTU(t *testing.T) {
 	}
 }
 
-// TestFaultsPackets is TestMachinesPackets with more of each, one after the
-// other. A packet that overtakes another is loss to Soft-RoCE, and every second
-// time one that the queue pair's timeout has to find: 67 ms in place of its usual
-// 1.07 s.
+// TestFaultsPackets does what TestMachinesPackets does, with a higher rate of each packet fault,
+// one fault after the other. Soft-RoCE treats a packet that overtakes another one as loss. Every
+// second time only the timeout of the queue pair detects this loss, so the reordering cases have a
+// timeout of 67 ms instead of the usual 1.07 s.
 func TestFaultsPackets(t *testing.T) {
 	const some = 512 << 10
 	for _, tc := range []struct {
@@ -110,8 +110,9 @@ func TestFaultsPackets(t *testing.T) {
 	}
 }
 
-// TestFaultsDisk fills the disk that the product writes its logs, sockets and
-// keys to.
+// TestFaultsDisk fills the disk to which the product writes its logs, sockets and keys. It expects
+// sessions and restarts to work, and commands that create files to fail with an error that names
+// the reason.
 func TestFaultsDisk(t *testing.T) {
 	r := newFixture(t)
 	for _, m := range r.machines() {
@@ -122,14 +123,14 @@ func TestFaultsDisk(t *testing.T) {
 	h := r.newHost("--peer-timeout=1500ms", "--status-socket=/run/full/host.sock")
 	x := r.transfer(h, 512<<10)
 	for _, m := range r.machines() {
-		// The log files have room no more, and there are no more files.
+		// The log files cannot grow any more, and no more files can be created.
 		m.sh(t, `
 			dd if=/dev/zero of=/run/full/zeros bs=4k 2>/dev/null || true
 			for i in {1..16}; do : >/run/full/$i || true; done 2>/dev/null
 			if dd if=/dev/zero of=/run/full/1 bs=1 count=1 2>/dev/null; then echo "there is room"; exit 1; fi`)
 	}
 	t.Run("a session ends and begins", func(t *testing.T) {
-		// So both have something to log.
+		// This makes both processes write to their logs.
 		r.lose(rdmaPackets, bootstrap, answers)
 		h.waitCarrier(false)
 		r.loseNothing()
@@ -141,7 +142,7 @@ func TestFaultsDisk(t *testing.T) {
 		r.settled(unit, "host")
 	})
 	t.Run("a process is killed and started", func(*testing.T) {
-		// The sockets that they leave make room for the next ones.
+		// The sockets left by the killed processes make room for the new ones.
 		unit.kill()
 		unit.start()
 		x.moves(128 << 10)
@@ -154,9 +155,9 @@ func TestFaultsDisk(t *testing.T) {
 	t.Run("key", func(t *testing.T) {
 		const key = "/run/full/key.pem"
 		keygen := []string{"keygen", "--out", key}
-		refused(t, r.host, keygen, key, "no space left on device") // no file
+		refused(t, r.host, keygen, key, "no space left on device") // the file cannot be created
 		r.host.sh(t, "rm /run/full/1")
-		refused(t, r.host, keygen, key, "no space left on device") // nothing in the file
+		refused(t, r.host, keygen, key, "no space left on device") // the file cannot be written
 		if res := r.host.try(t, "test", "-e", key); res.Status == 0 {
 			t.Error("a part of a key was left behind")
 		}
@@ -169,8 +170,8 @@ func TestFaultsDisk(t *testing.T) {
 	})
 }
 
-// refused runs a command of the product that has to fail with one line that has
-// these words.
+// refused runs a command of the product, and expects it to fail with one line that contains these
+// words.
 func refused(t *testing.T, m *machine, args []string, words ...string) {
 	t.Helper()
 	res := m.try(t, append([]string{program}, args...)...)

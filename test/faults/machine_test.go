@@ -18,26 +18,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is a guest that runs, or has run.
+// machine is a guest, which may be running or have ended.
 type machine struct {
 	name    string
-	address string // on the cable
+	address string // address on the cable
 	cable   string // socket of the panel
-	letter  byte   // by which the harness tells cables apart
-	dir     string // for the sockets
+	letter  byte   // the harness distinguishes cables by this letter
+	dir     string // directory for the sockets
 
 	agent  *rpc.Client
 	qmp    *qmp
 	mode   string // kvm or tcg
 	booted time.Duration
-	ready  bool // it has what install makes
+	ready  bool // install has succeeded
 
 	run  *exec.Cmd // the harness
-	said *tail     // what it wrote
+	said *tail     // output of the harness
 	done chan struct{}
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that keeps the last 16 KiB of its data.
 type tail struct {
 	mu sync.Mutex
 	b  []byte
@@ -59,13 +59,13 @@ func (w *tail) String() string {
 	return string(w.b)
 }
 
-// checkout is where the project is, relative to this package.
+// checkout is the directory of the project, relative to this package.
 const checkout = "../.."
 
-// nodeProgram is the agent, where a guest sees it, relative to the checkout.
+// nodeProgram is the path of the agent's program for the guests, relative to the checkout.
 const nodeProgram = "build/faults/node"
 
-// installNode copies this test binary, because a guest does not see /tmp.
+// installNode copies this test binary to nodeProgram, because a guest has no access to /tmp.
 func installNode() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -79,15 +79,15 @@ func installNode() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// Not into the file itself: somebody may still run it.
+	// Write a new file and rename it, because a process may still run the old one.
 	if err := os.WriteFile(path+".new", b, 0o755); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
 }
 
-// lifetime, in seconds, is for how long a machine may run at most. It is for the
-// case that the tests hang.
+// lifetime is the longest time in seconds that a machine may run. It ends machines if the tests
+// hang.
 const lifetime = "3000"
 
 // boot starts the machine and returns when its agent answers.
@@ -95,7 +95,7 @@ func (m *machine) boot() (err error) {
 	started := time.Now()
 	listen := func(name string) (*net.UnixListener, error) {
 		path := filepath.Join(m.dir, m.name+"."+name)
-		_ = os.Remove(path) // of the machine before
+		_ = os.Remove(path) // socket of the previous machine
 		l, err := net.Listen("unix", path)
 		if err != nil {
 			return nil, err
@@ -115,29 +115,30 @@ func (m *machine) boot() (err error) {
 
 	mode := os.Getenv("SPLITNIC_SOFTROCE")
 	if mode != "kvm" && mode != "tcg" {
-		mode = "guest" // one machine's own kernel would not do
+		mode = "guest" // two machines need two kernels
 	}
 	m.run = exec.Command("ci/softroce/run", "--mode", mode, "--smp", "1", "--mem", "1G", "--timeout", lifetime,
 		"--cable", fmt.Sprintf("%s,%c", m.cable, m.letter), "--agent", agentSocket.Addr().String(),
 		"--qmp", qmpSocket.Addr().String(),
 		"ci/softroce/node.sh", nodeProgram)
 	m.run.Dir = checkout
-	// Its own copy must not be told that it is a node.
+	// The variable is set only in the harness's copy of the environment, because this process is
+	// not an agent.
 	m.run.Env = append(os.Environ(), nodeVariable+"=1")
 	m.said, m.done = &tail{}, make(chan struct{})
 	m.run.Stdout, m.run.Stderr = m.said, m.said
-	// Should this process be killed, so are its machines.
+	// If this process is killed, its machines are terminated too.
 	m.run.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGTERM}
 	if err := m.run.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", m.name, err)
 	}
 	go func() {
 		defer close(m.done)
-		_ = m.run.Wait() // the status is looked at by those who want it
+		_ = m.run.Wait() // ProcessState has the status
 	}()
 	defer func() {
 		if err != nil {
-			ended(m.done, 10*time.Second) // it says why, if it has ended by itself
+			ended(m.done, 10*time.Second) // if the harness ends by itself, its output has the reason
 			m.kill()
 			err = fmt.Errorf("booting %s: %w; the harness said:\n%s", m.name, err, m.said)
 		}
@@ -176,8 +177,8 @@ func (m *machine) accept(l *net.UnixListener) (net.Conn, error) {
 	return l.Accept()
 }
 
-// call calls the machine's agent. Every call ends, because the machine does: by
-// itself, or by patience.
+// call calls the machine's agent. It returns an error if the machine ends, or after three times
+// patience.
 func (m *machine) call(method string, args, reply any) error {
 	call := m.agent.Go("Agent."+method, args, reply, make(chan *rpc.Call, 1))
 	select {
@@ -193,12 +194,12 @@ func (m *machine) call(method string, args, reply any) error {
 	}
 }
 
-// running reports whether there is such a machine.
+// running reports whether the machine is running.
 func (m *machine) running() bool { return m.done != nil && !ended(m.done, 0) }
 
-// kill takes the machine's power away.
+// kill ends the machine like a loss of power.
 func (m *machine) kill() {
-	_ = m.run.Process.Kill() // qemu dies with the harness; it fails if that has ended
+	_ = m.run.Process.Kill() // qemu dies with the harness; Kill fails if the harness has ended
 	<-m.done
 	m.hangUp()
 }
@@ -212,7 +213,8 @@ func (m *machine) hangUp() {
 	}
 }
 
-// shut ends the machine in order, and returns what its kernel complained about.
+// shut shuts the machine down. It returns an error if the harness fails, for example because of
+// complaints of the machine's kernel.
 func (m *machine) shut() error {
 	if !m.running() {
 		return nil
@@ -229,7 +231,7 @@ func (m *machine) shut() error {
 	return nil
 }
 
-// must calls the machine's agent and fails the test if that fails.
+// must calls the machine's agent and returns the reply. The test fails if the call fails.
 func must[R any](t testing.TB, m *machine, method string, args any) R {
 	t.Helper()
 	var reply R
@@ -245,8 +247,7 @@ func (m *machine) try(t testing.TB, args ...string) Result {
 	return must[Result](t, m, "Run", Command{Args: args})
 }
 
-// sh runs a shell script on the machine, which has to succeed, and returns what
-// it printed.
+// sh runs a shell script on the machine and returns its output. The test fails if the script fails.
 func (m *machine) sh(t testing.TB, script string) string {
 	t.Helper()
 	r := must[Result](t, m, "Run", Command{Args: []string{"bash", "-e"}, Input: script})
@@ -262,7 +263,7 @@ func (m *machine) in(t testing.TB, ns string, args ...string) Result {
 	return must[Result](t, m, "Run", Command{NS: ns, Args: args})
 }
 
-// control has the machine's qemu do something.
+// control executes a QMP command in the machine's qemu.
 func (m *machine) control(t testing.TB, command string, arguments map[string]any) {
 	t.Helper()
 	if err := m.qmp.do(command, arguments); err != nil {
@@ -270,21 +271,21 @@ func (m *machine) control(t testing.TB, command string, arguments map[string]any
 	}
 }
 
-// plug puts the machine's end of the cable in, or takes it out.
+// plug connects or disconnects the machine's end of the cable.
 func (m *machine) plug(t testing.TB, in bool) {
 	t.Helper()
 	m.control(t, "set_link", map[string]any{"name": "cable", "up": in})
 }
 
-// pause has the machine stand still, and resume has it go on.
+// pause stops the machine's processors, and resume lets them run again.
 func (m *machine) pause(t testing.TB)  { t.Helper(); m.control(t, "stop", nil) }
 func (m *machine) resume(t testing.TB) { t.Helper(); m.control(t, "cont", nil) }
 
-// nodeVariable is set where the test binary is an agent.
+// nodeVariable is the environment variable that is set if the test binary is an agent.
 const nodeVariable = "SPLITNIC_FAULTS_NODE"
 
-// stdio is what node.sh leaves open: the serial port. Until the kernel has been
-// told that somebody is at its other end, it reads as if that had hung up.
+// stdio is the serial port, which node.sh leaves open. Until the kernel learns that the other end
+// of the port is connected, reads return io.EOF as if the other end had hung up.
 type stdio struct{ heard bool }
 
 func (s *stdio) Read(b []byte) (n int, err error) {
@@ -299,7 +300,7 @@ func (s *stdio) Read(b []byte) (n int, err error) {
 func (s *stdio) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
 func (s *stdio) Close() error                { return nil }
 
-// pipe is both ends of one connection, for the agent's own test.
+// pipe returns a client that is connected to an agent in this process, for the agent's own test.
 func pipe(t *testing.T) (*rpc.Client, *agentEnd) {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -311,7 +312,7 @@ func pipe(t *testing.T) (*rpc.Client, *agentEnd) {
 // agentEnd is an agent in this process.
 type agentEnd struct{ done chan error }
 
-// TestAgent checks the agent itself.
+// TestAgent tests the methods of the agent, which runs in this process.
 func TestAgent(t *testing.T) {
 	client, end := pipe(t)
 	call := func(method string, args, reply any) error { return client.Call("Agent."+method, args, reply) }
@@ -336,7 +337,7 @@ func TestAgent(t *testing.T) {
 		}
 		var r Result
 		if err := call("Wait", Wait{ID: id, Timeout: patience}, &r); err != nil || r.Running || r.Status != 0 {
-			t.Errorf("%+v, %v", r, err) // its input is empty
+			t.Errorf("%+v, %v", r, err) // the program ends because its input is empty
 		}
 		if err := call("Signal", Signal{ID: id, Signal: unix.SIGTERM}, &struct{}{}); err != nil {
 			t.Error(err)
@@ -416,7 +417,8 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestSequence checks what a receiver of numbered datagrams counts.
+// TestSequence tests the counts of a receiver of numbered datagrams: received, doubled, wrong and
+// late ones.
 func TestSequence(t *testing.T) {
 	s := &sequence{seen: map[uint64]bool{}}
 	room := make([]byte, 2048)

@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patientPeers are the flags of both endpoints for tests in which a session is to
-// outlast something.
+// patientPeers is the flag of both endpoints in tests in which a session has to outlast a fault.
 const patientPeers = "--peer-timeout=10s"
 
-// TestMachinesTransfer uses the netdevice when nothing is wrong.
+// TestMachinesTransfer uses the netdevice without a fault, and expects that no frame is dropped.
 func TestMachinesTransfer(t *testing.T) {
 	r := newFixture(t)
 	unit := r.newUnit(patientPeers)
@@ -36,8 +35,8 @@ func TestMachinesTransfer(t *testing.T) {
 	r.neverUnready()
 }
 
-// TestMachinesCable pulls the cable and puts it in again, before the peer
-// is declared dead, and after.
+// TestMachinesCable pulls the cable and puts it in again: before the peer is declared dead, where
+// the session has to survive, and after, where a second session has to begin.
 func TestMachinesCable(t *testing.T) {
 	const timeout = 3 * time.Second
 	r := newFixture(t)
@@ -69,12 +68,13 @@ func TestMachinesCable(t *testing.T) {
 	h.ping()
 }
 
-// TestMachinesSilence has packets vanish while the carriers of all links stay.
+// TestMachinesSilence drops packets while the links of the cable keep their carriers. It expects
+// the host's netdevice to lose its carrier, no session meanwhile, and a new session afterwards.
 func TestMachinesSilence(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		rules []string
-		most  time.Duration // until it is noticed, with a peer time-out of 900 ms
+		most  time.Duration // until the fault is noticed, with a peer time-out of 900 ms
 	}{
 		{"RDMA", []string{rdmaPackets}, time.Second},
 		{"bootstrap", []string{bootstrap, answers}, 2 * time.Second},
@@ -100,7 +100,8 @@ func TestMachinesSilence(t *testing.T) {
 	}
 }
 
-// TestMachinesPause has one machine stand still, shortly and for long.
+// TestMachinesPause pauses each machine: for less than the peer time-out, where the sessions have
+// to survive, and for longer, where only the session over the cable ends and begins again.
 func TestMachinesPause(t *testing.T) {
 	r := newFixture(t)
 	unit := r.newUnit()
@@ -160,11 +161,12 @@ func TestMachinesPause(t *testing.T) {
 	y.finish()
 }
 
-// kills is how many times TestMachinesKill kills the I/O unit: a machine that does
-// something else for a moment, or runs beside others, delays one of them.
+// kills is how many times TestMachinesKill kills the I/O unit. It takes the median, because other
+// load of the machine can delay one of them.
 const kills = 5
 
-// TestMachinesKill kills one process after the other.
+// TestMachinesKill kills the I/O unit's process several times, and then the host's. It expects the
+// other side to notice in time, and the product to work again after a restart.
 func TestMachinesKill(t *testing.T) {
 	r := newFixture(t)
 	unit := r.newUnit(patientPeers)
@@ -186,8 +188,8 @@ func TestMachinesKill(t *testing.T) {
 		x.finish()
 		t.Logf("the carrier was lost after %v", lost)
 		slices.Sort(lost)
-		// It is the median that is promised; a machine that gets little of this one's
-		// processors has as long besides as a process takes there.
+		// The promise is about the median. If the machine gets little of the processors, the time
+		// of a process on the machine is added.
 		most, median := r.within(50*time.Millisecond), lost[kills/2]
 		if median > most && median > most+r.process(h.m) {
 			t.Errorf("the carrier was lost after %v, the median of %v, expected %v at most", median, lost, most)
@@ -203,7 +205,8 @@ func TestMachinesKill(t *testing.T) {
 	})
 }
 
-// TestMachinesPackets loses, doubles, changes, delays and disorders some packets.
+// TestMachinesPackets loses, duplicates, corrupts and delays some packets. It expects the session
+// to survive and to lose no datagram.
 func TestMachinesPackets(t *testing.T) {
 	r := newFixture(t)
 	r.newUnit(patientPeers)
@@ -213,13 +216,13 @@ func TestMachinesPackets(t *testing.T) {
 	h.ping()
 }
 
-// packets has netem treat the packets of the cable while a connection and
-// numbered datagrams use the netdevice.
+// packets applies netem to the packets of the cable while a TCP connection and numbered datagrams
+// use the netdevice. It expects no new session, and no lost datagram.
 func (r *fixture) packets(h *host, netem string, size int64) {
 	r.t.Helper()
 	had := h.sessions()
 	r.netem(netem)
-	// Slowly: on Soft-RoCE a packet that is lost twice costs a second.
+	// The rate is low, because on Soft-RoCE a packet that is lost twice costs a second.
 	x := r.transfer(h, 64<<10)
 	n := r.numbered(h, 40)
 	took := x.moves(size)
@@ -236,7 +239,8 @@ func (r *fixture) packets(h *host, netem string, size int64) {
 	r.neverUnready()
 }
 
-// TestMachinesClock sets the clocks while a connection is used.
+// TestMachinesClock sets the clocks of the machines while a connection is used, and expects the
+// session to survive. Then it begins a new session with clocks that differ by 20 years.
 func TestMachinesClock(t *testing.T) {
 	r := newFixture(t)
 	r.newUnit()
@@ -254,7 +258,7 @@ func TestMachinesClock(t *testing.T) {
 		t.Errorf("%d sessions after the clocks were set", n)
 	}
 	x.finish()
-	// A new session, with the clocks years apart.
+	// Begin a new session with clocks that differ by 20 years.
 	must[struct{}](t, r.host, "SetClock", 20*year)
 	h.stop()
 	h.start()
@@ -263,8 +267,8 @@ func TestMachinesClock(t *testing.T) {
 	must[struct{}](t, r.host, "SetClock", -20*year)
 }
 
-// TestMachinesPower takes the power of one machine after the other, and boots it
-// again.
+// TestMachinesPower ends each machine like a loss of power, and boots it again. It expects the
+// other machine to notice in time, and a new session after the boot.
 func TestMachinesPower(t *testing.T) {
 	r := newFixture(t)
 	unit := r.newUnit()

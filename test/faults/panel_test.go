@@ -14,36 +14,35 @@ import (
 	"time"
 )
 
-// panel joins two machines' cables: the frames of one go to the other. It is the
-// test's and not one of the machines', so that either may die, and come back with
-// another cable. Like a switch it keeps a few frames for a machine that does not
-// take them, and drops those that are too many; frames for a port without a
-// machine go nowhere.
+// panel connects the cables of two machines and forwards frames between them. It is in the test
+// process and not in a machine, so that either machine may die and come back with another cable.
+// Like a switch it queues a few frames for a machine that does not take them, and drops further
+// frames.
 type panel struct {
 	ports   [2]*jack
 	workers sync.WaitGroup
 }
 
-// jack is where a machine's cable ends.
+// jack is the port of the panel for one machine's cable.
 type jack struct {
 	l     net.Listener
 	peer  *jack
-	queue chan []byte // frames for this machine, as they are on the socket
+	queue chan []byte // frames for this machine, in the format of the socket
 
 	mu     sync.Mutex
 	conn   net.Conn
 	closed bool
 
-	frames, dropped atomic.Int64 // for this machine
+	frames, dropped atomic.Int64 // numbers of frames for this machine
 }
 
-// panelQueue is how many frames the panel keeps for a machine.
+// panelQueue is the number of frames that the panel queues for a machine.
 const panelQueue = 512
 
-// maxFrame bounds a frame: as much as qemu sends.
+// maxFrame is the most bytes of a frame. qemu sends no larger ones.
 const maxFrame = 128 << 10
 
-// newPanel listens at a socket for each machine in dir.
+// newPanel makes a panel that listens on a socket in dir for each machine.
 func newPanel(dir string) (*panel, error) {
 	p := &panel{}
 	for i := range p.ports {
@@ -60,7 +59,7 @@ func newPanel(dir string) (*panel, error) {
 	return p, nil
 }
 
-// path is the socket of port i.
+// path returns the path of the socket of port i.
 func (p *panel) path(i int) string { return p.ports[i].l.Addr().String() }
 
 // close closes the panel and waits for its goroutines.
@@ -82,7 +81,7 @@ func (p *panel) close() error {
 	return errors.Join(errs...)
 }
 
-// serve serves one machine after the other.
+// serve accepts connections, and serves one machine after the other until the panel is closed.
 func (j *jack) serve() {
 	for {
 		c, err := j.l.Accept()
@@ -107,7 +106,7 @@ func (j *jack) serve() {
 	}
 }
 
-// read takes frames from the machine until it is gone.
+// read reads frames from the machine, and queues them for the peer, until the machine is gone.
 func (j *jack) read(c net.Conn) {
 	r := bufio.NewReaderSize(c, 256<<10)
 	for {
@@ -132,7 +131,7 @@ func (j *jack) read(c net.Conn) {
 	}
 }
 
-// write gives frames to the machine until it is gone.
+// write writes queued frames to the machine until it is gone.
 func (j *jack) write(c net.Conn, gone <-chan struct{}) {
 	w := bufio.NewWriterSize(c, 64<<10)
 	for {
@@ -150,7 +149,7 @@ func (j *jack) write(c net.Conn, gone <-chan struct{}) {
 	}
 }
 
-// wire sends a frame as qemu does, and reads one.
+// sendFrame sends a frame in qemu's format.
 func sendFrame(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(text)))
@@ -173,8 +172,8 @@ func receiveFrame(t *testing.T, c net.Conn) string {
 	return string(b)
 }
 
-// TestPanel checks the panel itself: frames arrive in order, a machine that takes
-// none holds nobody up, and one that comes back is served again.
+// TestPanel tests the panel itself. Frames have to arrive in order, a machine that takes no frames
+// must not block the other one, and a machine that comes back has to be served again.
 func TestPanel(t *testing.T) {
 	p, err := newPanel(t.TempDir())
 	if err != nil {
@@ -212,7 +211,8 @@ func TestPanel(t *testing.T) {
 	if got := receiveFrame(t, a); got != "again" {
 		t.Fatalf("a got %q from a machine that came back", got)
 	}
-	// More than sockets and queue hold: were nothing dropped, this would stop.
+	// These are more frames than the sockets and the queue hold. If the panel dropped none, this
+	// loop would block.
 	big := string(make([]byte, 64<<10))
 	for range 2 * panelQueue {
 		sendFrame(t, a, big)

@@ -15,7 +15,7 @@ type qmp struct {
 	dec *json.Decoder
 }
 
-// newQMP greets a qemu that has connected.
+// newQMP negotiates with a qemu that has connected.
 func newQMP(c net.Conn) (*qmp, error) {
 	q := &qmp{c: c, dec: json.NewDecoder(c)}
 	c.SetDeadline(time.Now().Add(patience))
@@ -28,7 +28,7 @@ func newQMP(c net.Conn) (*qmp, error) {
 	return q, q.do("qmp_capabilities", nil)
 }
 
-// do has qemu do something and waits until it is done.
+// do executes a command in qemu and waits for its reply.
 func (q *qmp) do(command string, arguments map[string]any) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -55,6 +55,6 @@ func (q *qmp) do(command string, arguments map[string]any) error {
 			return fmt.Errorf("qemu, %s: %s", command, answer.Error.Desc)
 		case answer.Return != nil:
 			return nil
-		} // else it is an event
+		} // otherwise the message is an event
 	}
 }

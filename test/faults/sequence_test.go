@@ -13,14 +13,14 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// Counts are those of a sequence of numbered datagrams at its receiver, or at
-// its sender, who counts only Sent.
+// Counts has the counts of datagrams of a sequence at its receiver, or at its sender, which counts
+// only Sent.
 type Counts struct {
 	Sent     uint64
-	Received uint64 // different ones
-	Doubled  uint64 // that had come before
-	Wrong    uint64 // whose contents are not what was sent
-	Late     uint64 // that came after one with a higher number
+	Received uint64 // without doubled ones
+	Doubled  uint64 // had arrived before
+	Wrong    uint64 // contents differ from what was sent
+	Late     uint64 // arrived after a datagram with a higher number
 }
 
 // sequence is one end of a flow of numbered datagrams.
@@ -32,10 +32,10 @@ type sequence struct {
 	mu     sync.Mutex
 	counts Counts
 	seen   map[uint64]bool
-	top    uint64 // the highest number that has come, plus one
+	top    uint64 // the highest number that has arrived, plus one
 }
 
-// datagram returns datagram number n, whose length and contents depend on it.
+// datagram returns datagram number n in b. Its length and contents depend on n.
 func datagram(b []byte, n uint64) []byte {
 	size := 16 + int(n*241%1440)
 	b = b[:size]
@@ -46,7 +46,7 @@ func datagram(b []byte, n uint64) []byte {
 	return b
 }
 
-// arrived counts a datagram that has come.
+// arrived counts a datagram b that has arrived. room is memory for the datagram to compare with.
 func (s *sequence) arrived(b, room []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,14 +78,14 @@ func (s *sequence) receive() {
 	for {
 		n, err := s.c.Read(b)
 		if err != nil {
-			return // it was closed
+			return // the socket was closed
 		}
 		s.arrived(b[:n], room)
 	}
 }
 
-// send sends so many datagrams a second, in some that belong together, as long as
-// the kernel takes them: those it does not take have not been sent.
+// send sends rate datagrams a second, in bursts of eight, until stop is closed. A datagram that the
+// kernel does not accept is not counted as sent, and is sent again.
 func (s *sequence) send(rate int) {
 	defer close(s.done)
 	const atOnce = 8
@@ -128,7 +128,7 @@ func (f *flows) sequence(id int) (*sequence, error) {
 	return f.sequences[id], nil
 }
 
-// Receive begins to receive a sequence.
+// Receive starts to receive a sequence.
 func (a *agent) Receive(f Flow, r *Flowing) error {
 	s := &sequence{seen: map[uint64]bool{}, stop: make(chan struct{}), done: make(chan struct{})}
 	err := netns.Do(f.NS, func() error {
@@ -149,7 +149,7 @@ func (a *agent) Receive(f Flow, r *Flowing) error {
 	return nil
 }
 
-// forceReadBuffer has the kernel keep n bytes for c, as root may.
+// forceReadBuffer sets the receive buffer of c to n bytes, which needs root.
 func forceReadBuffer(c *net.UDPConn, n int) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -166,7 +166,7 @@ func forceReadBuffer(c *net.UDPConn, n int) error {
 	return nil
 }
 
-// Send begins to send a sequence.
+// Send starts to send a sequence.
 func (a *agent) Send(f Flow, r *Flowing) error {
 	s := &sequence{stop: make(chan struct{}), done: make(chan struct{})}
 	err := netns.Do(f.NS, func() error {
@@ -208,7 +208,7 @@ func (a *agent) EndSequence(id int, c *Counts) error {
 		close(s.stop)
 	}
 	if s.seen == nil {
-		<-s.done // a sender ends by itself
+		<-s.done // a sender ends after stop is closed
 	}
 	s.c.Close()
 	<-s.done

@@ -14,19 +14,18 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// A stream is one end of a TCP connection on which both ends write bytes that
-// the other end knows beforehand, and compare what they read, until the end that
-// opened it is told to finish.
+// stream is one end of a TCP connection. Both ends write bytes that the other end knows beforehand,
+// and compare the bytes that they read, until the end that opened the connection is told to finish.
 type stream struct {
-	conn           chan *net.TCPConn // of capacity one: the connection, once there is one
+	conn           chan *net.TCPConn // capacity 1; has the connection once it exists
 	sent, received atomic.Int64
 	finish         chan struct{}
 	finishing      sync.Once
 	done           chan struct{}
-	err            error // valid after done
+	err            error // valid after done is closed
 }
 
-// Streams of either direction are made from these seeds.
+// The seeds of the bytes that the opening and the accepting end write.
 const (
 	seedOpened   = 1
 	seedAccepted = 2
@@ -36,11 +35,10 @@ func newStream() *stream {
 	return &stream{conn: make(chan *net.TCPConn, 1), finish: make(chan struct{}), done: make(chan struct{})}
 }
 
-// source returns the endless bytes of one direction.
+// source returns a reader with the endless bytes of one direction.
 func source(seed byte) io.Reader { return rand.NewChaCha8([32]byte{seed}) }
 
-// run uses c until both directions have ended. rate is in bytes a second, 0 for
-// as many as there can be.
+// run uses c until both directions have ended. rate is in bytes a second; 0 is no limit.
 func (s *stream) run(c *net.TCPConn, mine, theirs byte, rate int) {
 	defer close(s.done)
 	defer c.Close()
@@ -55,7 +53,7 @@ func (s *stream) run(c *net.TCPConn, mine, theirs byte, rate int) {
 	s.err = errors.Join(err, <-written)
 }
 
-// end has the writer end after what it is writing.
+// end makes the writer end after its current write.
 func (s *stream) end() { s.finishing.Do(func() { close(s.finish) }) }
 
 func (s *stream) write(c *net.TCPConn, src io.Reader, rate int) error {
@@ -89,7 +87,7 @@ func (s *stream) write(c *net.TCPConn, src io.Reader, rate int) error {
 	}
 }
 
-// read compares what comes with want, until the end.
+// read compares the bytes from r with those of want, until the end of r.
 func (s *stream) read(r io.Reader, want io.Reader) error {
 	b, w := make([]byte, 64<<10), make([]byte, 64<<10)
 	for {
@@ -108,7 +106,7 @@ func (s *stream) read(r io.Reader, want io.Reader) error {
 	}
 }
 
-// flows are the connections and sequences of an agent, by number.
+// flows has the connections and sequences of an agent, by number.
 type flows struct {
 	mu        sync.Mutex
 	streams   []*stream
@@ -131,19 +129,19 @@ func (f *flows) stream(id int) (*stream, error) {
 	return f.streams[id], nil
 }
 
-// Flow is where to listen or what to connect to.
+// Flow has the address to listen on or to connect to.
 type Flow struct {
-	NS, Addr string // the address has a port; 0 to listen at any
-	Rate     int    // bytes, or datagrams, a second; 0: no limit
+	NS, Addr string // Addr includes a port; with 0, the kernel chooses the port to listen on
+	Rate     int    // bytes or datagrams a second; 0 is no limit
 }
 
-// Flowing is a connection or sequence that has begun.
+// Flowing is a connection or sequence that was started.
 type Flowing struct {
 	ID   int
-	Addr string // that is listened at
+	Addr string // listening address
 }
 
-// Accept listens for one stream, which takes the pace that the flow says.
+// Accept listens for one connection, and runs its stream at the rate of the flow.
 func (a *agent) Accept(f Flow, r *Flowing) error {
 	var l *net.TCPListener
 	err := netns.Do(f.NS, func() error {
@@ -188,14 +186,14 @@ func (a *agent) Open(f Flow, r *Flowing) error {
 	return nil
 }
 
-// Ends is how far one end of a stream has got.
+// Ends has the progress of one end of a stream.
 type Ends struct {
 	Sent, Received int64
 	Ended          bool
-	Error          string // when it has ended
+	Error          string // valid when the stream has ended
 }
 
-// Progress tells how far a stream has got.
+// Progress returns the progress of a stream.
 func (a *agent) Progress(id int, e *Ends) error {
 	s, err := a.flows.stream(id)
 	if err != nil {
@@ -208,7 +206,7 @@ func (a *agent) Progress(id int, e *Ends) error {
 	return nil
 }
 
-// Finish has a stream end and waits for that.
+// Finish ends the writing of a stream, waits for the end of the stream, and returns its progress.
 func (a *agent) Finish(id int, e *Ends) error {
 	s, err := a.flows.stream(id)
 	if err != nil {
@@ -219,7 +217,7 @@ func (a *agent) Finish(id int, e *Ends) error {
 	return a.Progress(id, e)
 }
 
-// Abort ends a stream whatever has become of it.
+// Abort ends a stream in any state. A connection that exists is reset.
 func (a *agent) Abort(id int, _ *struct{}) error {
 	s, err := a.flows.stream(id)
 	if err != nil {

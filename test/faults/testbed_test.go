@@ -16,7 +16,7 @@ const (
 	unitAddress = "10.198.0.1"
 	hostAddress = "10.198.0.2"
 	lanAddress  = "10.77.0.1"
-	// fabricMTU is that of the cable: room for the fabric's packets of 4096 bytes.
+	// fabricMTU is the MTU of the cable, which has room for the fabric's packets of 4096 bytes.
 	fabricMTU = 4200
 	program   = "build/splitnic"
 )
@@ -29,19 +29,19 @@ const (
 	appNS  = "app"
 )
 
-// testbed is both machines and what lies between them.
+// testbed has both machines, and the panel between them.
 type testbed struct {
 	dir        string
 	panel      *panel
 	unit, host *machine
 	keys       map[string][]byte // file name to contents
-	prints     map[string]string // of whom to fingerprint
+	prints     map[string]string // fingerprint of the key of "unit" and "host"
 }
 
-// shared is the testbed of all tests; nil before the first.
+// shared is the testbed of all tests. It is nil before the first test.
 var shared *testbed
 
-// need skips the test where nobody has asked for machines.
+// need skips the test unless SPLITNIC_REQUIRE has "machines" or "all".
 func need(t testing.TB) {
 	t.Helper()
 	for f := range strings.SplitSeq(os.Getenv("SPLITNIC_REQUIRE"), ",") {
@@ -70,7 +70,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// newTestbed makes what both machines need. It boots none.
+// newTestbed makes the files, keys and panel that both machines need. It does not boot the
+// machines.
 func newTestbed() (*testbed, error) {
 	if err := installNode(); err != nil {
 		return nil, fmt.Errorf("putting the agent where guests see it: %w", err)
@@ -99,7 +100,7 @@ func newTestbed() (*testbed, error) {
 	return s, nil
 }
 
-// close ends the machines.
+// close shuts down the machines, closes the panel and removes the files.
 func (s *testbed) close() error {
 	var errs [2]error
 	var wg sync.WaitGroup
@@ -110,7 +111,7 @@ func (s *testbed) close() error {
 	return errors.Join(append(errs[:], s.panel.close(), os.RemoveAll(s.dir))...)
 }
 
-// up boots the machines that do not run, both at a time.
+// up boots the machines that are not running, in parallel, and installs what they need.
 func (s *testbed) up(t testing.TB) {
 	t.Helper()
 	var dead []*machine
@@ -140,7 +141,7 @@ func (s *testbed) up(t testing.TB) {
 	}
 }
 
-// install makes what there is on a machine besides the product.
+// install sets up a machine: its cable, network namespaces, kernel modules and keys.
 func (s *testbed) install(t testing.TB, m *machine) {
 	t.Helper()
 	m.sh(t, fmt.Sprintf(`
@@ -165,10 +166,11 @@ func (s *testbed) install(t testing.TB, m *machine) {
 	m.sh(t, ". ci/softroce/topology.sh; snapshot >/run/sn/before")
 }
 
-// emulated reports whether everything takes about ten times as long.
+// emulated reports whether the machines are emulated, which makes everything about ten times
+// slower.
 func (s *testbed) emulated() bool { return s.unit.mode == "tcg" }
 
-// within is how long something may take here that may take d on a machine.
+// within returns the limit in these guests for an action that may take d on a physical machine.
 func (s *testbed) within(d time.Duration) time.Duration {
 	if s.emulated() {
 		return 5 * d
@@ -176,14 +178,14 @@ func (s *testbed) within(d time.Duration) time.Duration {
 	return 2 * d
 }
 
-// fixture is the testbed for one test: an I/O unit, and hosts.
+// fixture is the testbed in one test, which starts an I/O unit and hosts on it.
 type fixture struct {
 	*testbed
 	t testing.TB
 }
 
-// newFixture brings the machines up, clean, and has them checked and cleaned when the
-// test is over.
+// newFixture boots the machines if necessary, and has them checked and cleaned at the end of the
+// test.
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	need(t)
@@ -208,7 +210,8 @@ func newFixture(t testing.TB) *fixture {
 
 func (r *fixture) machines() []*machine { return []*machine{r.unit, r.host} }
 
-// tidy takes the faults away and looks for what the product has left.
+// tidy removes the faults, and fails the test if the product has left anything behind on the
+// machine.
 func (r *fixture) tidy(t testing.TB, m *machine) {
 	m.resume(t)
 	m.plug(t, true)
@@ -219,7 +222,7 @@ func (r *fixture) tidy(t testing.TB, m *machine) {
 		leaks /run/sn/before`})
 	if res.Status != 0 {
 		t.Errorf("%s, after the test: %s", m.name, res.Output)
-		m.kill() // the next test starts with a clean one
+		m.kill() // the next test boots a clean machine
 	}
 }
 

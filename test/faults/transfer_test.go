@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// transfer is a TCP connection between a host and the LAN, on which both ends
-// write all the time, and compare what they read.
+// transfer is a TCP connection between a host and the LAN. Both ends write all the time, and
+// compare the bytes that they read with the expected ones.
 type transfer struct {
 	t                testing.TB
 	host, lan        *machine
 	opened, accepted int
 }
 
-// unlimited is the rate of a transfer that takes what it gets.
+// unlimited is the rate of a transfer without a limit.
 const unlimited = 0
 
-// transfer opens a connection from the host to the LAN. rate is in bytes a second
-// and direction.
+// transfer opens a connection from the host to the LAN. rate is the rate of each direction in bytes
+// a second.
 func (r *fixture) transfer(h *host, rate int) *transfer {
 	r.t.Helper()
 	l := must[Flowing](r.t, r.unit, "Accept", Flow{NS: lanNS, Addr: lanAddress + ":0", Rate: rate})
@@ -33,7 +33,7 @@ func (r *fixture) transfer(h *host, rate int) *transfer {
 	return x
 }
 
-// ends returns how far both ends have got.
+// ends returns the progress of both ends.
 func (x *transfer) ends() (opened, accepted Ends) {
 	x.t.Helper()
 	return must[Ends](x.t, x.host, "Progress", x.opened), must[Ends](x.t, x.lan, "Progress", x.accepted)
@@ -66,18 +66,20 @@ func (x *transfer) finish() {
 	}
 }
 
-// numbered is numbered datagrams from a host to the LAN, and back.
+// numbered has two flows of numbered datagrams, from a host to the LAN and from the LAN to the
+// host.
 type numbered struct {
 	t           testing.TB
 	host, lan   *machine
-	up, down    int // the senders
-	atLAN, atUs int // the receivers
+	up, down    int // numbers of the senders
+	atLAN, atUs int // numbers of the receivers
 }
 
-// longest is how long nothing may arrive of what is on its way.
+// longest is the time without a new datagram after which the ones still missing are considered
+// lost.
 const longest = 8 * time.Second
 
-// numbered begins to send so many datagrams a second and direction.
+// numbered starts to send rate datagrams a second in each direction.
 func (r *fixture) numbered(h *host, rate int) *numbered {
 	r.t.Helper()
 	toLAN := must[Flowing](r.t, r.unit, "Receive", Flow{NS: lanNS, Addr: lanAddress + ":0"})
@@ -89,13 +91,13 @@ func (r *fixture) numbered(h *host, rate int) *numbered {
 	}
 }
 
-// finish ends both and returns, for either direction, what the receiver counted
-// together with what was sent.
+// finish ends both flows. It returns for each direction the counts of the receiver, and the number
+// of sent datagrams.
 func (n *numbered) finish() (up, down Counts) {
 	n.t.Helper()
 	end := func(from *machine, sender int, to *machine, receiver int) Counts {
 		sent := must[Counts](n.t, from, "EndSequence", sender).Sent
-		// What is on its way arrives.
+		// Wait for the datagrams that are still in flight.
 		var last Counts
 		changed := time.Now()
 		tick := time.NewTicker(100 * time.Millisecond)
@@ -113,10 +115,10 @@ func (n *numbered) finish() (up, down Counts) {
 	return end(n.host, n.up, n.lan, n.atLAN), end(n.lan, n.down, n.host, n.atUs)
 }
 
-// lost is how many datagrams did not arrive.
+// lost returns the number of datagrams that did not arrive.
 func (c Counts) lost() uint64 { return c.Sent - c.Received }
 
-// sound fails the test if a datagram came twice, or changed.
+// sound fails the test if a datagram arrived twice or changed, or none arrived unchanged.
 func (c Counts) sound(t testing.TB, way string) {
 	t.Helper()
 	if t.Logf("datagrams %s: %d sent, %d lost, %d late", way, c.Sent, c.lost(), c.Late); c.Doubled != 0 || c.Wrong != 0 ||
