@@ -21,9 +21,9 @@ type liveHost struct {
 	devices []*device
 
 	mu    sync.Mutex
-	more  sync.Cond // of mu
-	got   []uint32  // by flow, of the other's
-	wrong int       // frames out of order
+	more  sync.Cond // uses mu
+	got   []uint32  // by flow: number of the next frame expected from the other host
+	wrong int       // number of frames out of order
 }
 
 func newLiveHost(t *testing.T, queues int) *liveHost {
@@ -37,7 +37,7 @@ func newLiveHost(t *testing.T, queues int) *liveHost {
 	return h
 }
 
-// receive is what the netdevice does with a frame.
+// receive counts a frame that is written to the netdevice.
 func (h *liveHost) receive(f []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,7 +49,8 @@ func (h *liveHost) receive(f []byte) {
 	h.more.Broadcast()
 }
 
-// application sends frames of a flow to a host, and has few on the way at a time.
+// application sends frames of a flow to a host, with few frames in flight at a time, and waits
+// until all have arrived.
 func application(from, to *liveHost, src, dst protocol.MAC, flow, frames int) {
 	for i := range uint32(frames) {
 		to.mu.Lock()
@@ -69,7 +70,8 @@ func application(from, to *liveHost, src, dst protocol.MAC, flow, frames int) {
 	to.mu.Unlock()
 }
 
-// carry takes frames from a port until stop is raised, and then what is left.
+// carry reads frames from a port until stop is set, and then the remaining frames. It passes them
+// to out.
 func carry(t *testing.T, port messaging.Port, stop *epoll.Event, out func(frames [][]byte)) {
 	set, err := epoll.NewSet(epoll.Readable(port.FD()), epoll.Readable(stop.FD()))
 	if err != nil {
@@ -96,7 +98,7 @@ func carry(t *testing.T, port messaging.Port, stop *epoll.Event, out func(frames
 	}
 }
 
-// TestOrderLive is TestOrder with everything at the same time.
+// TestOrderLive does what TestOrder does, with concurrent goroutines.
 func TestOrderLive(t *testing.T) {
 	const frames, changes = 500, 20
 	macs := [2]protocol.MAC{own, peer}
@@ -113,7 +115,7 @@ func TestOrderLive(t *testing.T) {
 			unit.Go(func() {
 				carry(t, from, over, func(frames [][]byte) {
 					for range 20 {
-						runtime.Gosched() // the longer way
+						runtime.Gosched() // the path through the I/O unit is slower
 					}
 					for _, f := range frames {
 						to := ports
@@ -158,7 +160,7 @@ func TestOrderLive(t *testing.T) {
 	}
 }
 
-// directly makes a path and ends it again, and returns how many frames took it.
+// directly opens a direct path and closes it again. It returns the number of frames on the path.
 func directly(t *testing.T, hosts [2]*liveHost, macs [2]protocol.MAC, number byte) (sent uint64) {
 	stop, err := epoll.NewEvent()
 	if err != nil {

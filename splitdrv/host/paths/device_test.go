@@ -15,17 +15,17 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// device is a queue of a netdevice in memory, with a descriptor to wait at.
+// device is a queue of a netdevice in memory, with a descriptor to wait for frames.
 type device struct {
 	mu      sync.Mutex
 	in      [][]byte
 	out     [][]byte
-	err     error              // of the next read, if it is empty
-	full    bool               // takes no frame
-	quiet   bool               // nothing is kept of what is written
-	before  func()             // a frame is written
-	reading func()             // frames are read
-	sink    func(frame []byte) // gets what is written, instead
+	err     error              // error of the next read from the empty queue
+	full    bool               // the queue accepts no frame
+	quiet   bool               // written frames are discarded
+	before  func()             // called before frames are written
+	reading func()             // called after frames were read
+	sink    func(frame []byte) // gets written frames instead of out
 	event   *epoll.Event
 }
 
@@ -52,7 +52,7 @@ func newSplit(t testing.TB, n int, cfg Config) (*Split, []*device) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.grace = time.Hour // it is over when a test says so
+	s.grace = time.Hour // a test ends it by graceEnds
 	t.Cleanup(func() {
 		for _, p := range s.expecting() {
 			(&Path{route: p, split: s}).Close(nil)
@@ -78,14 +78,14 @@ func (d *device) fail(err error) {
 	d.event.Set()
 }
 
-// waiting is how many frames have not been read.
+// waiting returns the number of frames that were not read.
 func (d *device) waiting() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.in)
 }
 
-// received takes what was written.
+// received returns and removes the written frames.
 func (d *device) received() [][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -139,7 +139,7 @@ func (d *device) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// sender reads a port as a sender does, without a Conn.
+// sender reads a port like a sender of the messaging layer, without a Conn.
 type sender struct {
 	port messaging.Port
 	ops  []vnet.ReadOp
@@ -153,7 +153,7 @@ func newSender(port messaging.Port, most int) *sender {
 	return s
 }
 
-// read reads once, most frames, and returns copies.
+// read reads once, up to most frames, and returns copies of them.
 func (s *sender) read(t testing.TB, most int) (frames [][]byte) {
 	t.Helper()
 	ops := s.ops[:min(most, len(s.ops))]
@@ -176,7 +176,7 @@ func (s *sender) read(t testing.TB, most int) (frames [][]byte) {
 	return frames
 }
 
-// drain reads until there is nothing more.
+// drain reads until there are no more frames.
 func (s *sender) drain(t testing.TB) (frames [][]byte) {
 	t.Helper()
 	for {
@@ -188,7 +188,7 @@ func (s *sender) drain(t testing.TB) (frames [][]byte) {
 	}
 }
 
-// readable reports whether a sender that sleeps would wake.
+// readable reports whether a sender that waits for fd would wake.
 func readable(t testing.TB, fd int) bool {
 	t.Helper()
 	return testenv.Readable(t, fd, 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// packet is a frame with a packet of an IP version from one host and port to another.
+// packet returns a frame with a packet of an IP version from one host and port to another.
 func packet(dst, src protocol.MAC, version int, from, to byte, ports [2]uint16, vlans ...uint16) []byte {
 	f := frame(dst, src, 100, vlans...)
 	at := vnet.MinFrame + vnet.TagLen*len(vlans)
@@ -30,7 +30,8 @@ func packet(dst, src protocol.MAC, version int, from, to byte, ports [2]uint16, 
 	return f
 }
 
-// TestFlowOf has both directions of a flow be one, and others be others.
+// TestFlowOf expects both directions of a flow to have the same hash, and different flows to have
+// different hashes.
 func TestFlowOf(t *testing.T) {
 	for _, version := range []int{4, 6} {
 		for _, vlans := range [][]uint16{nil, {5}} {
@@ -57,8 +58,9 @@ func TestFlowOf(t *testing.T) {
 	}
 }
 
-// TestFlowStaysInItsQueue has frames from a peer be put where those to it come from, also
-// before frames go directly; and into a queue that is in use.
+// TestFlowStaysInItsQueue expects frames from a peer to be written to the queue from which frames
+// of the same flow to the peer were read, also before frames go directly, and only to queues in
+// use.
 func TestFlowStaysInItsQueue(t *testing.T) {
 	s, d := newSplit(t, 3, Config{})
 	p, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500})
@@ -97,8 +99,8 @@ func TestFlowStaysInItsQueue(t *testing.T) {
 	}
 }
 
-// TestFlowsOfPeers has frames from a peer go into one queue by whichever path they come, in
-// whichever order, also when there is no direct path any more.
+// TestFlowsOfPeers expects all frames of a flow from a peer in one queue, on whichever path and in
+// whichever order they arrive, also after the direct path is closed.
 func TestFlowsOfPeers(t *testing.T) {
 	s, d := newSplit(t, 3, Config{})
 	open := func() *Path {
@@ -108,7 +110,7 @@ func TestFlowsOfPeers(t *testing.T) {
 		}
 		return p
 	}
-	// in is the queue that the only frame is in.
+	// in returns the queue that has the only frame.
 	in := func() int {
 		t.Helper()
 		queue := -1
@@ -131,7 +133,7 @@ func TestFlowsOfPeers(t *testing.T) {
 		if first > 0 && want != first-1 {
 			t.Fatalf("port %d: the first frame is in queue %d", port, want)
 		}
-		// Frames to the peer were in others before the kernel knew of it.
+		// The kernel may have put frames to the peer into other queues before it knew the flow.
 		to := newSender(s.Uplink()[port%3], 8)
 		d[port%3].send(packet(peer, own, 4, 1, 2, [2]uint16{port, 80}))
 		if len(to.drain(t)) != 1 {
@@ -156,7 +158,8 @@ func TestFlowsOfPeers(t *testing.T) {
 	}
 }
 
-// TestFlowsWithoutPath has the queue of a flow be known that began while no path was open.
+// TestFlowsWithoutPath expects that the queue of a flow is known if the flow began while no path
+// was open.
 func TestFlowsWithoutPath(t *testing.T) {
 	s, d := newSplit(t, 3, Config{})
 	peer := Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500}
@@ -185,8 +188,8 @@ func TestFlowsWithoutPath(t *testing.T) {
 	}
 }
 
-// TestFlowsForgotten has the kernel choose another queue when it has forgotten a flow,
-// and has entries that are in use outlive those of flows that are not of peers.
+// TestFlowsForgotten expects the entry of a flow to change its queue only when the kernel may have
+// forgotten the flow, and to be replaced by the entry of another flow only if that is a peer's.
 func TestFlowsForgotten(t *testing.T) {
 	f := flowQueues{began: time.Now()}
 	frame := packet(peer, own, 4, 1, 2, [2]uint16{1, 2})
@@ -221,7 +224,7 @@ func TestFlowsForgotten(t *testing.T) {
 	}
 }
 
-// neighbour is a frame to the peer whose flow has the same place.
+// neighbour returns a frame to the peer of another flow, which has the same index.
 func neighbour(frame []byte) []byte {
 	other := frame
 	for port := uint16(3); flowOf(other) == flowOf(frame) || flowOf(other).index() != flowOf(frame).index(); port++ {
@@ -230,8 +233,8 @@ func neighbour(frame []byte) []byte {
 	return other
 }
 
-// TestPeersFlowsFirst has a frame from a peer take the place of another flow's entry,
-// also when it comes through the I/O unit.
+// TestPeersFlowsFirst expects a frame from a peer to replace the entry of another flow, also if the
+// frame arrives through the I/O unit.
 func TestPeersFlowsFirst(t *testing.T) {
 	s, d := newSplit(t, 3, Config{})
 	p, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500})
@@ -249,14 +252,14 @@ func TestPeersFlowsFirst(t *testing.T) {
 	}
 }
 
-// ringed is a queue that has a descriptor of its own for room, as that of a vhost-user port.
+// ringed is a queue with a separate descriptor for room, like that of a vhost-user port.
 type ringed struct{ *device }
 
 func (r ringed) WriteFD() int         { return r.FD() }
 func (r ringed) RoomIsReadable() bool { return true }
 
-// TestFullQueueIsWaitedFor has no frame go into another queue than the one whose descriptor
-// its writer waits at, where each has its own.
+// TestFullQueueIsWaitedFor has queues with separate descriptors for room. It expects frames only in
+// the queue whose descriptor their writer waits for.
 func TestFullQueueIsWaitedFor(t *testing.T) {
 	var devices []*device
 	var ports []messaging.Port

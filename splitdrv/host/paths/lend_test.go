@@ -8,7 +8,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// lendingDevice lends all but the first bytes of each frame, and counts what is asked of it.
+// lendingDevice lends each frame except its first lentHead bytes, and counts the calls of its
+// methods.
 type lendingDevice struct {
 	*device
 	fetched, returned int
@@ -36,8 +37,8 @@ func (d *lendingDevice) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet
 	return n
 }
 
-// TestLending has a netdevice lend its frames to the path through the I/O unit: while there
-// is no direct path, as those of others are handed to them as a whole.
+// TestLending expects a netdevice to lend its frames to the path through the I/O unit only while
+// there is no direct path: frames for other readers are passed on as a whole.
 func TestLending(t *testing.T) {
 	plain, _ := newSplit(t, 1, Config{})
 	if _, lends := plain.Uplink()[0].(messaging.ZeroCopyPort); lends {

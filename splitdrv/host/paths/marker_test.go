@@ -13,8 +13,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// noncesOf are nonces of which that of the markers begins with n, and that of the probes
-// with what follows.
+// noncesOf returns nonces: that of the markers begins with n, that of the probes with n+1.
 func noncesOf(n byte) Nonces { return Nonces{Probe: [16]byte{n + 1}, Marker: [16]byte{n}} }
 
 func markerOf(nonce byte, queue, queues int) []byte {
@@ -22,7 +21,7 @@ func markerOf(nonce byte, queue, queues int) []byte {
 	return protocol.AppendMarker(nil, own, peer, &m)
 }
 
-// write writes to a port, in two parts where a frame is longer than cut.
+// write writes frames to a port. A frame that is longer than cut has two parts.
 func write(t testing.TB, p messaging.Port, cut int, frames ...[]byte) (done int, last error) {
 	t.Helper()
 	ops := make([]vnet.WriteOp, len(frames))
@@ -43,10 +42,11 @@ func write(t testing.TB, p messaging.Port, cut int, frames ...[]byte) (done int,
 	return done, last
 }
 
-const whole = 1 << 20 // frames lie in one place
+const whole = 1 << 20 // value of cut for frames in one part
 
-// TestMarkersArrive has the peer's markers come through all queues, behind frames that
-// are in the netdevice then, among such as say nothing.
+// TestMarkersArrive delivers the peer's markers through all queues, among forged ones. It expects
+// Arrived once, when all markers have arrived and the frames before the last marker are in the
+// netdevice.
 func TestMarkersArrive(t *testing.T) {
 	s, d := newSplit(t, 2, Config{})
 	arrived := 0
@@ -72,7 +72,7 @@ func TestMarkersArrive(t *testing.T) {
 	if got := s.Counts().Markers; got != uint64(2*len(forged)) {
 		t.Errorf("%d markers are not expected, of %d", got, 2*len(forged))
 	}
-	for range 2 { // one that comes twice is as good as one
+	for range 2 { // a repeated marker counts once
 		write(t, s.Uplink()[0], whole, markerOf(7, 0, 3), markerOf(7, 1, 3), markerOf(7, 2, 3))
 		write(t, s.Uplink()[1], whole, markerOf(7, 0, 3), f, markerOf(7, 2, 3))
 	}
@@ -86,8 +86,8 @@ func TestMarkersArrive(t *testing.T) {
 	}
 }
 
-// TestMarkersOfAnotherSession has the peer have another session, with fewer queues, while its
-// markers come: those of the one before do not stand for any of its.
+// TestMarkersOfAnotherSession has the peer begin another session, with fewer queues, while its
+// markers arrive. It expects that the markers of the previous session do not count for the new one.
 func TestMarkersOfAnotherSession(t *testing.T) {
 	s, _ := newSplit(t, 1, Config{})
 	arrived := 0
@@ -104,7 +104,8 @@ func TestMarkersOfAnotherSession(t *testing.T) {
 	}
 }
 
-// TestMarkersWithoutPath has markers come when none is expected.
+// TestMarkersWithoutPath delivers markers that are not expected. It expects them to be dropped and
+// counted.
 func TestMarkersWithoutPath(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	f := frame(own, peer, 100)
@@ -120,8 +121,8 @@ func TestMarkersWithoutPath(t *testing.T) {
 	}
 }
 
-// TestMarkerBehindFullQueue has the netdevice be full when a marker comes: it has not come
-// before the frames in front of it have.
+// TestMarkerBehindFullQueue delivers a marker while the netdevice is full. It expects the marker to
+// count only when the frames before it were written.
 func TestMarkerBehindFullQueue(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	arrived := false
@@ -143,8 +144,8 @@ func TestMarkerBehindFullQueue(t *testing.T) {
 	}
 }
 
-// TestFewerQueuesLeft has a session with fewer queues begin when markers are missing only
-// of those that are gone.
+// TestFewerQueuesLeft begins a session with fewer queues when only the markers through the removed
+// queues are missing. It expects Probed and Arrived, once each.
 func TestFewerQueuesLeft(t *testing.T) {
 	s, _ := newSplit(t, 2, Config{})
 	arrived := 0
@@ -161,8 +162,9 @@ func TestFewerQueuesLeft(t *testing.T) {
 	}
 }
 
-// TestMarkersAreSent has markers go through each queue behind what is there, again when
-// asked, and not when there is nothing to wait for: probes first, which no frame waits for.
+// TestMarkersAreSent expects markers to be sent through each queue after the frames in the queue,
+// again after each Mark, and not when the path needs none any more. Probes are sent first, and no
+// frame waits for them.
 func TestMarkersAreSent(t *testing.T) {
 	s, d := newSplit(t, 2, Config{})
 	p, err := s.Open(Peer{MACs: []protocol.MAC{peer, behind}, Own: []protocol.MAC{own, second}, Out: noncesOf(9),
@@ -215,8 +217,8 @@ func TestMarkersAreSent(t *testing.T) {
 	expect(t, "the I/O unit", u[0], f)
 }
 
-// TestProbesArrive has the peer's probes come, and its markers after them: neither stands
-// for the other.
+// TestProbesArrive delivers the peer's probes, and then its markers. It expects that neither counts
+// as the other.
 func TestProbesArrive(t *testing.T) {
 	s, _ := newSplit(t, 2, Config{})
 	probed, arrived := 0, 0
@@ -239,7 +241,8 @@ func TestProbesArrive(t *testing.T) {
 	}
 }
 
-// TestPathsToOneAddress has the I/O unit tell of things that cannot be.
+// TestPathsToOneAddress opens paths with data of the I/O unit that is invalid or conflicts with
+// another path, and expects errors.
 func TestPathsToOneAddress(t *testing.T) {
 	s, _ := newSplit(t, 1, Config{})
 	p, _ := opened(t, s, peer, behind)
@@ -261,7 +264,7 @@ func TestPathsToOneAddress(t *testing.T) {
 	opened(t, s, peer, behind)
 }
 
-// tiny is a super-frame from the peer with segments of one byte.
+// tiny returns a super-frame from the peer with segments of one byte.
 func tiny() []byte {
 	f := packet(own, peer, 4, 2, 1, [2]uint16{80, 80})
 	f = append(f, make([]byte, 3000)...)
@@ -270,7 +273,8 @@ func tiny() []byte {
 	return f
 }
 
-// TestFromPeer has a peer send what it may, and everything else.
+// TestFromPeer has a peer send frames that it may send, and frames that it may not send. It expects
+// the latter to be dropped and counted by reason.
 func TestFromPeer(t *testing.T) {
 	for _, cut := range []int{whole, 20, 24, 100} {
 		s, d := newSplit(t, 2, Config{})
@@ -279,7 +283,7 @@ func TestFromPeer(t *testing.T) {
 		done, _ := write(t, direct.port, cut, frame(own, third, 60), frame(own, peer, 60), frame(third, peer, 60),
 			frame(all, peer, 60), frame(own, peer, 60, 5), frame(own, peer, 60, 6), frame(own, peer, 1519),
 			edited(frame(own, peer, 60), 0, 0x40), long, markerOf(2, 0, 1), tiny())
-		got := d[0].received() // where those of no flow go
+		got := d[0].received() // frames without a flow go to queue 0
 		want := [][]byte{frame(own, peer, 60), frame(own, peer, 60, 5), long, markerOf(2, 0, 1)}
 		if done != 11 || !slices.EqualFunc(got, want, slices.Equal) {
 			t.Errorf("in parts of %d: %d frames of %d are done with, %d written", cut, done, 11, len(got))
@@ -295,8 +299,8 @@ func TestFromPeer(t *testing.T) {
 	}
 }
 
-// TestPeerChangesFrame has a peer change a frame after it was judged: what was judged is
-// written.
+// TestPeerChangesFrame has a peer change a frame after the check. It expects the checked contents
+// to be written.
 func TestPeerChangesFrame(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
@@ -318,7 +322,8 @@ func TestPeerChangesFrame(t *testing.T) {
 	}
 }
 
-// TestNetdeviceFull has the netdevice be full: nothing is counted twice, or lost.
+// TestNetdeviceFull writes frames while the netdevice is full. It expects that no frame is counted
+// twice, or lost.
 func TestNetdeviceFull(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
@@ -344,7 +349,7 @@ func TestNetdeviceFull(t *testing.T) {
 	}
 }
 
-// TestClosedPath has the port of a path be used that is closed.
+// TestClosedPath uses the port of a closed path, and expects net.ErrClosed.
 func TestClosedPath(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
@@ -360,7 +365,8 @@ func TestClosedPath(t *testing.T) {
 	}
 }
 
-// TestFramesDoNotAllocate is about each way that a frame can go.
+// TestFramesDoNotAllocate sends frames on each path that a frame can take, and expects no
+// allocation.
 func TestFramesDoNotAllocate(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)

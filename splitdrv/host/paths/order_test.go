@@ -11,10 +11,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Two hosts with some flows of frames between them, each through a queue of its
-// sender's netdevice and, behind the I/O unit, one of its receiver's. All happens step
-// by step in an order that a random number generator chooses, so that everything
-// overtakes everything that it can.
+// This is a simulation of two hosts with some flows of frames between them. Each flow uses a queue
+// of the sender's netdevice and, behind the I/O unit, a queue of the receiver's. A random number
+// generator chooses the order of all steps, so that everything happens in every possible order.
 
 // simHost is one of the two hosts.
 type simHost struct {
@@ -23,30 +22,30 @@ type simHost struct {
 	split    *Split
 	devices  []*device
 	uplinks  []*sender
-	sent     []uint32   // by flow
-	got      []uint32   // by flow, of the other's
-	toUnit   [][][]byte // by queue: on the way to the I/O unit
-	fromUnit [][][]byte // by queue: on the way from there
+	sent     []uint32   // by flow: frames sent
+	got      []uint32   // by flow: frames received from the other host
+	toUnit   [][][]byte // by queue: frames in flight to the I/O unit
+	fromUnit [][][]byte // by queue: frames in flight from the I/O unit
 
 	path     *Path
-	reader   *sender  // of the direct connection
-	read     [][]byte // by it, and not sent
-	onTheWay [][]byte // sent directly
-	probed   bool     // the peer's probes have come
-	arrived  bool     // its markers have
-	told     bool     // the peer, by the control channel
+	reader   *sender  // sender of the direct connection
+	read     [][]byte // frames that reader has read and not sent
+	onTheWay [][]byte // frames in flight on the direct connection
+	probed   bool     // the peer's probes have arrived
+	arrived  bool     // the peer's markers have arrived
+	told     bool     // the peer was told by the control channel
 	over     bool     // the path is being left
 }
 
-// world is the two of them.
+// world has the two hosts.
 type world struct {
 	t       *testing.T
 	rnd     *rand.Rand
 	ends    [2]*simHost
 	changes int
-	over    bool   // applications have sent all
-	paths   byte   // opened
-	ways    [2]int // frames delivered through the I/O unit, and directly
+	over    bool   // the applications send no more
+	paths   byte   // number of opened paths
+	ways    [2]int // numbers of frames delivered through the I/O unit, and directly
 }
 
 const flows = 6
@@ -68,7 +67,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// step does one thing, for one of the hosts.
+// step does one random step for one of the hosts.
 func (w *world) step() {
 	which := w.rnd.IntN(2)
 	e, peer := w.ends[which], w.ends[1-which]
@@ -82,7 +81,7 @@ func (w *world) step() {
 		}
 	case 3, 4: // the sender of a data channel has credits
 		e.toUnit[q] = append(e.toUnit[q], e.uplinks[q].read(w.t, 1+w.rnd.IntN(8))...)
-	case 5: // it has none any more
+	case 5: // the sender of a data channel has no credits any more
 		e.uplinks[q].port.(messaging.SharedPort).Release()
 		e.split.queues[q].graceEnds()
 	case 6, 7:
@@ -98,7 +97,7 @@ func (w *world) step() {
 			e.path.Port().(messaging.SharedPort).Release()
 			e.split.queues[q].graceEnds()
 		}
-	case 13: // it posts some
+	case 13: // the sender of the direct connection posts some frames
 		n := w.rnd.IntN(len(e.read) + 1)
 		e.onTheWay = append(e.onTheWay, e.read[:n]...)
 		e.read = e.read[n:]
@@ -109,7 +108,7 @@ func (w *world) step() {
 	}
 }
 
-// send has an application send a frame of some flow.
+// send has an application send a frame of a random flow.
 func (w *world) send(e, peer *simHost) {
 	flow := w.rnd.IntN(flows)
 	f := frame(peer.mac, e.mac, 60+w.rnd.IntN(200))
@@ -119,8 +118,8 @@ func (w *world) send(e, peer *simHost) {
 	e.devices[flow%len(e.devices)].send(f)
 }
 
-// switched has the I/O unit put frames of a queue into one of the receiver's: markers into
-// each, unless they are lost.
+// switched has the I/O unit move frames of a queue to a queue of the receiver. Markers go to all
+// queues of the receiver, unless they are lost.
 func (w *world) switched(e, peer *simHost, q int) {
 	for range w.rnd.IntN(16) {
 		if len(e.toUnit[q]) == 0 {
@@ -141,7 +140,7 @@ func (w *world) switched(e, peer *simHost, q int) {
 	}
 }
 
-// delivered has the receiver of a data channel write what came from the I/O unit.
+// delivered has the receiver of a data channel write frames from the I/O unit.
 func (w *world) delivered(e *simHost, q int) {
 	n := w.rnd.IntN(len(e.fromUnit[q]) + 1)
 	w.ways[0] += n
@@ -149,7 +148,7 @@ func (w *world) delivered(e *simHost, q int) {
 	e.fromUnit[q] = e.fromUnit[q][n:]
 }
 
-// deliveredDirectly has the receiver of the direct connection do it.
+// deliveredDirectly has the receiver of the direct connection write frames.
 func (w *world) deliveredDirectly(e, peer *simHost) {
 	n := w.rnd.IntN(len(e.onTheWay) + 1)
 	if n > 0 {
@@ -159,7 +158,7 @@ func (w *world) deliveredDirectly(e, peer *simHost) {
 	}
 }
 
-// write writes frames and looks at what the netdevice has of them.
+// write writes frames to a port, and checks the order of the frames in the netdevice.
 func (e *simHost) write(t *testing.T, port messaging.Port, frames [][]byte) {
 	t.Helper()
 	ops := make([]vnet.WriteOp, len(frames))
@@ -183,12 +182,12 @@ func (e *simHost) write(t *testing.T, port messaging.Port, frames [][]byte) {
 	}
 }
 
-// change has something happen to the path between the two.
+// change changes the state of the path between the two hosts, or sends its markers again.
 func (w *world) change(e, peer *simHost) {
 	switch {
 	case e.path == nil:
 		w.open()
-	case e.over && (len(e.onTheWay) > 0 || len(peer.onTheWay) > 0): // the connections run dry
+	case e.over && (len(e.onTheWay) > 0 || len(peer.onTheWay) > 0): // frames are in flight
 	case e.over:
 		for _, o := range w.ends {
 			left := &messaging.Unsent{Frames: [][][]byte{o.read}}
@@ -212,12 +211,12 @@ func (w *world) change(e, peer *simHost) {
 	}
 }
 
-// pathNonces are those of one end of a path.
+// pathNonces returns the nonces of one end of a path.
 func pathNonces(path byte, end int) Nonces {
 	return Nonces{Probe: [16]byte{path, byte(end), 1}, Marker: [16]byte{path, byte(end)}}
 }
 
-// open opens a path at both.
+// open opens a path at both hosts.
 func (w *world) open() {
 	w.paths++
 	for i, e := range w.ends {
@@ -232,7 +231,7 @@ func (w *world) open() {
 	}
 }
 
-// settle has everything come to its end.
+// settle ends the path and the applications, and does steps until all frames have arrived.
 func (w *world) settle() {
 	w.over = true
 	for range 50000 {
@@ -251,7 +250,7 @@ func (w *world) done() bool {
 	return w.outstanding(w.ends[0], w.ends[1]) == 0 && w.outstanding(w.ends[1], w.ends[0]) == 0
 }
 
-// outstanding is how many frames have not arrived.
+// outstanding returns the number of frames from e that have not arrived at peer.
 func (w *world) outstanding(e, peer *simHost) (n int) {
 	for i := range e.sent {
 		n += int(e.sent[i] - peer.got[i])
@@ -259,8 +258,8 @@ func (w *world) outstanding(e, peer *simHost) (n int) {
 	return n
 }
 
-// TestOrder has every frame arrive once and in order while the path between two hosts
-// changes again and again.
+// TestOrder expects every frame to arrive once and in order while the path between two hosts
+// changes many times.
 func TestOrder(t *testing.T) {
 	total, ways := 0, [2]int{}
 	for seed := range uint64(16) {

@@ -20,9 +20,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsPaths has two TAP devices exchange datagrams and a stream while the path
-// between them changes again and again: the kernel at the other end gets every datagram
-// once and in order.
+// TestNetnsPaths has two TAP devices exchange datagrams and a stream. The path between them changes
+// many times during the datagrams, and the kernel at the other end has to get every datagram once
+// and in order.
 func TestNetnsPaths(t *testing.T) {
 	testenv.NeedTUN(t)
 	const queues, datagrams, changes = 2, 3000, 20
@@ -71,7 +71,7 @@ func TestNetnsPaths(t *testing.T) {
 			unit.Go(func() {
 				carry(t, from, over, func(frames [][]byte) {
 					for range 20 {
-						runtime.Gosched() // the longer way
+						runtime.Gosched() // the path through the I/O unit is slower
 					}
 					for _, f := range frames {
 						to := ports[q:][:1]
@@ -115,8 +115,8 @@ func TestNetnsPaths(t *testing.T) {
 	}
 }
 
-// datagramsInOrder sends datagrams, few at a time, that are answered, and fails for one
-// that comes too early or never.
+// datagramsInOrder sends n datagrams, with few in flight at a time, which are answered. It returns
+// an error if a datagram arrives out of order or never.
 func datagramsInOrder(ns [2]string, to string, n int) error {
 	var client net.Conn
 	var pc net.PacketConn

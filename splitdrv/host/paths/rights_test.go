@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// opened opens a path that goes directly.
+// opened opens a path and confirms it, so that frames go directly.
 func opened(t testing.TB, s *Split, macs ...protocol.MAC) (*Path, *sender) {
 	t.Helper()
 	p, err := s.Open(Peer{MACs: macs, Own: []protocol.MAC{own}, MTU: 1500, VLANs: vlans(t, "5"),
@@ -27,7 +27,7 @@ func opened(t testing.TB, s *Split, macs ...protocol.MAC) (*Path, *sender) {
 	return p, newSender(p.Port(), 8)
 }
 
-// uplinkOf is the sender of a queue of the path through the I/O unit, which has got the
+// uplinkOf returns the sender of a queue of the path through the I/O unit. The sender has read the
 // markers.
 func uplinkOf(t testing.TB, s *Split, queue int) *sender {
 	t.Helper()
@@ -42,13 +42,13 @@ func uplinkOf(t testing.TB, s *Split, queue int) *sender {
 
 func release(s *sender) { s.port.(messaging.SharedPort).Release() }
 
-// graceEnds has the reader of a queue not come back in time.
+// graceEnds ends the grace time of a queue whose reader has not come back.
 func (q *queue) graceEnds() {
-	q.graceOver() // it may be about an earlier time
+	q.graceOver() // may end the grace time of an earlier release
 	q.graceOver()
 }
 
-// reads is who reads a queue.
+// reads returns the reader with the right to read a queue.
 func (s *Split) reads(queue int) *reader { return s.queues[queue].reader.Load() }
 
 func expect(t testing.TB, who string, s *sender, want ...[]byte) {
@@ -58,7 +58,7 @@ func expect(t testing.TB, who string, s *sender, want ...[]byte) {
 	}
 }
 
-// TestWithoutPaths has the path through the I/O unit be as the netdevice itself.
+// TestWithoutPaths expects the path through the I/O unit to behave like the netdevice itself.
 func TestWithoutPaths(t *testing.T) {
 	s, d := newSplit(t, 2, Config{})
 	u := newSender(s.Uplink()[1], 8)
@@ -86,14 +86,14 @@ func TestWithoutPaths(t *testing.T) {
 	}
 }
 
-// TestRightMoves has the right to read go to the direct path that a stream is for, and
-// back for one that is not.
+// TestRightMoves expects the right to read to move to a direct path when a stream of frames is for
+// this path, and back when a stream is not for it.
 func TestRightMoves(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
 	u := uplinkOf(t, s, 0)
 	to, away := frame(peer, own, 100), frame(third, own, 100)
-	if direct.read(t, 8) != nil { // it asks
+	if direct.read(t, 8) != nil { // now the path wants the right
 		t.Error("there are frames")
 	}
 	for i := range movesAfter {
@@ -126,7 +126,7 @@ func TestRightMoves(t *testing.T) {
 	}
 	expect(t, "the direct path", direct, to, to)
 	for range movesAfter {
-		d[0].send(away, to) // both: nothing moves
+		d[0].send(away, to) // frames for both readers do not move the right
 		expect(t, "the direct path", direct, to)
 		expect(t, "the I/O unit", u, away)
 	}
@@ -146,8 +146,8 @@ func TestRightMoves(t *testing.T) {
 	}
 }
 
-// TestReleaseGivesRight has each of two readers take no frames, and the other one read
-// for it.
+// TestReleaseGivesRight has each of two readers stop reading, and expects the other one to get the
+// right and to read for it.
 func TestReleaseGivesRight(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
@@ -160,7 +160,7 @@ func TestReleaseGivesRight(t *testing.T) {
 	if !q.armed {
 		t.Error("nobody looks whether the reader comes back")
 	}
-	u.drain(t) // in time
+	u.drain(t) // back within the grace time
 	if q.graceOver(); s.reads(0) != q.uplink {
 		t.Error("the right has gone although its reader is back")
 	}
@@ -179,12 +179,12 @@ func TestReleaseGivesRight(t *testing.T) {
 	}
 	expect(t, "the direct path", direct, to)
 
-	release(direct) // nobody reads
+	release(direct) // now no reader reads
 	if q.graceEnds(); s.reads(0) != p.reader || !q.free.Load() {
 		t.Error("the right has gone to one that does not want it")
 	}
 	d[0].send(to, away)
-	expect(t, "the I/O unit", u, away, away, away) // the ring first, then by its own right
+	expect(t, "the I/O unit", u, away, away, away) // first from the ring, then from the netdevice
 	if s.reads(0) != q.uplink || q.free.Load() {
 		t.Error("who comes first has not got the right")
 	}
@@ -194,8 +194,9 @@ func TestReleaseGivesRight(t *testing.T) {
 	}
 }
 
-// TestRightOfFullNetdevice gives the right to read to each in turn while the netdevice is
-// full: who waits as Go's runtime does, for a change, is told of the frames that are there.
+// TestRightOfFullNetdevice gives the right to read to each reader in turn while the netdevice is
+// full. It expects an edge-triggered epoll(7) waiter, like Go's runtime, to be woken for the frames
+// that are already there.
 func TestRightOfFullNetdevice(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	_, direct := opened(t, s, peer)
@@ -221,7 +222,7 @@ func TestRightOfFullNetdevice(t *testing.T) {
 	}
 	uplink, path := changes(u), changes(direct)
 	to := frame(peer, own, 100)
-	direct.read(t, 8) // it asks
+	direct.read(t, 8) // now the path wants the right
 	for range 3 {
 		for range movesAfter << slowest {
 			d[0].send(to)
@@ -241,7 +242,7 @@ func TestRightOfFullNetdevice(t *testing.T) {
 			t.Fatal("the direct path is not told of a frame")
 		}
 		direct.drain(t)
-		// Now the peer is slow, and the netdevice is full: there is no other frame.
+		// Now the peer is slow, and the netdevice is full, so that no further frame arrives.
 		d[0].send(to)
 		release(direct)
 		s.queues[0].graceEnds()
@@ -253,8 +254,8 @@ func TestRightOfFullNetdevice(t *testing.T) {
 	}
 }
 
-// TestSlowPeer has the right go later and later to a path that keeps the others waiting,
-// and sooner again when it does not any more.
+// TestSlowPeer expects the right to move later each time to a path that keeps the other readers
+// waiting, and sooner again when the path is not slow any more.
 func TestSlowPeer(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
@@ -297,7 +298,8 @@ func TestSlowPeer(t *testing.T) {
 	}
 }
 
-// TestRightEndsWithPath has a path that reads be left.
+// TestRightEndsWithPath leaves and closes a path that has the right to read. It expects the right
+// to move back, and all frames to arrive in order through the I/O unit.
 func TestRightEndsWithPath(t *testing.T) {
 	s, d := newSplit(t, 2, Config{})
 	p, direct := opened(t, s, peer)
@@ -342,8 +344,8 @@ func TestRightEndsWithPath(t *testing.T) {
 	}
 }
 
-// TestBrokenNetdevice has the netdevice end under a direct path: that is the I/O unit's
-// path's to say.
+// TestBrokenNetdevice has the netdevice fail while a direct path reads. It expects the right to
+// move to the path through the I/O unit, which reports the error.
 func TestBrokenNetdevice(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
@@ -358,7 +360,7 @@ func TestBrokenNetdevice(t *testing.T) {
 	if direct.read(t, 8) != nil || s.reads(0) != q.uplink {
 		t.Error("the direct path still reads")
 	}
-	direct.read(t, 8) // it would
+	direct.read(t, 8) // the path wants the right
 	if q.graceEnds(); s.reads(0) != q.uplink {
 		t.Error("it reads again")
 	}
@@ -372,7 +374,8 @@ func TestBrokenNetdevice(t *testing.T) {
 	}
 }
 
-// TestFewerQueues has a session with fewer queues follow one that had more.
+// TestFewerQueues begins a session with fewer queues than the previous one. It expects no reads
+// from removed queues, and their frames in the last queue.
 func TestFewerQueues(t *testing.T) {
 	s, d := newSplit(t, 3, Config{})
 	p, direct := opened(t, s, peer)
@@ -407,8 +410,8 @@ func TestFewerQueues(t *testing.T) {
 	}
 }
 
-// TestRingFull has a slow peer lose frames while its path is open, and nobody any while
-// frames wait.
+// TestRingFull expects a slow peer to lose frames while its path is open. No frame may be lost
+// while frames are held: then the rest stays in the netdevice.
 func TestRingFull(t *testing.T) {
 	s, d := newSplit(t, 1, Config{Ring: minRing})
 	p, direct := opened(t, s, peer)
@@ -446,7 +449,8 @@ func TestRingFull(t *testing.T) {
 	}
 }
 
-// TestUplinkFull has the path through the I/O unit take nothing while another one reads.
+// TestUplinkFull has the path through the I/O unit read nothing while a direct path reads. It
+// expects frames that do not fit into the ring to be dropped and counted.
 func TestUplinkFull(t *testing.T) {
 	s, d := newSplit(t, 1, Config{Ring: minRing})
 	_, direct := opened(t, s, peer)
@@ -464,8 +468,9 @@ func TestUplinkFull(t *testing.T) {
 	}
 }
 
-// TestPutBesideRead has a frame be put into a reader's ring by somebody else while it reads
-// the netdevice, and before: none is left there by a sender that sleeps then, or overtaken.
+// TestPutBesideRead puts a frame into a reader's ring while the reader reads the netdevice, and
+// before. It expects that the frame is not left in the ring when the sender sleeps, and is not
+// overtaken.
 func TestPutBesideRead(t *testing.T) {
 	s, d := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)
@@ -491,8 +496,8 @@ func TestPutBesideRead(t *testing.T) {
 	expect(t, "the direct path", direct, first, second)
 }
 
-// TestOneQueueDry has a reader of two queues read one of them to its end: it goes on with the
-// other one before it sleeps.
+// TestOneQueueDry has a reader of two queues empty one of them. It expects the reader to continue
+// with the other one before the sender sleeps.
 func TestOneQueueDry(t *testing.T) {
 	s, d := newSplit(t, 2, Config{})
 	p, direct := opened(t, s, peer)
@@ -512,8 +517,8 @@ func TestOneQueueDry(t *testing.T) {
 	}
 }
 
-// TestUplinkIsWoken has frames and markers come for the path through the I/O unit while
-// another one reads.
+// TestUplinkIsWoken expects the sender of the path through the I/O unit to be woken for frames and
+// markers while a direct path reads.
 func TestUplinkIsWoken(t *testing.T) {
 	s, _ := newSplit(t, 1, Config{})
 	p, direct := opened(t, s, peer)

@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// ringModel is what a ring is, without its memory.
+// ringModel is a model of a ring: a list of frames without the ring's memory.
 type ringModel struct {
 	frames [][]byte
 	queues []int
@@ -26,8 +26,8 @@ func (m *ringModel) forget() {
 	m.frames, m.queues = m.frames[1:], m.queues[1:]
 }
 
-// FuzzRing walks a ring beside its model. Each step is two bytes: what to do, and with
-// how much.
+// FuzzRing applies steps to a ring and to its model, and compares them. Each step is two bytes: an
+// operation and a size.
 func FuzzRing(f *testing.F) {
 	f.Add([]byte{0, 10, 1, 200, 0, 3, 4, 2, 5, 7})
 	f.Add(bytes.Repeat([]byte{0, 90, 1, 33, 4, 2}, 20))

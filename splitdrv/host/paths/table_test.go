@@ -10,14 +10,14 @@ import (
 
 var (
 	own    = protocol.MAC{2, 0, 0, 0, 0, 1}
-	second = protocol.MAC{2, 0, 0, 0, 1, 1} // of this host too
+	second = protocol.MAC{2, 0, 0, 0, 1, 1} // another address of this host
 	peer   = protocol.MAC{2, 0, 0, 0, 0, 2}
-	behind = protocol.MAC{2, 0, 0, 0, 1, 2} // of the peer too
+	behind = protocol.MAC{2, 0, 0, 0, 1, 2} // another address of the peer
 	third  = protocol.MAC{2, 0, 0, 0, 0, 3}
 	all    = protocol.MAC{255, 255, 255, 255, 255, 255}
 )
 
-// frame is a frame of n bytes behind an empty header, with tags of those VLANs.
+// frame returns a frame of n bytes after an empty header, with tags of these VLANs.
 func frame(dst, src protocol.MAC, n int, vlans ...uint16) []byte {
 	f := make([]byte, vnet.HdrLen, vnet.HdrLen+n)
 	f = append(append(f, dst[:]...), src[:]...)
@@ -31,7 +31,7 @@ func frame(dst, src protocol.MAC, n int, vlans ...uint16) []byte {
 	return f
 }
 
-// edited is a frame of which one byte is another.
+// edited changes one byte of a frame and returns the frame.
 func edited(f []byte, at int, to byte) []byte {
 	f[at] = to
 	return f
@@ -57,7 +57,7 @@ func pathFor(t testing.TB, s state, macs ...protocol.MAC) *route {
 	return p
 }
 
-// TestRoute has the rows of the decision which way a frame goes.
+// TestRoute tests the choice of the path for a frame.
 func TestRoute(t *testing.T) {
 	p, q, early := pathFor(t, direct, behind, peer), pathFor(t, held, third), pathFor(t, opening, protocol.MAC{2, 9})
 	table := newTable([]*route{early, q, p, pathFor(t, closed, protocol.MAC{2, 8})})
@@ -103,7 +103,8 @@ func TestNoTableWithoutPath(t *testing.T) {
 	}
 }
 
-// TestStateOfFrames has frames of a path go through the I/O unit, or not.
+// TestStateOfFrames tests for each state of a path whether frames are routed to it, and whether
+// they are held.
 func TestStateOfFrames(t *testing.T) {
 	for s, want := range map[state][2]bool{
 		opening: {false, false}, held: {true, true}, direct: {true, false}, leaving: {true, true}, closed: {false, false},
@@ -114,7 +115,7 @@ func TestStateOfFrames(t *testing.T) {
 	}
 }
 
-// TestStates has every event in every state.
+// TestStates tests every event in every state.
 func TestStates(t *testing.T) {
 	for s, want := range map[state][4]state{ // enter, confirm, leave, end
 		opening: {held, opening, opening, closed},
@@ -131,7 +132,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestJudge has the rows of the decision about a frame from the peer.
+// TestJudge tests the verdict about frames from the peer.
 func TestJudge(t *testing.T) {
 	p := pathFor(t, direct, peer, behind)
 	gso := frame(own, peer, 1514)
@@ -168,7 +169,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestArrivals has markers in every order, and those that tell nothing.
+// TestArrivals delivers markers of all queues, repeated ones, and ones of sessions with fewer
+// queues. It expects one report, when all have arrived.
 func TestArrivals(t *testing.T) {
 	mark := func(queue, queues int) protocol.Marker {
 		return protocol.Marker{Queue: uint16(queue), Queues: uint16(queues)}
@@ -184,7 +186,7 @@ func TestArrivals(t *testing.T) {
 			}
 		}
 	}
-	// The peer's next session has fewer queues, and this one's, too.
+	// The next sessions of the peer and of this host have fewer queues.
 	a = arrivals{}
 	if a.saw(mark(0, 2), 0, 2) || a.saw(mark(0, 1), 0, 2) || a.saw(mark(0, 1), 5, 2) {
 		t.Error("told too early")
@@ -201,7 +203,7 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// TestMoving has the right to read go to whom it is worth it.
+// TestMoving tests when the right to read moves to another reader.
 func TestMoving(t *testing.T) {
 	r := &reader{}
 	to, other := pathFor(t, direct, peer).reader, pathFor(t, direct, third).reader
