@@ -12,7 +12,7 @@ import (
 
 const testName = "_splitnic._tcp.fabric.example."
 
-// reply is a reply with records as a zone file has them.
+// reply returns a DNS reply with records in the format of a zone file.
 func reply(t testing.TB, lines ...string) *dns.Msg {
 	t.Helper()
 	m := new(dns.Msg).SetQuestion(testName, dns.TypeSRV)
@@ -37,7 +37,7 @@ func TestRead(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		lines   []string
-		want    string // targets
+		want    string // targets of the records
 		ttl     time.Duration
 		skipped int
 		alias   string
@@ -95,8 +95,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzRead reads anything that a server may send: what comes of it can be dialled, and is
-// bounded.
+// FuzzRead reads arbitrary replies of a server. It expects only names and ports that can be
+// dialled, and at most the maximum number of I/O units.
 func FuzzRead(f *testing.F) {
 	for _, lines := range [][]string{
 		nil, {srv(60, "1 2 7580 u1.example."), srv(60, "1 0 7580 u2.example.")}, {srv(60, "0 0 0 .")},

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// reached is a connection with the machine at 10.0.0.1.
+// reached is a connection to the machine at 10.0.0.1.
 type reached struct{ net.Conn }
 
 func (reached) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7580} }
 
-// network is one whose names are resolved as long as err is nil.
+// network is a network whose names are resolved as long as err is nil.
 type network struct {
 	err    error
-	silent bool // the DNS server
-	asked  []string
+	silent bool     // the DNS server does not answer
+	asked  []string // dialled addresses
 }
 
 func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -37,8 +37,9 @@ func (n *network) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return nil, n.err
 }
 
-// TestDial dials an I/O unit where it was before, if DNS does not say where it is, also in the
-// next process; and not if DNS says that there is none, or the I/O unit is down.
+// TestDial expects that an I/O unit is dialled at its last known address if DNS does not answer,
+// also in the next process, and that it is not if DNS says that there is no such name, or the I/O
+// unit is down.
 func TestDial(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dns")
 	const unit = "u1.example:7580"
@@ -88,7 +89,8 @@ func TestDial(t *testing.T) {
 	})
 }
 
-// TestAddressKept has the next process know an address that was reached after the last answer.
+// TestAddressKept expects an address to be kept for the next process if it was reached after the
+// last answer.
 func TestAddressKept(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,8 +109,8 @@ func TestAddressKept(t *testing.T) {
 	})
 }
 
-// TestDialForgets has DNS name another I/O unit each time: those that it no longer names are not
-// remembered.
+// TestDialForgets has DNS name another I/O unit each time. It expects the addresses of I/O units
+// that DNS no longer names to be forgotten, and those of configured ones to be kept.
 func TestDialForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script{}
@@ -126,7 +128,7 @@ func TestDialForgets(t *testing.T) {
 		d.mu.Lock()
 		n := len(d.addresses)
 		d.mu.Unlock()
-		if n > 3 { // of two answers, and of the configuration
+		if n > 3 { // two from answers, and one from the configuration
 			t.Errorf("%d addresses are remembered", n)
 		}
 		if _, ok := d.address("first.example"); !ok {

@@ -16,13 +16,13 @@ import (
 type script struct {
 	start time.Time
 	delay time.Duration
-	keep  string // directory
+	keep  string // directory for kept answers
 
 	mu     sync.Mutex // guards what follows
 	answer Answer
 	err    error
-	late   bool            // all of a jitter
-	when   []time.Duration // questions, since the start
+	late   bool            // the jitter is as large as possible
+	when   []time.Duration // times of the questions since the start
 }
 
 func (s *script) lookup(ctx context.Context, _ string) (Answer, error) {
@@ -53,7 +53,7 @@ func (s *script) setLate() {
 	s.late = true
 }
 
-// asked are the times of the questions.
+// asked returns the times of the questions.
 func (s *script) asked() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,8 @@ func (s *script) says(ttl time.Duration, words string) {
 	s.answer, s.err = Answer{Records: records(words), TTL: ttl}, nil
 }
 
-// run starts a directory in a bubble, in which time stands still while anybody works.
+// run starts a directory, which runs until the end of the test. It is called in a synctest bubble,
+// in which time passes only while all goroutines wait.
 func (s *script) run(t *testing.T, entries ...string) *Directory {
 	t.Helper()
 	d, end := s.begin(t, entries...)
@@ -80,7 +81,7 @@ func (s *script) run(t *testing.T, entries ...string) *Directory {
 	return d
 }
 
-// begin is run for a directory that ends before the test.
+// begin does what run does, for a directory that ends before the test, by a call of end.
 func (s *script) begin(t *testing.T, entries ...string) (d *Directory, end func()) {
 	t.Helper()
 	s.start = time.Now()
@@ -106,13 +107,13 @@ func list(d *Directory) string {
 	return strings.Join(units, " ")
 }
 
-// pass has time pass, and those who waited do what they have to.
+// pass lets the time d pass, and waits until all goroutines are blocked again.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// TestTTL has DNS be asked again as the time to live says, within bounds.
+// TestTTL expects DNS to be asked again after the time to live, within bounds.
 func TestTTL(t *testing.T) {
 	for _, c := range []struct{ ttl, want time.Duration }{
 		{0, 5 * time.Second}, {time.Second, 5 * time.Second}, {5 * time.Second, 5 * time.Second},
@@ -130,7 +131,8 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// TestJitter has hosts that start together not ask together for ever.
+// TestJitter expects a jitter in the times of queries, so that hosts that start together do not
+// always ask together.
 func TestJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
@@ -144,7 +146,8 @@ func TestJitter(t *testing.T) {
 	})
 }
 
-// TestListChanges has the zone change.
+// TestListChanges changes the zone, and expects the new list of I/O units and a notification. The
+// same answer is not a change.
 func TestListChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
@@ -178,8 +181,8 @@ func TestListChanges(t *testing.T) {
 	})
 }
 
-// TestFailureKeepsTheList has DNS fail when it has answered before: what it has said counts,
-// and it is asked again, later each time, until it answers.
+// TestFailureKeepsTheList has DNS fail after an answer. It expects the list of the answer to stay
+// valid, and further queries with growing pauses until DNS answers.
 func TestFailureKeepsTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
@@ -218,8 +221,8 @@ func TestFailureKeepsTheList(t *testing.T) {
 	})
 }
 
-// TestFailureAtTheStart has DNS fail from the start, beside an address: the host has that,
-// but not before DNS was asked.
+// TestFailureAtTheStart has DNS fail from the start, with an address configured as well. It expects
+// the host to have the address, but only after DNS was asked.
 func TestFailureAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script{err: errors.New("broken"), delay: time.Second}
@@ -241,8 +244,8 @@ func TestFailureAtTheStart(t *testing.T) {
 	})
 }
 
-// TestRefresh has DNS be asked before its time because no I/O unit can be had, and not more
-// often than the shortest time to live.
+// TestRefresh calls Refresh often, like a host that can reach no I/O unit. It expects early
+// queries, but not more often than the shortest time to live.
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
@@ -258,7 +261,7 @@ func TestRefresh(t *testing.T) {
 	})
 }
 
-// TestRefreshAtOnce has DNS be asked at once when the last query was long enough ago.
+// TestRefreshAtOnce expects an immediate query after Refresh if the last query was long enough ago.
 func TestRefreshAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
@@ -273,7 +276,7 @@ func TestRefreshAtOnce(t *testing.T) {
 	})
 }
 
-// TestAddressesAlone has nothing be asked.
+// TestAddressesAlone has entries without DNS names, and expects no queries.
 func TestAddressesAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
@@ -286,7 +289,7 @@ func TestAddressesAlone(t *testing.T) {
 	})
 }
 
-// TestBadEntry names what cannot be asked for.
+// TestBadEntry expects an error that names the invalid entry.
 func TestBadEntry(t *testing.T) {
 	if _, err := New([]string{"a", "srv:x y"}, "host", Settings{}, nil); err == nil || !strings.Contains(err.Error(), "srv:x y") {
 		t.Error(err)

@@ -33,8 +33,8 @@ func TestCheck(t *testing.T) {
 
 func TestByDNS(t *testing.T) {
 	for entry, want := range map[string]string{
-		"srv:_a._tcp.b": "_a._tcp.b", "SRV:a.": "a.", "srv:1.2": "1.2", // by DNS
-		"srv:7580": "", "srv": "", "srvs:a": "", "10.0.0.1": "", "": "", // not
+		"srv:_a._tcp.b": "_a._tcp.b", "SRV:a.": "a.", "srv:1.2": "1.2", // names for DNS
+		"srv:7580": "", "srv": "", "srvs:a": "", "10.0.0.1": "", "": "", // no names for DNS
 	} {
 		if name, ok := ByDNS(entry); name != want && ok || ok != (want != "") {
 			t.Errorf("%q: %q, %t", entry, name, ok)

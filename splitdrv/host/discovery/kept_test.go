@@ -12,7 +12,8 @@ import (
 
 var errTimeout = errors.New("no answer")
 
-// keptText is what a directory has kept of a name.
+// keptText returns the contents of the file with the kept answer for keptName, or "" if there is
+// none.
 func keptText(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "_splitnic._tcp.x.json"))
@@ -24,10 +25,10 @@ func keptText(t *testing.T, dir string) string {
 
 const keptName = "srv:_Splitnic._tcp.x."
 
-// TestKept has a process go by what DNS has told the one before, from its first failure until
-// the first answer, and no longer than a week.
+// TestKept expects a process to use the answer that DNS gave to the previous process, from the
+// first failure of DNS until its first answer, and not if the answer is older than MaxAge.
 func TestKept(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "state/dns") // which has to be made
+	dir := filepath.Join(t.TempDir(), "state/dns") // does not exist yet
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		before := script{keep: dir}
@@ -38,7 +39,7 @@ func TestKept(t *testing.T) {
 		}
 		end()
 
-		// DNS answers: nothing else is used, however long that takes.
+		// DNS answers after a minute: the kept answer is not used meanwhile.
 		slow := script{keep: dir, delay: time.Minute}
 		slow.says(time.Hour, "c:1:1")
 		d, end = slow.begin(t, keptName)
@@ -52,7 +53,7 @@ func TestKept(t *testing.T) {
 		}
 		end()
 
-		// It does not.
+		// DNS fails: the kept answer is used.
 		pass(MaxAge - time.Hour)
 		mute := script{keep: dir}
 		mute.fails(errTimeout)
@@ -70,7 +71,7 @@ func TestKept(t *testing.T) {
 		end()
 		pass(MaxAge + time.Hour)
 
-		// What is kept is too old.
+		// DNS fails, and the kept answer is too old.
 		late := script{keep: dir}
 		late.fails(errTimeout)
 		d = late.run(t, keptName)
@@ -80,8 +81,8 @@ func TestKept(t *testing.T) {
 	})
 }
 
-// TestKeptFile writes an answer once an hour, and at once if it is another; what it cannot
-// read, and where it cannot write, changes nothing.
+// TestKeptFile expects an answer to be written once an hour, and at once if it is different. A file
+// that cannot be read is ignored, and a directory that cannot be written is not an error.
 func TestKeptFile(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// records reads "target:priority:weight" words.
+// records returns the records described by the words "target:priority:weight".
 func records(words string) (list []Record) {
 	for w := range strings.FieldsSeq(words) {
 		f := strings.Split(w, ":")
@@ -21,15 +21,15 @@ func records(words string) (list []Record) {
 	return list
 }
 
-// TestPriorities has the order that every host has.
+// TestPriorities tests orders that are the same for every host.
 func TestPriorities(t *testing.T) {
 	for _, c := range []struct{ records, want string }{
 		{"a:0:0", "a:1"},
 		{"a:2:9 b:1:1 c:3:5", "b:1 a:1 c:1"},
 		{"a:65535:65535 b:0:0", "b:1 a:1"},
-		{"a:1:0 b:1:1", "b:1 a:1"}, // weight 0 is for none where there is a choice
+		{"a:1:0 b:1:1", "b:1 a:1"}, // weight 0 comes after all other weights
 		{"a:1:0 b:1:1 c:0:0", "c:1 b:1 a:1"},
-		{"a:1:1 a:0:1", "a:1"}, // one of two records of an I/O unit: the first
+		{"a:1:1 a:0:1", "a:1"}, // of two records of an I/O unit, the first in the order counts
 		{"b:1:1 a:2:1 b:3:1", "b:1 a:1"},
 	} {
 		for host := range 20 {
@@ -37,7 +37,7 @@ func TestPriorities(t *testing.T) {
 			if got := strings.Join(Order(fmt.Sprint("host", host), before), " "); got != c.want {
 				t.Errorf("%s: %s, want %s", c.records, got, c.want)
 			}
-			slices.Reverse(before) // answers are in any order
+			slices.Reverse(before) // the order of an answer does not matter
 			if got := strings.Join(Order(fmt.Sprint("host", host), before), " "); got != c.want {
 				t.Errorf("%s, turned round: %s, want %s", c.records, got, c.want)
 			}
@@ -47,7 +47,8 @@ func TestPriorities(t *testing.T) {
 
 const manyHosts = 20000
 
-// firsts counts the hosts of which each I/O unit is the first, and the first after another.
+// firsts returns for each I/O unit the share of the hosts that have it first. If after is not "",
+// it returns the number of hosts that have the I/O unit second, after that one.
 func firsts(records []Record, after string) map[string]float64 {
 	share := map[string]float64{}
 	for i := range manyHosts {
@@ -61,8 +62,9 @@ func firsts(records []Record, after string) map[string]float64 {
 	return share
 }
 
-// TestWeights has hosts spread as RFC 2782 says: over all I/O units of the first priority,
-// and those of one of them over the others of that.
+// TestWeights expects hosts to be distributed by weight, like in RFC 2782, over all I/O units of
+// the first priority. The second choices of the hosts of one I/O unit have to be distributed over
+// the others in the same way.
 func TestWeights(t *testing.T) {
 	for _, c := range []struct {
 		records string
@@ -70,7 +72,7 @@ func TestWeights(t *testing.T) {
 	}{
 		{"a:1:1 b:1:1 c:1:1 d:2:9", map[string]float64{"a:1": 1. / 3, "b:1": 1. / 3, "c:1": 1. / 3}},
 		{"a:1:10 b:1:20 c:1:70", map[string]float64{"a:1": .1, "b:1": .2, "c:1": .7}},
-		{"a:1:0 b:1:0", map[string]float64{"a:1": .5, "b:1": .5}}, // all 0: as if equal
+		{"a:1:0 b:1:0", map[string]float64{"a:1": .5, "b:1": .5}}, // all weights 0 count as equal
 		{"a:1:0 b:1:5 c:1:5", map[string]float64{"b:1": .5, "c:1": .5}},
 	} {
 		got := firsts(records(c.records), "")
@@ -89,12 +91,12 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestStable has I/O units come, go and change their weight: only the hosts are moved that
-// have to be.
+// TestStable adds and removes I/O units and changes their weights. It expects only the necessary
+// hosts to move.
 func TestStable(t *testing.T) {
 	for _, c := range []struct {
 		name, before, after string
-		from, to            string // hosts move from it, or to it
+		from, to            string // I/O unit from which, or to which, hosts may move
 	}{
 		{"the same", "a:1:1 b:1:2", "b:1:2 a:1:1", "", ""},
 		{"one more", "a:1:1 b:1:1 c:1:1", "a:1:1 b:1:1 c:1:1 d:1:1", "", "d:1"},
@@ -120,7 +122,8 @@ func TestStable(t *testing.T) {
 	}
 }
 
-// TestMost bounds how many I/O units a host takes; all hosts together use all.
+// TestMost expects a host to use a bounded number of I/O units, and all hosts together to use
+// nearly all.
 func TestMost(t *testing.T) {
 	var all []Record
 	for i := range 1000 {

@@ -21,7 +21,7 @@ import (
 // server is a DNS server.
 type server struct {
 	mu    sync.Mutex
-	zone  map[string][]string // records by the name that is asked for, as a zone file has them
+	zone  map[string][]string // records in the format of a zone file, by the name of the question
 	code  int
 	form  func(m *dns.Msg, tcp bool) // changes a reply; may be nil
 	asked []string
@@ -59,14 +59,14 @@ func (s *server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	_ = w.WriteMsg(m)
 }
 
-// questions are those asked so far.
+// questions returns the questions so far, with their transport.
 func (s *server) questions() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.asked, ", ")
 }
 
-// resolver starts servers, all on one port, and returns who asks them.
+// resolver starts servers, all on one port, and returns a Resolver that uses them.
 func resolver(t *testing.T, options string, servers ...*server) *Resolver {
 	t.Helper()
 	r := &Resolver{Path: filepath.Join(t.TempDir(), "resolv.conf")}
@@ -123,7 +123,7 @@ func targets(a *Answer) (list []string) {
 	return list
 }
 
-// many are so many records of I/O units.
+// many returns the records of n I/O units.
 func many(n int) (lines []string) {
 	for i := range n {
 		lines = append(lines, srv(60, fmt.Sprintf("1 1 7580 unit%d.fabric.example.", i)))
@@ -131,7 +131,7 @@ func many(n int) (lines []string) {
 	return lines
 }
 
-// TestLookup asks real servers.
+// TestLookup tests Lookup with DNS servers on the loopback interface.
 func TestLookup(t *testing.T) {
 	const name = "_splitnic._tcp.fabric.example"
 	good := map[string][]string{testName: {srv(60, "1 2 7580 u1.example.")}}
@@ -141,8 +141,8 @@ func TestLookup(t *testing.T) {
 		options string
 		servers []*server
 		asks    string
-		want    int    // I/O units
-		err     string // part of it
+		want    int    // number of I/O units
+		err     string // part of the error's text
 	}{
 		{"one", "", []*server{{zone: good}}, "udp " + testName, 1, ""},
 		{"what does not fit into a datagram", "", []*server{{zone: map[string][]string{testName: many(100)}}},
@@ -205,7 +205,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestLookupShortestTTL has an alias live shorter than the records that it is for.
+// TestLookupShortestTTL has an alias with a shorter time to live than its records, and expects the
+// shorter one.
 func TestLookupShortestTTL(t *testing.T) {
 	s := &server{zone: map[string][]string{
 		testName: {testName + " 5 IN CNAME x.example."}, "x.example.": {"x.example. 60 IN SRV 1 2 7580 u1.example."},
@@ -216,8 +217,8 @@ func TestLookupShortestTTL(t *testing.T) {
 	}
 }
 
-// TestLookupReadsTheFileAgain has the file name another server, as when a machine comes to
-// another network.
+// TestLookupReadsTheFileAgain changes the file with the servers, like a machine that moves to
+// another network. It expects Lookup to read the file again.
 func TestLookupReadsTheFileAgain(t *testing.T) {
 	s := &server{zone: map[string][]string{testName: {srv(60, "1 2 7580 u1.example.")}}}
 	r := resolver(t, "", s)
@@ -239,7 +240,8 @@ func TestLookupReadsTheFileAgain(t *testing.T) {
 	}
 }
 
-// TestLookupOfNobody asks where nobody replies, and where something replies that is no DNS.
+// TestLookupOfNobody asks a server that does not reply, and one whose replies are not DNS. It
+// expects errors.
 func TestLookupOfNobody(t *testing.T) {
 	host := testenv.Loopback()
 	udp, err := net.ListenPacket("udp", host+":0")
