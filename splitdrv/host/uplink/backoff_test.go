@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestBackoff looks at the bounds of the jitter, which the source of numbers
-// below n decides.
+// TestBackoff tests the pauses with the smallest and the largest jitter, which Rand determines.
 func TestBackoff(t *testing.T) {
 	const s = time.Second
 	for _, most := range []bool{false, true} {
@@ -17,13 +16,13 @@ func TestBackoff(t *testing.T) {
 			return 0
 		}}
 		for i, step := range []struct {
-			lasted time.Duration // of a session; negative: there was none
-			due    time.Duration // without jitter, and without what the session lasted
+			lasted time.Duration // duration of a session; negative: there was none
+			due    time.Duration // pause without jitter, including the duration of the session
 		}{
 			{-1, s}, {-1, 2 * s}, {-1, 4 * s}, {-1, 5 * s}, {-1, 5 * s},
-			{5 * s, 0},                      // long enough to forget the past
-			{-1, s}, {0, 2 * s}, {s, 4 * s}, // sessions that end soon are failures
-			{4900 * time.Millisecond, 5 * s}, // longer than most pauses would be: hardly any
+			{5 * s, 0},                      // the session was long enough to reset the pauses
+			{-1, s}, {0, 2 * s}, {s, 4 * s}, // short sessions count as failures
+			{4900 * time.Millisecond, 5 * s}, // hardly any pause remains
 			{0, 5 * s}, {time.Hour, 0}, {-1, s},
 		} {
 			got := time.Duration(0)
@@ -44,7 +43,8 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestBackoffTold does not come sooner than all I/O units have said, once.
+// TestBackoffTold expects the next pause to be at least the shortest time that the I/O units have
+// advised.
 func TestBackoffTold(t *testing.T) {
 	const s = time.Second
 	b := Backoff{Min: s, Max: 5 * s, Rand: func(int64) int64 { return 0 }}
@@ -53,11 +53,11 @@ func TestBackoffTold(t *testing.T) {
 		want time.Duration
 	}{
 		{[]time.Duration{3 * s}, 3 * s},
-		{nil, s}, // which was for the round before
+		{nil, s}, // the advice was for the previous round
 		{[]time.Duration{3 * s, 2500 * time.Millisecond}, 2500 * time.Millisecond},
-		{[]time.Duration{3 * s, 0}, 2500 * time.Millisecond}, // one of them may be there any time
+		{[]time.Duration{3 * s, 0}, 2500 * time.Millisecond}, // one I/O unit advised no time
 		{[]time.Duration{time.Hour}, 5 * s},
-		{[]time.Duration{s}, 2500 * time.Millisecond}, // the pause is longer in any case
+		{[]time.Duration{s}, 2500 * time.Millisecond}, // the pause is longer than the advice
 	} {
 		for _, after := range step.told {
 			b.Advise(after)
@@ -73,8 +73,8 @@ func TestBackoffTold(t *testing.T) {
 	}
 }
 
-// TestBackoffRestarting asks again without growing pauses until an I/O unit would
-// have been restarted, and then as always.
+// TestBackoffRestarting expects constant pauses for as long as the restart of an I/O unit may take,
+// and then growing pauses as usual.
 func TestBackoffRestarting(t *testing.T) {
 	const pause = 100 * time.Millisecond
 	b := Backoff{Min: pause, Max: time.Hour, Rand: func(n int64) int64 { return n - 1 }}
@@ -93,12 +93,12 @@ func TestBackoffRestarting(t *testing.T) {
 	}
 }
 
-// TestBackoffRestartsAgain restarts an I/O unit again and again, soon after each
-// session has begun: the host does not wait longer for one than for the other.
+// TestBackoffRestartsAgain has an I/O unit restart many times, soon after each session has begun.
+// It expects the pauses to be the same for each restart.
 func TestBackoffRestartsAgain(t *testing.T) {
 	const pause, session = 100 * time.Millisecond, 3 * time.Second
 	b := Backoff{Min: pause, Max: 5 * time.Second, Rand: func(n int64) int64 { return n - 1 }}
-	b.Failed() // as before the first session
+	b.Failed() // failures before the first session
 	b.Failed()
 	for restart := range 20 {
 		for away := time.Duration(0); away < time.Second; away += pause {

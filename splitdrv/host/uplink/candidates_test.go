@@ -13,7 +13,7 @@ func TestOrder(t *testing.T) {
 		{"a b c", None, None, "a b c"}, {"a b c", None, "a", "b c a"}, {"a b c", None, "b", "c a b"},
 		{"a b c", None, "c", "a b c"}, {"a b c", "b", "b", "b c a"}, {"a b c", "c", "a", "c b a"},
 		{"a b a", None, "a", "b a"},
-		// After one that is no candidate any more, and first one that is not.
+		// In these rows first or after is not a candidate any more.
 		{"a b c", None, "x", "a b c"}, {"a b c", "x", "b", "x c a b"}, {"a b c", "c", "x", "c a b"},
 	} {
 		units := Distinct(strings.Fields(c.units))
@@ -42,7 +42,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestForStandby says with which I/O units a session is kept ready.
+// TestForStandby tests the choice of the I/O units with which a session is kept ready.
 func TestForStandby(t *testing.T) {
 	for _, c := range []struct {
 		back, standby     bool
@@ -51,7 +51,7 @@ func TestForStandby(t *testing.T) {
 	}{
 		{false, false, "b", "", ""}, {true, false, "a", "", ""}, {true, false, "c", "a b", ""},
 		{false, true, "a", "", "b c"}, {false, true, "b", "", "c a"}, {true, true, "b", "a", "c"},
-		// One that is no candidate any more is the last.
+		// An I/O unit that is not a candidate any more counts as the last one.
 		{false, false, "x", "", ""}, {true, false, "x", "a b c", ""}, {false, true, "x", "", "a b c"},
 		{true, true, "x", "a b c", ""},
 	} {

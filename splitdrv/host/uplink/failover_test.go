@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TestFailovers goes from one I/O unit to another by command, back because that dies,
-// with an attempt between that is never put to use, and then to the same one again.
+// TestFailovers fails over from one I/O unit to another by command, then back because the other one
+// dies, with an unused attempt in between, and then reconnects to the same one. It checks the
+// record of each fail-over.
 func TestFailovers(t *testing.T) {
 	const s = time.Second
 	at := func(d time.Duration) time.Time { return time.Unix(1000, 0).Add(d) }
@@ -25,7 +26,7 @@ func TestFailovers(t *testing.T) {
 	}
 	f.Begin("b", ReasonDied, at(20*s), at(20*s))
 	f.Frames(0, 7, 2)
-	f.Begin("c", ReasonStart, at(22*s), at(22*s)) // frames have not moved since
+	f.Begin("c", ReasonStart, at(22*s), at(22*s)) // no frames have moved since the last Begin
 	f.Frames(0, 0, 3)
 	done = f.End("a", nil, at(25*s))
 	if done.From != "b" || done.Reason != ReasonDied || done.Took != 5*s || done.Gap != 3*s || done.Uncertain != 7 ||

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// verbs are actions for people.
+// verbs has the names of actions in readable form.
 var verbs = map[Verb]string{
 	Dial: "dial", Open: "open", Abandon: "abandon", Prepare: "prepare", AbandonAll: "abandon all",
 	Hold: "hold", Retire: "retire", Drop: "drop", Switch: "switch", Report: "report",
@@ -27,10 +27,10 @@ func text(actions []Action) string {
 	return strings.Join(out, ", ")
 }
 
-// addr is the address of the I/O unit with that number.
+// addr returns the address of the I/O unit with that number.
 func addr(unit int) string { return strconv.Itoa(unit) }
 
-// addrs are the first so many I/O units.
+// addrs returns the addresses of the first n I/O units.
 func addrs(n int) (c Candidates) {
 	for i := range n {
 		c = append(c, addr(i))
@@ -38,14 +38,14 @@ func addrs(n int) (c Candidates) {
 	return c
 }
 
-// longest has no pause shortened.
+// longest returns a Backoff whose jitter does not shorten any pause.
 func longest(lowest, highest time.Duration) *Backoff {
 	return &Backoff{Min: lowest, Max: highest, Rand: func(n int64) int64 { return n - 1 }}
 }
 
-// move is an event at a time, and what is to be done about it.
+// move is an event at a time, and the expected actions.
 type move[M any] struct {
-	at    time.Duration // since the beginning
+	at    time.Duration // time of the event since the beginning
 	event func(M, time.Time) []Action
 	want  string
 }
@@ -71,8 +71,8 @@ func away(unit int) func(*Race, time.Time) []Action {
 
 func openFailed(r *Race, now time.Time) []Action { return r.OpenFailed(now, false) }
 
-// TestRace says what is done about what happens when I/O units are tried. Each row
-// checks that a Tick is due at the time of the next one, too.
+// TestRace tests the actions after each event while I/O units are tried. A row also checks that
+// each Tick with actions is due at its time.
 func TestRace(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for _, c := range []struct {
@@ -162,8 +162,8 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// TestRaceSparesPauses has the only I/O unit restart: the pause after that is not the
-// race's, and is not asked for.
+// TestRaceSparesPauses has the only I/O unit restart. It expects the race to be over without a
+// pause taken from the Backoff, because the pause after a race is not part of it.
 func TestRaceSparesPauses(t *testing.T) {
 	retry, now := longest(time.Second, time.Second), time.Unix(1000, 0)
 	r := NewRace(addrs(1), 0, retry)
@@ -173,8 +173,8 @@ func TestRaceSparesPauses(t *testing.T) {
 	}
 }
 
-// TestRaceEnds has everybody fail at once, in all orders of three: each is dialled
-// once, and then it is over.
+// TestRaceEnds has all dials fail at once, for all orders of three I/O units. It expects each I/O
+// unit to be dialled once, and then the end of the race.
 func TestRaceEnds(t *testing.T) {
 	for _, order := range [][]string{
 		{"a", "b", "c"}, {"a", "c", "b"}, {"b", "a", "c"}, {"b", "c", "a"}, {"c", "a", "b"}, {"c", "b", "a"},

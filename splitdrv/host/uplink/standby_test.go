@@ -23,7 +23,7 @@ func useless(unit int) func(*Standby, time.Time) []Action {
 	}
 }
 
-// list are addresses of I/O units.
+// list returns the addresses of these I/O units.
 func list(units []int) (c []string) {
 	for _, unit := range units {
 		c = append(c, addr(unit))
@@ -31,8 +31,8 @@ func list(units []int) (c []string) {
 	return c
 }
 
-// from are those of some I/O units that are wanted while one is in use: with failBack those
-// are preferred that come before it.
+// from returns which of these I/O units are wanted on standby while the one inUse is in use. With
+// failBack, I/O units with lower numbers are preferred to it.
 func from(units []int, inUse int, failBack bool) (w Wanted) {
 	for _, unit := range units {
 		if failBack && unit < inUse {
@@ -48,18 +48,19 @@ func leave(units ...int) func(*Standby, time.Time) []Action {
 	return func(s *Standby, now time.Time) []Action { return s.Leave(now, list(units)) }
 }
 
-// stay wants I/O units that are preferred to the one in use.
+// stay returns a call of Stay that wants these I/O units, which are preferred to the one in use.
 func stay(units ...int) func(*Standby, time.Time) []Action {
 	return func(s *Standby, now time.Time) []Action { return s.Stay(now, Wanted{Preferred: list(units)}) }
 }
 
-// stayWith wants some that are not.
+// stayWith returns a call of Stay that wants these I/O units, which are not preferred to the one in
+// use.
 func stayWith(units ...int) func(*Standby, time.Time) []Action {
 	return func(s *Standby, now time.Time) []Action { return s.Stay(now, Wanted{Others: list(units)}) }
 }
 
-// TestStandby says what is done about what happens to sessions on standby, while one
-// is in use.
+// TestStandby tests the actions after each event of sessions on standby, while another session is
+// in use.
 func TestStandby(t *testing.T) {
 	const ms, s, hour = time.Millisecond, time.Second, time.Hour
 	begin, wake, lost := (*Standby).Start, (*Standby).Tick, (*Standby).Ended
@@ -109,7 +110,7 @@ func TestStandby(t *testing.T) {
 		}, 100 * ms},
 		{"back to a preferred one", 1, 10 * s, []int{0}, []standbyMove{
 			{0, begin, "prepare 0"}, {ms, prepared(0), "abandon all, hold 0"}, {10*s + ms, wake, "switch 0"},
-			{10*s + 2*ms, lost, "drop 0"}, // in vain
+			{10*s + 2*ms, lost, "drop 0"}, // the switch has failed
 		}, 10*s + 2*ms},
 		{"a still better one meanwhile", 2, 20 * s, []int{0, 1}, []standbyMove{
 			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
@@ -207,7 +208,7 @@ func TestStandby(t *testing.T) {
 	}
 }
 
-// TestWhy names the first of those that could not be had.
+// TestWhy expects Why to return the first I/O unit that has failed, with its error.
 func TestWhy(t *testing.T) {
 	k := NewStandby(Wanted{Others: []string{"b", "a"}}, 0, 0, longest(time.Second, time.Second))
 	now := time.Unix(1000, 0)
