@@ -13,20 +13,20 @@ import (
 )
 
 var (
-	ownMAC   = protocol.MAC{2, 0, 0, 0, 0, 1} // of the netdevice at first
-	unitMAC  = protocol.MAC{2, 0, 0, 0, 0, 2} // granted
+	ownMAC   = protocol.MAC{2, 0, 0, 0, 0, 1} // the netdevice's first address
+	unitMAC  = protocol.MAC{2, 0, 0, 0, 0, 2} // the address that the I/O unit grants
 	adminMAC = protocol.MAC{2, 0, 0, 0, 0, 3}
 	otherMAC = protocol.MAC{2, 0, 0, 0, 0, 4}
 )
 
-// netdevice is one that does what Changes say, and an I/O unit that is asked.
+// netdevice is a simulated netdevice that applies Changes, with the last request to the I/O unit.
 type netdevice struct {
 	Mirror
 	state tap.State
 	asked *Request
 }
 
-// do carries out changes and describes them.
+// do applies changes to the netdevice, and returns a description of them.
 func (n *netdevice) do(c Changes) string {
 	var out []string
 	say := func(due bool, format string, args ...any) {
@@ -58,7 +58,7 @@ func (n *netdevice) do(c Changes) string {
 	return strings.Join(out, ", ")
 }
 
-// An event has something happen and says what is done about it.
+// event makes an event happen, and returns a description of the reaction.
 type event func(*netdevice) string
 
 func open(n *netdevice) string {
@@ -129,17 +129,18 @@ func askAgain(n *netdevice) string { return fmt.Sprint(n.Rejects(), n.AskAgain()
 
 func promisc(n *netdevice) string { n.state.Promisc, n.state.PromiscSet = true, true; return "" }
 
-// step is an event, and what is to be done about it.
+// step is an event, and the expected description of the reaction.
 type step struct {
 	event
 	want string
 }
 
-// session begins one and has the I/O unit follow an ordinary netdevice.
+// session returns the steps that begin a session and transfer the settings of an ordinary netdevice
+// to the I/O unit.
 func session(mtu int) []step {
 	return []step{
 		{open, "hello 00:00:00:00:00:00"},
-		{next, ""}, // it has to wait
+		{next, ""}, // no request before the grant
 		{grant(unitMAC, mtu), fmt.Sprintf("MAC %v, MTU %d", unitMAC, mtu)},
 		{next, "ask link state down"}, {ok, ""},
 		{next, "ask receive filter 0 groups"}, {ok, ""},
@@ -148,7 +149,8 @@ func session(mtu int) []step {
 	}
 }
 
-// TestMirror has netdevice and I/O unit change in turn.
+// TestMirror changes the netdevice and the I/O unit in turn, and checks the reactions and the
+// agreement.
 func TestMirror(t *testing.T) {
 	key := func(key string) string {
 		return "the I/O unit: denied; `" + key + "` in its policy says what this host may have"
@@ -156,8 +158,8 @@ func TestMirror(t *testing.T) {
 	macsKey := key("macs")
 	for _, c := range []struct {
 		name  string
-		mac   protocol.MAC // configured
-		began bool         // after session
+		mac   protocol.MAC // the configured address
+		began bool         // the steps of session come first
 		steps []step
 		want  Agreement
 	}{
@@ -320,7 +322,7 @@ func TestMirror(t *testing.T) {
 				{next, "ask receive filter 0 groups, all multicast"}, {denied, "rejected all multicast on (the I/O unit: denied)"},
 				{next, ""},
 				{set(func(s *tap.State) { s.Promisc = false }), ""}, {next, ""},
-				{promisc, ""}, {next, "ask receive filter 0 groups, promiscuous"}, // again
+				{promisc, ""}, {next, "ask receive filter 0 groups, promiscuous"}, // asked again
 			}, want: Agreement{MAC: unitMAC, MTU: 1500, Granted: true},
 		},
 		{
@@ -360,7 +362,7 @@ func TestMirror(t *testing.T) {
 				{next, "ask VLANs 5-6"}, {denied, "rejected VLANs 6 (" + key("vlans") + ")"},
 				{next, "ask VLANs 5,7"}, {ok, ""}, {next, ""},
 				{setVLANs(5, 7), ""}, {next, ""}, {setVLANs(5, 6), ""},
-				{next, "ask VLANs 5-6"}, // it was not wanted meanwhile
+				{next, "ask VLANs 5-6"}, // VLAN 6 was not wanted meanwhile
 			}, want: Agreement{MAC: unitMAC, MTU: 1500, Granted: true},
 		},
 		{
@@ -368,7 +370,7 @@ func TestMirror(t *testing.T) {
 				{setMTU(1400), ""}, {next, "ask MTU 1400"}, {ok, "session MTU 1500"},
 				{promisc, ""}, {setMAC(adminMAC), ""}, {next, "ask MAC " + adminMAC.String()}, {ok, ""},
 				{reset, fmt.Sprintf("MAC %v, MTU 1500, promisc off", unitMAC)},
-				{next, "ask link state down"}, // all anew
+				{next, "ask link state down"}, // all settings are requested again
 			}, want: Agreement{MAC: unitMAC, MTU: 1500, Granted: true},
 		},
 		{
@@ -396,7 +398,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestApplied has the I/O unit do less than it was asked for.
+// TestApplied has the I/O unit apply less than was requested, and expects Applied to return what it
+// has applied.
 func TestApplied(t *testing.T) {
 	n := &netdevice{state: tap.State{MAC: net.HardwareAddr(ownMAC[:]), MTU: 1500, Promisc: true, Trunk: true}}
 	n.Mirror = New(Config{MaxMTU: 9000}, &n.state, nil)
@@ -425,15 +428,15 @@ func TestApplied(t *testing.T) {
 	}
 }
 
-// TestRejectionUntilGranted rejects a setting and then grants one: the rejection is of no
-// interest any more if it was of that kind.
+// TestRejectionUntilGranted rejects a setting and then grants others. It expects LastRejection to
+// return the rejection until a setting of the same kind is granted.
 func TestRejectionUntilGranted(t *testing.T) {
 	allMulti := set(func(s *tap.State) { s.AllMulti, s.AllMultiSet = true, true })
 	for _, tc := range []struct {
 		name     string
 		rejected []event
 		what     string
-		stays    []event // with the rejection
+		stays    []event // events that keep the rejection
 		granted  []event
 	}{
 		{
@@ -479,13 +482,13 @@ func TestRejectionUntilGranted(t *testing.T) {
 	}
 }
 
-// TestAgreementOutlasts goes on from what an earlier process has agreed: what is
-// different has been changed by the administrator meanwhile.
+// TestAgreementOutlasts begins with the agreement of an earlier process. It expects differences of
+// the netdevice to count as changes by the administrator.
 func TestAgreementOutlasts(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		earlier Agreement
-		mac     protocol.MAC // of the netdevice
+		mac     protocol.MAC // the netdevice's address
 		want    string
 	}{
 		{"granted", Agreement{MAC: unitMAC, MTU: 1500, Granted: true}, unitMAC, "hello " + unitMAC.String()},
@@ -505,8 +508,9 @@ func TestAgreementOutlasts(t *testing.T) {
 	}
 }
 
-// TestGivenUpAddressOfEarlierProcess has a policy refuse the address that the
-// administrator wanted of an earlier process: nobody granted that one.
+// TestGivenUpAddressOfEarlierProcess has a policy refuse the address that the administrator set
+// during an earlier process. It expects that the address is not requested again, because it does
+// not count as granted.
 func TestGivenUpAddressOfEarlierProcess(t *testing.T) {
 	n := &netdevice{state: tap.State{MAC: net.HardwareAddr(adminMAC[:]), MTU: 1500}}
 	n.Mirror = New(Config{MaxMTU: 9000}, &n.state, &Agreement{MAC: adminMAC, MTU: 1500, Granted: true, WantMAC: adminMAC})
@@ -521,7 +525,8 @@ func TestGivenUpAddressOfEarlierProcess(t *testing.T) {
 	}
 }
 
-// TestFilterFits has more addresses than a request holds.
+// TestFilterFits has more addresses than fit into a request, and expects all multicast or
+// promiscuous mode instead.
 func TestFilterFits(t *testing.T) {
 	addrs := func(first byte, n int) (list []net.HardwareAddr) {
 		for i := range n {
