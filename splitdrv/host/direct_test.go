@@ -11,7 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// newTestDirect are the direct connections of a host that may have so many.
+// newTestDirect returns the direct connections of a host that may have peers of them.
 func newTestDirect(peers int) *direct {
 	cfg := &Config{Log: slog.New(slog.DiscardHandler), Direct: Direct{Peers: peers}}
 	r := &retired{log: cfg.Log}
@@ -19,7 +19,7 @@ func newTestDirect(peers int) *direct {
 	return &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
 }
 
-// newTestLink enters a link that is so far and was used then.
+// newTestLink adds a link with this state and time of last use.
 func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
 	l := &link{d: &d.directCommon, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
 		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}}
@@ -29,8 +29,8 @@ func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *li
 	return l
 }
 
-// TestNonces has the nonces of markers be those of the protocol's document: others for the
-// other direction, and for probes.
+// TestNonces compares the nonces of markers and probes with those in the protocol's document. It
+// expects another secret to give other nonces.
 func TestNonces(t *testing.T) {
 	n := nonces(&session.DirectSecret{}, 7)
 	for name, got := range map[string]protocol.MarkerNonce{
@@ -46,7 +46,8 @@ func TestNonces(t *testing.T) {
 	}
 }
 
-// TestOffersDeclined has the I/O unit offer what this host does not take: no link is begun.
+// TestOffersDeclined has the I/O unit offer connections that this host does not accept, and expects
+// no new link.
 func TestOffersDeclined(t *testing.T) {
 	a := &attachment{}
 	for name, prepare := range map[string]func(*direct){
@@ -72,7 +73,8 @@ func TestOffersDeclined(t *testing.T) {
 	}
 }
 
-// TestLeastUsed finds the connection that goes for another one: not one that is being ended.
+// TestLeastUsed tests the choice of the connection that makes room for another one. It must not be
+// one that is already ending.
 func TestLeastUsed(t *testing.T) {
 	d := newTestDirect(3)
 	d.newTestLink(1, DirectEnding, 1)
@@ -83,8 +85,8 @@ func TestLeastUsed(t *testing.T) {
 	}
 }
 
-// TestWordsOfAnotherSession has the I/O unit of a session that is not in use any more speak of
-// a link.
+// TestWordsOfAnotherSession expects a message about a link to be ignored if it arrives in a session
+// that is not in use any more.
 func TestWordsOfAnotherSession(t *testing.T) {
 	d := newTestDirect(1)
 	d.session = &attachment{}
@@ -98,17 +100,19 @@ func TestWordsOfAnotherSession(t *testing.T) {
 	}
 }
 
-// TestHoldsOnce names a link to the I/O unit of another session only.
+// TestHoldsOnce expects that a link is named only to the I/O unit of another session than the
+// link's.
 func TestHoldsOnce(*testing.T) {
 	d := newTestDirect(1)
 	d.session, d.settled = &attachment{}, true
 	l := d.newTestLink(7, DirectEstablished, 1)
 	l.session = d.session
-	d.session.welcome.Features = []string{protocol.FeatureDirect} // to send would be to use no client
+	d.session.welcome.Features = []string{protocol.FeatureDirect} // without a client, sending panics
 	l.hold()
 }
 
-// served runs serve for a link with these events before it, and says why it ends.
+// served runs serve for a link in another goroutine, with these events already queued. The channel
+// gets the reason for the end.
 func (l *link) served(events ...event) <-chan *leaving {
 	l.conn, l.session = &messaging.Conn{}, &attachment{}
 	l.events = make(chan event, 16)
@@ -120,8 +124,8 @@ func (l *link) served(events ...event) <-chan *leaving {
 	return why
 }
 
-// TestEndedFirst has the peer have ended a connection before this host knows of an end: it is
-// not waited for.
+// TestEndedFirst has the peer end a connection before this host does. It expects this host not to
+// wait for the peer.
 func TestEndedFirst(t *testing.T) {
 	l := newTestDirect(1).newTestLink(7, DirectEstablished, 1)
 	m := &session.Direct{Step: session.DirectEnded, ID: 7}
@@ -130,7 +134,8 @@ func TestEndedFirst(t *testing.T) {
 	}
 }
 
-// TestServeGrace has another session come, and its I/O unit permit the connection or not.
+// TestServeGrace has another session begin, whose I/O unit permits the connection, permits another
+// one, or says nothing. It expects the connection to end in the latter cases.
 func TestServeGrace(t *testing.T) {
 	const grace = 300 * time.Millisecond
 	other := event{kind: eventOther}
@@ -187,8 +192,8 @@ func TestServeGrace(t *testing.T) {
 	})
 }
 
-// TestDirectChannels has the channels of a direct connection be as the offer has it, and
-// bounded by what is for them.
+// TestDirectChannels expects the channels of a direct connection to be configured by the offer, and
+// bounded by the budget of direct connections.
 func TestDirectChannels(t *testing.T) {
 	d := newTestDirect(1)
 	d.cfg.MaxMTU = 1500

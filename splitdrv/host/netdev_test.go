@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// watched is a netdevice whose Watch does one thing after the other, and then
-// waits.
+// watched is a netdevice whose Watch does the next of its steps in each call, and waits after the
+// last one.
 type watched struct {
 	Netdevice
 	steps []func(fn func(tap.State)) error
@@ -43,9 +43,9 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestWatchWarnsOnce has a netdevice that cannot be watched for long, as one that
-// was moved where this process may not go: each reason is a warning once, until it
-// could be watched.
+// TestWatchWarnsOnce has a netdevice that cannot be watched for a long time, for example because it
+// was moved to a namespace that this process may not enter. It expects one warning for each reason,
+// and again after a successful watch.
 func TestWatchWarnsOnce(t *testing.T) {
 	fails := func(why string) func(func(tap.State)) error {
 		return func(func(tap.State)) error { return errors.New(why) }
@@ -77,7 +77,7 @@ func TestWatchWarnsOnce(t *testing.T) {
 	}
 }
 
-// slow is a netdevice that shows no speed at first.
+// slow is a netdevice whose first SetSpeed fails.
 type slow struct {
 	carried
 	calls *int
@@ -90,8 +90,8 @@ func (s slow) SetSpeed(int) error {
 	return nil
 }
 
-// TestSpeedIsTriedAgain has the netdevice not take a speed: it is given again with the
-// next report of the same link, and then no more.
+// TestSpeedIsTriedAgain has the netdevice refuse a speed. It expects the speed to be set again with
+// the next report of the same link, and then no more.
 func TestSpeedIsTriedAgain(t *testing.T) {
 	calls := 0
 	cfg := &Config{Netdev: slow{calls: &calls}, Log: slog.New(slog.DiscardHandler)}

@@ -11,14 +11,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// carried is a netdevice that takes every carrier.
+// carried is a netdevice that accepts every carrier and speed.
 type carried struct{ Netdevice }
 
 func (carried) SetCarrier(bool) error { return nil }
 func (carried) SetSpeed(int) error    { return nil }
 
-// TestUnitDoesNotFloodTheLog has an I/O unit say on and on that the link has
-// changed.
+// TestUnitDoesNotFloodTheLog has an I/O unit report many changes of the link, and expects fewer
+// lines in the log.
 func TestUnitDoesNotFloodTheLog(t *testing.T) {
 	const tries = 500
 	var log bytes.Buffer
@@ -30,15 +30,15 @@ func TestUnitDoesNotFloodTheLog(t *testing.T) {
 			t.Fatal(status)
 		}
 	}
-	// As many lines again may come while the test runs slowly.
+	// More lines are allowed, because their number grows with the duration of the test.
 	if n := bytes.Count(log.Bytes(), []byte("\n")); n == 0 || n > tries/2 {
 		t.Errorf("%d lines about %d changes", n, tries)
 	}
 }
 
-// TestRequestsOfSessionsNotInUse has the I/O unit of a session that is not in use yet,
-// such as one on standby, say what has changed: that is what it has granted. One whose
-// session has ended changes nothing.
+// TestRequestsOfSessionsNotInUse has the I/O unit of a session that is not in use yet, for example
+// of one on standby, report changes. It expects them in the welcome of that session. A report in a
+// session that has ended must fail and change nothing.
 func TestRequestsOfSessionsNotInUse(t *testing.T) {
 	cfg := &Config{Netdev: carried{}, MaxMTU: 9000, Log: slog.New(slog.DiscardHandler)}
 	s := &sessions{cfg: cfg}

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// TestRaceDismisses closes the connections that a race has no use for, also one that
-// comes about when it is over.
+// TestRaceDismisses expects a race to close the connections that it does not need, also one that is
+// established when the race is over.
 func TestRaceDismisses(t *testing.T) {
 	begin := attachments(t)
 	ready, coming := begin("a"), begin("b")
@@ -28,8 +28,8 @@ func TestRaceDismisses(t *testing.T) {
 	}
 }
 
-// TestRaceSaysElsewhere has an I/O unit that was not the fastest hear why its connection ends,
-// but for a race that nobody has won.
+// TestRaceSaysElsewhere expects an I/O unit that was not the fastest to get the reason "elsewhere"
+// for the end of its connection, unless no I/O unit has won the race.
 func TestRaceSaysElsewhere(t *testing.T) {
 	trust, err := session.Insecure()
 	if err != nil {

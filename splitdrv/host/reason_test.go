@@ -15,8 +15,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// TestReasonIsLoggedOnce tries in vain again and again: it is news when it fails for
-// another reason, and not when only the numbers in that are others.
+// TestReasonIsLoggedOnce has attempts fail many times. It expects a warning if the reason is a new
+// one, and a debug message if only the numbers in the reason differ.
 func TestReasonIsLoggedOnce(t *testing.T) {
 	tooOften := func(d time.Duration) error {
 		return fmt.Errorf("open a session: %w", &session.RefusedError{

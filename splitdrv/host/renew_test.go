@@ -12,7 +12,7 @@ func TestRenewIn(t *testing.T) {
 	hour := session.Term{Begins: begins, Expires: begins.Add(time.Hour)}
 	for _, tt := range []struct {
 		name  string
-		at    time.Duration // since it began
+		at    time.Duration // since the beginning of the term
 		tried bool
 		share float64
 		want  time.Duration // less than 0: never
@@ -38,8 +38,8 @@ func TestRenewIn(t *testing.T) {
 	}
 }
 
-// TestRenewalsEnd counts the attempts to renew a session whose certificates are never
-// renewed: there are some, and not very many.
+// TestRenewalsEnd counts the attempts to renew a session whose certificates are never renewed. It
+// expects at least five, and a limited number.
 func TestRenewalsEnd(t *testing.T) {
 	begins := time.Unix(1_000_000, 0)
 	for life, most := range map[time.Duration]int{10 * time.Second: 40, time.Hour: 60, 365 * 24 * time.Hour: 100} {

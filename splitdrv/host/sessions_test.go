@@ -10,9 +10,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestFramesCarriedOver has a session leave three frames that were read when the
-// operating system left some offloads to the I/O unit: the next one that is put to use
-// gets them, once, if it can do as much, and otherwise they are lost.
+// TestFramesCarriedOver has a session leave three frames that were read with some offloads enabled.
+// It expects the next session in use to get the frames, once, if it has the same offloads.
+// Otherwise the frames are lost.
 func TestFramesCarriedOver(t *testing.T) {
 	left := func() *messaging.Unsent {
 		return &messaging.Unsent{Frames: [][][]byte{{{1}, {2}}, {{3}}}, Uncertain: 5, Lost: 1, Unrevoked: 2}
@@ -20,7 +20,7 @@ func TestFramesCarriedOver(t *testing.T) {
 	const read = vnet.CSUM | vnet.TSO4
 	for _, c := range []struct {
 		name          string
-		inVain        bool // a session between is not put to use
+		inVain        bool // a session in between is not put to use
 		next          vnet.Offloads
 		carried, lost uint64
 	}{

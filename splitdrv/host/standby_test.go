@@ -15,8 +15,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// attachments makes sessions that have come as far as the hello, with channels that are
-// connected to nobody.
+// attachments returns a function that makes sessions in the state before the hello, whose channels
+// are not connected.
 func attachments(t *testing.T) (begin func(addr string) *attachment) {
 	t.Helper()
 	trust, err := session.Insecure()
@@ -54,15 +54,15 @@ func newTestRetired() *retired {
 	return r
 }
 
-// ended reports whether everything of a session is closed, when nothing is being taken
-// down any more.
+// ended waits until all retired sessions are closed, and reports whether the client and the
+// channels of this session are closed.
 func (a *attachment) ended(r *retired) bool {
 	r.wait()
 	return a.client.Err() != nil && a.conn.Err() != nil
 }
 
-// TestStandbyHeld has sessions be put on standby and taken: none is left open that nobody
-// has, and none is taken that has ended, or is with another I/O unit.
+// TestStandbyHeld puts sessions on standby and takes them. It expects that no unused session stays
+// open, and that no session is taken that has ended, or is with another I/O unit.
 func TestStandbyHeld(t *testing.T) {
 	begin := attachments(t)
 	r := newTestRetired()
@@ -98,7 +98,7 @@ func TestStandbyHeld(t *testing.T) {
 		if addr, _ := s.status(); addr != "" || s.take("a") != nil || s.take(uplink.None) != nil {
 			t.Error("a session is taken, or shown, that has ended")
 		}
-		s.hold(t.Context(), begin("b")) // by another manager, before the one of a has seen that
+		s.hold(t.Context(), begin("b")) // by another manager, before a's has noticed the end
 		if !a.ended(r) {
 			t.Error("a session that has ended is not closed when another takes its place")
 		}
@@ -107,7 +107,8 @@ func TestStandbyHeld(t *testing.T) {
 	r.wait()
 }
 
-// TestSwitchInVain submits requests, with a session to go over to, that nobody handles.
+// TestSwitchInVain submits switch requests with a session, which are not handled. It expects an
+// error, and the end of the session.
 func TestSwitchInVain(t *testing.T) {
 	begin := attachments(t)
 	r := newTestRetired()
@@ -127,7 +128,8 @@ func TestSwitchInVain(t *testing.T) {
 	}
 }
 
-// TestOpenedTooLate opens a session when the host has been told to end.
+// TestOpenedTooLate opens a session after the host was told to end, and expects the session to be
+// closed.
 func TestOpenedTooLate(t *testing.T) {
 	r := newTestRetired()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,8 +145,8 @@ func TestOpenedTooLate(t *testing.T) {
 	}
 }
 
-// TestHandlersOfALaterSession has the handlers be changed while a session is made: it has
-// them when it is put to use.
+// TestHandlersOfALaterSession changes the handlers while a session is made. It expects the session
+// to have them when it is put to use.
 func TestHandlersOfALaterSession(t *testing.T) {
 	a := attachments(t)("a")
 	budget := 7
@@ -160,8 +162,8 @@ func TestHandlersOfALaterSession(t *testing.T) {
 	}
 }
 
-// TestSwitchToTheOneInUse has a host be asked to go over to the I/O unit that it has gone
-// over to meanwhile: the session that was made for that ends.
+// TestSwitchToTheOneInUse requests a switch to the I/O unit to which the host has already switched
+// meanwhile. It expects an error, and the end of the session that was made for the request.
 func TestSwitchToTheOneInUse(t *testing.T) {
 	begin := attachments(t)
 	h := new(Host)
@@ -175,8 +177,8 @@ func TestSwitchToTheOneInUse(t *testing.T) {
 	}
 }
 
-// TestStandbyManagerEnds ends what a manager has begun: the session on standby, one that
-// is ready, and one that comes about meanwhile.
+// TestStandbyManagerEnds ends a manager, and expects the end of its sessions: the one on standby,
+// one that is ready, and one that is established meanwhile.
 func TestStandbyManagerEnds(t *testing.T) {
 	begin := attachments(t)
 	r := newTestRetired()
@@ -197,8 +199,8 @@ func TestStandbyManagerEnds(t *testing.T) {
 	}
 }
 
-// TestFailureAfterASession has the same failure before a session and after it: an
-// administrator reads it once each.
+// TestFailureAfterASession has the same failure before and after a session. It expects one warning
+// for each.
 func TestFailureAfterASession(t *testing.T) {
 	s := &sessions{cfg: &Config{Log: slog.New(slog.DiscardHandler)}}
 	failure := errors.New("it broke")
@@ -212,8 +214,8 @@ func TestFailureAfterASession(t *testing.T) {
 	}
 }
 
-// TestResetOfASessionThatEnded has an I/O unit's answers, to a reset and to what was
-// asked for, come when another session is in use: the netdevice stays as it is.
+// TestResetOfASessionThatEnded has an I/O unit's replies, to a reset and to another request, arrive
+// when another session is in use. It expects the netdevice to stay unchanged.
 func TestResetOfASessionThatEnded(t *testing.T) {
 	cfg := &Config{Netdev: carried{}, Log: slog.New(slog.DiscardHandler)}
 	s := &sessions{cfg: cfg}
