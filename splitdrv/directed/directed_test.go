@@ -15,8 +15,8 @@ import (
 
 func asStatus(err error, e **StatusError) bool { return errors.As(err, e) }
 
-// fragments cuts memory into pieces of different sizes, in another order than they
-// lie in it, and returns what the buffer looks like.
+// fragments divides memory into fragments of different sizes, which are not in the order of their
+// addresses. It returns the list, and views of the fragments in the order of the list.
 func fragments(mem []byte, m *Memory, pieces int) (list []protocol.ListElement, view [][]byte) {
 	size := len(mem) / pieces
 	for i := range pieces {
@@ -31,8 +31,8 @@ func fragments(mem []byte, m *Memory, pieces int) (list []protocol.ListElement, 
 func TestDirectedRead(t *testing.T)     { testRead(t, inMemory) }
 func TestRDMADirectedRead(t *testing.T) { testRead(t, onSoftRoCE) }
 
-// A read from the I/O device goes into several fragments of the requester's memory,
-// and what is between them stays as it is. The owner has no byte of it.
+// A read from the I/O device writes to several fragments of the requester's memory. The bytes
+// between the fragments stay unchanged, and the data does not pass the owner.
 func testRead(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	const size, offset = 2 << 20, 12345
@@ -64,9 +64,9 @@ func testRead(t *testing.T, on fabricOf) {
 func TestDirectedListElements(t *testing.T)     { testListElements(t, inMemory) }
 func TestRDMADirectedListElements(t *testing.T) { testListElements(t, onSoftRoCE) }
 
-// A list has several buffers, each of which has several elements; and each element has
-// the identifier, the handle, the address and the length of a fragment. Those of a buffer
-// lie in memory that was registered apart.
+// A list has several buffers, each of which has several elements. Each element has the platform
+// identifier, the handle, the address and the length of a fragment. The elements of a buffer are in
+// separately registered memory.
 func testListElements(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	const buffers, size = 3, 4096
@@ -102,10 +102,11 @@ func testListElements(t *testing.T, on fabricOf) {
 	}
 }
 
-// noPayload checks that the owner had nothing to do with the data of a transfer.
+// noPayload checks that the data of a transfer passed the I/O unit's device and not the owner's.
+// before has the values of wire before the transfer.
 func (r *fixture) noPayload(before [sides]uint64, size uint64) {
 	r.Helper()
-	const messages = 64 << 10 // a few messages, and what their acknowledgements take
+	const messages = 64 << 10 // limit for a few messages and their acknowledgements
 	if n := r.wire(ownerSide) - before[ownerSide]; n > messages {
 		r.Errorf("the owner had %d bytes on its wire, of a transfer of %d", n, size)
 	}
@@ -120,7 +121,8 @@ func (r *fixture) noPayload(before [sides]uint64, size uint64) {
 func TestDirectedWrite(t *testing.T)     { testWrite(t, inMemory) }
 func TestRDMADirectedWrite(t *testing.T) { testWrite(t, onSoftRoCE) }
 
-// A write to the I/O device takes the data from several fragments.
+// A write to the I/O device reads the data from several fragments of the requester's memory. The
+// data does not pass the owner.
 func testWrite(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	const size, offset = 2 << 20, 4321
@@ -144,8 +146,8 @@ func testWrite(t *testing.T, on fabricOf) {
 func TestDirectedLongList(t *testing.T)     { testLongList(t, inMemory) }
 func TestRDMADirectedLongList(t *testing.T) { testLongList(t, onSoftRoCE) }
 
-// A list that does not fit the message goes on in the requester's memory, and the
-// I/O unit reads it there. Small data are in the list itself.
+// A list that does not fit into the message continues in the requester's memory, where the I/O unit
+// reads it. Small data can be in the list itself.
 func testLongList(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	mem, m := r.memory(r.toOwner, 500*64, protocol.DirectedWrite)
@@ -169,7 +171,8 @@ func testLongList(t *testing.T, on fabricOf) {
 func TestDirectedConnectionReused(t *testing.T)     { testConnectionReused(t, inMemory) }
 func TestRDMADirectedConnectionReused(t *testing.T) { testConnectionReused(t, onSoftRoCE) }
 
-// The first request makes the connection, the others use it, of either direction.
+// The first request makes the connection. All further requests, in both directions, use the same
+// connection.
 func testConnectionReused(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	_, in := r.memory(r.toOwner, 8192, protocol.DirectedRead)
@@ -190,8 +193,8 @@ func testConnectionReused(t *testing.T, on fabricOf) {
 func TestDirectedRevoked(t *testing.T)     { testRevoked(t, inMemory) }
 func TestRDMADirectedRevoked(t *testing.T) { testRevoked(t, onSoftRoCE) }
 
-// A handle that was revoked is refused by the requester's device, for reads and
-// writes; nothing is written, and later requests get a new connection.
+// The requester's device refuses a revoked handle, for reads and writes. Neither the memory nor the
+// I/O device is written, and later requests get a new connection.
 func testRevoked(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	for i, op := range []protocol.DirectedOperation{protocol.DirectedRead, protocol.DirectedWrite} {
@@ -223,8 +226,8 @@ func testRevoked(t *testing.T, on fabricOf) {
 func TestDirectedRefused(t *testing.T)     { testRefused(t, inMemory) }
 func TestRDMADirectedRefused(t *testing.T) { testRefused(t, onSoftRoCE) }
 
-// What the owner does not allow, or nobody has, or is not the requester's own, is
-// refused before a connection is made, or anything moved.
+// Requests that the owner does not allow, for a device that does not exist, or with memory of
+// another unit are refused before a connection is made or data is moved.
 func testRefused(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	_, m := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
@@ -248,11 +251,11 @@ func testRefused(t *testing.T, on fabricOf) {
 	r.mu.Lock()
 	r.allow = nil
 	r.mu.Unlock()
-	// The owner does not see what is beyond the message; the I/O unit does.
+	// The owner does not see the list beyond the message. The I/O unit does.
 	long, _ := fragments(make([]byte, 500*64), m, 500)
 	long[450].Platform = platforms[unitSide]
 	r.status(do(tapeDevice, long...), protocol.DirectedPlatform)
-	own.Len = driveSize + 1 // more than the I/O device has, and than the memory
+	own.Len = driveSize + 1 // more than the size of the I/O device, and of the memory
 	r.status(do(tapeDevice, own), protocol.DirectedAccess)
 	if r.drive.writes != 0 {
 		t.Errorf("%d writes to the I/O device", r.drive.writes)
@@ -260,7 +263,8 @@ func testRefused(t *testing.T, on fabricOf) {
 	r.status(do(tapeDevice, protocol.ListElement{Fragment: m.Fragment(0, 64), EndOfBuffer: true}), protocol.DirectedOK)
 }
 
-// TestDirectedDeviceFails is about an I/O device that cannot do what it is asked for.
+// TestDirectedDeviceFails writes beyond the end of the I/O device, and expects the status
+// DirectedFailed.
 func TestDirectedDeviceFails(t *testing.T) {
 	r := newFixture(t, inMemory)
 	_, m := r.memory(r.toOwner, 4096, protocol.DirectedWrite)
@@ -269,7 +273,7 @@ func TestDirectedDeviceFails(t *testing.T) {
 		protocol.DirectedFailed)
 }
 
-// slowly is an I/O device that takes its time.
+// slowly is an I/O device whose reads take 200 ms.
 type slowly struct{ Storage }
 
 func (s slowly) ReadAt(b []byte, at int64) (int, error) {
@@ -277,8 +281,8 @@ func (s slowly) ReadAt(b []byte, at int64) (int, error) {
 	return s.Storage.ReadAt(b, at)
 }
 
-// TestDirectedTakesTooLong has an I/O unit give up what its owner does not wait for, so that the
-// owner does not give up the link, by which the requests of others go.
+// TestDirectedTakesTooLong expects an I/O unit to give up a request for which the owner does not
+// wait any longer. So the owner keeps the link, which other requests use too.
 func TestDirectedTakesTooLong(t *testing.T) {
 	r := newFixture(t, inMemory, func(side int, c *Config) {
 		if side == unitSide {
@@ -298,8 +302,8 @@ func TestDirectedTakesTooLong(t *testing.T) {
 func TestDirectedRequesterIsUnit(t *testing.T)     { testRequesterIsUnit(t, inMemory) }
 func TestRDMADirectedRequesterIsUnit(t *testing.T) { testRequesterIsUnit(t, onSoftRoCE) }
 
-// The requester is an I/O unit itself, with a device that the same owner directs:
-// each of both I/O units has what the other's device holds.
+// The requester is an I/O unit too, with a device that the same owner directs. Each of the two I/O
+// units can read from the other's device.
 func testRequesterIsUnit(t *testing.T, on fabricOf) {
 	const otherDevice = 8
 	other := newDrive(driveSize)
@@ -309,7 +313,7 @@ func testRequesterIsUnit(t *testing.T, on fabricOf) {
 			c.Storage = map[uint32]Storage{otherDevice: other}
 		}
 	})
-	// The requester is directed over the link by which it asks.
+	// A second link is for the direction of the requester's device by the owner.
 	owned, directing := r.link(requesterSide, ownerSide, true)
 	r.nodes[ownerSide].Assign(otherDevice, directing)
 	defer owned.Close()
@@ -332,7 +336,8 @@ func testRequesterIsUnit(t *testing.T, on fabricOf) {
 	}
 }
 
-// TestDirectedOwnerIsUnit is about an owner that has the I/O device itself.
+// TestDirectedOwnerIsUnit has an owner that has the I/O device itself, and expects a read to
+// succeed.
 func TestDirectedOwnerIsUnit(t *testing.T) {
 	drive := newDrive(driveSize)
 	r := newFixture(t, inMemory, func(side int, c *Config) {
@@ -348,9 +353,9 @@ func TestDirectedOwnerIsUnit(t *testing.T) {
 	}
 }
 
-// TestDirectedHostile is what units say that keep to nothing: a requester that plays the
-// owner, an I/O unit that wants connections nobody has asked for, and two requests
-// at a time.
+// TestDirectedHostile sends messages that violate the protocol: a requester acts as the owner, an
+// I/O unit requests connections that were not asked for, links get invalid messages, and two
+// requests at a time. It expects refusals, or the end of the link.
 func TestDirectedHostile(t *testing.T) {
 	connect := func(from, to protocol.Platform) func(uint64) []byte {
 		return func(transaction uint64) []byte {
@@ -446,7 +451,7 @@ func TestDirectedHostile(t *testing.T) {
 			judged <- struct{}{}
 			return false
 		}
-		r.requester.sending.Lock() // as while the peer has no receive for the answer
+		r.requester.sending.Lock() // like a peer without a receive for the answer
 		defer r.requester.sending.Unlock()
 		list := []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}}
 		a := protocol.AttributesOf(list)
@@ -465,7 +470,8 @@ func TestDirectedHostile(t *testing.T) {
 	})
 }
 
-// TestDirectedEvict finds the least recently used connection closed when there are too many.
+// TestDirectedEvict expects the least recently used connection to be closed when there are too
+// many, but not one that is in use.
 func TestDirectedEvict(t *testing.T) {
 	n := New(Config{MaxConnections: 2})
 	for p := protocol.Platform(1); p <= 3; p++ {
@@ -482,8 +488,8 @@ func TestDirectedEvict(t *testing.T) {
 	used.mu.Unlock()
 }
 
-// TestDirectedCancelled ends the wait for an owner that does not answer. The next
-// request waits for that answer, and nobody's link ends.
+// TestDirectedCancelled cancels the wait for an owner that does not answer. It expects the next
+// request to wait for that answer, and no link to end.
 func TestDirectedCancelled(t *testing.T) {
 	r := newFixture(t, inMemory)
 	release := make(chan struct{})
@@ -506,8 +512,8 @@ func TestDirectedCancelled(t *testing.T) {
 	}
 }
 
-// TestDirectedRequesterLeaves has a requester go away while its request is carried
-// out: the owner's link with the I/O unit stays, and others use it.
+// TestDirectedRequesterLeaves closes the link of a requester while its request is in progress. It
+// expects the owner's link with the I/O unit to stay usable for other requests.
 func TestDirectedRequesterLeaves(t *testing.T) {
 	held, release := make(chan struct{}), make(chan struct{})
 	r := newFixture(t, inMemory, func(side int, c *Config) {
@@ -537,7 +543,7 @@ func TestDirectedRequesterLeaves(t *testing.T) {
 	}
 }
 
-// slowDrive is an I/O device whose first read waits.
+// slowDrive is an I/O device whose first read waits for release.
 type slowDrive struct {
 	Storage
 	once          sync.Once

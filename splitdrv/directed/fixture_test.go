@@ -20,7 +20,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// parties are who takes part in a test, each on a device of its own.
+// The units in a test, each of which has its own device.
 const (
 	requesterSide = iota
 	ownerSide
@@ -28,18 +28,17 @@ const (
 	sides
 )
 
-// ground is three devices on one fabric, and a way to count what each has on the
-// wire.
+// ground has three devices on one fabric, and a counter of the bytes of each device.
 type ground struct {
 	devices [sides]fabric.Device
-	wire    func(side int) uint64 // bytes, sent and received
+	wire    func(side int) uint64 // returns the number of bytes sent and received by a device
 	timing  fabric.Timing
 }
 
-// fabricOf makes the ground of a test.
+// fabricOf is a function that makes the ground of a test.
 type fabricOf func(t *testing.T) *ground
 
-// inMemory is a fabric in memory.
+// inMemory makes three devices on a fabric in memory.
 func inMemory(t *testing.T) *ground {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
@@ -48,16 +47,16 @@ func inMemory(t *testing.T) *ground {
 	for i, name := range names {
 		g.devices[i] = n.Device(name)
 	}
-	// Whoever sends or reads has it counted: what does not leave the owner's device
-	// nor come to it is not in the counters of the pair that the owner is one of.
+	// The fabric counts bytes at the device that sends or reads them. The owner's counter therefore
+	// has only bytes that the owner's device has sent or read.
 	g.wire = func(side int) uint64 { return n.Counters(names[side]).Bytes }
 	return g
 }
 
-// onSoftRoCE is libibverbs on three Soft-RoCE devices that meet on a bridge.
+// onSoftRoCE opens three Soft-RoCE devices through libibverbs. A bridge connects them.
 func onSoftRoCE(t *testing.T) *ground {
 	names := testenv.NeedRDMA(t, sides)
-	g := &ground{timing: fabric.Timing{Timeout: 18}} // also under emulation
+	g := &ground{timing: fabric.Timing{Timeout: 18}} // long enough for emulated machines
 	for i := range g.devices {
 		d, err := verbs.Open(names[i])
 		if err != nil {
@@ -89,7 +88,7 @@ func onSoftRoCE(t *testing.T) *ground {
 	return g
 }
 
-// tapeDrive is an I/O device that keeps what is written to it.
+// tapeDrive is an I/O device in memory.
 type tapeDrive struct {
 	mu            sync.Mutex
 	mem           []byte
@@ -136,11 +135,11 @@ func (d *tapeDrive) holds(at int, want []byte) bool {
 	return bytes.Equal(d.mem[at:at+len(want)], want)
 }
 
-// The platform identifiers of the parties: those that their sessions tell, which follow
-// from a key each and from this run.
+// The platform identifiers of the units, made in the same way as by their sessions: from a key
+// each, and from this run.
 var platforms = func() (ids [sides]protocol.Platform) {
 	for i := range ids {
-		trust, err := session.Insecure() // with a key of its own
+		trust, err := session.Insecure() // has its own key
 		if err != nil {
 			panic(err)
 		}
@@ -154,17 +153,17 @@ const tapeDevice = 7
 
 const driveSize = 4 << 20
 
-// fixture is three units: a requester, an owner, and an I/O unit with a device.
+// fixture has three units: a requester, an owner, and an I/O unit with a device.
 type fixture struct {
 	*testing.T
 	*ground
 	nodes [sides]*Node
 	drive *tapeDrive
 
-	toOwner   *Link // the requester's
-	requester *Link // the owner's
-	unit      *Link // the owner's
-	owner     *Link // the I/O unit's
+	toOwner   *Link // the requester's link to the owner
+	requester *Link // the owner's link to the requester
+	unit      *Link // the owner's link to the I/O unit
+	owner     *Link // the I/O unit's link to the owner
 
 	mu    sync.Mutex
 	allow func(protocol.Platform, *protocol.DirectedRequest, uint64) bool
@@ -205,7 +204,8 @@ func newFixture(t *testing.T, on fabricOf, change ...func(side int, c *Config)) 
 	return r
 }
 
-// link joins two nodes; the second one directs the first if directs is set.
+// link connects two nodes, and returns the link of each. If directs is set, node b is the owner
+// that directs node a.
 func (r *fixture) link(a, b int, directs bool) (of, to *Link) {
 	r.Helper()
 	of, err := r.nodes[a].NewLink()
@@ -225,7 +225,7 @@ func (r *fixture) check(err error) {
 	}
 }
 
-// mapped is memory outside the Go heap, until the end of the test.
+// mapped returns memory outside the Go heap, which is valid until the end of the test.
 func (r *fixture) mapped(size int) []byte {
 	r.Helper()
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -236,7 +236,7 @@ func (r *fixture) mapped(size int) []byte {
 	return mem
 }
 
-// memory is registered memory of the requester.
+// memory returns memory that is registered on a link for an operation.
 func (r *fixture) memory(l *Link, size int, op protocol.DirectedOperation) ([]byte, *Memory) {
 	r.Helper()
 	mem := r.mapped(size)
@@ -247,7 +247,7 @@ func (r *fixture) memory(l *Link, size int, op protocol.DirectedOperation) ([]by
 	return mem, m
 }
 
-// status expects a request to end with a status.
+// status expects that err is the result of a request with the status want.
 func (r *fixture) status(err error, want protocol.DirectedStatus) {
 	r.Helper()
 	if want == protocol.DirectedOK {

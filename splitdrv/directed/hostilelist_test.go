@@ -10,15 +10,14 @@ import (
 func TestDirectedHostileList(t *testing.T)     { testHostileList(t, inMemory) }
 func TestRDMADirectedHostileList(t *testing.T) { testHostileList(t, onSoftRoCE) }
 
-// A list goes on in the requester's memory, where the owner does not see it, in ways that
-// keep to nothing. The I/O unit refuses each, moves nothing, and goes on with the next
-// request.
+// A list continues in the requester's memory, where the owner does not see it, in ways that violate
+// the protocol. The I/O unit refuses each list, moves no data, and accepts the next request.
 func testHostileList(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	mem, m := r.memory(r.toOwner, 1<<16, protocol.DirectedWrite)
 	list := []protocol.ListElement{{Data: []byte("not to be written"), EndOfBuffer: true}}
 	attributes := protocol.AttributesOf(slices.Repeat(list, 100))
-	// sequence writes a sequence of the list to the memory, which goes on elsewhere.
+	// sequence writes a sequence of the list, which continues at chain, to the memory.
 	sequence := func(at int, chain protocol.Fragment) {
 		clear(mem)
 		copy(mem[at:], protocol.AppendListSequence(nil, nil, &chain, list))
@@ -26,7 +25,7 @@ func testHostileList(t *testing.T, on fabricOf) {
 	size := len(protocol.AppendListSequence(nil, nil, &protocol.Fragment{Len: 64}, list))
 	for _, c := range []struct {
 		name  string
-		chain func() protocol.Fragment // of the sequence in the request
+		chain func() protocol.Fragment // returns the chain of the sequence in the request
 		want  protocol.DirectedStatus
 	}{
 		{"in a circle", func() protocol.Fragment {
