@@ -18,7 +18,7 @@ type reached struct{ net.Conn }
 
 func (reached) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7580} }
 
-// network is a network whose names are resolved as long as err is nil.
+// network is a network that resolves names as long as err is nil.
 type network struct {
 	err    error
 	silent bool     // the DNS server does not answer
