@@ -26,7 +26,7 @@ func TestFailovers(t *testing.T) {
 	}
 	f.Begin("b", ReasonDied, at(20*s), at(20*s))
 	f.Frames(0, 7, 2)
-	f.Begin("c", ReasonStart, at(22*s), at(22*s)) // no frames have moved since the last Begin
+	f.Begin("c", ReasonStart, at(22*s), at(22*s)) // frames stopped at 22 s
 	f.Frames(0, 0, 3)
 	done = f.End("a", nil, at(25*s))
 	if done.From != "b" || done.Reason != ReasonDied || done.Took != 5*s || done.Gap != 3*s || done.Uncertain != 7 ||
