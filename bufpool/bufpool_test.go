@@ -36,7 +36,8 @@ func newPair(t *testing.T, n int) *pair {
 	return &pair{t: t, elements: NewElements(a.Bytes(), 64, n), credits: new(Credits).renew(0x1000, 7, 64, n, LatestFirst)}
 }
 
-// The steps of the two sides and the fabric, which can happen in any order.
+// write, indicate, release and update are the steps of the two sides and of the fabric. They can
+// happen in any order.
 func (p *pair) write() {
 	if e, ok := p.credits.Take(); ok {
 		p.writes = append(p.writes, e)
@@ -366,8 +367,9 @@ func TestElementsWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestRenew makes the credits of a pool from the memory of another pool's, of which some elements
-// are out and others were returned. All elements of the new pool are available, in its own order.
+// TestRenew makes the credits of a new pool in the memory of the credits of an old pool. Some
+// elements of the old pool are out, others were returned. It expects all elements of the new pool
+// to be available, in the order of the new pool.
 func TestRenew(t *testing.T) {
 	old := new(Credits).renew(0x1000, 7, 64, 8, LatestFirst)
 	old.setKeys(make([]uint32, 8))
@@ -409,8 +411,8 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// TestBooks expects a pool that uses the memory of another pool's records to have none of its
-// content.
+// TestBooks reuses the memory of an old pool's records for a new pool, and expects the new pool to
+// have none of the old content.
 func TestBooks(t *testing.T) {
 	lent := protocol.Pool{Ref: 3, Elements: 4, ElementSize: 2048}
 	old, r := NewRemote(lent, LatestFirst), NewRemote(lent, LatestFirst)

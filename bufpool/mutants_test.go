@@ -27,7 +27,8 @@ const (
 	model = "../splitdrv/messaging/flowmodel"
 )
 
-// mutants has mistakes in the rules of flow control. Change them together with the rules' code.
+// mutants has mistakes in the rules of flow control. If the code of a rule changes, its mutants
+// have to be changed too.
 var mutants = []mutant{
 	{"an update goes for each element", "elements.go",
 		"return len(e.back) >= e.due", "return len(e.back) > 0", model, "TestFlow/imm"},

@@ -2,8 +2,8 @@ package bufpool
 
 import "testing"
 
-// TestStepDoesNotAllocate takes a pool through its end without an allocation: Step appends actions
-// to the caller's slice.
+// TestStepDoesNotAllocate takes a pool through its end and expects no allocation: Step appends
+// actions to the caller's slice.
 func TestStepDoesNotAllocate(t *testing.T) {
 	w := &walk{t: t, pools: NewPools(config())}
 	l := w.asked()

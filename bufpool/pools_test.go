@@ -18,7 +18,7 @@ var doing = [...]string{
 	Deregister: "deregister",
 }
 
-// said returns actions in words.
+// said returns a description of actions.
 func said(actions []Action) string {
 	var words []string
 	for _, a := range actions {
@@ -50,11 +50,11 @@ func said(actions []Action) string {
 type walk struct {
 	t      *testing.T
 	pools  *Pools
-	guards int // windows of each local pool
+	guards int // number of windows of each local pool
 	now    time.Time
 }
 
-// step passes an event to the pools, and expects the result want: actions in words, or an error.
+// step passes an event to the pools, and expects want: a description of the actions, or an error.
 func (w *walk) step(e Event, want any) []Action {
 	w.t.Helper()
 	e.Now = w.now
@@ -92,7 +92,7 @@ func (w *walk) lent(n int) (locals []*Local) {
 	return locals
 }
 
-// asked lends a pool that the peer has requested.
+// asked lends a new pool at the request of the peer, and returns it.
 func (w *walk) asked() *Local {
 	out, _ := w.pools.Step(&Event{Kind: Get, Channel: 1, Size: 100, Elements: 4}, nil)
 	l := w.fill(out[0].Local)
@@ -107,7 +107,7 @@ func (w *walk) asked() *Local {
 	return l
 }
 
-// lend has the peer lend a pool.
+// lend passes the event to the pools that the peer lends a pool, and returns that pool.
 func (w *walk) lend(ref uint32, size int, invalidate bool) *Remote {
 	lent := protocol.Pool{Ref: ref, Elements: 4, ElementSize: uint32(size), RKey: 1, Context: protocol.PoolContext(1, 0)}
 	r := NewRemote(lent, LatestFirst)
@@ -116,7 +116,8 @@ func (w *walk) lend(ref uint32, size int, invalidate bool) *Remote {
 	return r
 }
 
-// lendKeyless has the peer lend a pool whose key follows in a later message, and expects want.
+// lendKeyless is like lend for a pool whose key follows in a later message. It expects want as the
+// result of the step.
 func (w *walk) lendKeyless(ref uint32, want string) *Remote {
 	lent := protocol.Pool{Ref: ref, Elements: 4, ElementSize: 2048, Context: protocol.PoolContext(1, 0)}
 	r := NewRemote(lent, LatestFirst)
@@ -560,7 +561,7 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// TestExtra has both sides lend a pool on request and take it back, and expects Extra to report
+// TestExtra lends a pool on request and ends its use, once on each side. It expects Extra to report
 // whether there is such a pool.
 func TestExtra(t *testing.T) {
 	w := &walk{t: t, pools: NewPools(config())}

@@ -103,7 +103,8 @@ func TestReturnsForget(t *testing.T) {
 	}
 }
 
-// TestBatches takes elements through batches, whose memory is used again.
+// TestBatches takes elements through batches. It expects the memory of batches to be reused, and
+// all unfinished batches to be abandoned in their order.
 func TestBatches(t *testing.T) {
 	var b Batches
 	r := Returns{Mode: protocol.ModeImm, Room: protocol.PoolReturnSize(4)}
