@@ -20,8 +20,8 @@ import (
 )
 
 // driver is a front end of the tests: it transmits numbered frames on one ring and expects them
-// back on the other. Each ring has a memory. The device always has the part with the ring; of the
-// two halves with buffers it may lack one.
+// back on the other. Each ring has its own memory: a part with the ring, which the device always
+// has, and two halves with buffers, of which the device may lack one.
 type driver struct {
 	t      *testing.T
 	feats  features
@@ -34,8 +34,8 @@ type driver struct {
 	r      *rand.Rand
 	late   time.Time
 	// Frames have shortest to longest bytes after their headers. The device owns chains of at most
-	// ahead successive turns: so buffers are not used again while a chain that the device returns
-	// out of order still has them.
+	// ahead successive turns. So no buffer is reused while the device still owns its chain, even if
+	// the device returns chains out of order.
 	shortest, longest, ahead int
 
 	sent, got uint64
@@ -62,7 +62,7 @@ func newDriver(t *testing.T, feats features) *driver {
 	return d
 }
 
-// use has new buffers allocated in this half.
+// use sets the half in which new buffers are allocated.
 func (d *driver) use(half int) {
 	d.half = half
 	for _, g := range d.rings {
@@ -71,7 +71,7 @@ func (d *driver) use(half int) {
 	}
 }
 
-// say sends a message with descriptors, and returns the body of the answer.
+// say sends a message with file descriptors, and returns the body of the answer.
 func (d *driver) say(request request, flags uint32, body []byte, fds ...int) []byte {
 	d.t.Helper()
 	m := messageOf(request, flags, body)
@@ -110,13 +110,13 @@ func numbers(ns ...uint64) (b []byte) {
 	return b
 }
 
-// ofRing returns the body of a message about a ring.
+// ofRing returns the body of a message that sets a value of a ring.
 func ofRing(ring int, value uint32) []byte { return numbers(uint64(ring) | uint64(value)<<32) }
 
 // userOf returns the address in the front end's process of a guest address.
 func userOf(guest uint64) uint64 { return guest + 1<<40 }
 
-// memory adds or removes this part of each ring's memory, by r.
+// memory sends request r, which adds or removes this part of the memory, for each ring.
 func (d *driver) memory(r request, from, size int) {
 	d.t.Helper()
 	for _, g := range d.rings {
@@ -129,7 +129,7 @@ func (d *driver) memory(r request, from, size int) {
 	}
 }
 
-// plug adds or removes a half, by r.
+// plug sends request r, which adds or removes a half, for each ring.
 func (d *driver) plug(r request, half int) {
 	d.t.Helper()
 	d.memory(r, buffersAt+half*halfSize, halfSize)
@@ -192,7 +192,7 @@ func (d *driver) numbered(seq uint64) []byte {
 	return f
 }
 
-// post makes a chain available, and kicks if the device asks for that.
+// post makes a chain available, and kicks if the device asks for a kick.
 func (d *driver) post(ring int, bufs []buffer) {
 	g, old := d.rings[ring], d.rings[ring].avail
 	indirect := d.r.IntN(3) == 0
@@ -299,8 +299,8 @@ func (d *driver) exchange(last uint64) {
 	}
 }
 
-// swap adds the other half, uses buffers there, and removes this half as soon as the device owns
-// none of its buffers.
+// swap adds the other half, uses its buffers, and removes the old half as soon as the device owns
+// no buffer of the old half.
 func (d *driver) swap() {
 	d.t.Helper()
 	old := d.half
@@ -313,9 +313,9 @@ func (d *driver) swap() {
 	d.plug(remMemReg, old)
 }
 
-// echo writes the frames that it reads from a queue back to the queue, until stop. It repeats frames
-// that were lost because there was no front end. The next run writes the frames that this one has
-// not written.
+// echo writes the frames that it reads from a queue back to the queue, until stop is called. It
+// writes a frame again if the frame was lost because there was no front end. Frames that one run
+// has not written are written by the next run.
 type echo struct {
 	t       *testing.T
 	running sync.WaitGroup
@@ -388,7 +388,7 @@ func (e *echo) run(q *Queue) error {
 	return nil
 }
 
-// sleep waits until a descriptor is readable, or for stop.
+// sleep waits until a descriptor is readable, or until stop is called.
 func (e *echo) sleep(fd int) {
 	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(e.event), Events: unix.POLLIN}}, -1)
 	runtime.Gosched()

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestFinished writes a super-frame to a driver without offloads, which gets its segments. It also
-// reads a super-frame of a driver for a session without offloads, as its segments.
+// TestFinished writes a super-frame to a driver without offloads, and reads a super-frame of a
+// driver for a session without offloads. Both have to get the segments.
 func TestFinished(t *testing.T) {
 	super := superFrame(3, 0)
 	in := newGuest(t, featVersion1, 0, 1)
@@ -61,9 +61,9 @@ func superFrame(segments int, seq uint32) []byte {
 	return super
 }
 
-// TestFinishedInPieces has a driver without offloads keep fewer buffers available than a super-frame
-// has segments. The segments arrive as it makes more available, in order and once, also when another
-// frame is written between them.
+// TestFinishedInPieces writes super-frames to a driver without offloads that makes fewer buffers
+// available at a time than a super-frame has segments. It expects each segment once and in order,
+// as the driver makes more buffers available, also if another frame is written in between.
 func TestFinishedInPieces(t *testing.T) {
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestFinishedInPieces(t *testing.T) {
 			got = append(got, take()...)
 			want(first, segments)
 			part(frame)
-			want(first, buffers) // its writer does not finish it
+			want(first, buffers) // the rest of this frame is never written
 			for frame = superFrame(segments, second); len(got) < segments-buffers; {
 				part(frame)
 			}
@@ -149,8 +149,8 @@ func TestFinishedInPieces(t *testing.T) {
 	}
 }
 
-// TestFinishedBehindLent reads a super-frame as its segments. Its chain is the last one of the ring,
-// and all others are lent.
+// TestFinishedBehindLent reads a super-frame whose chain is the last one of a full ring. It expects
+// the frames of all other chains to be lent, and the super-frame as its segments.
 func TestFinishedBehindLent(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -179,8 +179,9 @@ func TestFinishedBehindLent(t *testing.T) {
 	}
 }
 
-// TestFinishedBehindTruncated reads a frame to be lent whose file was truncated, and then segments of
-// another frame from the next ring: nothing of those is lent.
+// TestFinishedBehindTruncated reads a frame to be lent whose file was truncated, and then a segment
+// of another frame from the next ring. It expects an error for the first ring, and no part of the
+// segment to be lent.
 func TestFinishedBehindTruncated(t *testing.T) {
 	g, other := newGuest(t, modern, 1, 1), newGuest(t, modern, 3, 1)
 	const lost = guestSize - 2*lentFrom // the file ends here

@@ -48,7 +48,7 @@ func longs(ws ...uint64) (b []byte) {
 	return b
 }
 
-// send sends a message with descriptors.
+// send sends a message with file descriptors.
 func send(t *testing.T, c *net.UnixConn, request, flags uint32, body []byte, fds ...int) {
 	t.Helper()
 	var oob []byte
@@ -74,7 +74,7 @@ func answer(t *testing.T, c *net.UnixConn, request uint32) []byte {
 	return b[12:]
 }
 
-// memfd returns a file of size bytes in memory.
+// memfd returns the descriptor of a new file of size bytes in memory.
 func memfd(t *testing.T, size int64) int {
 	t.Helper()
 	return memfdNamed(t, "guest", size)
@@ -113,8 +113,8 @@ func descriptors(t *testing.T) int {
 	return len(l)
 }
 
-// TestHostileFrontEnd has front ends send invalid messages. Each loses its connection, and the status
-// has the reason. The next front end is served, and no descriptor is left.
+// TestHostileFrontEnd sends invalid messages, each as a new front end. It expects the connection to
+// be closed, the reason in the status, the next front end to be served, and no descriptor to leak.
 func TestHostileFrontEnd(t *testing.T) {
 	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := open(t, a, 1)
@@ -196,8 +196,9 @@ func TestHostileFrontEnd(t *testing.T) {
 	}
 }
 
-// TestMemoryComesAndGoes has a front end add and remove regions while a ring runs. The ring runs as
-// long as it has its memory, and ends without it.
+// TestMemoryComesAndGoes adds and removes a region as a front end while rings run, and at the end
+// removes the region of the rings. A ring runs as long as it has its memory, and ends without it.
+// That is no error.
 func TestMemoryComesAndGoes(t *testing.T) {
 	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := open(t, a, 1)
@@ -254,7 +255,8 @@ func TestMemoryComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestFrontEndDoesNotRead has a front end close before it has read an answer: that is no error.
+// TestFrontEndDoesNotRead closes a front end's connection for reading before the answer to a
+// message arrives, and expects no error.
 func TestFrontEndDoesNotRead(t *testing.T) {
 	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := open(t, a, 1)
@@ -264,7 +266,7 @@ func TestFrontEndDoesNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, c, 1, 1, nil)
-	dial(t, a) // it is served after a pause, during which the status has the reason
+	dial(t, a) // is served after a pause, during which the status would have the reason of an error
 	why := ""
 	testenv.Eventually(t, func() bool {
 		s := d.Status()
@@ -276,7 +278,8 @@ func TestFrontEndDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestNameOfFrontEnd has a front end with a name that contains control characters of terminals.
+// TestNameOfFrontEnd connects a front end whose process name contains control characters of
+// terminals, and expects the status to have question marks instead.
 func TestNameOfFrontEnd(t *testing.T) {
 	const file = "/proc/self/comm"
 	name, err := os.ReadFile(file)
@@ -301,8 +304,8 @@ func TestNameOfFrontEnd(t *testing.T) {
 	}
 }
 
-// TestSocket makes the socket at paths where a file exists: a socket without a process is replaced,
-// others are refused.
+// TestSocket makes the socket at paths where a file exists, and at paths that cannot exist. A
+// socket without a process has to be replaced, other paths have to be refused.
 func TestSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")

@@ -10,8 +10,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// guest is the driver of one ring. It shares memory with the ring's device, by another mapping, as
-// another process would.
+// guest is the driver of one ring. It shares memory with the ring's device and has its own mapping
+// of the memory, as another process would.
 type guest struct {
 	t     testing.TB
 	fd    int
@@ -22,15 +22,15 @@ type guest struct {
 	size  int
 
 	base  uint64 // address of the memory's first byte
-	from  int    // buffers are allocated from here to until
+	from  int    // buffers are allocated from this offset to until
 	until int
 	free  int    // offset of the next buffer
 	avail int    // chains, or descriptors of a packed ring, made available so far
-	seen  int    // the same for used ones
+	seen  int    // used chains, or used descriptors of a packed ring, taken back so far
 	slots []int  // descriptors of a packed ring's chains, by id
-	id    uint16 // of the next chain
-	last  uint16 // of the last chain that was made available
-	back  uint16 // of the last chain that was taken back
+	id    uint16 // id of the next chain
+	last  uint16 // id of the last chain that was made available
+	back  uint16 // id of the last chain that was taken back
 }
 
 const (
@@ -69,13 +69,14 @@ func newMemoryOf(t testing.TB, feats features, number int, base uint64) *guest {
 	return g
 }
 
-// newGuest makes a driver and a running ring, with the memory in this number of regions.
+// newGuest makes a driver and a running ring. The memory is divided into this number of regions.
 func newGuest(t testing.TB, feats features, number, regions int) *guest {
 	t.Helper()
 	g := newMemoryOf(t, feats, number, guestBase)
 	var rs []region
 	for i := range uint64(regions) {
-		// The first region has the rings. Edges of regions are within buffers and pages.
+		// The first region has the rings. Regions have their edges in the middle of buffers and
+		// pages.
 		from, to := uint64(0), uint64(guestSize)
 		if edge := uint64(buffersAt) + 1000; regions > 1 {
 			if i > 0 {
@@ -141,7 +142,7 @@ func (g *guest) alloc(n int) buffer {
 	return b
 }
 
-// add makes a chain of buffers available, as an indirect table if indirect.
+// add makes a chain of buffers available, as an indirect table if indirect is set.
 func (g *guest) add(bufs []buffer, indirect bool) {
 	flags := uint16(0)
 	if !g.v.transmits() {
@@ -188,7 +189,7 @@ func (g *guest) free16(n int) int {
 	return at
 }
 
-// store32At stores as a driver does.
+// store32At stores v atomically, as a driver does.
 func store32At(g *guest, at int, v uint32) { store32(ptr(g.mem[at:]), v) }
 
 func (g *guest) addPacked(bufs []buffer, flags uint16) {
@@ -247,7 +248,7 @@ func (g *guest) used() (n int, ok bool) {
 	return int(binary.LittleEndian.Uint32(g.mem[e+4:])), true
 }
 
-// pieces divides n bytes into at most most buffers.
+// pieces allocates n bytes as at most most buffers of random lengths.
 func (g *guest) pieces(r *rand.Rand, n, most int) (bufs []buffer) {
 	for n > 0 {
 		k := n
@@ -260,8 +261,8 @@ func (g *guest) pieces(r *rand.Rand, n, most int) (bufs []buffer) {
 	return bufs
 }
 
-// wantsKick reports whether the device asks for a kick for the chains that were made available since
-// avail was old.
+// wantsKick reports whether the device asks for a kick for the chains that were made available
+// since avail had the value old.
 func (g *guest) wantsKick(old int) bool {
 	if g.feats.has(featPacked) {
 		event := load32(ptr(g.mem[usedAt:]))

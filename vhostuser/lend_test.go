@@ -22,7 +22,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// watchedDevice counts the sent bytes that are in a memory, and those that are not.
+// watchedDevice counts the sent bytes inside and outside of a memory.
 type watchedDevice struct {
 	fabric.Device
 	inside, outside atomic.Uint64 // bytes
@@ -66,8 +66,8 @@ type testBorrower struct {
 	loans []vnet.Loan
 }
 
-// newBorrower makes a borrower for this number of frames at a time, with at most four pieces each. It
-// has keys of all of the ring's memory.
+// newBorrower makes a borrower for this number of frames at a time, with at most four pieces each.
+// The borrower has keys of all of the ring's memory.
 func newBorrower(g *guest, frames int) *testBorrower {
 	m := g.v.ring.base().mem.shared
 	b := &testBorrower{borrower: borrower{
@@ -82,7 +82,8 @@ func newBorrower(g *guest, frames int) *testBorrower {
 	return b
 }
 
-// read reads frames. It checks that lent pieces are in the region of their key, and their length.
+// read reads frames. It checks the length of the lent pieces, and that each is in the region of its
+// key.
 func (b *testBorrower) read(t *testing.T, g *guest, ops []vnet.ReadOp, sleep bool) int {
 	t.Helper()
 	for i := range b.lent {
@@ -178,7 +179,7 @@ func newLentOn(t *testing.T, mode protocol.Mode, near fabric.Device, far func() 
 	return l
 }
 
-// connect begins a session. It first sends the frames that the previous session has not sent.
+// connect begins a session. The session first sends unsent, the unsent frames of the previous one.
 func (l *lent) connect(unsent *messaging.Unsent) {
 	l.t.Helper()
 	l.conns = nil
@@ -220,7 +221,7 @@ func (l *lent) driver(feats features) *driver {
 
 func (l *lent) count() uint64 { return l.conns[0].Stats().Channels[0].TxLent }
 
-// lend exchanges frames until this number of further frames was lent.
+// lend exchanges frames until this number of further frames has been lent.
 func (l *lent) lend(g *driver, frames uint64) {
 	l.t.Helper()
 	for until := l.count() + frames; l.count() < until; {
@@ -228,7 +229,7 @@ func (l *lent) lend(g *driver, frames uint64) {
 	}
 }
 
-// settled waits until the driver has all chains back, and nothing is lent.
+// settled waits until the driver has all chains back and no frame is lent.
 func (l *lent) settled(g *driver) {
 	l.t.Helper()
 	m, _ := l.d.Queues()[0].Memory()
@@ -240,9 +241,10 @@ func (l *lent) settled(g *driver) {
 	}, "all chains come back")
 }
 
-// TestLent sends frames from the front end's memory, in all modes and by both kinds of rings, while
-// the front end adds and removes memory, and stops rings. No frame is changed, lost or doubled, each
-// chain is returned once, and all of a frame but its beginning is sent from that memory.
+// TestLent sends frames from the front end's memory, in all modes and by all kinds of
+// rings, while the front end adds and removes memory, and stops rings. It expects no
+// frame to be changed, lost or doubled, each chain to be returned once, and all of a
+// frame except the beginning to be sent from that memory.
 func TestLent(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for name, feats := range kinds {
@@ -255,7 +257,7 @@ func TestLent(t *testing.T) {
 					l.lend(g, 40)
 					g.swap()
 					l.lend(g, 10)
-					if i%2 == 0 { // frames that arrive while it cannot receive are lost
+					if i%2 == 0 { // frames to a stopped ring are lost
 						g.exchange(g.sent)
 					}
 					g.restartRing(i % 2)
@@ -267,8 +269,8 @@ func TestLent(t *testing.T) {
 				g.exchange(g.sent)
 				inside, outside = l.watch.inside.Load()-inside, l.watch.outside.Load()-outside
 				lent := l.count() - before
-				// Outside of the memory are the beginnings of frames, the headers of the send modes,
-				// and keep-alives.
+				// The bytes outside of the memory are the beginnings of frames, the headers of the
+				// send modes, and keep-alives.
 				if n := g.got - first; n != lent || outside > lent*(lendHead+50) || inside < lent*(lentFrom-lendHead) {
 					t.Errorf("%d of %d frames are lent: %d bytes lie in the front end's memory, and %d do not", lent, n, inside, outside)
 				}
@@ -291,7 +293,8 @@ func TestLent(t *testing.T) {
 }
 
 // TestLentToSessionThatEnds ends sessions while frames are in flight to a peer that does not answer.
-// Each chain is returned once, when the session is closed, and the next session works.
+// It expects each chain to be returned once, when the session is closed, and the next session to
+// work.
 func TestLentToSessionThatEnds(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -328,15 +331,16 @@ func TestLentToSessionThatEnds(t *testing.T) {
 			}
 			l.settled(g)
 			l.net.Resume("far")
-			g.got = g.sent // nobody sends them again
+			g.got = g.sent // the frames in flight are not sent again
 			l.connect(unsent)
 			l.lend(g, 10)
 		})
 	}
 }
 
-// TestLentTooLong has a front end stop a ring while frames are in flight to a peer that does not
-// answer. The front end does not wait for ever, and the memory stays until the session has ended.
+// TestLentTooLong stops a ring as a front end while a frame is in flight to a peer that does not
+// answer. It expects the connection of the front end to end with errHeld, and the memory to stay
+// until the session has ended.
 func TestLentTooLong(t *testing.T) {
 	l := newLent(t, protocol.ModeImm)
 	g := l.driver(modern)
@@ -383,8 +387,8 @@ func TestLentTooLong(t *testing.T) {
 	l.lend(g, 10)
 }
 
-// TestNotAllRegistered permits less memory than there is. Frames in the rest are copied, and the
-// status has the reason.
+// TestNotAllRegistered permits less registered memory than the front end has. It expects frames
+// outside of registered memory to be copied, and the reason in the status.
 func TestNotAllRegistered(t *testing.T) {
 	l := newLent(t, protocol.ModeImm)
 	l.budget = messaging.NewBudget(1 << 20)
@@ -400,8 +404,8 @@ func TestNotAllRegistered(t *testing.T) {
 	testenv.Explained(t, s.NotRegistered)
 }
 
-// TestLentAndChanged has a front end change a frame between its check and its transfer: the checked
-// bytes are a copy.
+// TestLentAndChanged changes a lent frame as a front end between the check and the transfer. It
+// expects the checked bytes to be a copy that does not change.
 func TestLentAndChanged(t *testing.T) {
 	g := newGuest(t, modern, 1, 1)
 	raw := make([]byte, 12+9000)
@@ -430,12 +434,12 @@ func TestLentAndChanged(t *testing.T) {
 	}
 }
 
-// TestNotLent reads frames that have to be copied.
+// TestNotLent reads frames that have to be copied, and for comparison frames that are lent.
 func TestNotLent(t *testing.T) {
 	for name, c := range map[string]struct {
 		bufs    int
 		size    int
-		regions int // that are registered
+		regions int // number of registered regions
 		other   bool
 		recall  bool
 		header  byte
@@ -491,8 +495,9 @@ func TestNotLent(t *testing.T) {
 	}
 }
 
-// TestLentInOrder has a copied frame after a lent one. Chains are returned in order, so that the next
-// process reads both frames again.
+// TestLentInOrder reads a copied frame between two lent ones. It expects the chains to be returned
+// in the order of the ring, none before that of the first frame. So a later process would read all
+// three frames again.
 func TestLentInOrder(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -533,8 +538,8 @@ func TestLentInOrder(t *testing.T) {
 	}
 }
 
-// TestLentTruncated truncates the file of a lent frame that is then to be copied after all: there is
-// no frame, and the front end loses its connection.
+// TestLentTruncated truncates the file of a lent frame, and then fetches the frame, which copies
+// it. It expects an error instead of the frame, and the end of the connection of the front end.
 func TestLentTruncated(t *testing.T) {
 	g := newGuest(t, modern, 1, 1)
 	g.d.lender.rings = []*vring{{}, g.v}

@@ -11,7 +11,8 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// TestRDMALent is a shorter TestLent over RDMA devices, for the default mode and one kind of ring.
+// TestRDMALent is a shorter TestLent over RDMA devices, in the default mode and with one
+// kind of ring.
 func TestRDMALent(t *testing.T) {
 	names := testenv.NeedRDMA(t, 2)
 	var devices [2]fabric.Device

@@ -26,7 +26,7 @@ func openLive(t *testing.T, a Address) *Device {
 	return d
 }
 
-// meet returns a function that connects to the device at an address.
+// meet returns a function that connects as a front end to the device at an address.
 func meet(t *testing.T, a Address) func() *net.UnixConn {
 	t.Helper()
 	at := &net.UnixAddr{Name: a.Path, Net: "unix"}
@@ -65,9 +65,9 @@ func echoing(t *testing.T) (Address, *Device) {
 	return a, d
 }
 
-// TestMemoryWhileRingsRun has a front end add memory, move its buffers there, remove the other
-// memory, and stop and start rings, while frames are sent in both directions. No frame is lost,
-// changed or doubled.
+// TestMemoryWhileRingsRun adds memory as a front end, moves the buffers there, removes the old
+// memory, and stops and starts rings, while frames are sent in both directions. It expects no frame
+// to be lost, changed or doubled.
 func TestMemoryWhileRingsRun(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestMemoryWhileRingsRun(t *testing.T) {
 	}
 }
 
-// TestMemoryTakenAway has a front end remove memory that contains its buffers. It loses its
-// connection, and the next front end is served.
+// TestMemoryTakenAway removes memory as a front end that still has buffers there. It expects the
+// connection to be closed, and the next front end to be served.
 func TestMemoryTakenAway(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestMemoryTakenAway(t *testing.T) {
 	}
 }
 
-// TestMemoryReplaced has a front end remove all memory and add it again, in parts and repeatedly,
-// while chains are available: a ring continues as soon as it has its memory.
+// TestMemoryReplaced removes all memory as a front end and adds it again, in parts and repeatedly,
+// while chains are available. It expects a ring to continue as soon as the ring has its memory.
 func TestMemoryReplaced(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -145,8 +145,9 @@ func TestMemoryReplaced(t *testing.T) {
 }
 
 // TestRestart restarts the back end while the front end stays, and breaks the connection while the
-// back end stays, with frames in flight in both directions: no frame is lost, changed or doubled. A
-// packed ring needs a driver that initializes it again: see TestRestartBehindTestpmd.
+// back end stays, with frames in flight in both directions. It expects no frame to be lost, changed
+// or doubled. A packed ring has to be initialized again by its driver: see
+// TestRestartBehindTestpmd.
 func TestRestart(t *testing.T) {
 	for _, name := range []string{"split", "split with event index"} {
 		for _, client := range []bool{false, true} {
@@ -155,7 +156,7 @@ func TestRestart(t *testing.T) {
 				connect, e, g := meet(t, a), newEcho(t), newDriver(t, kinds[name])
 				d := openLive(t, a)
 				e.start(d.Queues()[0])
-				defer func() { // the device of that time
+				defer func() { // d is the last device then
 					e.stop()
 					d.Close()
 				}()
@@ -191,8 +192,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDown sets a device down while it has a front end: frames that the front end transmits wait, and
-// frames to it are lost. An announcement meanwhile has no effect; a later one reaches the front end.
+// TestDown sets a device down while it has a front end. It expects frames that the front end
+// transmits to wait, frames to the front end to be lost, and announcements to be refused until the
+// device is up again.
 func TestDown(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -236,8 +238,9 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestBlockedBurst has a burst on a ring that does not end, which a front end can cause, and a message
-// that waits for it. The status is available, and the device carries out its commands.
+// TestBlockedBurst simulates a burst on a ring that does not end, which a front end can
+// cause, and sends a message that waits for the burst. It expects the status to be
+// available, and the device to carry out commands.
 func TestBlockedBurst(t *testing.T) {
 	a := Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := openLive(t, a)
@@ -270,8 +273,8 @@ func TestBlockedBurst(t *testing.T) {
 	}
 }
 
-// TestFeaturesWhileStarted has a front end change features while a ring is started and disabled. The
-// frames in the ring would have headers of the old features.
+// TestFeaturesWhileStarted changes features as a front end while a ring is started and disabled. It
+// expects an error: the frames in the ring have headers of the old features.
 func TestFeaturesWhileStarted(t *testing.T) {
 	a, d := echoing(t)
 	g := newDriver(t, modern)
@@ -287,8 +290,8 @@ func TestFeaturesWhileStarted(t *testing.T) {
 	testenv.Eventually(t, func() bool { return strings.Contains(d.Status().LastError, want) }, want)
 }
 
-// TestOneReason has a front end break a rule for a ring, which causes further errors: the status has
-// one reason, on one line.
+// TestOneReason breaks a rule for a ring as a front end, which causes further errors. It expects
+// one reason in the status, on one line.
 func TestOneReason(t *testing.T) {
 	a, d := echoing(t)
 	connect := meet(t, a)
@@ -306,7 +309,8 @@ func TestOneReason(t *testing.T) {
 	}
 }
 
-// TestRingFails has a front end send a message about a ring while that ring fails.
+// TestRingFails sends a message about a ring as a front end while that ring fails. It expects the
+// connection to end.
 func TestRingFails(t *testing.T) {
 	a, d := echoing(t)
 	connect := meet(t, a)
@@ -319,9 +323,9 @@ func TestRingFails(t *testing.T) {
 	}
 }
 
-// TestDisabledRing has a front end disable a ring on which it transmits, as for a guest that uses
-// fewer queues: its frames are returned and dropped. Frames wait in a ring that has not been enabled
-// yet.
+// TestDisabledRing disables the transmit ring of a front end, as for a guest that uses fewer
+// queues. It expects the frames of that ring to be dropped and their chains to be returned. In a
+// ring that has not been enabled yet, frames have to wait.
 func TestDisabledRing(t *testing.T) {
 	for name, feats := range kinds {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// FuzzMessage decodes arbitrary messages. A valid one is read as a whole.
+// FuzzMessage decodes arbitrary messages. A valid message has to be read completely.
 func FuzzMessage(f *testing.F) {
 	f.Add([]byte{5, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, uint8(0))
 	f.Add([]byte{12, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, uint8(1))

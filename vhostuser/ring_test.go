@@ -49,8 +49,8 @@ func readOps(n int) []vnet.ReadOp {
 	return ops
 }
 
-// TestTransmit has a driver transmit frames in chains of all kinds, with its memory in one region and
-// in several, whose edges are within buffers.
+// TestTransmit transmits frames of a driver in chains of all kinds. The driver's memory is in one
+// region, or in several regions with their edges within buffers.
 func TestTransmit(t *testing.T) {
 	for name, feats := range kinds {
 		for _, regions := range []int{1, 4} {
@@ -93,9 +93,10 @@ func TestTransmit(t *testing.T) {
 	}
 }
 
-// TestTransmitMarkedWritable has a driver transmit a frame in an indirect table of a packed ring. The
-// first descriptor, for the header, has the flag of a writable buffer, as with DPDK; there the flag is
-// ignored. In the ring itself, and in a ring on which the driver receives, the flag counts.
+// TestTransmitMarkedWritable transmits a frame of a driver in an indirect table of a
+// packed ring. The first descriptor, for the header, has the flag of a writable buffer,
+// as with DPDK. It expects the flag to be ignored there, but not in the ring itself, nor
+// in a ring on which the driver receives.
 func TestTransmitMarkedWritable(t *testing.T) {
 	const feats = modern | featPacked
 	mark := func(g *guest, at int) {
@@ -139,7 +140,7 @@ func TestTransmitMarkedWritable(t *testing.T) {
 	}
 }
 
-// TestReceive has a driver receive frames in one buffer or in several.
+// TestReceive writes frames to a driver, each to one buffer or to several.
 func TestReceive(t *testing.T) {
 	for name, feats := range kinds {
 		for _, regions := range []int{1, 4} {
@@ -213,8 +214,8 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// BenchmarkReceive writes frames of 64 bytes to buffers of a driver, and reports the time of one
-// without that of the driver.
+// BenchmarkReceive writes frames of 64 bytes to buffers of a driver. It reports the time of one
+// frame without the driver's share.
 func BenchmarkReceive(b *testing.B) {
 	for name, feats := range kinds {
 		b.Run(name, func(b *testing.B) {
@@ -252,7 +253,8 @@ func (g *guest) chainsLeft(chains [][]buffer) int {
 	return n
 }
 
-// TestHostileRing has drivers break each rule. Each ends its own ring, with an error.
+// TestHostileRing breaks each rule as a driver. It expects the ring of that driver to end with an
+// error.
 func TestHostileRing(t *testing.T) {
 	good := buffer{guestBase + buffersAt, 100}
 	word := func(index, flags uint16) uint32 { return uint32(index)<<16 | uint32(flags) }
@@ -370,8 +372,8 @@ func TestHostileRing(t *testing.T) {
 	}
 }
 
-// TestCountedAndFailed has a driver break a rule after two valid frames in one burst: the two are
-// counted.
+// TestCountedAndFailed breaks a rule as a driver after two valid frames in one burst. It expects
+// the two frames to be counted.
 func TestCountedAndFailed(t *testing.T) {
 	for name, feats := range kinds {
 		for number := range 2 {
@@ -398,8 +400,8 @@ func TestCountedAndFailed(t *testing.T) {
 	}
 }
 
-// TestRacingGuest has a driver write to all of its memory while frames are moved. It can only harm
-// itself.
+// TestRacingGuest writes to all of a driver's memory while frames are moved. This can only harm the
+// driver itself.
 func TestRacingGuest(t *testing.T) {
 	for name, feats := range kinds {
 		for number := range 2 {

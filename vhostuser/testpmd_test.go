@@ -22,7 +22,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// testpmd runs DPDK's testpmd on a socket. It sends all frames back on the same port.
+// testpmd runs DPDK's testpmd on a socket. testpmd sends all frames back on the same port.
 func testpmd(t *testing.T, a vhostuser.Address, options string, more ...string) (stop func()) {
 	t.Helper()
 	options = ",path=" + a.Path + options
@@ -44,7 +44,7 @@ func frame(seq uint64, n int) []byte {
 	return f
 }
 
-// layer connects each port with a wire, by data channels over the fabric in memory.
+// layer connects each port with a wire, through data channels over the fabric in memory.
 func layer(t *testing.T, ports []messaging.Port) (wires []*porttest.Wire) {
 	t.Helper()
 	n := fabrictest.New()
@@ -57,7 +57,7 @@ func layer(t *testing.T, ports []messaging.Port) (wires []*porttest.Wire) {
 	return layerOn(t, devices, ports)
 }
 
-// layerOn is layer over devices.
+// layerOn is like layer, but over these devices.
 func layerOn(t *testing.T, devices [2]fabric.Device, ports []messaging.Port) (wires []*porttest.Wire) {
 	t.Helper()
 	var far []messaging.Port
@@ -109,8 +109,8 @@ func portsOf(d *vhostuser.Device) (ports []messaging.Port) {
 	return ports
 }
 
-// waitUp waits until the device is up, or until it is not, by want. It is up while a front end
-// receives.
+// waitUp waits until the device is up, or until it is down if want is false. The device is up while
+// a front end receives.
 func waitUp(t testing.TB, d *vhostuser.Device, want bool) {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -133,7 +133,7 @@ func echo(t *testing.T, w *porttest.Wire, frames int) {
 	echoUpTo(t, w, frames, 1514)
 }
 
-// echoUpTo is echo for frames of 60 bytes to longest.
+// echoUpTo is like echo, for frames of 60 to longest bytes.
 func echoUpTo(t *testing.T, w *porttest.Wire, frames, longest int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -158,8 +158,8 @@ func echoUpTo(t *testing.T, w *porttest.Wire, frames, longest int) {
 	}
 }
 
-// TestTestpmd has DPDK's testpmd send frames back, through a data channel and two rings, in each form
-// of ring and of connection. Then another testpmd replaces it.
+// TestTestpmd sends frames through a data channel and two rings to DPDK's testpmd and expects them
+// back, in each form of ring and of connection. Then another testpmd replaces the first one.
 func TestTestpmd(t *testing.T) {
 	for name, c := range map[string]struct {
 		options string
@@ -192,7 +192,7 @@ func TestTestpmd(t *testing.T) {
 	}
 }
 
-// TestTestpmdInPieces has testpmd send frames back that are longer than one of its buffers.
+// TestTestpmdInPieces is like TestTestpmd, with frames that are longer than a buffer of testpmd.
 func TestTestpmdInPieces(t *testing.T) {
 	for name, options := range map[string]string{"split": "", "packed": ",packed_vq=1"} {
 		t.Run(name, func(t *testing.T) {
@@ -211,8 +211,8 @@ func TestTestpmdInPieces(t *testing.T) {
 	}
 }
 
-// TestRestartBehindTestpmd restarts the back end while testpmd, which listens, stays: frames are
-// exchanged again.
+// TestRestartBehindTestpmd restarts the back end while testpmd, which listens, stays. It expects
+// frames to be exchanged again.
 func TestRestartBehindTestpmd(t *testing.T) {
 	for name, c := range map[string]struct {
 		options string

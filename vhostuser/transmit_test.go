@@ -32,7 +32,7 @@ func (s *sink) WriteFrames(ops []vnet.WriteOp) int {
 	return len(ops)
 }
 
-// transmitting makes a ring whose frames are sent through a data channel to a sink.
+// transmitting makes a ring whose frames go through a data channel to a sink.
 func transmitting(b *testing.B, budget *messaging.Budget) (g *guest, kick int, far *sink) {
 	g = newGuest(b, modern|featEventIdx, 1, 1)
 	g.d.lender.rings = []*vring{{}, g.v}
@@ -76,8 +76,8 @@ func transmitting(b *testing.B, budget *messaging.Budget) (g *guest, kick int, f
 	return g, kick, far
 }
 
-// BenchmarkTransmit sends frames of a front end through a data channel, over the fabric in memory, to
-// a sink: copied and lent. The processor time includes that of the front end.
+// BenchmarkTransmit sends frames of a front end, copied or lent, through a data channel over the
+// fabric in memory to a sink. The processor time includes the time of the front end.
 func BenchmarkTransmit(b *testing.B) {
 	for _, size := range []int{lentFrom, 9014, lendFrom, 32768, 60000} {
 		for _, how := range []string{"copied", "lent"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// sleep waits until a descriptor is readable. It fails after a minute.
+// sleep waits until a descriptor is readable, and fails the test after a minute.
 func sleep(t *testing.T, fd int) {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
@@ -30,8 +30,8 @@ func sleep(t *testing.T, fd int) {
 	}
 }
 
-// TestWakes has a driver kick only when the device asks for it, and the port sleep whenever it has
-// nothing to do: neither sleeps for ever.
+// TestWakes kicks as a driver only when the device asks for a kick, and sleeps as a user of the
+// port whenever there is nothing to do. It expects all frames to pass: no wakeup may be lost.
 func TestWakes(t *testing.T) {
 	const frames = 20000
 	for name, feats := range kinds {
@@ -125,8 +125,9 @@ func TestWakes(t *testing.T) {
 	}
 }
 
-// TestWakesOthers has a frame of one queue wait for more buffers than are available. Another queue
-// with the same ring, or an announcement, takes these. The first queue is woken when there are more.
+// TestWakesOthers writes a frame to one queue that needs more buffers than are available. Another
+// queue with the same ring, or an announcement, takes the available buffer. It expects the first
+// queue to be woken when there are more buffers.
 func TestWakesOthers(t *testing.T) {
 	for name, feats := range kinds {
 		for _, announced := range []bool{false, true} {
