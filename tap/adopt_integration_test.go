@@ -17,7 +17,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// adopters has the function to adopt a device of each kind of openers.
+// adopters has, for each kind of device in openers, the function to adopt such a device.
 var adopters = map[string]func(tap.Config, []int) (*tap.Device, error){"vnet": tap.Adopt, "plain": tap.AdoptPlain}
 
 // copies returns duplicates of the descriptors of d's queues, as a service manager has them.
@@ -44,8 +44,8 @@ func frameTo(mac net.HardwareAddr, content byte) []byte {
 	return f
 }
 
-// TestNetnsAdopt hands a device that is in use over to another process. All its settings stay, and a
-// frame that waits in a queue too.
+// TestNetnsAdopt adopts a device that is in use, as another process would. It expects all settings
+// of the device to stay, and a frame that waits in a queue too.
 func TestNetnsAdopt(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
@@ -79,14 +79,14 @@ func TestNetnsAdopt(t *testing.T) {
 					State: netlink.NUD_REACHABLE}); err != nil {
 					return err
 				}
-				if err := h.LinkSetTxQLen(link, 100); err != nil { // as an administrator does
+				if err := h.LinkSetTxQLen(link, 100); err != nil { // as an administrator could
 					return err
 				}
 				before = link.Attrs()
 				if before.Alias != "" {
 					t.Errorf("LLDP daemons announce %q", before.Alias)
 				}
-				return h.LinkSetAlias(link, "uplink") // as an administrator does
+				return h.LinkSetAlias(link, "uplink") // as an administrator could
 			})
 			fds := copies(t, d)
 			if err := d.Close(); err != nil {
@@ -163,8 +163,8 @@ func received(d *tap.Device, content byte) bool {
 	return false
 }
 
-// TestNetnsAdoptElsewhere adopts devices that were renamed, or moved to another namespace, or shall
-// have another number of queues.
+// TestNetnsAdoptElsewhere adopts devices that were renamed and moved to another namespace, with the
+// same number of queues, fewer and more.
 func TestNetnsAdoptElsewhere(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
@@ -213,7 +213,8 @@ func moveTo(h *netlink.Handle, link netlink.Link, ns string) error {
 	return h.LinkSetNsFd(link, int(f.Fd()))
 }
 
-// TestNetnsAdoptErrors hands over descriptors that cannot be used. They must be closed.
+// TestNetnsAdoptErrors adopts descriptors that are not usable. It expects an error and all the
+// descriptors to be closed.
 func TestNetnsAdoptErrors(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -273,7 +274,7 @@ func TestNetnsAdoptErrors(t *testing.T) {
 	}
 }
 
-// TestNetnsPersist makes devices that stay when their process has ended.
+// TestNetnsPersist makes persistent devices, which stay when all descriptors are closed.
 func TestNetnsPersist(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")

@@ -99,7 +99,7 @@ func TestNetnsBatchCalls(t *testing.T) {
 		queued int
 		size   int
 		asked  int
-		got    int // with the one that has EAGAIN, if any
+		got    int // number of filled operations, including one with EAGAIN
 		calls  uint64
 	}{
 		{"nothing", 0, 0, 64, 1, 0},
@@ -126,7 +126,7 @@ func TestNetnsBatchCalls(t *testing.T) {
 		}
 	}
 
-	// The test for io_uring consumes no frame.
+	// The test whether io_uring is available must not consume a frame.
 	r = portFixture(t, tap.Open, tap.Config{NoRing: true})
 	q = r.Port.(*tap.Queue)
 	if q.Rings() {
@@ -141,8 +141,8 @@ func TestNetnsBatchCalls(t *testing.T) {
 	}
 }
 
-// TestNetnsBatchesAreCounted reads some of the waiting frames in one batch: the filter before the
-// queue then has the number of the rest.
+// TestNetnsBatchesAreCounted reads some of the waiting frames in one batch. It expects the filter
+// before the queue to count the remaining frames.
 func TestNetnsBatchesAreCounted(t *testing.T) {
 	testenv.NeedTUN(t)
 	const sent, asked = 64, 20
@@ -167,12 +167,12 @@ func TestNetnsBatchesAreCounted(t *testing.T) {
 	}
 }
 
-// killedVar is the environment variable with the namespace in which a process that will be killed
-// makes its device.
+// killedVar is the environment variable of a process that makes a device and is then killed. It has
+// the namespace of the device.
 const killedVar = "SPLITNIC_TEST_KILLED"
 
-// TestNetnsKilled makes a device with the name of a killed process's device, which may exist a little
-// longer than the process.
+// TestNetnsKilled makes a device with the name of the device of a killed process. That device may
+// exist a little longer than the process.
 func TestNetnsKilled(t *testing.T) {
 	testenv.NeedTUN(t)
 	if ns := os.Getenv(killedVar); ns != "" {

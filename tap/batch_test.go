@@ -11,7 +11,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestCollect evaluates the results of reads by io_uring, between which frames may have come.
+// TestCollect evaluates the results of reads by io_uring. Frames may have arrived between
+// two reads.
 func TestCollect(t *testing.T) {
 	const (
 		again    = -int32(unix.EAGAIN)
@@ -22,7 +23,7 @@ func TestCollect(t *testing.T) {
 	)
 	for _, tc := range []struct {
 		results []int32
-		want    string // lengths, or errors
+		want    string // lengths or errors
 		got     int
 	}{
 		{[]int32{30, 40, 50}, "30 40 50", 3},

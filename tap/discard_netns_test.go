@@ -41,8 +41,8 @@ func discards(t *testing.T, ns string, open func(tap.Config) (*tap.Device, error
 	return d
 }
 
-// flooded calls Flood. It repeats it if another process had the processor for so long that all
-// frames passed.
+// flooded calls Flood. It repeats the call if another process had the processor for so long that
+// all frames passed.
 func flooded(t *testing.T, q testenv.Single, send func()) testenv.Pieces {
 	t.Helper()
 	for range 100 {
@@ -54,8 +54,8 @@ func flooded(t *testing.T, q testenv.Single, send func()) testenv.Pieces {
 	return testenv.Pieces{}
 }
 
-// TestNetnsWholeDatagrams sends many times more to a queue than is read from it. The queue takes
-// whole datagrams, and drops whole ones.
+// TestNetnsWholeDatagrams sends many times more to a queue than is read from the queue. With early
+// packet discard, it expects each datagram to be either received or dropped as a whole.
 func TestNetnsWholeDatagrams(t *testing.T) {
 	testenv.NeedTUN(t)
 	for kind, open := range openers {
@@ -76,8 +76,8 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 	}
 }
 
-// TestNetnsDiscardPreempted fills a queue while its reader, on the same processor, finds it empty.
-// The new frames must not be counted as read.
+// TestNetnsDiscardPreempted fills a queue while the reader, on the same processor, finds the queue
+// empty. The new frames must not be counted as read.
 func TestNetnsDiscardPreempted(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -95,7 +95,8 @@ func TestNetnsDiscardPreempted(t *testing.T) {
 			here.Set(i)
 		}
 	}
-	// The thread ends with its goroutine, because that does not unlock it.
+	// The goroutine does not unlock its thread, so the thread, with its affinity, ends with the
+	// goroutine.
 	alone := func(done chan<- error, run func()) {
 		runtime.LockOSThread()
 		err := unix.SchedSetaffinity(0, &here)
@@ -108,7 +109,7 @@ func TestNetnsDiscardPreempted(t *testing.T) {
 	var over atomic.Bool
 	go alone(sent, func() {
 		for i := range bursts {
-			// The sleep ends at any point of the reader's code.
+			// The sleep can end at any point of the reader's code.
 			_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(1000 * (50 + i%97))}, nil)
 			for range each {
 				send()
@@ -132,7 +133,7 @@ func TestNetnsDiscardPreempted(t *testing.T) {
 	if err := errors.Join(<-sent, <-read); err != nil {
 		t.Fatal(err)
 	}
-	// A few frames may have been counted and not be in the queue yet.
+	// A few frames may be counted before they are in the queue.
 	if least < -4 {
 		t.Errorf("%d frames were in the queue that were taken for read", -least)
 	}
@@ -161,8 +162,9 @@ func TestNetnsDiscardStatus(t *testing.T) {
 	}
 }
 
-// TestNetnsDiscardTakenOver expects early packet discard to count the reads of the present process,
-// whichever process had the device before.
+// TestNetnsDiscardTakenOver takes over a persistent device, with and without early packet discard.
+// It expects early packet discard to count the reads of the present process, whichever process had
+// the device before.
 func TestNetnsDiscardTakenOver(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, early := range []bool{true, false} {
@@ -172,7 +174,7 @@ func TestNetnsDiscardTakenOver(t *testing.T) {
 			d := discards(t, ns, tap.Open, tap.Config{Persist: true})
 			send := testenv.LongDatagrams(t, ns, "10.0.0.2", 60000)
 			for range 20 {
-				send() // nobody reads
+				send() // no process reads the queue
 			}
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
@@ -188,7 +190,7 @@ func TestNetnsDiscardTakenOver(t *testing.T) {
 			if err := d.SetCarrier(true); err != nil {
 				t.Fatal(err)
 			}
-			testenv.Eventually(t, func() bool { // the link is handled asynchronously
+			testenv.Eventually(t, func() bool { // the kernel handles the link event asynchronously
 				send()
 				_, err := d.Queues()[0].ReadFrame(make([]byte, vnet.MaxFrame+1))
 				return err == nil

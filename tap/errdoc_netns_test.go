@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/tap"
 )
 
-// TestNetnsErrdocTAP opens devices that cannot exist.
+// TestNetnsErrdocTAP opens devices that cannot exist, and expects documented errors.
 func TestNetnsErrdocTAP(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")

@@ -1,9 +1,9 @@
 package tap
 
-// Enters returns how many system calls of rings the queue has made.
+// Enters returns the number of system calls that the queue's rings have made.
 func (q *Queue) Enters() (reads, writes uint64) { return q.fd.Enters() }
 
-// Waiting returns the number of frames in the queue, by the counts of the filter before it.
+// Waiting returns the number of frames in the queue, by the counts of the filter before the queue.
 func (q *Queue) Waiting() int { return q.meter.Waiting() }
 
 // Glance returns a function that reports whether the properties that the kernel does not announce are

@@ -21,7 +21,7 @@ func attribute(kind uint16, value ...byte) []byte {
 }
 
 // FuzzLink fuzzes the decoder of the kernel's messages about netdevices. Malformed messages, and
-// those of later kernels, neither cause a panic nor invented values.
+// messages of later kernels, must not cause a panic or invented values.
 func FuzzLink(f *testing.F) {
 	head := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(head[4:], 7)
@@ -48,8 +48,8 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
-// FuzzGlance fuzzes the decoder of the answers to a glance. Malformed answers do not cause a panic,
-// and a truncated answer is not taken for its end.
+// FuzzGlance fuzzes the decoder of the kernel's answers to a glance. Malformed answers must not
+// cause a panic, and a truncated message must not be taken for the end of the answers.
 func FuzzGlance(f *testing.F) {
 	message := func(kind uint16, seq uint32, body ...[]byte) []byte {
 		b := make([]byte, unix.SizeofNlMsghdr)

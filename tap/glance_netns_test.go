@@ -11,7 +11,8 @@ import (
 )
 
 // TestNetnsGlance changes each property that the kernel does not announce, one after the other, and
-// changes it back. A glance finds these changes and no others, without allocations.
+// changes the property back. It expects a glance to find these changes and no others, without
+// allocations.
 func TestNetnsGlance(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip", "bridge")

@@ -34,7 +34,7 @@ func TestLabel(t *testing.T) {
 			t.Errorf("%q is taken for a label: %+v", alias, l)
 		}
 	}
-	// A label with invalid parts.
+	// Invalid parts of a label are ignored.
 	l, ok := parseLabel(labelPrefix + "x-y-today-1_0-z-030000000001--yes-0200-578-a/b")
 	if want := (Label{Since: time.Unix(0, 0).UTC(), Memory: Memory{WantMTU: 1400}}); !ok || !reflect.DeepEqual(l, want) {
 		t.Errorf("%t, %+v instead of %+v", ok, l, want)

@@ -14,8 +14,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsParts writes frames whose parts are in two places to devices with and without
-// virtio_net_hdr.
+// TestNetnsParts writes frames in two parts, at different places in memory, to devices with and
+// without virtio_net_hdr.
 func TestNetnsParts(t *testing.T) {
 	testenv.NeedTUN(t)
 	for name, open := range map[string]func(tap.Config) (*tap.Device, error){"with header": tap.Open,

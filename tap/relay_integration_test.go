@@ -138,7 +138,7 @@ func TestNetnsQueueErrors(t *testing.T) {
 				t.Errorf("frame of 4000 bytes into a slot of 2000: %v", err)
 			}
 			for i := range slot {
-				slot[i] = 0xff // as an earlier frame may have left it
+				slot[i] = 0xff // an earlier frame may have left any bytes
 			}
 			f, err := q.ReadFrame(slot)
 			if err != nil || len(f) != vnet.HdrLen+200 {
@@ -168,7 +168,7 @@ func TestNetnsQueueErrors(t *testing.T) {
 	}
 }
 
-// drain reads the frames that the kernel itself has sent.
+// drain reads the waiting frames, which the kernel has sent by itself.
 func drain(t *testing.T, q *tap.Queue, slot []byte) {
 	t.Helper()
 	for {

@@ -18,8 +18,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// far has the addresses of neighbours on the LAN, and fixed those of neighbours whose link-layer
-// address an administrator has set.
+// far has the addresses of neighbours on the LAN. fixed has the addresses of neighbours with a
+// permanent entry, whose link-layer address an administrator has set.
 var (
 	far   = []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")}
 	fixed = []netip.Addr{netip.MustParseAddr("10.9.0.9"), netip.MustParseAddr("fd09::9")}
@@ -30,10 +30,11 @@ type asking struct {
 	t   *testing.T
 	dev *tap.Device
 	ns  string
-	top string // the device with the addresses: stacked on sn0, or sn0 itself
+	top string // name of the device with the addresses: sn0, or a device stacked on sn0
 }
 
-// lose takes the carrier away, and has the stack send to far, and thus solicit in vain.
+// lose turns the carrier off, and then sends datagrams to far. The network stack solicits these
+// neighbours in vain.
 func (a *asking) lose() {
 	a.t.Helper()
 	if err := a.dev.SetCarrier(false); err != nil {
@@ -47,7 +48,7 @@ func (a *asking) lose() {
 	a.heard(map[netip.Addr]int{})
 }
 
-// talk sends a datagram to far.
+// talk sends a datagram to each address of far.
 func (a *asking) talk() {
 	a.t.Helper()
 	for _, to := range far {
@@ -65,13 +66,13 @@ func (a *asking) talk() {
 	}
 }
 
-// state returns the stack's state of a neighbour.
+// state returns the state of a neighbour in the network stack.
 func (a *asking) state(of netip.Addr) int {
 	a.t.Helper()
 	return testenv.NeighbourState(a.t, a.ns, a.top, of)
 }
 
-// heard reads all frames of the device, and counts the solicitations by address.
+// heard reads all frames of the device, and counts in who the solicitations by address.
 func (a *asking) heard(who map[netip.Addr]int) {
 	a.t.Helper()
 	slot := make([]byte, vnet.MaxFrame+1)
@@ -97,8 +98,8 @@ func (a *asking) heard(who map[netip.Addr]int) {
 	}
 }
 
-// solicited gives the carrier back, and expects solicitations for each address of far, which does
-// not answer: more than one, because one may be lost, but few.
+// solicited turns the carrier on, and expects 2 to 5 solicitations for each address of far, which
+// does not answer. One solicitation may be lost.
 func (a *asking) solicited() {
 	a.t.Helper()
 	if err := a.dev.SetCarrier(true); err != nil {
@@ -130,7 +131,8 @@ func (a *asking) solicited() {
 // device0 stacks no other device on the device.
 func device0(string) (top string) { return "sn0" }
 
-// newAsking makes a device, on which stack may put another. The topmost device gets the addresses.
+// newAsking makes a device. stack may stack another device on this one, and returns the name of the
+// topmost device, which gets the addresses.
 func newAsking(t *testing.T, stack func(ns string) (top string)) *asking {
 	t.Helper()
 	testenv.NeedTUN(t)
@@ -164,8 +166,8 @@ func (a *asking) address() {
 	}
 }
 
-// TestNetnsSolicit gives the carrier back while the network stack waits for neighbours: they are
-// solicited at once, on the device and on devices that are stacked on it.
+// TestNetnsSolicit turns the carrier on while the network stack waits for neighbours. It expects
+// the neighbours to be solicited at once, on the device itself and on a device stacked on it.
 func TestNetnsSolicit(t *testing.T) {
 	testenv.NeedTools(t, "ip")
 	for name, stack := range map[string]func(ns string) (top string){
@@ -184,7 +186,8 @@ func TestNetnsSolicit(t *testing.T) {
 	}
 }
 
-// TestRDMASolicitVLAN is TestNetnsSolicit with VLAN devices, which the kernel of the guests has.
+// TestRDMASolicitVLAN is TestNetnsSolicit with VLAN devices. It belongs to the softroce layer
+// because the guest kernels have VLAN devices.
 func TestRDMASolicitVLAN(t *testing.T) {
 	testenv.NeedRDMA(t, 1)
 	testenv.NeedTools(t, "ip")
@@ -202,7 +205,8 @@ func testSolicit(t *testing.T, stack func(ns string) (top string)) {
 	}
 }
 
-// TestNetnsSolicitElsewhere moves the device to another namespace before.
+// TestNetnsSolicitElsewhere moves the device to another namespace, and then expects the same as
+// TestNetnsSolicit.
 func TestNetnsSolicitElsewhere(t *testing.T) {
 	testenv.NeedTools(t, "ip")
 	a := newAsking(t, device0)
@@ -217,8 +221,8 @@ func TestNetnsSolicitElsewhere(t *testing.T) {
 	a.solicited()
 }
 
-// TestNetnsSolicitInVain solicits without neighbours, without a carrier, and without a device: only
-// the last is an error.
+// TestNetnsSolicitInVain solicits without neighbours, without carrier, while the device is down,
+// and after the device was deleted. Only the last has to be an error.
 func TestNetnsSolicitInVain(t *testing.T) {
 	a := newAsking(t, device0)
 	if err := a.dev.Solicit(t.Context()); err != nil {

@@ -37,7 +37,7 @@ func udp(tos byte, port, size int, tags ...uint16) []byte {
 	return append(f, ip...)
 }
 
-// arrived reads all frames of all queues, and returns the number of each queue.
+// arrived reads all frames of all queues, and returns the number of frames for each queue.
 func arrived(t *testing.T, d *tap.Device) []int {
 	t.Helper()
 	slot := make([]byte, vnet.MaxFrame+1)
@@ -82,7 +82,7 @@ func TestNetnsSteer(t *testing.T) {
 				t.Errorf("%d bulk frames came to %v", len(bulk), n)
 			}
 
-			// With fewer queues in use, the last of these is the latency queue.
+			// With fewer queues in use, the latency queue is the last queue in use.
 			rule.Queues = 2
 			if err := errors.Join(d.SetActive(2), d.Steer(&rule)); err != nil {
 				t.Fatal(err)
@@ -111,8 +111,8 @@ func TestNetnsSteer(t *testing.T) {
 	}
 }
 
-// TestNetnsSteerSuperFrames marks a TCP connection that sends super-frames, which do not fit into the
-// latency queue: they are sent in another queue, and none is lost.
+// TestNetnsSteerSuperFrames sends super-frames over a marked TCP connection. Super-frames do not
+// fit into the latency queue. It expects them in another queue, and all data to arrive.
 func TestNetnsSteerSuperFrames(t *testing.T) {
 	testenv.NeedTUN(t)
 	cfg := tap.Config{Queues: 2, Offloads: vnet.AllOffloads, MTU: 1500}
@@ -146,7 +146,7 @@ func TestNetnsSteerSuperFrames(t *testing.T) {
 	if latency.Super.Load() != 0 || latency.Longest.Load() > 1518+vnet.HdrLen || bulk.Super.Load() == 0 {
 		t.Errorf("bulk: %v; latency: %v", bulk, latency)
 	}
-	// The handshake, and frames after a pause.
+	// Only the handshake and frames after a pause use the latency queue.
 	if few := latency.Frames.Load() - before; few > bulk.Frames.Load()/4 {
 		t.Errorf("%d frames of the connection overtake %d others", few, bulk.Frames.Load())
 	}

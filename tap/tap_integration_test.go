@@ -20,8 +20,8 @@ var testMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 // openers has the function to open a device of each of the two kinds.
 var openers = map[string]func(tap.Config) (*tap.Device, error){"vnet": tap.Open, "plain": tap.OpenPlain}
 
-// TestNetnsSpeed expects devices to show the speed that was set, also when they are renamed or moved
-// to another namespace.
+// TestNetnsSpeed expects devices to show the speed that was set, also after a device was renamed or
+// moved to another namespace.
 func TestNetnsSpeed(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip", "ethtool")
@@ -96,7 +96,7 @@ func TestNetnsDeviceAttributes(t *testing.T) {
 			if a.Flags&net.FlagUp != 0 {
 				t.Error("the device starts up")
 			}
-			// NET_ADDR_SET; udev gives devices with NET_ADDR_RANDOM, 1, another address.
+			// 3 is NET_ADDR_SET. udev changes the address of devices with NET_ADDR_RANDOM, 1.
 			if got := strings.TrimSpace(testenv.Run(t, ns, "cat", "/sys/class/net/sn0/addr_assign_type")); got != "3" {
 				t.Errorf("addr_assign_type %s: the address was not set", got)
 			}

@@ -51,7 +51,7 @@ func watch(t *testing.T, open func(tap.Config) (*tap.Device, error)) *watched {
 	return w
 }
 
-// await waits for a state for which cond holds.
+// await waits until Watch reports a state for which cond returns true.
 func (w *watched) await(what string, cond func(tap.State) bool) {
 	w.t.Helper()
 	late := time.After(10 * time.Second)
@@ -118,8 +118,8 @@ func TestNetnsWatch(t *testing.T) {
 	}
 }
 
-// TestNetnsWatchPacketSocket has programs change the device's receive filter, as tcpdump and
-// multicast receivers do.
+// TestNetnsWatchPacketSocket changes the device's receive filter as tcpdump and multicast receivers
+// do, and expects Watch to report the changes.
 func TestNetnsWatchPacketSocket(t *testing.T) {
 	w := watch(t, tap.Open)
 	index := testenv.Link(t, w.ns, "sn0").Attrs().Index
@@ -163,8 +163,9 @@ func TestNetnsWatchPacketSocket(t *testing.T) {
 	w.await("no group", func(s tap.State) bool { return !has(s.Multicast, "01:00:5e:01:02:03") })
 }
 
-// TestNetnsWatchAndState changes the device, reads its state, and changes it back, perhaps before
-// Watch has read it. A user of State must be told of the last change.
+// TestNetnsWatchAndState changes the device, reads the state, and changes the device back, perhaps
+// before Watch has read the first change. Watch has to report the last change, which differs from
+// the state that State returned.
 func TestNetnsWatchAndState(t *testing.T) {
 	w := watch(t, tap.Open)
 	const group = "01:00:5e:01:02:03"
@@ -182,7 +183,7 @@ func TestNetnsWatchAndState(t *testing.T) {
 }
 
 // TestNetnsWatchStacked stacks devices on the device, one of them in another network namespace, as
-// container runtimes do.
+// container runtimes do. It expects Watch to report them.
 func TestNetnsWatchStacked(t *testing.T) {
 	w := watch(t, tap.Open)
 	pod := testenv.NetNS(t)
@@ -205,8 +206,9 @@ func TestNetnsWatchStacked(t *testing.T) {
 	w.await("no bridge", func(s tap.State) bool { return !s.Trunk && !s.Promisc })
 }
 
-// TestRDMAWatchVLAN stacks VLAN devices on the device, and moves them to another namespace. Some
-// kernels of the other layer have no VLAN devices; those with RDMA devices have.
+// TestRDMAWatchVLAN stacks VLAN devices on the device, and moves them to another namespace. It
+// belongs to the softroce layer because some kernels of the netns layer have no VLAN devices.
+// Kernels with RDMA devices have VLAN devices.
 func TestRDMAWatchVLAN(t *testing.T) {
 	testenv.NeedRDMA(t, 1)
 	w := watch(t, tap.Open)
@@ -230,11 +232,11 @@ func TestRDMAWatchVLAN(t *testing.T) {
 	w.await("none", vlans())
 }
 
-// TestNetnsWatchMoved renames the device and moves it to another namespace.
+// TestNetnsWatchMoved renames the device and moves it to another namespace. Watch has to continue.
 func TestNetnsWatchMoved(t *testing.T) {
 	w := watch(t, tap.Open)
 	elsewhere := testenv.NetNS(t)
-	// Other devices in the other namespace, so that the device's index is another one there.
+	// With other devices in the other namespace, the device gets another index there.
 	testenv.Bridge(t, elsewhere, "br0")
 	w.ip("link set sn0 down")
 	w.ip("link set sn0 name lan7")
@@ -298,8 +300,8 @@ func TestNetnsSetters(t *testing.T) {
 	}
 }
 
-// BenchmarkNetnsWatchIdle reports the cost of watching a device that does not change, as the share
-// of a processor.
+// BenchmarkNetnsWatchIdle watches a device that does not change. It reports the cost as a
+// share of a processor.
 func BenchmarkNetnsWatchIdle(b *testing.B) {
 	testenv.NeedTUN(b)
 	ns := testenv.NetNS(b)

@@ -14,7 +14,7 @@ import (
 )
 
 // TestHinted reads frames, and a state that Watch has not reported. Only frames to a multicast group,
-// and the state, have Watch check the properties that the kernel does not announce.
+// and the state, may be hints for Watch to check the properties that the kernel does not announce.
 func TestHinted(t *testing.T) {
 	d := &Device{tun: tun{queues: []*Queue{NewQueue(-1), NewQueue(-1)}}}
 	for _, tc := range []struct {
@@ -26,7 +26,7 @@ func TestHinted(t *testing.T) {
 		{0x01, 60, true},  // IPv4 multicast
 		{0xff, 60, false}, // broadcast
 		{0x02, 60, false},
-		{0x33, vnet.MaxFrame + 1, false}, // a frame that did not fit
+		{0x33, vnet.MaxFrame + 1, false}, // longer than the slot
 	} {
 		slot := make([]byte, vnet.MaxFrame+1)
 		slot[vnet.HdrLen] = tc.to
@@ -41,7 +41,7 @@ func TestHinted(t *testing.T) {
 	}
 }
 
-// reminded returns a device with a waiting Watch, and a function that reports whether the wait was
+// reminded returns a device for which Watch waits, and a function that reports whether the wait was
 // interrupted.
 func reminded(t *testing.T) (d *Device, interrupted func() bool) {
 	t.Helper()
@@ -61,8 +61,8 @@ func reminded(t *testing.T) (d *Device, interrupted func() bool) {
 	}
 }
 
-// TestRemindRests has Watch reminded until it has checked the device. After that there are no
-// reminders until the next glance, unless there is a hint.
+// TestRemindRests expects reminders until Watch has checked the device. After that it expects none
+// until the time of the next glance, unless there is a hint.
 func TestRemindRests(t *testing.T) {
 	d, interrupted := reminded(t)
 	remind := func(n uint64, want int) {
@@ -86,7 +86,7 @@ func TestRemindRests(t *testing.T) {
 	remind(21, 2)
 }
 
-// TestHintsWake expects a frame, and a state that Watch has not reported, to end such a pause.
+// TestHintsWake expects frames to a multicast group to end the pause between reminders.
 func TestHintsWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Device{tun: tun{queues: []*Queue{NewQueue(-1)}}}

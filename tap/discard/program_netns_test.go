@@ -38,8 +38,8 @@ func (f *Filter) judge(t testing.TB, cfg Config, frame []byte) bool {
 	t.Helper()
 	data := frame
 	if cfg.Hook == TAP {
-		// The kernel's test run removes an Ethernet header, as from a received frame; an
-		// outgoing frame has it.
+		// The kernel's test run removes an Ethernet header, as from a received frame. An
+		// outgoing frame still has the Ethernet header in the program.
 		data = append(append(make([]byte, 12), frame[12], frame[13]), frame...)
 	}
 	got, err := f.program.Run(&ebpf.RunOptions{Data: data})
@@ -66,7 +66,7 @@ func (f *Filter) wait(n int) {
 
 // packet is an IP packet, or a fragment of one.
 type packet struct {
-	six, tagged, again bool // IPv6, behind a VLAN tag, behind two
+	six, tagged, again bool // IPv6; with a VLAN tag; with two
 	id, offset         int  // offset in units of 8 bytes
 	more               bool // fragments follow
 	proto              byte
@@ -163,7 +163,7 @@ func TestNetnsVerdicts(t *testing.T) {
 			want("that of another sender", true)
 			p.host--
 			p.proto = 1
-			if !p.six { // only the first fragment of IPv6 has the number of the protocol
+			if !p.six { // of IPv6, only the protocol number of the first fragment counts
 				want("that of another protocol", true)
 			}
 			p.proto = 17
@@ -185,7 +185,7 @@ func TestNetnsVerdicts(t *testing.T) {
 }
 
 // TestNetnsPatience expects frames to pass again after the patience, if the reader has ended or does
-// not count.
+// not count what it reads.
 func TestNetnsPatience(t *testing.T) {
 	for _, tc := range []struct {
 		patience time.Duration
@@ -204,7 +204,7 @@ func TestNetnsPatience(t *testing.T) {
 			if got := f.judge(t, cfg, p.frame()); got != tc.pass {
 				t.Errorf("patience %v, frame %d: passes: %t", tc.patience, i, got)
 			}
-			f.Meter(0).Took(1) // the reader counts
+			f.Meter(0).Took(1) // the reader counts again
 			if f.judge(t, cfg, packet{id: 9, more: true}.frame()) {
 				t.Errorf("patience %v, frame %d: the next one passes", tc.patience, i)
 			}
@@ -237,7 +237,7 @@ func TestNetnsModel(t *testing.T) {
 			p.offset, p.more = rnd.IntN(3)*100, rnd.IntN(2) == 0
 			frame := p.frame()
 			kind := p.kind()
-			if need := len(frame) - 16; rnd.IntN(8) == 0 { // needed: the IP header and the fragment header
+			if need := len(frame) - 16; rnd.IntN(8) == 0 { // need: all bytes up to the end of the last header
 				least := 14
 				switch { // the kernel refuses shorter frames if it recognizes IP
 				case p.tagged || p.again:
@@ -276,7 +276,8 @@ func TestNetnsModel(t *testing.T) {
 	}
 }
 
-// place returns the index of a datagram in the table: the entry that changes with it.
+// place returns the index of a datagram in the table: the entry that changes when the program drops
+// the first fragment.
 func (f *Filter) place(t testing.TB, cfg Config, p packet) int {
 	t.Helper()
 	before := f.entries(t)
@@ -287,7 +288,7 @@ func (f *Filter) place(t testing.TB, cfg Config, p packet) int {
 	for i := range after {
 		if after[i] != before[i] {
 			f.wait(0)
-			f.judge(t, cfg, p.frame()) // so that it is not dropped
+			f.judge(t, cfg, p.frame()) // passes, so that the datagram is not dropped any longer
 			return i
 		}
 	}
@@ -322,7 +323,7 @@ func (f *Filter) entries(t testing.TB) []uint32 {
 	return nil
 }
 
-// TestNetnsMeter expects wrong counts to be corrected when the queue has been empty.
+// TestNetnsMeter expects wrong counts to be corrected when the reader has found the queue empty.
 func TestNetnsMeter(t *testing.T) {
 	f := load(t, Config{Hook: TAP, Queues: 2, Length: length})
 	a, b := f.Meter(0), f.Meter(1)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestExplain expects the advice for an administrator in the error, without that of the library for
-// programmers, which would divert from the missing capability.
+// TestExplain expects the advice for an administrator in the error. The library's advice for
+// programmers, which distracts from the missing capability, has to be removed.
 func TestExplain(t *testing.T) {
 	err := Explain("making a map", fmt.Errorf("map create: %w (MEMLOCK may be too low, consider rlimit.RemoveMemlock)", unix.EPERM))
 	const want = "making a map: operation not permitted " +

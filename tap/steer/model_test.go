@@ -14,7 +14,7 @@ type model struct {
 	past  map[uint32]bool // flows that had a frame that is not latency-sensitive
 }
 
-// queue returns the model's queue for a frame. length is the length that the hook sees.
+// queue returns the model's queue for a frame. length is the length of the frame at the hook.
 func (m *model) queue(frame []byte, length int) int {
 	last := m.rule.Queues - 1
 	if len(frame) < 14 {

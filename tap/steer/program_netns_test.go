@@ -24,8 +24,8 @@ type packet struct {
 	frag     uint16 // flags and offset, of IPv4
 	options  int    // words of 4 bytes, of IPv4
 	proto    byte
-	l4       []byte // what follows the IP header
-	size     int    // of the IP packet; at least its headers and l4
+	l4       []byte // the bytes after the IP header
+	size     int    // size of the IP packet, at least that of its headers and l4
 }
 
 // frame returns the frame.
@@ -66,7 +66,7 @@ func ports(src, dst uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), dst), make([]byte, 16)...)
 }
 
-// loaded is the program of a rule for a hook, loaded into this kernel.
+// loaded is the program of a rule for a hook, loaded into the kernel.
 type loaded struct {
 	t    testing.TB
 	hook steer.Hook
@@ -88,8 +88,9 @@ func load(t testing.TB, r steer.Rule, h steer.Hook) loaded {
 	return loaded{t, h, p}
 }
 
-// queue runs the program on a frame, and returns its result. For an outgoing frame it puts another
-// Ethernet header in front: the kernel's test run removes the first one, as from a received frame.
+// queue runs the program on a frame, and returns the program's result. For an outgoing frame it
+// puts another Ethernet header in front, because the kernel's test run removes the first Ethernet
+// header, as from a received frame.
 func (l loaded) queue(frame []byte) int {
 	l.t.Helper()
 	if l.hook != steer.Fanout {
@@ -107,7 +108,8 @@ const (
 	limit = 1518
 )
 
-// TestNetnsProgram runs the program on each kind of frame.
+// TestNetnsProgram runs the program on each kind of frame, and expects the latency queue or a bulk
+// queue.
 func TestNetnsProgram(t *testing.T) {
 	udp := packet{src: "10.0.0.1", dst: "10.0.0.2", proto: 17, l4: ports(1000, 2000), size: 100}
 	udp6 := packet{src: "fd00::1", dst: "fd00::2", proto: 17, l4: ports(1000, 2000), size: 100}
@@ -211,8 +213,8 @@ func shortened(f []byte) bool {
 	return len(f) < 14+40
 }
 
-// TestNetnsOrder expects all frames of a flow in a bulk queue after its first long frame. After a
-// pause, its short frames are latency-sensitive again.
+// TestNetnsOrder expects all frames of a flow in a bulk queue after the first long frame of the
+// flow. After a pause, short frames of the flow are latency-sensitive again.
 func TestNetnsOrder(t *testing.T) {
 	r := steer.Rule{Classes: steer.DefaultClasses(), Queues: 2, Limit: limit}
 	short := packet{src: "10.0.0.1", dst: "10.0.0.2", tos: ef, proto: 6, l4: ports(22, 5000), size: 100}
@@ -287,8 +289,7 @@ func random(rnd *rand.Rand) []byte {
 	return f
 }
 
-// TestNetnsProgramIsModel compares the program with the model over sequences of
-// frames.
+// TestNetnsProgramIsModel compares the program with the model over sequences of frames.
 func TestNetnsProgramIsModel(t *testing.T) {
 	for _, r := range []steer.Rule{
 		{Classes: steer.DefaultClasses(), Queues: 2, Limit: limit},
@@ -364,7 +365,8 @@ func TestNetnsArbitraryFrames(t *testing.T) {
 	}
 }
 
-// TestNetnsIngress loads the program for a macvtap. It passes its decision on in the frame's hash.
+// TestNetnsIngress loads the program for a macvtap, which stores its decision in the hash of the
+// frame.
 func TestNetnsIngress(t *testing.T) {
 	l := load(t, steer.Rule{Classes: steer.DefaultClasses(), Queues: 2, Limit: limit}, steer.Ingress)
 	f := packet{src: "10.0.0.1", dst: "10.0.0.2", tos: ef, proto: 17, l4: ports(1, 2), size: 100}.frame()
@@ -374,7 +376,7 @@ func TestNetnsIngress(t *testing.T) {
 	}
 }
 
-// TestNetnsUnavailable loads a program without capabilities.
+// TestNetnsUnavailable loads a program without capabilities, and expects ErrUnavailable.
 func TestNetnsUnavailable(t *testing.T) {
 	testenv.NeedRoot(t)
 	err := netns.OnThread(func() error {
