@@ -10,9 +10,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsAnnounce expects bridges to learn the place of a host from the frames that the I/O unit
-// sends for it: the bridge behind the card, and for a port in a bridge that bridge too. A port that
-// is down announces nothing.
+// TestNetnsAnnounce announces a host on its port. It expects the bridge behind the card to learn
+// the place of the host. If the port is in a bridge of the I/O unit, this bridge has to learn the
+// place too. A port that is down or closed must announce nothing.
 func TestNetnsAnnounce(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -29,7 +29,7 @@ func TestNetnsAnnounce(t *testing.T) {
 			if err := p.SetUp(false); err != nil {
 				t.Fatal(err)
 			}
-			_ = p.Announce(frame) // some kinds of port refuse it
+			_ = p.Announce(frame) // some kinds of port return an error
 			if testenv.Learned(t, s.station, "eth0", mac) {
 				t.Error("a port that is down has announced its host")
 			}
@@ -37,7 +37,7 @@ func TestNetnsAnnounce(t *testing.T) {
 				t.Fatal(err)
 			}
 			testenv.Eventually(t, func() bool {
-				// A bridge does not forward at once.
+				// A bridge does not forward frames at once.
 				return p.Announce(frame) == nil && testenv.Learned(t, s.station, "eth0", mac)
 			}, "the bridge does not learn where the host is")
 			if kind == "tap" && !testenv.Learned(t, s.unit, p.Name(), mac) {

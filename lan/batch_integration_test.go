@@ -22,8 +22,8 @@ import (
 func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *testenv.PortFixture) {
 	s := newTestbed(t)
 	testenv.DisableIPv6(t, s.station)
-	// Otherwise frames that are sent by several processors could be received by several at the
-	// same time, and be reordered.
+	// Only one processor receives frames. Otherwise frames that several processors send could be
+	// received by several processors at the same time, and be reordered.
 	for ns, dev := range map[string]string{s.unit: nic, s.station: "eth0"} {
 		testenv.Run(t, ns, "sh", "-c", "echo 1 >/sys/class/net/"+dev+"/queues/rx-0/rps_cpus")
 	}
@@ -54,13 +54,13 @@ func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *tes
 	if kind != "tap" { // a tap drops frames that do not fit into the queue of the bridge's port
 		testenv.NeedTools(t, "tc")
 		r.Slow = func(on bool) {
-			rate := "50mbit" // and not faster than the station takes them
+			rate := "50mbit" // not faster than the station can receive
 			if on {
 				rate = "80bit"
 			}
 			testenv.Run(t, s.unit, "tc", "qdisc", "replace", "dev", nic, "root", "handle", "1:", "tbf",
 				"rate", rate, "burst", "20kb", "limit", "100mb")
-			if !on { // it does not wake by itself before the old rate permits it
+			if !on { // the qdisc does not wake by itself before the old rate permits a frame
 				testenv.SendRaw(t, s.unit, nic, probe(macC, macC, 60, 'x'))
 			}
 		}
@@ -68,7 +68,7 @@ func portFixture(t testing.TB, kind string, cfg lan.Config) (lan.Interface, *tes
 	return p, r
 }
 
-// haveRings reports whether the kernel has io_uring for such devices.
+// haveRings reports whether the kernel has io_uring for TAP devices.
 func haveRings(t testing.TB) bool {
 	d, err := tap.Open(tap.Config{NetNS: testenv.NetNS(t)})
 	if err != nil {
@@ -112,8 +112,9 @@ func TestNetnsBatches(t *testing.T) {
 	}
 }
 
-// TestNetnsMergedBatches reads from a macvtap and from the packet socket beside it at the same time:
-// neither may prevent the other from being read.
+// TestNetnsMergedBatches reads a port that merges the frames of a macvtap and of the packet socket
+// beside the macvtap. It expects neither source to prevent the other from being read, and the order
+// of each source to stay.
 func TestNetnsMergedBatches(t *testing.T) {
 	testenv.NeedTUN(t)
 	p, r := portFixture(t, "macvtap", lan.Config{})

@@ -11,8 +11,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsWholeDatagramsOfQueues sends more to one queue of a macvtap than is read from it. That
-// queue takes whole datagrams, and the other queues lose nothing.
+// TestNetnsWholeDatagramsOfQueues sends more to one queue of a macvtap than is read from the queue.
+// It expects that queue to take only whole datagrams, and the other queues to receive their frames
+// while that queue is full.
 func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 	testenv.NeedTUN(t)
 	for name, cfg := range map[string]lan.Config{
@@ -31,7 +32,7 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 			testenv.Run(t, s.station, "ip", "neigh", "replace", "10.0.0.2", "lladdr", macA.String(), "dev", "eth0",
 				"nud", "permanent")
 			send := testenv.LongDatagrams(t, s.station, "10.0.0.2", 60000)
-			full := -1 // the queue of all fragments
+			full := -1 // the queue that gets all fragments
 			send()
 			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 			testenv.Eventually(t, func() bool {
@@ -103,8 +104,8 @@ func TestNetnsDiscardStatus(t *testing.T) {
 	}
 }
 
-// TestNetnsWholeDatagrams sends many times more to a port than is read from it. The port takes whole
-// datagrams, and drops whole ones.
+// TestNetnsWholeDatagrams sends many times more to a port than is read from the port. With early
+// packet discard, it expects each datagram to be either received or dropped as a whole.
 func TestNetnsWholeDatagrams(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "tap"} {

@@ -9,7 +9,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestNetnsErrdocLAN opens LAN interfaces that cannot exist.
+// TestNetnsErrdocLAN opens LAN interfaces that cannot exist, and expects documented errors.
 func TestNetnsErrdocLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NeedTools(t, "ip")

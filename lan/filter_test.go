@@ -23,8 +23,8 @@ func run(t *testing.T, program []bpf.Instruction, frame []byte) bool {
 
 func TestFilter(t *testing.T) {
 	own := net.HardwareAddr{2, 3, 4, 5, 6, 7}
-	near := net.HardwareAddr{2, 3, 4, 5, 6, 8} // differs in the last bytes
-	far := net.HardwareAddr{2, 3, 9, 5, 6, 7}  // differs in the first ones
+	near := net.HardwareAddr{2, 3, 4, 5, 6, 8} // differs from own in the last bytes
+	far := net.HardwareAddr{2, 3, 9, 5, 6, 7}  // differs from own in the first bytes
 	group := net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
 	broad := broadcast
 	listed := net.HardwareAddr{0x33, 0x33, 0, 0, 0, 2}
@@ -33,7 +33,7 @@ func TestFilter(t *testing.T) {
 	for _, tc := range []struct {
 		name                       string
 		dst, src                   net.HardwareAddr
-		normal, broadcast, promisc bool // wanted with all multicast, without, and promiscuous
+		normal, broadcast, promisc bool // wanted with all multicast, without all multicast, and promiscuous
 		beside                     bool // wanted beside a macvtap, promiscuous
 		lists, besideLists         bool // wanted with lists of addresses, and beside a macvtap
 	}{
@@ -73,8 +73,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestFilterManyGroups gives the filter more groups than fit into a program: they all pass, and
-// others may pass.
+// TestFilterManyGroups gives the filter more groups than fit into a program. Frames to these groups
+// have to pass, except beside a macvtap, and frames to other groups may pass.
 func TestFilterManyGroups(t *testing.T) {
 	own, far := net.HardwareAddr{2, 3, 4, 5, 6, 7}, net.HardwareAddr{2, 3, 9, 5, 6, 7}
 	for _, n := range []int{maxListed, maxListed + 1, 600} {

@@ -27,7 +27,7 @@ const (
 	kinds = "macvtap packet tap"
 )
 
-// newTestbed makes the network: a veth pair of nic in unit and eth0 in station.
+// newTestbed makes the network: a veth pair, with nic in unit and eth0 in station.
 func newTestbed(t testing.TB) testbed {
 	t.Helper()
 	s := testbed{unit: testenv.NetNS(t), station: testenv.NetNS(t)}
@@ -70,13 +70,13 @@ func (s testbed) open(t testing.TB, spec string, cfg lan.Config) lan.Interface {
 	return p
 }
 
-// host is the host of a port: a TAP device in a namespace of its own. Its frames are relayed to the
-// port and back.
+// host is the host of a port: a TAP device in a namespace of its own. Frames are relayed between
+// the TAP device and the port.
 type host struct {
 	ns       string
 	mac      net.HardwareAddr
 	dev      *tap.Device
-	out, in  []*testenv.Traffic // to and from the LAN
+	out, in  []*testenv.Traffic // traffic to and from the LAN, by queue
 	port     lan.Interface
 	offloads vnet.Offloads
 }
@@ -93,7 +93,7 @@ func (s testbed) connect(t *testing.T, spec string, number byte, queues int, add
 	}
 	h.dev = d
 	t.Cleanup(func() { d.Close() })
-	// Set it up before frames come from the card: a device that is down refuses them.
+	// Set the device up before frames come from the card: a device that is down refuses frames.
 	if err := errors.Join(d.Up(), d.SetCarrier(true)); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,8 @@ func total(trs []*testenv.Traffic, counter func(*testenv.Traffic) int64) int64 {
 func super(tr *testenv.Traffic) int64   { return tr.TCP.Load() }
 func refused(tr *testenv.Traffic) int64 { return tr.Refused.Load() }
 
-// TestNetnsLAN has two hosts on one card communicate with a station on the LAN and with each other.
+// TestNetnsLAN expects two hosts on one card to communicate with a station on the LAN and with each
+// other.
 func TestNetnsLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -224,7 +225,7 @@ func marks(t *testing.T, p lan.Interface, last byte) string {
 	return string(got)
 }
 
-// TestNetnsReceive checks which port gets which frame.
+// TestNetnsReceive checks which frames each port receives.
 func TestNetnsReceive(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -241,7 +242,7 @@ func TestNetnsReceive(t *testing.T) {
 			}
 			lanSend := func(f []byte) { testenv.SendRaw(t, s.station, "eth0", f) }
 
-			// The bridge has to learn the places of the hosts.
+			// A bridge has to learn the places of the hosts first.
 			write(a, probe(broadcast, macA, 60, 'a'))
 			write(b, probe(broadcast, macB, 60, 'b'))
 			if got := marks(t, a, 'b'); got != "b" {
@@ -295,15 +296,15 @@ func TestNetnsQueuesShare(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			s := newTestbed(t)
 			testenv.DisableIPv6(t, s.station)
-			// Two ports, because the kernel's first group of sockets is special.
+			// Test two ports, because the first group of sockets in the kernel is special.
 			for _, mac := range []net.HardwareAddr{macA, macB} {
 				p := s.open(t, s.spec(t, kind), lan.Config{MAC: mac, Queues: 3, Offloads: vnet.AllOffloads})
 				const flows, rounds = 64, 2
 				var frames [][]byte
 				for i := range flows * rounds {
 					f := tagged(mac, macC, 1000)
-					f[vnet.HdrLen+18+21]++                 // only these ports and
-					f[vnet.HdrLen+18+20] = byte(i % flows) // the flow's
+					f[vnet.HdrLen+18+21]++                 // source port, low byte
+					f[vnet.HdrLen+18+20] = byte(i % flows) // source port, high byte
 					f[vnet.HdrLen+18+40] = byte(i % flows) // payload
 					frames = append(frames, f)
 				}
@@ -347,7 +348,7 @@ func TestNetnsQueuesShare(t *testing.T) {
 	}
 }
 
-// TestNetnsVLAN sends tagged super-frames in both directions.
+// TestNetnsVLAN sends tagged super-frames in both directions, and expects them unchanged.
 func TestNetnsVLAN(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -572,8 +573,8 @@ func TestNetnsPortAllocs(t *testing.T) {
 	}
 }
 
-// TestNetnsQuiet makes ports on a machine with IPv6, also as a router. The machine has no address on
-// the port's netdevice, and does not report groups there.
+// TestNetnsQuiet makes ports on a machine with IPv6, also as a router. It expects the machine to
+// have no address on the port's netdevice, and to report no groups there.
 func TestNetnsQuiet(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, forwarding := range []string{"0", "1"} {

@@ -10,9 +10,9 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// TestNetnsNodeAtHome opens a macvtap in the network namespace of the process, with that namespace's
-// sysfs on /sys. That is usual for an I/O unit. The other tests use another namespace than that of
-// the process.
+// TestNetnsNodeAtHome opens a macvtap in the network namespace of the process, with the
+// sysfs of that namespace on /sys, as usual for an I/O unit. The other tests use another
+// namespace than that of the process.
 func TestNetnsNodeAtHome(t *testing.T) {
 	testenv.NeedRoot(t)
 	ns := testenv.NetNS(t)

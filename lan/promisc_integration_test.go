@@ -25,7 +25,8 @@ var (
 	machine  = net.HardwareAddr{2, 7, 7, 7, 7, 7}
 )
 
-// ports opens two ports on one card. lanSend sends a frame from the LAN.
+// ports opens two ports on one card, and returns them with a function that sends a frame from the
+// LAN.
 func (s testbed) ports(t *testing.T, kind string) (a, b lan.Interface, lanSend func(f []byte)) {
 	t.Helper()
 	testenv.DisableIPv6(t, s.station)
@@ -62,8 +63,8 @@ func rest(t *testing.T, p lan.Interface) string {
 }
 
 // collect reads probes from a port up to the one with mark last, which is sent to all ports after
-// the others. It returns their marks in alphabetical order, because frames on different ways may
-// overtake each other.
+// the others. It returns the marks in alphabetical order, because frames that take different ways
+// may overtake each other.
 func collect(t *testing.T, p lan.Interface, last byte) string {
 	t.Helper()
 	got := []byte(marks(t, p, last) + rest(t, p))
@@ -71,7 +72,8 @@ func collect(t *testing.T, p lan.Interface, last byte) string {
 	return string(got)
 }
 
-// expect compares what two ports received.
+// expect sends a last broadcast from the LAN, and compares the marks of the probes that the two
+// ports have received with wantA and wantB.
 func expect(
 	t *testing.T, what string, lanSend func([]byte), a lan.Interface, wantA string, b lan.Interface, wantB string,
 ) {
@@ -93,7 +95,8 @@ func awaitReadable(t *testing.T, p lan.Interface) {
 	}
 }
 
-// TestNetnsPromisc turns promiscuous mode of a port on and off.
+// TestNetnsPromisc turns promiscuous mode of a port on and off, and checks which frames the port
+// receives.
 func TestNetnsPromisc(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
@@ -107,12 +110,12 @@ func TestNetnsPromisc(t *testing.T) {
 				}
 				lanSend(probe(macC, stranger, 60, '1')) // to no host here
 				awaitReadable(t, a)
-				lanSend(probe(macB, stranger, 60, '2')) // to the other host
-				lanSend(probe(macA, stranger, 60, '3')) // once each:
-				lanSend(probe(group, stranger, 60, '4'))
-				lanSend(probe(stranger, macA, 60, '5')) // the host's own address
-				// Frames of a machine behind the host are sent through this port, and must not
-				// be received by it.
+				lanSend(probe(macB, stranger, 60, '2'))  // to the other host
+				lanSend(probe(macA, stranger, 60, '3'))  // has to be received once
+				lanSend(probe(group, stranger, 60, '4')) // has to be received once
+				lanSend(probe(stranger, macA, 60, '5'))  // from the host's own address
+				// Frames of a machine behind the host are sent through this port, which must not
+				// receive them.
 				write(t, a, probe(stranger, machine, 60, '6'))
 				write(t, a, probe(broadcast, machine, 60, '7'))
 				write(t, b, probe(macA, macB, 60, '8'))
@@ -155,7 +158,8 @@ func TestNetnsPromiscBridge(t *testing.T) {
 	expect(t, "bridge", lanSend, a, "01", b, "12")
 }
 
-// TestNetnsFormerAddress opens a port with the former address of another one.
+// TestNetnsFormerAddress opens a port with the former address of another port, and expects each
+// port to receive the frames to its present address.
 func TestNetnsFormerAddress(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -169,7 +173,7 @@ func TestNetnsFormerAddress(t *testing.T) {
 			if kind != "packet" && c.Name() == a.Name() {
 				t.Errorf("both are %s", c.Name())
 			}
-			write(t, c, probe(broadcast, macA, 60, '0')) // from which a bridge learns
+			write(t, c, probe(broadcast, macA, 60, '0')) // a bridge learns the places from these two frames
 			write(t, a, probe(broadcast, macC, 60, '0'))
 			lanSend(probe(macA, stranger, 60, '1'))
 			lanSend(probe(macC, stranger, 60, '2'))
@@ -178,7 +182,7 @@ func TestNetnsFormerAddress(t *testing.T) {
 	}
 }
 
-// TestNetnsUnicast gives a host further addresses.
+// TestNetnsUnicast gives a host further addresses, and expects the port to receive frames to them.
 func TestNetnsUnicast(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
@@ -208,7 +212,7 @@ func TestNetnsUnicast(t *testing.T) {
 	}
 }
 
-// groupsOf returns the groups that the kernel lists for a device.
+// groupsOf returns the multicast groups that the kernel lists for a device.
 func groupsOf(t *testing.T, ns, dev string) []string {
 	t.Helper()
 	var text []byte
@@ -228,7 +232,8 @@ func groupsOf(t *testing.T, ns, dev string) []string {
 	return groups
 }
 
-// TestNetnsGroups receives for some groups instead of all.
+// TestNetnsGroups sets the multicast groups of a port, and expects frames to these groups
+// instead of all groups.
 func TestNetnsGroups(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
@@ -318,7 +323,8 @@ func TestNetnsGroups(t *testing.T) {
 	}
 }
 
-// TestNetnsSetUp sets a port down and up again.
+// TestNetnsSetUp sets a port down and up again. It expects no frames in either direction while the
+// port is down.
 func TestNetnsSetUp(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -340,7 +346,7 @@ func TestNetnsSetUp(t *testing.T) {
 				lanSend(probe(stranger, stranger, 60, '2'))
 				_ = a.Queues()[0].WriteFrame(probe(broadcast, macA, 60, '3')) // lost, with an error or without
 				lanSend(probe(broadcast, stranger, 60, '8'))
-				marks(t, b, '8') // now a would have received it
+				marks(t, b, '8') // port a would have received the frames before this one
 				if got := rest(t, a); got != "" {
 					t.Errorf("down, %q came", got)
 				}
@@ -367,7 +373,7 @@ func TestNetnsSetUp(t *testing.T) {
 	}
 }
 
-// TestNetnsParts sends a frame whose parts are in two places.
+// TestNetnsParts writes frames in two parts, at different places in memory.
 func TestNetnsParts(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range strings.Fields(kinds) {
@@ -382,7 +388,7 @@ func TestNetnsParts(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, _ := l.Next(func(f []byte) bool { return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA) })
-				// The kernel passes the tag apart from the frame.
+				// The kernel passes the VLAN tag separately from the frame.
 				if !bytes.Equal(got[vnet.HdrLen+12:], f[vnet.HdrLen+16:]) {
 					t.Errorf("cut at %d, %d bytes arrived, differing from what was sent", n, len(got))
 				}

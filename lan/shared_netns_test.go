@@ -18,7 +18,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// routeSockets returns the number of netlink sockets of NETLINK_ROUTE in a network namespace.
+// routeSockets returns the number of NETLINK_ROUTE sockets in a network namespace.
 func routeSockets(t *testing.T, ns string) int {
 	t.Helper()
 	var table []byte
@@ -45,12 +45,12 @@ type sharedCard struct {
 	ns    string
 	card  *Card
 	ports int
-	looks atomic.Int64 // number of times that the follower queries the card
+	looks atomic.Int64 // number of queries of the card by the follower
 	mtu   int
-	heard chan int // the MTU that the first port is told
+	heard chan int // MTUs that the watcher of the first port was told
 }
 
-// newSharedCard opens and watches the first port.
+// newSharedCard makes a card, and opens and watches the first port.
 func newSharedCard(t *testing.T, spec string) *sharedCard {
 	t.Helper()
 	c := &sharedCard{t: t, ns: testenv.NetNS(t), mtu: 1500, heard: make(chan int, 16)}
@@ -76,7 +76,7 @@ func newSharedCard(t *testing.T, spec string) *sharedCard {
 	return c
 }
 
-// join opens another port, and watches it.
+// join opens another port and watches it until the test ends. fn is called with each state.
 func (c *sharedCard) join(fn func(LinkState)) {
 	c.t.Helper()
 	p, err := c.card.Open(Config{MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(c.ports)}, Offloads: vnet.AllOffloads})
@@ -123,7 +123,7 @@ func (c *sharedCard) settle() {
 	c.hears(c.mtu)
 }
 
-// hears waits until the watcher of the first port gets an MTU.
+// hears waits until the watcher of the first port was told this MTU.
 func (c *sharedCard) hears(mtu int) {
 	c.t.Helper()
 	for late := time.After(30 * time.Second); ; {
@@ -138,9 +138,11 @@ func (c *sharedCard) hears(mtu int) {
 	}
 }
 
-// TestNetnsLostMessages has the kernel lose messages about links while the follower reads none. Then
-// the card changes after the follower has been told of the loss, and before it has read the waiting
-// messages: until then the kernel loses further messages without an error.
+// TestNetnsLostMessages causes more messages about links than the kernel can keep while
+// the follower reads none, so that the kernel loses some. It changes the card again after
+// the follower has got the error about the loss, and before the follower has read the
+// waiting messages. Until then the kernel loses further messages without an error. The
+// change has to be reported nevertheless.
 func TestNetnsLostMessages(t *testing.T) {
 	testenv.NoLeaks(t)
 	c := newSharedCard(t, "packet:eth1")
@@ -162,7 +164,7 @@ func TestNetnsLostMessages(t *testing.T) {
 	c.settle()
 
 	f := &s.follower
-	f.mu.Lock() // the follower waits for it after the first message about the card
+	f.mu.Lock() // the follower waits for the mutex after the first message about the card
 	if err := h.LinkSetMTU(card, 1400); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +185,8 @@ func TestNetnsLostMessages(t *testing.T) {
 	c.hears(1300)
 }
 
-// TestNetnsPortsShare opens many ports on a card. Another port needs no netlink socket of its own,
-// and the number of queries of the card for it does not depend on the number of ports.
+// TestNetnsPortsShare opens many ports on a card. It expects no further netlink socket for a port,
+// and a number of queries of the card for a new port that does not depend on the number of ports.
 func TestNetnsPortsShare(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, spec := range []string{"macvtap:eth1", "packet:eth1", "tap:br0"} {
@@ -202,8 +204,8 @@ func TestNetnsPortsShare(t *testing.T) {
 			for c.ports < 40 {
 				c.join(func(LinkState) {})
 			}
-			// The kernel may combine messages, and those of other devices may come between: the
-			// least of several numbers is the cost of a port.
+			// The kernel may combine messages, and messages about other devices may come between
+			// them. So the cost of a port is the least of several numbers.
 			if many := min(joining(), joining(), joining(), joining()); many > few+2 {
 				t.Errorf("%d looks at the card for port %d, %d for the second", many, c.ports, few)
 			}
@@ -217,8 +219,8 @@ func TestNetnsPortsShare(t *testing.T) {
 	}
 }
 
-// TestNetnsCardAgain removes a card and makes it again: the ports on the first card are gone, and a
-// new port is on the second card.
+// TestNetnsCardAgain removes a card and makes a card with the same name. It expects ErrGone for the
+// port on the first card, and a new port to be on the second card.
 func TestNetnsCardAgain(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -252,8 +254,8 @@ func TestNetnsCardAgain(t *testing.T) {
 	}
 }
 
-// TestNetnsAnnouncedOutside has one port announce its host: the LAN receives that, the other ports on
-// the card do not.
+// TestNetnsAnnouncedOutside announces a host on one of two ports. It expects the LAN to receive the
+// announcement, and the other port on the card not to.
 func TestNetnsAnnouncedOutside(t *testing.T) {
 	testenv.NeedTUN(t)
 	for _, kind := range []string{"macvtap", "packet"} {
@@ -296,7 +298,8 @@ func TestNetnsAnnouncedOutside(t *testing.T) {
 			if got, _ := listener.Next(is(announced)); !bytes.Equal(got[vnet.HdrLen+6:][:6], ports[0].MAC()) {
 				t.Errorf("the LAN has heard % x", got)
 			}
-			// The other port receives a frame of the host itself, and nothing before it.
+			// The other port has to receive a frame that the host sends, and no announcement before
+			// that frame.
 			if err := ports[0].Queues()[0].WriteFrame(frame(sent)); err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func udp(dst net.HardwareAddr, tos byte, port int, tags ...uint16) []byte {
 	ip[0], ip[1], ip[3], ip[8], ip[9] = 0x45, tos, 100, 64, 17
 	copy(ip[12:], []byte{10, 8, 0, 1, 10, 8, 0, 2})
 	binary.BigEndian.PutUint16(ip[20:], uint16(port))
-	sum := uint32(0) // a bridge may check it
+	sum := uint32(0) // a bridge may check the header checksum
 	for i := 0; i < 20; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
 	}
@@ -41,8 +41,8 @@ func udp(dst net.HardwareAddr, tos byte, port int, tags ...uint16) []byte {
 	return append(f, ip...)
 }
 
-// arrived reads all queues until want frames have come, and returns the number of each queue. Frames
-// of other senders do not count.
+// arrived reads all queues until want frames made by udp have come, and returns the number of these
+// frames for each queue.
 func arrived(t *testing.T, p lan.Interface, want int) []int {
 	t.Helper()
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
@@ -69,8 +69,8 @@ func arrived(t *testing.T, p lan.Interface, want int) []int {
 	return n
 }
 
-// TestNetnsSteer sends marked and other frames to a host: exactly the marked ones arrive on its last
-// queue.
+// TestNetnsSteer sends marked and other frames to a host. It expects exactly the marked
+// frames on the last queue.
 func TestNetnsSteer(t *testing.T) {
 	testenv.NeedTUN(t)
 	const ef = 46 << 2
@@ -101,7 +101,7 @@ func TestNetnsSteer(t *testing.T) {
 			}
 			both()
 			if kind == "tap" {
-				return // only the bridge is set down
+				return // setting the card down would only affect the bridge
 			}
 			// Sockets leave their fanout group when the card is set down.
 			testenv.With(t, s.unit, func(h *netlink.Handle) error { return h.LinkSetDown(testenv.Link(t, s.unit, nic)) })
@@ -114,7 +114,8 @@ func TestNetnsSteer(t *testing.T) {
 	}
 }
 
-// TestNetnsSteerRefused opens a port with an invalid rule.
+// TestNetnsSteerRefused opens a port whose only queue is the latency queue. It expects an error
+// other than ErrUnavailable, and no netdevice to be left.
 func TestNetnsSteerRefused(t *testing.T) {
 	testenv.NeedTUN(t)
 	s := newTestbed(t)

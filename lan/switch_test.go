@@ -29,7 +29,8 @@ func TestSwitchSpec(t *testing.T) {
 	}
 }
 
-// TestErrdocSwitch opens ports of a switch in user space that fail.
+// TestErrdocSwitch opens ports of a switch in user space that cannot work, and expects documented
+// errors.
 func TestErrdocSwitch(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -61,8 +62,8 @@ func TestErrdocSwitch(t *testing.T) {
 	}
 }
 
-// TestSwitchLatency expects no latency queue for a port of a switch in user space, with an error
-// after which an I/O unit continues without.
+// TestSwitchLatency requests a latency queue for a port of a switch in user space. It expects
+// ErrUnavailable, after which an I/O unit continues without a latency queue.
 func TestSwitchLatency(t *testing.T) {
 	rule := &steer.Rule{Classes: steer.DefaultClasses(), Queues: 2, Limit: 1500}
 	_, err := lan.Open("vhost-user:"+t.TempDir(), lan.Config{Latency: rule, Queues: 2})

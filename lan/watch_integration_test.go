@@ -32,7 +32,7 @@ func watch(t *testing.T, p lan.Interface) *watcher {
 	return w
 }
 
-// until waits for a state that ok accepts.
+// until waits until Watch reports a state that ok accepts, and returns the state.
 func (w *watcher) until(what string, ok func(lan.LinkState) bool) lan.LinkState {
 	w.t.Helper()
 	timeout := time.After(10 * time.Second)
@@ -83,7 +83,8 @@ func TestNetnsWatch(t *testing.T) {
 
 			set(s.station, "eth0", (*netlink.Handle).LinkSetDown)
 			if kind == "tap" {
-				// The bridge has carrier while one of its ports has carrier, as the host's has.
+				// A bridge has carrier while one of its ports has carrier, and the port of the host
+				// has carrier.
 				set(s.unit, "br0", (*netlink.Handle).LinkSetDown)
 			}
 			w.until("carrier lost", func(s lan.LinkState) bool { return !s.Up })
@@ -129,7 +130,8 @@ func TestNetnsWatch(t *testing.T) {
 	}
 }
 
-// TestNetnsWatchPort deletes the port's netdevice, but not the card.
+// TestNetnsWatchPort deletes the port's netdevice, but not the card. It expects Watch to return
+// ErrGone.
 func TestNetnsWatchPort(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
@@ -161,8 +163,8 @@ func TestNetnsLinkInfo(t *testing.T) {
 	}
 }
 
-// TestNetnsPrepare prepares a card that is down: it is set up, and its super-frames are limited until
-// restore is called.
+// TestNetnsPrepare prepares a card that is down. It expects the card to be up, and the size of its
+// super-frames to be limited until restore is called.
 func TestNetnsPrepare(t *testing.T) {
 	testenv.NeedTUN(t)
 	testenv.NoLeaks(t)
