@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// superFrame returns a super-frame with payload bytes of payload and segments of size, with or
-// without a VLAN tag.
+// superFrame returns a super-frame with payload bytes of payload and segments of size
+// bytes, with or without a VLAN tag.
 func superFrame(gso uint8, v6, tag bool, payload, size int) []byte {
 	l2, ip, transport, proto := EthLen, 20, tcpMinLen+12, byte(protoTCP)
 	if tag {
@@ -55,7 +55,7 @@ func superFrame(gso uint8, v6, tag bool, payload, size int) []byte {
 	return f
 }
 
-// valid returns an error if a checksum of a segment is wrong, and otherwise its payload.
+// valid returns the payload of a segment, or an error if a checksum of the segment is wrong.
 func valid(f []byte, gso uint8) (payload []byte, err error) {
 	eth := f[HdrLen:]
 	l2, proto := network(eth)
@@ -119,7 +119,7 @@ func TestFinisher(t *testing.T) {
 	}
 }
 
-// checkTCP checks sequence number and flags of a segment.
+// checkTCP checks the sequence number and the flags of segment i of n.
 func checkTCP(t *testing.T, s []byte, gso uint8, i, n int) {
 	t.Helper()
 	if gso == GSOUDPL4 {
@@ -139,11 +139,11 @@ func checkTCP(t *testing.T, s []byte, gso uint8, i, n int) {
 	}
 }
 
-// TestFinisherCompletesChecksums completes the checksum of a frame that is no super-frame.
+// TestFinisherCompletesChecksums completes the checksum of a frame that is not a super-frame.
 func TestFinisherCompletesChecksums(t *testing.T) {
 	var f Finisher
 	whole := superFrame(GSOUDPL4, false, false, 501, 1000)
-	clear(whole[1:6]) // the header without segmentation
+	clear(whole[1:6]) // no segmentation in the header
 	n, udp := whole[HdrLen+EthLen:], whole[HdrLen+EthLen+20:]
 	binary.BigEndian.PutUint16(n[2:], uint16(len(n)))
 	binary.BigEndian.PutUint16(n[10:], ^fold(add(0, n[:20])))
@@ -191,7 +191,8 @@ func TestFinisherCompletesInnerChecksums(t *testing.T) {
 	}
 }
 
-// FuzzFinisher finishes frames of any bytes: exactly those that Check accepts become plain frames.
+// FuzzFinisher finishes frames of arbitrary bytes. It expects an error exactly for the frames that
+// Check refuses, and plain frames as segments.
 func FuzzFinisher(f *testing.F) {
 	f.Add(superFrame(GSOTCPv4, false, true, 3000, 1000))
 	f.Add(superFrame(GSOUDPL4, true, false, 3000, 1))

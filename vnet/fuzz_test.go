@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzOutgoingHead checks frames by their beginning. If a frame passes, a peer accepts the whole
-// frame, whatever the rest is, and however that changes.
+// FuzzOutgoingHead checks frames by their beginning. If the beginning passes, the whole frame has
+// to pass, whatever the bytes of the rest are, and also if these change later.
 func FuzzOutgoingHead(f *testing.F) {
 	f.Add(make([]byte, 256), make([]byte, 1000))
 	tcp := slices.Concat([]byte{1, 1, 0, 0, 100, 0, 34, 0, 16, 0}, make([]byte, 12), []byte{8, 0, 0x45}, make([]byte, 8),

@@ -39,14 +39,14 @@ func TestOnWire(t *testing.T) {
 			t.Errorf("%s: by its first bytes %d frames of %d bytes", tc.name, f, b)
 		}
 	}
-	// If the length of the TCP header is missing, the shortest is assumed.
+	// If the length of the TCP header is missing, the shortest header is assumed.
 	f := frame(EtherIPv4, GSOTCPv4, 28000, nil, nil)
 	if frames, bytes := OnWire(f[:HdrLen+40], len(f)); frames != 21 || bytes != len(f)-HdrLen+20*54 {
 		t.Errorf("%d frames of %d bytes", frames, bytes)
 	}
 }
 
-// TestTiny checks the smallest segments that Linux makes, and smaller ones.
+// TestTiny checks super-frames with the smallest segments that Linux makes, and with smaller ones.
 func TestTiny(t *testing.T) {
 	options := func(n, size int) func(*Header, []byte) {
 		return func(h *Header, eth []byte) {

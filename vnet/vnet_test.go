@@ -11,8 +11,8 @@ import (
 // tags has the TPIDs of VLAN tags, outermost first.
 type tags []uint16
 
-// frame returns a TCP or UDP frame with this payload length. Its virtio header is valid for an MTU
-// of 1500; edit may change it.
+// frame returns a TCP or UDP frame with this payload length. The virtio header is valid for an MTU
+// of 1500. edit, which may be nil, can change the virtio header and the Ethernet frame.
 func frame(proto uint16, gso uint8, payload int, vlan tags, edit func(h *Header, eth []byte)) []byte {
 	f := make([]byte, HdrLen+12, MaxFrame+100)
 	for _, tpid := range vlan {
@@ -162,13 +162,13 @@ func FuzzCheck(f *testing.F) {
 		if !bytes.Equal(b, before) {
 			t.Fatal("Check changed the frame")
 		}
-		// The check of the beginning does not accept more than that of the whole frame.
+		// The check of the beginning must not accept more than the check of the whole frame.
 		for n := range min(len(b), 200) {
 			if CheckHead(b[:n:n], len(b), mtu) == nil && Check(b, mtu) != nil {
 				t.Fatalf("the first %d bytes pass, and all do not", n)
 			}
 		}
-		// All offsets and lengths of an accepted frame must be within it.
+		// All offsets and lengths of an accepted frame must be within the frame.
 		var h Header
 		h.Decode(b)
 		eth := b[HdrLen:]
@@ -202,7 +202,7 @@ func FuzzCheck(f *testing.F) {
 }
 
 // TestCheckHead checks frames by their beginning. If the beginning contains all headers, the result
-// is that for the whole frame.
+// has to be the result for the whole frame, otherwise an error.
 func TestCheckHead(t *testing.T) {
 	for _, tc := range checkCases {
 		head := tc.frame[:min(len(tc.frame), 128):min(len(tc.frame), 128)]
@@ -244,7 +244,7 @@ func TestOutgoing(t *testing.T) {
 			}
 		}
 	}
-	// A truncated tag is padded; other mistakes in such a frame are still found.
+	// A truncated tag is padded. Other mistakes in such a frame must still be found.
 	cut := append(make([]byte, HdrLen+12, 100), 0x81, 0)
 	cut[1] = GSOTCPv4
 	if _, err := Outgoing(cut); !errors.Is(err, ErrGSOProto) {

@@ -9,8 +9,8 @@ import (
 
 var to, from = [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, [6]byte{2, 0, 0, 0, 0, 1}
 
-// TestCorpus shows that the corpus has frames with each finding, good ones among
-// them, and the good ones that others are made of.
+// TestCorpus expects the corpus to have frames with each finding of vnet.Check, and valid frames.
+// The frames from which the corpus is made have to be valid too.
 func TestCorpus(t *testing.T) {
 	found := make(map[error]int)
 	corpus := Corpus(to, from)
@@ -27,15 +27,14 @@ func TestCorpus(t *testing.T) {
 		}
 	}
 	for _, b := range bases(to, from) {
-		if err := vnet.Check(b.frame, 1500); err != nil && !errors.Is(err, vnet.ErrGSOProto) { // three tags
+		if err := vnet.Check(b.frame, 1500); err != nil && !errors.Is(err, vnet.ErrGSOProto) { // with three tags
 			t.Errorf("%s: %v", b.name, err)
 		}
 	}
 	t.Logf("%d frames: %v", len(corpus), found)
 }
 
-// TestRandom shows the same of random frames, but for those that are longer than
-// any.
+// TestRandom expects random frames to have all the same findings, except vnet.ErrTooLong.
 func TestRandom(t *testing.T) {
 	found := make(map[error]int)
 	g := NewRandom(1, to, from)
