@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inMemory returns a function that opens both ends on one device, which has the limits has and
-// reports the limits claims.
+// inMemory returns a function that opens both ends on one device of a network in memory. The device
+// has the limits has, and reports the limits claims.
 func inMemory(t *testing.T, has, claims fabric.Limits) func() (conform.Pair, error) {
 	n := fabrictest.New(fabrictest.WithLimits(has))
 	fabrictest.NoLeaks(t, n)
@@ -28,7 +28,7 @@ func inMemory(t *testing.T, has, claims fabric.Limits) func() (conform.Pair, err
 	}
 }
 
-// boastful is a device that reports other limits than it has.
+// boastful is a device that reports the limits claims instead of its own.
 type boastful struct {
 	fabric.Device
 	claims fabric.Limits
@@ -52,8 +52,8 @@ func examine(t *testing.T, has, claims fabric.Limits) map[string]conform.Finding
 	return by
 }
 
-// TestExamine expects a finding for each property: it lacks if the device reports so, and fails if
-// the device reports to have it.
+// TestExamine expects a finding for each property. A property that a device does not have is Lacks
+// if the device reports so, and Fails if the device claims to have the property.
 func TestExamine(t *testing.T) {
 	full := fabrictest.DefaultLimits()
 	loose, none := full, full
@@ -98,7 +98,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestExamineUnreachable expects no further tests if the two ends cannot reach each other.
+// TestExamineUnreachable expects a single finding if the two ends cannot reach each other.
 func TestExamineUnreachable(t *testing.T) {
 	open := inMemory(t, fabrictest.DefaultLimits(), fabrictest.DefaultLimits())
 	found, err := conform.Examine(t.Context(), func() (conform.Pair, error) {
@@ -113,8 +113,8 @@ func TestExamineUnreachable(t *testing.T) {
 	}
 }
 
-// TestExamineBindSend has devices that post a bind and the message with its key together, and do
-// not execute them in this order. Only that property fails.
+// TestExamineBindSend examines devices whose BindSend does not post a bind and then the message
+// with the key of the bind. It expects only the property "bind and send" to fail.
 func TestExamineBindSend(t *testing.T) {
 	limits := fabrictest.DefaultLimits()
 	for name, post := range map[string]postBindSend{
@@ -160,7 +160,7 @@ func TestExamineBindSend(t *testing.T) {
 type postBindSend func(q fabric.QP, w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64,
 	f fabric.Flags) (uint32, error)
 
-// posting is a device with a BindSend of its own.
+// posting is a device whose queue pairs use post as BindSend.
 type posting struct {
 	fabric.Device
 	post postBindSend

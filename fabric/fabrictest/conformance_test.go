@@ -30,7 +30,8 @@ func TestConformance(t *testing.T) {
 	fabrictest.Run(t, pair("a", "b"))
 }
 
-// TestConformanceLoopback has both ends on one device, which has fewer features.
+// TestConformanceLoopback runs the conformance suite with both ends on one device, which has fewer
+// features.
 func TestConformanceLoopback(t *testing.T) {
 	l := fabrictest.DefaultLimits()
 	l.WindowBounds = false

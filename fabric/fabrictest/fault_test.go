@@ -50,7 +50,7 @@ func (l *link) side(name string, tr fabric.Transport) *side {
 	return s
 }
 
-// post posts a signaled write-with-immediate of n bytes from a to b.
+// post posts a signaled RDMA write with immediate of n bytes from a to b.
 func (l *link) post(id uint64, n int, f fabric.Flags) {
 	l.Helper()
 	_, err := l.a.qp.PostSend([]fabric.SendWR{{
@@ -67,7 +67,7 @@ func (l *link) receives(n int) {
 	check(l, err)
 }
 
-// status waits for a completion, and compares its request and status.
+// status waits for a completion, and compares the completion's request and status with id and want.
 func (l *link) status(cq fabric.CQ, id uint64, want fabric.Status) {
 	l.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -127,8 +127,8 @@ func TestCutAndHeal(t *testing.T) {
 	}
 }
 
-// TestCutDuringReceiverNotReady expects a cut to fail a sender that waits for a receive, whatever
-// its number of retries.
+// TestCutDuringReceiverNotReady cuts the network while a sender waits for a receive. It expects the
+// request to fail, whatever the number of retries is.
 func TestCutDuringReceiverNotReady(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{Timeout: 1, RetryCount: 1})
 	l.post(1, 8, 0)
@@ -254,8 +254,9 @@ func TestOnSend(t *testing.T) {
 	l.status(l.a.send, 3, fabric.StatusWRFlushErr)
 }
 
-// TestUnsignalledNeverFreesSlots: a slot of the send queue is free only when the completion of this
-// request or a later one has been polled, so a queue without signaled requests becomes full.
+// TestUnsignalledNeverFreesSlots expects a slot of the send queue to become free only when the
+// completion of its request or of a later one has been polled. So a queue without signaled requests
+// becomes full.
 func TestUnsignalledNeverFreesSlots(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	wr := fabric.SendWR{Op: fabric.OpWrite}
@@ -285,8 +286,8 @@ func make17(wr fabric.SendWR) []fabric.SendWR {
 	return wrs
 }
 
-// TestReceiveSlotsAreFreedByPolling: the slot of a receive is free when its completion has been
-// polled, not before.
+// TestReceiveSlotsAreFreedByPolling expects the slot of a receive to become free when the
+// completion of the receive has been polled, not before.
 func TestReceiveSlotsAreFreedByPolling(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	l.receives(16)
@@ -298,7 +299,8 @@ func TestReceiveSlotsAreFreedByPolling(t *testing.T) {
 	l.receives(1)
 }
 
-// TestCQOverflow has a completion queue overflow that is too small for its queue pairs.
+// TestCQOverflow overflows a completion queue that is too small for its queue pair. It expects an
+// error from the completion queue, and the failure of that queue pair only.
 func TestCQOverflow(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{RetryCount: 1})
 	small := must(l.b.dom.NewCQ(2, 0))(t)
@@ -317,7 +319,7 @@ func TestCQOverflow(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	check(t, small.Wait(ctx)) // the overflow wakes it although it was not armed
+	check(t, small.Wait(ctx)) // the overflow ends the wait although the queue was not armed
 	var c [4]fabric.Completion
 	if n, err := small.Poll(c[:]); n != 2 || err != nil {
 		t.Fatalf("polled %d of the 2 that fitted, %v", n, err)
@@ -325,7 +327,8 @@ func TestCQOverflow(t *testing.T) {
 	if n, err := small.Poll(c[:]); n != 0 || err == nil {
 		t.Fatalf("polled %d from a queue that overflowed, without an error", n)
 	}
-	// The overflow fails the queue pair asynchronously; then it does not answer the sender.
+	// The overflow fails the queue pair asynchronously. After that the queue pair does
+	// not answer the sender.
 	for status := fabric.StatusSuccess; status == fabric.StatusSuccess; {
 		if _, err := p.PostSend([]fabric.SendWR{{Op: fabric.OpWrite, Flags: fabric.Signaled}}); err != nil {
 			t.Fatal(err)
@@ -345,7 +348,7 @@ func TestCQOverflow(t *testing.T) {
 	if n := l.net.Counters("b").CQOverflows; n != 1 {
 		t.Errorf("%d overflows counted", n)
 	}
-	// The other connection of these devices still works.
+	// The other connection between these devices still works.
 	l.receives(1)
 	l.post(7, 8, 0)
 	l.status(l.a.send, 7, fabric.StatusSuccess)
@@ -392,7 +395,7 @@ func TestConnectToNobody(t *testing.T) {
 	if err := q.Connect(addr, fabric.Timing{}); err == nil {
 		t.Error("connected to a GID that nobody has")
 	}
-	// With a wrong sequence number Connect succeeds, and requests are not answered.
+	// With a wrong packet sequence number Connect succeeds, but requests are not answered.
 	addr = l.b.qp.Address()
 	addr.PSN ^= 1
 	check(t, q.Connect(addr, fabric.Timing{RetryCount: 1}))
@@ -401,8 +404,8 @@ func TestConnectToNobody(t *testing.T) {
 	l.status(l.a.send, 5, fabric.StatusRetryExcErr)
 }
 
-// TestLocalKeyIsNoRemoteKey: the keys of a region are not interchangeable, so that tests find code
-// that confuses them.
+// TestLocalKeyIsNoRemoteKey expects the local key of a region to be refused as remote key. So tests
+// find code that confuses the two keys.
 func TestLocalKeyIsNoRemoteKey(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	_, err := l.a.qp.PostSend([]fabric.SendWR{{
@@ -450,7 +453,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// recorder is a testing.TB that records its failure instead of failing.
+// recorder is a testing.TB that records an error instead of failing the test.
 type recorder struct {
 	testing.TB
 	failed  bool

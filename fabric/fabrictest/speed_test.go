@@ -40,7 +40,7 @@ func newStream(t testing.TB, size int) *stream {
 	return s
 }
 
-// batch sets the sends to writes, each with pieces of these sizes.
+// batch sets the sends to one write for each receive, with pieces of these sizes.
 func (s *stream) batch(sizes ...int) {
 	s.sends = nil
 	for i := range s.receives {
