@@ -12,7 +12,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// fixture has a Pairs, its clock, and the actions that it has returned and no test has checked yet.
+// fixture has a Pairs, the clock of the Pairs, and the returned actions that the test has
+// not checked yet.
 type fixture struct {
 	t    *testing.T
 	p    *Pairs
@@ -34,7 +35,7 @@ func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 	return f
 }
 
-// facts returns the facts of a host that may have direct connections with all others.
+// facts returns the facts of a host that may have direct connections with all other hosts.
 func facts(h Host) Facts {
 	return Facts{
 		Name: fmt.Sprintf("h%d", h), Platform: protocol.Platform(1000 + h), MACs: []protocol.MAC{{2, 0, 0, 0, 0, byte(h)}},
@@ -67,7 +68,7 @@ func (f *fixture) after(d time.Duration) *fixture {
 	return f
 }
 
-// flows reports packets from one host to another within 100 ms, and advances the clock by these.
+// flows advances the clock by 100 ms, and reports packets from one host to another in this time.
 func (f *fixture) flows(from, to Host, packets uint64) *fixture {
 	began := f.now
 	f.after(100 * time.Millisecond)
@@ -85,8 +86,8 @@ func (f *fixture) step(h Host, s session.DirectStep, id session.DirectID) *fixtu
 	return f.hears(h, d)
 }
 
-// is expects the messages since the last call, each as a host, a step and a reason if it has one.
-// It returns their actions.
+// is expects the messages since the last call, each as a host, a step, and the reason if there is
+// one. It returns the actions with these messages.
 func (f *fixture) is(want ...string) []Action {
 	f.t.Helper()
 	var got []string

@@ -7,12 +7,13 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// holds has host h report that it has kept the connection id to another host.
+// holds passes the report of host h that it has kept the connection id to another host.
 func (f *fixture) holds(h, other Host, id session.DirectID) *fixture {
 	return f.hears(h, &session.Direct{Step: session.DirectHeld, ID: id, Platform: facts(other).Platform})
 }
 
-// TestHeld has two hosts report the same kept connection, and expects both to be told to keep it.
+// TestHeld passes the reports of two hosts about the same kept connection, and expects both hosts
+// to be told to keep the connection.
 func TestHeld(t *testing.T) {
 	f := newFixture(t).set(2).set(1).holds(2, 1, 7)
 	f.is()
@@ -32,8 +33,9 @@ func TestHeld(t *testing.T) {
 	f.none()
 }
 
-// TestHeldBefore has hosts report a connection before their sessions are in use. They keep it as
-// soon as both sessions are.
+// TestHeldBefore passes the reports of two hosts about a kept connection before their
+// sessions are in use. It expects both hosts to be told to keep the connection as soon as
+// both sessions are in use.
 func TestHeldBefore(t *testing.T) {
 	for _, why := range []Cause{Opening, Down, LinkDown} {
 		f := newFixture(t)
@@ -43,7 +45,8 @@ func TestHeldBefore(t *testing.T) {
 	}
 }
 
-// TestHeldRefused has hosts report connections that they may not keep, and expects their end.
+// TestHeldRefused passes reports of hosts about connections that they may not keep, and expects the
+// end of these connections.
 func TestHeldRefused(t *testing.T) {
 	no := func(f *fixture) *fixture { return f }
 	for name, tt := range map[string]struct {
@@ -80,8 +83,8 @@ func TestHeldRefused(t *testing.T) {
 	}
 }
 
-// TestHeldDenied denies one of two hosts the connection that both report. The other one is told at
-// once, not when the time for a confirmation is over.
+// TestHeldDenied denies one of two hosts the connection that both hosts report. It expects the
+// other host to be told at once, not when the time for a confirmation is over.
 func TestHeldDenied(t *testing.T) {
 	for name, denied := range map[string]func(*Facts){
 		"policy": func(x *Facts) { x.No = Policy },
@@ -90,16 +93,16 @@ func TestHeldDenied(t *testing.T) {
 		first, second := []string{"1 end " + name, "1 ended"}, []string{"2 end " + name, "2 ended"}
 		f := newFixture(t).set(1).set(2, func(x *Facts) { x.No = Opening }).holds(1, 2, 7)
 		f.is()
-		f.set(2, denied).is(first...) // before host 2 has reported it
+		f.set(2, denied).is(first...) // before the report of host 2
 		f.holds(2, 1, 7).is(second...)
-		f.holds(1, 2, 7).is(first...) // after the denial
+		f.holds(1, 2, 7).is(first...) // a report after the denial
 		f.none()
 		f.after(time.Minute).is()
 	}
 }
 
-// TestHeldTwice has hosts report a connection twice, an identifier that others use, and a second
-// connection between two hosts that have one.
+// TestHeldTwice passes reports of a connection that was reported before, of an identifier that
+// other hosts use, and of a second connection between two hosts.
 func TestHeldTwice(t *testing.T) {
 	f := newFixture(t).set(1).set(2).set(3).holds(1, 2, 7).holds(1, 2, 7)
 	f.broken(1, session.ErrUnexpected)
@@ -107,15 +110,15 @@ func TestHeldTwice(t *testing.T) {
 	f.holds(3, 1, 7).is("3 end gone", "3 ended")
 	f.holds(1, 2, 7)
 	f.broken(1, session.ErrUnexpected)
-	f.holds(1, 2, 8).holds(2, 1, 8).is("2 end full", "2 ended", "1 end full", "1 ended") // they have a connection
+	f.holds(1, 2, 8).holds(2, 1, 8).is("2 end full", "2 ended", "1 end full", "1 ended") // they have connection 7
 	f.ids = 6
 	if id := f.p.newID(); id == 7 {
 		t.Error("an identifier is used again")
 	}
 }
 
-// TestHeldMany checks the bound on the number of connections that a host reports and nobody has
-// confirmed yet.
+// TestHeldMany checks the bound on the number of connections that a host reports and no other host
+// has confirmed yet.
 func TestHeldMany(t *testing.T) {
 	f := newFixture(t).set(1)
 	for id := range session.DirectID(4) {
@@ -131,8 +134,8 @@ func TestHeldMany(t *testing.T) {
 	f.none()
 }
 
-// TestHeldExpires reports two connections, one after the other, that no other host confirms. Each
-// ends after its own time.
+// TestHeldExpires reports two connections at different times that no other host confirms. It
+// expects each connection to end when its own time for a confirmation is over.
 func TestHeldExpires(t *testing.T) {
 	f := newFixture(t).set(1).holds(1, 2, 7).after(time.Second).holds(1, 2, 8)
 	f.is()

@@ -11,7 +11,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestOffer checks both offers, and what each host is told of the other's answer.
+// TestOffer checks the offers to two hosts, and what each host is told about the answer
+// of the other host.
 func TestOffer(t *testing.T) {
 	for name, platform := range map[string]protocol.Platform{"first by number": 1001, "first by platform": 2001} {
 		t.Run(name, func(t *testing.T) { offer(t, platform) })
@@ -96,8 +97,8 @@ func TestMode(t *testing.T) {
 	}
 }
 
-// TestWithdrawn changes a fact about a host in each step of its connection. It expects the end of
-// the connection at once, and no other connection until the fact is as before.
+// TestWithdrawn changes a fact about a host in each step of the host's connection. It expects the
+// end of the connection at once, and no other connection until the fact is as before.
 func TestWithdrawn(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Rate: func(x *Facts) { x.No = Rate }, Policy: func(x *Facts) { x.Only = []string{"other"} },
@@ -127,7 +128,8 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestOfferedAgain changes a fact that the offer contains: a new offer replaces the connection.
+// TestOfferedAgain changes a fact that the offer contains. It expects the end of the
+// connection, and then a new offer.
 func TestOfferedAgain(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Address: func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} },
@@ -136,7 +138,7 @@ func TestOfferedAgain(t *testing.T) {
 	} {
 		f := newFixture(t).started()
 		f.set(2, change).is("1 end "+string(cause), "2 end "+string(cause))
-		f.flows(1, 2, 1000).is() // the first one has not ended yet
+		f.flows(1, 2, 1000).is() // the first connection has not ended yet
 		f.step(1, session.DirectEnded, 1).step(2, session.DirectEnded, 1).is("2 ended", "1 ended")
 		f.flows(1, 2, 1000).is("1 offer", "2 offer")
 	}
@@ -162,7 +164,7 @@ func TestOnlyWhenBothPermit(t *testing.T) {
 	}
 }
 
-// TestMessages has a host send each message in each step.
+// TestMessages passes each message of a host in each step of the host's connection.
 func TestMessages(t *testing.T) {
 	const broken, nothing = "broken", ""
 	accept, ready, end, ended, held := session.DirectAccept, session.DirectReady, session.DirectEnd, session.DirectEnded,
@@ -226,17 +228,17 @@ func TestMessages(t *testing.T) {
 	f.broken(1, session.ErrMessage)
 }
 
-// TestEndedByHost has one host end a connection. The other one is told, with the reason.
+// TestEndedByHost ends a connection by one host, and expects the other host to be told the reason.
 func TestEndedByHost(t *testing.T) {
 	f := newFixture(t).started()
 	f.hears(2, &session.Direct{Step: session.DirectEnd, ID: 1, Reason: "it fell"}).is("1 end it fell")
-	f.step(1, session.DirectEnd, 1).is() // at the same time
+	f.step(1, session.DirectEnd, 1).is() // host 1 has sent this before it was told
 	f.step(1, session.DirectEnded, 1).is("2 ended")
 	f.step(2, session.DirectEnded, 1).is("1 ended")
 	f.none()
 }
 
-// TestTimeouts has hosts that do not answer, in each step.
+// TestTimeouts expects the end of a connection if a host does not answer, in each step.
 func TestTimeouts(t *testing.T) {
 	for name, to := range map[string]func(*fixture) *fixture{
 		"offered": (*fixture).offered, "connecting": (*fixture).connecting,
@@ -254,7 +256,8 @@ func TestTimeouts(t *testing.T) {
 			if c := f.p.Counts(); c.Ends[Timeout] != 1 || c.Unanswered != 1 || c.Stray != 1 {
 				t.Errorf("%+v", c)
 			}
-			// The pause of 1 s after the first failure is over; the one after the second is not.
+			// The pause of 1 s after the first failure is over. The pause after the
+			// second failure is not.
 			f.flows(1, 2, 1000).is("1 offer", "2 offer")
 			f.after(2*time.Second).is("1 end timeout", "2 end timeout")
 			f.step(1, session.DirectEnded, 2).step(2, session.DirectEnded, 2).is("2 ended", "1 ended")
@@ -273,8 +276,8 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestRests has a connection fail repeatedly. The pauses double up to a minute; after a connection
-// that has lasted a minute they begin anew.
+// TestRests lets connections fail repeatedly. It expects the pauses between them to double up to a
+// minute, and to begin anew after a connection that has lasted a minute.
 func TestRests(t *testing.T) {
 	f := newFixture(t).set(1).set(2)
 	fail := func(lasts time.Duration) {
@@ -312,8 +315,8 @@ func TestRests(t *testing.T) {
 	}
 }
 
-// TestGone has a host leave in each step. The other one is told that the connection has ended, and
-// the state of the connection stays until it answers.
+// TestGone removes a host in each step of the connection. It expects the other host to be told that
+// the connection has ended, and the state of the connection to stay until the other host answers.
 func TestGone(t *testing.T) {
 	for name, to := range map[string]func(*fixture) *fixture{
 		"offered": (*fixture).offered, "connecting": (*fixture).connecting, "started": (*fixture).started} {
@@ -346,8 +349,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestPromiscuous has a third host in promiscuous mode, which has no direct connections itself: it
-// ends those of the others.
+// TestPromiscuous puts a third host in promiscuous mode, which has no direct connections itself. It
+// expects the connection of the other two hosts to end.
 func TestPromiscuous(t *testing.T) {
 	f := newFixture(t).started()
 	listen := func(x *Facts) { x.No, x.Promisc = Unwilling, true }
@@ -363,7 +366,7 @@ func TestPromiscuous(t *testing.T) {
 	}
 }
 
-// TestTraffic checks the rate of packets from which on hosts are connected.
+// TestTraffic checks the packet rate at which two hosts get a connection.
 func TestTraffic(t *testing.T) {
 	for name, tt := range map[string]struct {
 		after   int
@@ -395,8 +398,7 @@ func TestTraffic(t *testing.T) {
 	f.did(f.p.Traffic(f.now, f.now.Add(2*time.Second), []Flow{{1, 2, 1000}, {2, 1, 1000}})).is("1 offer", "2 offer")
 }
 
-// TestBounds has hosts with more peers than the configured number, and with more offers than are
-// permitted at a time.
+// TestBounds checks the bounds on the connections of a host, and on the offers at a time.
 func TestBounds(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.Peers = 2 })
 	for h := range Host(5) {
@@ -442,8 +444,8 @@ func TestSameProcess(t *testing.T) {
 	f.flows(1, 2, 1000).is()
 }
 
-// TestNotesAreBounded has many hosts exchange frames that may not have connections, and checks the
-// number of recorded reasons.
+// TestNotesAreBounded reports traffic between many hosts that may not have connections. It expects
+// a bounded number of recorded reasons, and none when all hosts have left.
 func TestNotesAreBounded(t *testing.T) {
 	f := newFixture(t)
 	for h := range Host(60) {

@@ -10,14 +10,15 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// walker is a host that follows the protocol. Messages to it and from it wait in queues.
+// walker is a host that follows the protocol. in and out are queues of messages to the
+// host and from the host.
 type walker struct {
 	host   Host
 	in     []*session.Direct
 	out    []*session.Direct
-	mine   map[session.DirectID]session.DirectStep // its last message about each connection
-	owed   map[session.DirectID]bool               // it waits for the message ended
-	silent bool                                    // it sends no answers
+	mine   map[session.DirectID]session.DirectStep // the host's last message about each connection
+	owed   map[session.DirectID]bool               // connections whose message ended the host waits for
+	silent bool                                    // the host does not answer
 }
 
 // answer handles the oldest message for the host. It returns an error if the message breaks the
@@ -90,8 +91,8 @@ func (w *walker) answer(r *rand.Rand) error {
 	return nil
 }
 
-// TestWalk has hosts join, leave, change, exchange frames, fail and report kept connections, with
-// delayed messages, in random order. It checks the invariants after each step.
+// TestWalk simulates in random order that hosts join, leave, change, exchange frames, fail, report
+// kept connections, and get messages late. It checks the invariants after each step.
 func TestWalk(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { walk(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -173,7 +174,7 @@ func walk(t *testing.T, r *rand.Rand) {
 	for range 3000 {
 		move(false)
 	}
-	for h := range next { // no new connections: all existing ones end
+	for h := range next { // end all connections and permit no new ones
 		if hosts[h] != nil {
 			f.set(h, func(x *Facts) { x.No = Policy })
 		}
