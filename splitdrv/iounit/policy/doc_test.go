@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestDocumentation reads the example of docs/policy.md.
+// TestDocumentation parses the example in docs/policy.md, and expects all keys in the table there.
 func TestDocumentation(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/policy.md")
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// FuzzValues fuzzes the values of a policy that have a syntax of their own: numbers of packets, and
-// patterns of addresses.
+// FuzzValues fuzzes the parsers of policy values that have a syntax of their own: packet rates, IP
+// prefixes, and patterns of MAC addresses.
 func FuzzValues(f *testing.F) {
 	for _, s := range []string{"0", "64M", "02:aa:*", "*", "02:aa:bb:cc:dd:ee", "02:*:00:00:00:00", "02:aa*", "", "50k",
 		"192.0.2.1", "192.0.2.0/24", "2001:db8::/64"} {

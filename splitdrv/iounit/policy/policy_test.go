@@ -96,7 +96,8 @@ default:
 	}
 }
 
-// TestNothingInIt loads files without any entry, which are an error, and files with an empty one.
+// TestNothingInIt loads files without any entry, and expects an error. Files with an
+// empty entry are valid.
 func TestNothingInIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	for text, nothing := range map[string]bool{
@@ -242,7 +243,7 @@ hosts:
 	}
 }
 
-// TestReserved compares the reserved addresses of random hosts with a search of their lists.
+// TestReserved compares the reserved addresses of random hosts with a search of the hosts' lists.
 func TestReserved(t *testing.T) {
 	hosts := make(map[string]*Host)
 	random := rand.New(rand.NewPCG(1, 2))
