@@ -5,7 +5,7 @@ import "testing"
 // Each benchmark measures the cost of one frame, or of one batch of frames, in its mode.
 
 func BenchmarkWRID(b *testing.B) {
-	index := uint16(1) // each call depends on the one before
+	index := uint16(1) // each call depends on the previous call
 	for b.Loop() {
 		_, _, index, _ = PackWRID(WRDataWrite, 1, index+1, uint32(index)).Unpack()
 	}
@@ -15,7 +15,7 @@ func BenchmarkWRID(b *testing.B) {
 }
 
 func BenchmarkImm(b *testing.B) {
-	length := uint16(1) // each call depends on the one before
+	length := uint16(1) // each call depends on the previous call
 	for b.Loop() {
 		if !CanImm(1, 2, int(length)) {
 			b.Fatal("cannot")

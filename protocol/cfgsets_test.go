@@ -30,8 +30,8 @@ func TestFilterRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFilterDoesNotBorrow: a decoded message must not refer to the buffer, which the next receive
-// uses again.
+// TestFilterDoesNotBorrow clears the buffer of a decoded message, and expects the message not to
+// change: the next receive reuses the buffer.
 func TestFilterDoesNotBorrow(t *testing.T) {
 	b := AppendReceiveFilter(nil, goldenFilter)
 	f, err := DecodeReceiveFilter(b)
@@ -97,7 +97,7 @@ func TestVLANSet(t *testing.T) {
 	}
 	set := vlans(1, 2)
 	for range set.All() {
-		break // an iteration may be left early
+		break // an iteration may end early
 	}
 }
 
@@ -130,8 +130,8 @@ func TestVLANSetText(t *testing.T) {
 	}
 }
 
-// TestStatisticsCounters expects each field of Statistics among the counters that are sent, and in
-// Minus.
+// TestStatisticsCounters expects each field of Statistics among the counters that are sent, and to
+// be subtracted by Minus.
 func TestStatisticsCounters(t *testing.T) {
 	var s Statistics
 	for i, c := range s.counters() {
@@ -149,7 +149,8 @@ func TestStatisticsCounters(t *testing.T) {
 	}
 }
 
-// A peer of another version may have fewer counters, or more.
+// TestStatisticsOfOtherLengths decodes the counters of peers of other versions, which have more
+// counters or fewer.
 func TestStatisticsOfOtherLengths(t *testing.T) {
 	all := AppendStatistics(nil, goldenStatistics)
 	if got, err := DecodeStatistics(append(all, 1, 2, 3, 4, 5, 6, 7, 8)); err != nil || got != goldenStatistics {

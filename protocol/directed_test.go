@@ -12,7 +12,7 @@ var goldenEnd = DirectedEnd{
 	BoundChannel: BoundChannel{QPN: 17, PSN: 0xabcdef, LID: 7, GID: [16]byte{0xfe, 0x80, 15: 1}}, MTU: 4096, Reads: 16,
 }
 
-// goldenDirected has the messages in testdata/golden-directed.
+// goldenDirected has the messages whose bytes are in testdata/golden-directed.
 var goldenDirected = map[string]func() []byte{
 	"request_read": func() []byte {
 		return AppendDirectedRequest(nil, DirectedRequest{goldenTransaction, DirectedRead, 3, 0x1122334455, 0,
@@ -45,7 +45,7 @@ func directedGolden(t testing.TB, name string) []byte {
 	return b
 }
 
-// reencodeDirected decodes b by the decoder of its function and encodes the result.
+// reencodeDirected decodes b with the decoder of b's function, and encodes the result.
 func reencodeDirected(b []byte) ([]byte, error) {
 	f, err := DecodeDirectedFunction(b)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// fuzzDecoder fuzzes the decoder of some functions, with all golden messages as seeds, also
-// truncated and with a longer end. A decoder never panics, and a message that it accepts is encoded
-// to the same bytes again.
+// fuzzDecoder fuzzes the decoders of some functions. The seeds are all golden messages, also with a
+// byte less and a byte more. A decoder must not panic, and a message that a decoder accepts has to
+// be encoded to the same bytes again.
 func fuzzDecoder(f *testing.F, functions ...Function) {
 	for name := range goldenMessages {
 		b := golden(f, name)
@@ -18,7 +18,7 @@ func fuzzDecoder(f *testing.F, functions ...Function) {
 		f.Add(append(bytes.Clone(b), 0))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// Set the function, so that no run is about another message.
+		// Set the function, so that each run tests these decoders.
 		for _, function := range functions {
 			b := bytes.Clone(b)
 			if len(b) >= 2 {
@@ -42,7 +42,7 @@ func FuzzSendData(f *testing.F)           { fuzzDecoder(f, FuncSendData) }
 func FuzzBufferRDMAIndicate(f *testing.F) { fuzzDecoder(f, FuncBufferRDMAIndicate) }
 func FuzzCfgUtil(f *testing.F)            { fuzzDecoder(f, FuncCfgUtilRequest, FuncCfgUtilReply) }
 
-// FuzzHeader fuzzes the header, also with unknown functions and versions.
+// FuzzHeader fuzzes the decoder of the header, also with unknown functions and versions.
 func FuzzHeader(f *testing.F) {
 	for name := range goldenMessages {
 		f.Add(golden(f, name))
@@ -102,7 +102,7 @@ func FuzzCfgData(f *testing.F) {
 			}
 			check(AppendPoolKeys(nil, k.Pool, k.First, keys), nil)
 		}
-		// A list of counters may have any length; the known counters are decoded.
+		// A list of counters may have any length. The known counters are decoded.
 		if statistics, err := DecodeStatistics(b); err == nil {
 			encoded := AppendStatistics(nil, statistics)
 			n := min(len(encoded), len(b))

@@ -6,7 +6,7 @@ import (
 )
 
 // FuzzText fuzzes the parsers of values in files and on command lines. If a text is accepted, the
-// String of its value is accepted too, with the same value.
+// string of its value has to be accepted too, with the same value.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{
 		"02:00:00:00:00:01", "02-aa-bb-cc-dd-ee", "0200.0000.0001", "01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff",

@@ -11,8 +11,8 @@ import (
 
 const goldenTransaction = 0x0102030405060708
 
-// goldenMessages has the messages whose bytes are in testdata/golden. This package has not written
-// these files: they define the format. Never generate them from the code.
+// goldenMessages has the messages whose bytes are in testdata/golden. These files define the
+// format: they were not written by this package, and must never be generated from the code.
 var goldenMessages = map[string]func() []byte{
 	"buffer_recv_pool": func() []byte {
 		return AppendBufferRecvPool(nil, goldenTransaction,
@@ -122,8 +122,8 @@ var goldenMessages = map[string]func() []byte{
 	},
 }
 
-// goldenProof is a host's proof about one channel. Its bytes were computed with another
-// implementation of HMAC, from docs/protocol.md:
+// goldenProof is a host's proof about one channel. The bytes of the proof were computed with
+// another implementation of HMAC, from docs/protocol.md:
 //
 //	import hmac; text = bytes.fromhex("01" + "0001" + "00000011" + "00abcdef" + "0007" + "fe80" + "00"*13 +
 //		"01" + "0001" + "00000065" + "0000002a" + "0000" + "fe80" + "00"*13 + "02")
@@ -198,9 +198,9 @@ func TestGoldenBytes(t *testing.T) {
 	}
 }
 
-// reencode decodes b by the decoder of its function and encodes the result.
+// reencode decodes b with the decoder of b's function, and encodes the result.
 func reencode(b []byte) ([]byte, error) {
-	if len(b) >= 2 && b[0] == 0 && Function(b[1]) == FuncSendData { // its message may be longer than others
+	if len(b) >= 2 && b[0] == 0 && Function(b[1]) == FuncSendData { // may be longer than other messages
 		m, err := DecodeSendData(b)
 		if err != nil {
 			return nil, err

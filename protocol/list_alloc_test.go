@@ -4,7 +4,8 @@ package protocol
 
 import "testing"
 
-// TestListDoesNotAllocate counts the allocations of a decoder that is used again, as in an I/O unit.
+// TestListDoesNotAllocate expects no allocations when a decoder is reused, as in an I/O
+// unit, and when a list is encoded.
 func TestListDoesNotAllocate(t *testing.T) {
 	list := goldenList(t, "list")
 	elements := goldenElements()

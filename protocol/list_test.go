@@ -18,8 +18,8 @@ const (
 	goldenOther    Platform = 0x0123456789abcdef
 )
 
-// goldenElements returns two buffers: one of two fragments, and one of a fragment and eight bytes of
-// data.
+// goldenElements returns the elements of two buffers: one of two fragments, and one of a
+// fragment and eight bytes of data.
 func goldenElements() []ListElement {
 	return []ListElement{
 		{Fragment: Fragment{goldenPlatform, 0xa1b2c3d4, 0x7f0011223000, 4096}},
@@ -90,7 +90,8 @@ func sameElements(t *testing.T, d *ListDecoder, want []ListElement) {
 	}
 }
 
-// TestListRoundTrip divides random lists into random sequences, and decodes them.
+// TestListRoundTrip divides random lists into random sequences, decodes the sequences, and expects
+// the same lists.
 func TestListRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
@@ -125,8 +126,8 @@ func TestListRoundTrip(t *testing.T) {
 	}
 }
 
-// cutList divides a list into sequences. It makes the last one first, because a chain pointer has
-// the length of the next sequence.
+// cutList divides a list into sequences. It makes the last sequence first, because a chain pointer
+// has the length of the next sequence.
 func cutList(r *rand.Rand, a ListAttributes, elements []ListElement) (sequences [][]byte, places []Fragment) {
 	var parts [][]ListElement
 	for rest := elements; len(rest) != 0; {
@@ -164,7 +165,7 @@ func at[V uint16 | uint32 | uint64](b []byte, offset int, v V) []byte {
 	return b
 }
 
-// The offsets of the elements of the golden list.
+// Offsets of the elements in the golden list.
 const (
 	listFirst  = ListAttributesSize
 	listSecond = listFirst + ListFragmentSize
@@ -172,7 +173,7 @@ const (
 	listFourth = listThird + ListFragmentSize
 )
 
-// TestListRefuses decodes what a hostile I/O unit can send in one sequence.
+// TestListRefuses decodes invalid lists that a hostile I/O unit can send in one sequence.
 func TestListRefuses(t *testing.T) {
 	good := goldenList(t, "list")
 	chained := goldenList(t, "list_chained")
@@ -252,7 +253,7 @@ func TestListRefuses(t *testing.T) {
 	}
 }
 
-// TestChainRefuses decodes what a hostile I/O unit can send in several sequences.
+// TestChainRefuses decodes invalid lists that a hostile I/O unit can send in several sequences.
 func TestChainRefuses(t *testing.T) {
 	elements := goldenElements()[:2]
 	place := func(i int) *Fragment {
@@ -350,8 +351,8 @@ func misplaced(b []byte) []byte {
 	return slices.Concat(b[n:2*n], b[:n], b[2*n:])
 }
 
-// FuzzList fuzzes the decoder with a list in two sequences. A list that it accepts is encoded to
-// the same bytes again.
+// FuzzList fuzzes the decoder with lists in up to two sequences. A list that the decoder accepts
+// has to be encoded to the same bytes again.
 func FuzzList(f *testing.F) {
 	for name := range goldenLists {
 		f.Add(goldenList(f, name), goldenList(f, "list_rest"))
@@ -380,7 +381,7 @@ func FuzzList(f *testing.F) {
 			}
 			return
 		}
-		// The number of elements in the first sequence follows from its length.
+		// The number of elements in the first sequence follows from the length of the sequence.
 		n := ListFits(elements, len(first)-ListAttributesSize-ListFragmentSize)
 		got := AppendListSequence(nil, &a, &chain, elements[:n])
 		rest := AppendListSequence(nil, nil, nil, elements[n:])

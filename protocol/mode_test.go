@@ -31,7 +31,8 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestControlReceives: the number of receives that a peer has to post is part of the protocol.
+// TestControlReceives checks the number of control receives that a peer has to post,
+// which is part of the protocol.
 func TestControlReceives(t *testing.T) {
 	for _, tt := range []struct {
 		mode                  Mode

@@ -11,8 +11,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// with returns a copy of a golden message with v at offset at, big-endian, in
-// as many bytes as v's type has.
+// with returns a copy of a golden message with v, big-endian, at offset at.
 func with[V uint16 | uint32 | uint64](t *testing.T, name string, at int, v V) []byte {
 	t.Helper()
 	b := golden(t, name)
