@@ -18,8 +18,8 @@ func noAllocs(t *testing.T, what string, f func()) {
 	}
 }
 
-// TestRDMADataPathAllocs expects no allocation in the data path, called through the interfaces as
-// its users do.
+// TestRDMADataPathAllocs expects no allocation in the data path, which the test calls through the
+// interfaces of package fabric, as users do.
 func TestRDMADataPathAllocs(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	var send, recv fabric.QP = a.qp, b.qp
@@ -31,7 +31,7 @@ func TestRDMADataPathAllocs(t *testing.T) {
 	}
 	sends[batch-1].Flags |= fabric.Signaled | fabric.Solicited
 	out := make([]fabric.Completion, 64)
-	// The same writes, with their data in three pieces.
+	// gathered are the same writes, each with its data in three pieces.
 	var gathered []fabric.SendWR
 	for _, w := range sends {
 		w.Len, w.Flags = 3, w.Flags|fabric.More
@@ -96,7 +96,7 @@ func TestRDMADataPathAllocs(t *testing.T) {
 	})
 }
 
-// TestRDMACgoCalls expects one cgo call for each operation of the data path, whatever its number of
+// TestRDMACgoCalls expects one cgo call for each operation of the data path, whatever the number of
 // records.
 func TestRDMACgoCalls(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
@@ -108,7 +108,7 @@ func TestRDMACgoCalls(t *testing.T) {
 			t.Errorf("%s: %d cgo calls", what, n)
 		}
 	}
-	const n = 200 // more than a chain of the shim
+	const n = 200 // more than a chain of the shim has
 	plain := make([]fabric.SendWR, n)
 	for i := range plain {
 		plain[i] = writeImm(a, b, 0)
@@ -134,7 +134,7 @@ func TestRDMACgoCalls(t *testing.T) {
 		calls("post receives", func() { postRecv(t, b.qp, make([]fabric.RecvWR, n)...) })
 		calls("arm", func() { check(t, b.recvCQ.Arm(false)) })
 		calls("post sends", func() { postSend(t, a.qp, wrs...) })
-		pollOK(t, a.sendCQ, 1) // all receives have completed now
+		pollOK(t, a.sendCQ, 1) // all receives have completed after this
 		calls("poll", func() {
 			if got := must(b.recvCQ.Poll(out))(t); got != n {
 				t.Errorf("polled %d completions of %d", got, n)

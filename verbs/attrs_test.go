@@ -87,7 +87,7 @@ func TestCheckAddress(t *testing.T) {
 	}
 }
 
-// TestOwnAddress checks the addresses of ports by LID, by GID, or by both.
+// TestOwnAddress checks the addresses of ports that are addressed by LID, by GID, or by both.
 func TestOwnAddress(t *testing.T) {
 	entry := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}}
 	eth := PortAttr{LinkLayer: LinkEthernet, ActiveMTU: 1024}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCgoBoundary: in the whole module, only the files *_cgo.go of this package use cgo.
+// TestCgoBoundary expects that in the whole module only the files *_cgo.go of this package use cgo.
 func TestCgoBoundary(t *testing.T) {
 	root := ".."
 	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
@@ -29,7 +29,7 @@ func TestCgoBoundary(t *testing.T) {
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 		if err != nil {
-			return nil // a file that does not compile is reported by the compiler
+			return nil // the compiler reports files that do not compile
 		}
 		for _, i := range f.Imports {
 			if i.Path.Value != `"C"` {

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// pairOf opens the i-th and the j-th device for the conformance suite.
+// pairOf returns a function that opens the i-th and the j-th device for the conformance suite.
 func pairOf(i, j int) func(*testing.T) conform.Pair {
 	return func(t *testing.T) conform.Pair {
 		a, b := openDevice(t, i), openDevice(t, j)
@@ -36,13 +36,14 @@ func pairOf(i, j int) func(*testing.T) conform.Pair {
 
 func TestRDMAConformance(t *testing.T) { fabrictest.Run(t, pairOf(0, 1)) }
 
-// TestRDMAConformanceLoopback has both ends on one device, for which the kernel uses a shorter path.
+// TestRDMAConformanceLoopback runs the conformance suite with both ends on one device, for which
+// the kernel uses a shorter path.
 func TestRDMAConformanceLoopback(t *testing.T) { fabrictest.Run(t, pairOf(0, 0)) }
 
-// TestRDMAAddressing connects two devices in each way in which their ports can address each
-// other: by each kind of GID that both have, and on InfiniBand by LID only.
+// TestRDMAAddressing connects two devices in each way in which their ports can address each other:
+// by each kind of GID that both ports have, and on InfiniBand also by LID only.
 func TestRDMAAddressing(t *testing.T) {
-	kinds := map[string][2]int{} // the index of each end's GID, -1 for none
+	kinds := map[string][2]int{} // index of the GID of each end; -1: no GID
 	tables := [2]map[string]int{gidKinds(t, 0), gidKinds(t, 1)}
 	for kind, i := range tables[0] {
 		if j, ok := tables[1][kind]; ok {
@@ -89,8 +90,8 @@ func TestRDMAAddressing(t *testing.T) {
 	}
 }
 
-// gidKinds returns the index of a GID of each kind in a device's table. A kind is the type of the
-// GID and the kind of its address.
+// gidKinds returns the index of a GID of each kind in the GID table of a device. A kind is the type
+// of the GID and the kind of the GID's address.
 func gidKinds(t *testing.T, device int) map[string]int {
 	kinds := map[string]int{}
 	for _, e := range must(openDevice(t, device).QueryGIDTable())(t) {

@@ -46,9 +46,9 @@ func TestRDMAEventByPoll(t *testing.T) {
 	}
 }
 
-// TestRDMASolicitedOnly expects a solicited completion to wake a queue that is armed for solicited
-// ones only, and an unsolicited one not to. The connection is ordered, so an event of the
-// unsolicited completion would exist when the write has completed.
+// TestRDMASolicitedOnly arms a completion queue for solicited completions only. It expects an event
+// for a solicited completion, and none for an unsolicited one. The connection is ordered, so an
+// event for the unsolicited completion would exist when the write has completed.
 func TestRDMASolicitedOnly(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	postRecv(t, b.qp, make([]fabric.RecvWR, 4)...)
@@ -91,7 +91,7 @@ func TestRDMAWait(t *testing.T) {
 		t.Fatalf("wait past its deadline: %v", err)
 	}
 
-	// The cancelled waits have consumed neither an event nor the arming.
+	// The cancelled waits must not have consumed an event, and the queue must still be armed.
 	postSend(t, a.qp, writeImm(a, b, 0))
 	check(t, b.recvCQ.Wait(ctx))
 	pollOK(t, b.recvCQ, 1)

@@ -98,8 +98,8 @@ func TestRDMADeviceFacts(t *testing.T) {
 	}
 }
 
-// TestRDMAPartitionKeys looks up the keys of the port's table, and one that is not in it, and
-// connects queue pairs of a partition.
+// TestRDMAPartitionKeys looks up the keys of the port's partition key table, and a key that is not
+// in the table. It expects ErrNoPKey for the latter, also when a queue pair is made.
 func TestRDMAPartitionKeys(t *testing.T) {
 	c := openDevice(t, 0)
 	table := must(c.PKeys(1))(t)
@@ -180,7 +180,8 @@ func TestRDMAAsyncEvent(t *testing.T) {
 	}
 }
 
-// TestRDMAUnreachablePeer expects an error with the address of a peer that does not exist.
+// TestRDMAUnreachablePeer connects to a peer that does not exist, and expects an error with the
+// peer's address.
 func TestRDMAUnreachablePeer(t *testing.T) {
 	a := newEnd(t, 0, fabric.RC)
 	if !a.qp.GID().GID.Addr().Is4() {
@@ -196,8 +197,9 @@ func TestRDMAUnreachablePeer(t *testing.T) {
 	}
 }
 
-// TestRDMAGIDOfPeersSubnet adds an address to the netdevice. It expects an event and an entry in
-// the GID table, which domains without a queue pair choose for a peer in its subnet.
+// TestRDMAGIDOfPeersSubnet adds an address to the netdevice. It expects an event and an
+// entry in the GID table. Domains without a queue pair have to choose this entry for a
+// peer in the subnet of the address.
 func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	c := openDevice(t, 0)
 	testenv.NeedRoot(t)
@@ -248,7 +250,8 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	}
 }
 
-// TestRDMAMemlockHint expects an error with the limit that is too low, its value, and the remedy.
+// TestRDMAMemlockHint registers more memory than may be locked. It expects an error with
+// the limit and the size.
 func TestRDMAMemlockHint(t *testing.T) {
 	mem := dmaMem(t, 1<<20)
 	c := openDevice(t, 0)
@@ -261,7 +264,7 @@ func TestRDMAMemlockHint(t *testing.T) {
 	t.Cleanup(func() { check(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) })
 	done := make(chan error)
 	go func() {
-		// The locked thread, which loses the capability, ends with this goroutine.
+		// The thread, which loses the capability, stays locked and so ends with this goroutine.
 		runtime.LockOSThread()
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var caps [2]unix.CapUserData

@@ -43,7 +43,7 @@ func TestHints(t *testing.T) {
 	local, remote := GID{15: 1}, GID{15: 2}
 	for _, c := range []struct {
 		name, got string
-		parts     []string // none: no hint
+		parts     []string // parts of the hint; none: no hint
 	}{
 		{"memlock", regHint(syscall.ENOMEM, 1<<20, 64<<10, true),
 			[]string{"RLIMIT_MEMLOCK is 64 KiB", "1024 KiB", "ulimit -l unlimited", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
@@ -85,7 +85,7 @@ func TestHints(t *testing.T) {
 
 func TestMemlockLimit(t *testing.T) {
 	var r syscall.Rlimit
-	const memlock = 8 // RLIMIT_MEMLOCK of setrlimit(2)
+	const memlock = 8 // RLIMIT_MEMLOCK, see setrlimit(2)
 	if err := syscall.Getrlimit(memlock, &r); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,8 @@ func TestMemlockLimit(t *testing.T) {
 	}
 }
 
-// TestSendHint expects the reason for a refused request, for which the device only returns EINVAL.
+// TestSendHint expects a hint with the reason for a refused request. The device only
+// returns EINVAL.
 func TestSendHint(t *testing.T) {
 	const more, inline = fabric.More, fabric.Inline
 	rec := func(op fabric.Opcode, f fabric.Flags, n uint32) fabric.SendWR {
@@ -103,7 +104,7 @@ func TestSendHint(t *testing.T) {
 	}
 	c := fabric.QPConfig{MaxSGE: 3, MaxInline: 60}
 	for _, x := range []struct {
-		name, part string // of the hint; empty: none
+		name, part string // part of the hint; empty: no hint
 		wrs        []fabric.SendWR
 	}{
 		{"unknown opcode", "opcode 77", []fabric.SendWR{rec(77, 0, 1)}},
@@ -141,9 +142,9 @@ func TestOpenErrno(t *testing.T) {
 		want    syscall.Errno
 	}{
 		{syscall.ENOENT, "", syscall.ENOENT},                            // there is no character device
-		{syscall.ENOENT, file, syscall.ENOENT},                          // the file exists, so the reason is another
+		{syscall.ENOENT, file, syscall.ENOENT},                          // the file exists, so there is another reason
 		{syscall.ENOENT, dir, syscall.EISDIR},                           // the error of open(2)
-		{syscall.ENOENT, filepath.Join(file, "below"), syscall.ENOTDIR}, // the same
+		{syscall.ENOENT, filepath.Join(file, "below"), syscall.ENOTDIR}, // the error of open(2) again
 		{syscall.EIO, dir, syscall.EIO},                                 // the error of libibverbs stays
 	} {
 		if got := openErrno(c.no, c.charDev); got != c.want {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// member is a child that logs its closing.
+// member is a child that appends its name to log when it is closed.
 type member struct {
 	name string
 	log  *[]string

@@ -18,7 +18,7 @@ func TestChooseGID(t *testing.T) {
 	eth := PortAttr{Port: 1, LinkLayer: LinkEthernet}
 	ib := PortAttr{Port: 1, LinkLayer: LinkInfiniBand, LID: 9}
 	const v1, v2 = GIDTypeRoCEv1, GIDTypeRoCEv2
-	// The order of a ConnectX: v1 and v2 of each address.
+	// full is in the order of a ConnectX: v1 and v2 of each address.
 	full := []GIDEntry{
 		gid(0, v1, "fe80::1/64", "eth0"),
 		gid(1, v2, "fe80::1/64", "eth0"),
@@ -28,7 +28,7 @@ func TestChooseGID(t *testing.T) {
 		gid(5, v2, "10.0.0.1/24", "eth0"),
 		gid(6, v2, "192.168.7.1/24", "eth0.7"),
 	}
-	// The same entries with the indices of another driver.
+	// turned has the same entries in reverse order, with the indices of another driver.
 	turned := make([]GIDEntry, len(full))
 	for i, e := range full {
 		e.Index = len(full) - i
@@ -44,7 +44,7 @@ func TestChooseGID(t *testing.T) {
 		port  PortAttr
 		table []GIDEntry
 		hint  GIDHint
-		want  string // address; empty: none
+		want  string // address of the chosen GID; empty: none is chosen
 		typ   GIDType
 		why   string
 	}{
@@ -87,7 +87,7 @@ func TestChooseGID(t *testing.T) {
 	}
 }
 
-// TestChooseGIDReason expects a reason that names each entry that was not chosen once.
+// TestChooseGIDReason expects a reason that names each entry of the table exactly once.
 func TestChooseGIDReason(t *testing.T) {
 	table := []GIDEntry{
 		gid(3, GIDTypeRoCEv2, "10.0.0.1/24", "eth0"),

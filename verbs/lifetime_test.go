@@ -70,7 +70,8 @@ func TestRDMAUseAfterClose(t *testing.T) {
 	wantClosed(t, "WaitEvent", err)
 }
 
-// TestRDMACloseOrder closes objects in different orders. An object closes its children first.
+// TestRDMACloseOrder closes one object and then the device, which closes the remaining objects. An
+// object has to close its children first.
 func TestRDMACloseOrder(t *testing.T) {
 	for _, first := range []string{"qp", "send cq", "recv cq", "region", "domain", "device"} {
 		t.Run(first, func(t *testing.T) {
@@ -96,7 +97,8 @@ func TestRDMACloseOrder(t *testing.T) {
 	}
 }
 
-// TestRDMACloseWhileInUse closes the device while all queues are in use.
+// TestRDMACloseWhileInUse closes the devices while all queues are in use. It expects all operations
+// to end, with an error for a closed object.
 func TestRDMACloseWhileInUse(t *testing.T) {
 	for range 5 {
 		a, b := newPair(t, fabric.RC)
@@ -135,7 +137,7 @@ func TestRDMACloseWhileInUse(t *testing.T) {
 	}
 }
 
-// pollAny polls once, during which other goroutines run.
+// pollAny polls once. Other goroutines use the queue at the same time.
 func pollAny(t *testing.T, cq fabric.CQ) {
 	t.Helper()
 	if _, err := cq.Poll(make([]fabric.Completion, 1)); err != nil {

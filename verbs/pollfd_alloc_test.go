@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestPollFDAllocs expects no allocation in repeated waits with one context.
+// TestPollFDAllocs expects no allocation in repeated waits with the same context.
 func TestPollFDAllocs(t *testing.T) {
 	p, event := pipeFD(t)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -36,7 +36,7 @@ func pipeFD(t *testing.T) (p *pollFD, event func()) {
 		}
 		for _, fd := range fds {
 			if err := unix.Close(fd); err != nil {
-				t.Error(err) // it was closed already
+				t.Error(err) // another part of the code has closed the descriptor
 			}
 		}
 	})
@@ -75,7 +75,7 @@ func TestPollFD(t *testing.T) {
 	if err := p.wait(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled before: %v", err)
 	}
-	// A wait with a context that is not done gets the event.
+	// A wait with a context that is not done has to get the event.
 	if err := p.wait(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestPollFDStaleCancellation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.interrupt(p.gen - 1) // what a cancellation of old does that has begun before
+	p.interrupt(p.gen - 1) // like a cancellation of old that began before the last wait
 	event()
 	if err := p.wait(context.Background()); err != nil {
 		t.Fatal(err)

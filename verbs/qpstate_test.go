@@ -13,7 +13,7 @@ func TestCheckTransition(t *testing.T) {
 		t        fabric.Transport
 		from, to QPState
 		mask     QPAttrMask
-		wrong    string // part of the explanation; empty: the transition is valid
+		wrong    string // part of the explanation; empty: valid transition
 	}{
 		{rc, StateReset, StateInit, AttrState | initAttrs, ""},
 		{rc, StateInit, StateRTR, AttrState | rtrAttrs | rtrRC, ""},

@@ -21,7 +21,7 @@ const (
 	inline = 64
 )
 
-// end is one end of a connection, with its memory.
+// end is one end of a connection: a device, its objects, and their memory.
 type end struct {
 	ctx    *verbs.Context
 	dom    fabric.Domain
@@ -57,7 +57,7 @@ func dmaMem(t testing.TB, n int) []byte {
 	return m
 }
 
-// openDevice opens the i-th device, or the first if there are fewer.
+// openDevice opens the i-th device, or the last device if there are fewer.
 func openDevice(t testing.TB, i int, options ...verbs.Option) *verbs.Context {
 	t.Helper()
 	names := testenv.NeedRDMA(t, 1)
@@ -68,7 +68,7 @@ func openDevice(t testing.TB, i int, options ...verbs.Option) *verbs.Context {
 
 func newEnd(t testing.TB, i int, tr fabric.Transport, options ...verbs.Option) *end {
 	t.Helper()
-	mem := dmaMem(t, memLen) // before the device is opened, so that it is unmapped after the device is closed
+	mem := dmaMem(t, memLen) // mapped before the device is opened, and so unmapped after the device is closed
 	e := &end{ctx: openDevice(t, i, options...), mem: mem}
 	e.dom = must(e.ctx.NewDomain())(t)
 	e.mr = must(e.dom.Register(mem, fabric.LocalWrite|fabric.RemoteWrite|fabric.WindowBind))(t)
@@ -92,7 +92,7 @@ func connect(t testing.TB, a, b *verbs.QP) {
 	check(t, b.Connect(a.Address(), fabric.Timing{}))
 }
 
-// newPair returns connected ends on the first two devices, or on the only one.
+// newPair returns connected ends on the first two devices, or both on the only device.
 func newPair(t testing.TB, tr fabric.Transport) (a, b *end) {
 	t.Helper()
 	a, b = newEnd(t, 0, tr), newEnd(t, 1, tr)
@@ -116,7 +116,7 @@ func postRecv(t testing.TB, q fabric.QP, wrs ...fabric.RecvWR) {
 	}
 }
 
-// poll returns n completions with any status.
+// poll waits for n completions with any status, and returns them.
 func poll(t testing.TB, cq fabric.CQ, n int) []fabric.Completion {
 	t.Helper()
 	out := make([]fabric.Completion, n)
@@ -131,7 +131,7 @@ func poll(t testing.TB, cq fabric.CQ, n int) []fabric.Completion {
 	return out
 }
 
-// pollOK returns n completions, all of which must be successful.
+// pollOK waits for n completions, which must all be successful, and returns them.
 func pollOK(t testing.TB, cq fabric.CQ, n int) []fabric.Completion {
 	t.Helper()
 	out := poll(t, cq, n)

@@ -9,9 +9,9 @@ import (
 	"github.com/splitnic/splitnic/fabric/conform"
 )
 
-// TestRDMARelaxedOrdering registers memory with the optional access flag together with others.
-// Soft-RoCE does not know the flag and has to ignore it. TestRDMAConformance tests that such memory
-// is used like any other.
+// TestRDMARelaxedOrdering registers memory with the optional access flag for relaxed ordering,
+// together with other access flags. Soft-RoCE does not know this flag and has to ignore it.
+// TestRDMAConformance tests that such memory works like other memory.
 func TestRDMARelaxedOrdering(t *testing.T) {
 	dom := must(openDevice(t, 0).NewDomain())(t)
 	for _, a := range []fabric.Access{0, fabric.LocalWrite, fabric.LocalWrite | fabric.RemoteWrite,

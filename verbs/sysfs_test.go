@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// sysfs makes a tree like /sys/class/infiniband.
+// sysfs makes a directory tree like /sys/class/infiniband with these files, and returns its path.
 func sysfs(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -64,7 +64,7 @@ func TestDriverFromSysfs(t *testing.T) {
 		"rxe0/parent":          "eth0\n",
 		"siw0/node_guid":       "0\n",
 		"mlx5_0/device/vendor": "0x15b3\n",
-		// A file of that name of another driver: the device is not Soft-RoCE.
+		// Another driver has a file with this name: the device is not Soft-RoCE.
 		"mlx5_0/parent": "x\n",
 	})
 	if err := os.Symlink("/sys/bus/pci/drivers/mlx5_core", filepath.Join(root, "mlx5_0/device/driver")); err != nil {
@@ -124,7 +124,8 @@ func TestDevicesAtFromSysfs(t *testing.T) {
 	}
 }
 
-// TestDevicesAt looks for devices by GID, and by netdevice only if no device has the GID.
+// TestDevicesAt looks up devices by address. It expects a lookup by GID first, and a lookup by
+// netdevice only if no device has a GID with the address.
 func TestDevicesAt(t *testing.T) {
 	root := sysfs(t, map[string]string{
 		"mlx5_0/ports/1/gids/0/directory": "", // cannot be read

@@ -75,8 +75,8 @@ func TestRDMASend(t *testing.T) {
 	}
 }
 
-// TestRDMALargeBatch expects a batch that is larger than the shim's chain to keep its order and its
-// signaled requests.
+// TestRDMALargeBatch posts a batch that is larger than a chain of the shim. It expects the requests
+// to be executed in order, and completions of the signaled requests only.
 func TestRDMALargeBatch(t *testing.T) {
 	const n = 200
 	a, b := newPair(t, fabric.RC)
@@ -131,7 +131,8 @@ func TestRDMAInline(t *testing.T) {
 	}
 }
 
-// TestRDMAQueueFull expects a full queue to refuse a known request, and to work again after polling.
+// TestRDMAQueueFull posts more receives than the queue has room for. It expects ErrQueueFull with
+// the number of posted receives, and the completions of exactly these.
 func TestRDMAQueueFull(t *testing.T) {
 	a, _ := newPair(t, fabric.RC)
 	wrs := make([]fabric.RecvWR, 4*maxWR)
@@ -169,9 +170,9 @@ func TestRDMARefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestRDMALargeGather posts requests with the device's maximum of pieces, more of them than the shim
-// posts at a time. It checks their order and their bytes, and the number of posted requests if one in
-// the middle is refused.
+// TestRDMALargeGather posts more requests than the shim posts at a time, each with the maximum
+// number of pieces of the device. It checks the order and the bytes of the requests, and the number
+// of posted requests if a request in the middle is refused.
 func TestRDMALargeGather(t *testing.T) {
 	const n = 100
 	a, b := newPair(t, fabric.RC)
@@ -221,8 +222,9 @@ func TestRDMALargeGather(t *testing.T) {
 	}
 }
 
-// TestRDMAInlineGivesNoPieces: with inline data, queue pairs of Soft-RoCE permit more pieces than
-// requested. They are refused nevertheless.
+// TestRDMAInlineGivesNoPieces posts more pieces than the queue pair was made for. Queue
+// pairs of Soft-RoCE with inline data would permit more pieces than requested. It expects
+// an error nevertheless.
 func TestRDMAInlineGivesNoPieces(t *testing.T) {
 	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
 	newQP := func(e *end) *verbs.QP {

@@ -30,7 +30,8 @@ func bind(t *testing.T, e *end, w fabric.Window) uint32 {
 	return key
 }
 
-// write writes 8 bytes from a with a key of b, and returns the completion.
+// write posts an RDMA write of 8 bytes from a to b with this remote key of b, and returns the
+// completion.
 func write(t *testing.T, a, b *end, key uint32) fabric.Completion {
 	t.Helper()
 	postSend(t, a.qp, fabric.SendWR{
@@ -71,8 +72,9 @@ func TestRDMAWindow(t *testing.T) {
 	wantStatus(t, write(t, a, b, key), fabric.StatusRemAccessErr)
 }
 
-// TestRDMALocalInvWorkRequest: for LOCAL_INV posted as a work request the rules of Unbind hold. A
-// second one is refused, because it would crash a machine with Soft-RoCE.
+// TestRDMALocalInvWorkRequest posts LOCAL_INV as a work request, for which the rules of
+// Unbind hold. It expects a second LOCAL_INV with the same key to be refused: this would
+// crash a machine with Soft-RoCE.
 func TestRDMALocalInvWorkRequest(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, b)
@@ -173,8 +175,8 @@ func TestRDMAWindowOfAnotherDomain(t *testing.T) {
 	}
 }
 
-// TestRDMAWindowOnUC expects LOCAL_INV to be refused on a device on which it would end the
-// connection. Close of the window invalidates the key.
+// TestRDMAWindowOnUC expects LOCAL_INV to be refused on a device on which LOCAL_INV would end the
+// connection. There, closing the window invalidates the key.
 func TestRDMAWindowOnUC(t *testing.T) {
 	a, b := newPair(t, fabric.UC)
 	w := newWindow(t, b)
