@@ -98,12 +98,13 @@ func TestRDMADeviceFacts(t *testing.T) {
 	}
 }
 
-// TestRDMAPartitionKeys looks up the keys of the port's partition key table, and a key that is not
-// in the table. It expects ErrNoPKey for the latter, also when a queue pair is made.
+// TestRDMAPartitionKeys looks up the keys of the port's partition key table, and transfers data
+// between queue pairs of each partition that both devices have. For a key that is not in the table
+// it expects ErrNoPKey, also when a queue pair is made.
 func TestRDMAPartitionKeys(t *testing.T) {
 	c := openDevice(t, 0)
-	table := must(c.PKeys(1))(t)
-	t.Logf("%#04x", table)
+	table, other := must(c.PKeys(1))(t), must(openDevice(t, 1).PKeys(1))(t)
+	connected := 0
 	for i, key := range table {
 		if key&0x7fff == 0 {
 			continue
@@ -113,6 +114,19 @@ func TestRDMAPartitionKeys(t *testing.T) {
 			t.Errorf("key %#04x, at %d, is found at %d: %v", key, i, got, err)
 		}
 		check(t, d.Close())
+		if !slices.Contains(other, key) {
+			continue
+		}
+		a, b := newEnd(t, 0, fabric.RC, verbs.WithPKey(key)), newEnd(t, 1, fabric.RC, verbs.WithPKey(key))
+		connect(t, a.qp, b.qp)
+		postRecv(t, b.qp, fabric.RecvWR{})
+		postSend(t, a.qp, writeImm(a, b, fabric.Signaled))
+		pollOK(t, a.sendCQ, 1)
+		pollOK(t, b.recvCQ, 1)
+		connected++
+	}
+	if connected == 0 {
+		t.Errorf("the devices have no partition in common: %#04x and %#04x", table, other)
 	}
 	missing := uint16(0x8001)
 	for slices.Contains(table, missing) {
