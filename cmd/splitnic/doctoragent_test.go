@@ -24,7 +24,8 @@ func TestDoctorAgentState(t *testing.T) {
 			t.Errorf("%s: %+v", path, f)
 		}
 	}
-	for path, of := range map[string]string{"state": "", "none/below": "", "state/": "cards"} { // directories of another user
+	// Directories of another user.
+	for path, of := range map[string]string{"state": "", "none/below": "", "state/": "cards"} {
 		forbidden := func(dir string) error {
 			if of == "" || filepath.Base(dir) == of {
 				return os.ErrPermission

@@ -160,7 +160,9 @@ func TestMistypedCommands(t *testing.T) {
 	} {
 		refused(t, line, want)
 	}
-	for _, line := range []string{"version", "help", "help iounit drain", "host --help", "iounit drain -h", "--help", "status sn0 -h"} {
+	for _, line := range []string{
+		"version", "help", "help iounit drain", "host --help", "iounit drain -h", "--help", "status sn0 -h",
+	} {
 		if err := execute(t, strings.Fields(line)...); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}
