@@ -1,4 +1,4 @@
-// Package scripts tests how the project's scripts give up.
+// Package scripts tests the errors of the project's scripts.
 package scripts
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
-// tools makes a directory with this machine's programs, but for some, and with
-// stand-ins for others, by their text.
+// tools makes a directory with this machine's programs, without some, and with scripts that replace
+// others, by their text.
 func tools(t *testing.T, without string, standIns map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,7 @@ func tools(t *testing.T, without string, standIns map[string]string) string {
 	return dir
 }
 
-// TestErrdocOfScripts has scripts give up for want of something.
+// TestErrdocOfScripts runs scripts that fail because something is missing.
 func TestErrdocOfScripts(t *testing.T) {
 	testenv.NeedTools(t, "bash")
 	debian := map[string]string{"dpkg-query": "true", "dpkg": "echo amd64"}

@@ -15,8 +15,8 @@ import (
 // NUL: LID, queue pair number, packet sequence number and GID in hexadecimal.
 const addressLen = len("0000:000000:000000:00000000000000000000000000000000") + 1
 
-// done is what the client answers when it has the server's address. The server
-// reads it and does not look at it.
+// done is the client's answer when it has the server's address. The server reads it and ignores its
+// content.
 const done = "done\x00"
 
 func formatAddress(a fabric.Address) []byte {

@@ -1,13 +1,11 @@
-// Command pingpong sends messages to and fro over an RDMA connection. It talks
-// to ibv_rc_pingpong(1) and, with -uc, to ibv_uc_pingpong(1) of rdma-core, on
-// either side:
+// Command pingpong sends messages back and forth over an RDMA connection. It is compatible with
+// ibv_rc_pingpong(1) and, with -uc, ibv_uc_pingpong(1) of rdma-core, on either side:
 //
 //	pingpong [flags]           # server: waits for a client
 //	pingpong [flags] HOST      # client: connects to the server at HOST
 //
-// It is the smallest complete program on package verbs: open a device, make a
-// queue pair, exchange addresses, connect, post, poll, and sleep when there is
-// nothing to poll.
+// It is the smallest complete program with package verbs: it opens a device, makes a queue pair,
+// exchanges addresses, connects, posts, polls, and sleeps when there are no completions.
 package main
 
 import (

@@ -7,7 +7,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// options are what the flags say.
+// options has the values of the flags.
 type options struct {
 	device    string
 	gidIndex  int

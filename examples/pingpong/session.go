@@ -18,7 +18,7 @@ const (
 	idSend = 2
 )
 
-// session is one end of a ping-pong.
+// session is one end of the connection.
 type session struct {
 	o   options
 	dev *verbs.Context
@@ -55,7 +55,7 @@ func newSession(o options) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Memory of the device's own lies outside the Go heap.
+	// Memory that a device writes has to be outside the Go heap.
 	s.mem, err = unix.Mmap(-1, 0, o.size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d bytes: %w", o.size, err)
@@ -81,8 +81,8 @@ func newSession(o options) (_ *session, err error) {
 	return s, err
 }
 
-// close closes the device with everything made on it, and then frees the
-// memory that it could have written to.
+// close closes the device with all of its objects, and then frees the memory that the device could
+// have written.
 func (s *session) close() {
 	if s.dev != nil {
 		if err := s.dev.Close(); err != nil {
@@ -155,7 +155,7 @@ func (s *session) send() error {
 	return err
 }
 
-// next returns at least one completion: by polling, or asleep with -e.
+// next waits for completions, by polling, or asleep with -e. It returns at least one.
 func (s *session) next(ctx context.Context, out []fabric.Completion) (int, error) {
 	for {
 		if n, err := s.cq.Poll(out); n > 0 || err != nil {
@@ -170,7 +170,7 @@ func (s *session) next(ctx context.Context, out []fabric.Completion) (int, error
 		if err := s.cq.Arm(false); err != nil {
 			return 0, err
 		}
-		// What completed before the queue was armed raises no event.
+		// A completion before the queue was armed causes no event.
 		if n, err := s.cq.Poll(out); n > 0 || err != nil {
 			return n, err
 		}

@@ -5,8 +5,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// channel is a data channel. The sender and the receiver each own the parts of it that
-// their names say.
+// channel is a data channel. The sender and the receiver each own the parts with their names.
 type channel struct {
 	dataQP
 	tx      *sender
@@ -14,7 +13,7 @@ type channel struct {
 	control *control // which the channel polls, with Config.Poll
 }
 
-// newChannel makes data channel number, which has no pools yet.
+// newChannel makes the data channel with this number, without pools.
 func newChannel(c *shared, number int, control *control, pools *poolManager) (ch *channel, err error) {
 	cfg := c.cfg.channel(number)
 	count, slotSize := c.cfg.slots(number)

@@ -6,9 +6,9 @@ import (
 	"github.com/splitnic/splitnic/internal/counter"
 )
 
-// This is the table of the counters of a data channel, in the form of package counter. A
-// new counter is a field here, and somebody who adds to it. T is atomic.Uint64 where
-// that is done, and uint64 in a snapshot.
+// This is the table of the counters of a data channel, in the form of package counter. A new counter
+// is a field here, and an Add where the event happens. T is atomic.Uint64 in the channel, and uint64
+// in a snapshot.
 
 // TxCounters count what a sender does: tx is from the port to the peer.
 type TxCounters[T any] struct {
@@ -61,7 +61,7 @@ type (
 	rxCounters = RxCounters[atomic.Uint64]
 )
 
-// Counters are all counters of a data channel, in the order of ChannelStats.Counts.
+// Counters has all counters of a data channel, in the order of ChannelStats.Counts.
 func Counters() []counter.Counter {
 	return append(counter.Of[TxCounters[uint64]]("tx"), counter.Of[RxCounters[uint64]]("rx")...)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// What a peer can do wrong, besides what packages protocol and bufpool find. Each
-// arrives wrapped in a *ProtocolError.
+// The rules that a peer can break, besides those that packages protocol and bufpool check. A
+// *ProtocolError wraps each of them.
 var (
 	ErrDataSend        = errors.New("message on a data channel that is not an RDMA write with immediate data")
 	ErrIndicatedLength = errors.New("indicated length is not the written one")
@@ -25,8 +25,7 @@ var (
 	ErrProofWrong      = errors.New("wrong proof that the queue pairs are those of the authenticated connection")
 )
 
-// ErrPeerSilent ends a session whose peer showed no sign of life for
-// Config.PeerTimeout.
+// ErrPeerSilent ends a session whose peer has sent nothing for Config.PeerTimeout.
 var ErrPeerSilent = errors.New("the peer is silent")
 
 // ErrControlReceives is returned by Connect when the peer posts too few
@@ -95,7 +94,7 @@ var rules = []struct {
 	{"key-message", bufpool.ErrKeyMessage},
 }
 
-// Codes are the names of all rules that a peer can break, for counters.
+// Codes has the names of all rules that a peer can break, for counters.
 func Codes() []string {
 	codes := make([]string, 0, len(rules))
 	for _, r := range rules {
@@ -104,7 +103,7 @@ func Codes() []string {
 	return codes
 }
 
-// Code is the stable name of the rule, one of Codes.
+// Code returns the stable name of the rule, one of Codes.
 func (e *ProtocolError) Code() string {
 	for _, r := range rules {
 		if errors.Is(e.Rule, r.rule) {
@@ -122,8 +121,7 @@ func controlViolation(rule error, format string, args ...any) error {
 	return channelViolation(0, rule, format, args...)
 }
 
-// sendFailure is the error of something that was sent on a data channel, or on the
-// control channel, 0.
+// sendFailure returns the error of a failed request of a data channel, or of the control channel, 0.
 func sendFailure(channel int, c *fabric.Completion) error {
 	switch {
 	case channel == 0:

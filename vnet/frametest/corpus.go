@@ -1,6 +1,5 @@
-// Package frametest makes odd frames: bytes that a program behind a netdevice
-// can make it have, whether or not they mean anything, and virtio headers with
-// each field at its edges. Tests of all levels use the same ones.
+// Package frametest makes odd frames: any bytes that a program can write to a netdevice, valid or
+// not, and virtio headers with each field at its limits. Tests of all levels use the same frames.
 package frametest
 
 import (
@@ -11,15 +10,14 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Frame is one of the corpus.
+// Frame is a frame of the corpus.
 type Frame struct {
 	Name  string
 	Bytes []byte // [virtio_net_hdr | Ethernet frame]
 }
 
-// Ethernet returns Ethernet frames whose virtio header asks for nothing: 1 to 70
-// bytes with up to three VLAN tags of each kind, and protocols that are no IP.
-// All are from src.
+// Ethernet returns Ethernet frames with an empty virtio header: 1 to 70 bytes with up to three VLAN
+// tags of each kind, and other protocols than IP. All have the source address src.
 func Ethernet(dst, src [6]byte) []Frame {
 	var all []Frame
 	for _, tags := range tagged() {
@@ -50,12 +48,12 @@ func Ethernet(dst, src [6]byte) []Frame {
 	return all
 }
 
-// plain is a frame whose header is empty.
+// plain returns a frame with an empty virtio header.
 func plain(name string, eth []byte) Frame {
 	return Frame{Name: name, Bytes: append(make([]byte, vnet.HdrLen, vnet.HdrLen+len(eth)), eth...)}
 }
 
-// tagged is every sequence of up to three tags.
+// tagged returns all sequences of up to three tags.
 func tagged() [][]uint16 {
 	all := [][]uint16{nil}
 	for first := 0; len(all) < 1+3+9+27; {
@@ -70,7 +68,7 @@ func tagged() [][]uint16 {
 	return all
 }
 
-// protocols are what follows the addresses.
+// protocols has the bytes after the addresses.
 var protocols = []struct {
 	name  string
 	to    [6]byte
@@ -102,9 +100,8 @@ var protocols = []struct {
 	{"type 65535", [6]byte{}, []byte{0xff, 0xff}},
 }
 
-// fields are the fields of a virtio header, by offset and width, with their
-// edges for a frame whose Ethernet header, network headers and all have these
-// lengths.
+// fields returns the fields of a virtio header, by offset and width, with the values at their limits
+// for a frame with these lengths of its Ethernet header, its network headers, and in all.
 func fields(l2, l4, n int) []field {
 	sizes := func(at int, values ...int) field {
 		f := field{at: at, width: 2}
@@ -138,8 +135,8 @@ func (f *field) put(frame []byte, v int) {
 	binary.LittleEndian.PutUint16(frame[f.at:], uint16(v))
 }
 
-// Headers returns frames with all pairs of two fields of their virtio header at
-// their edges, the others being good. All are from src.
+// Headers returns frames in which two fields of the virtio header, in all combinations, are at their
+// limits, and the others are valid. All have the source address src.
 func Headers(dst, src [6]byte) []Frame {
 	var all []Frame
 	for _, b := range bases(dst, src) {
@@ -164,14 +161,14 @@ func Headers(dst, src [6]byte) []Frame {
 	return all
 }
 
-// base is a good frame.
+// base is a valid frame.
 type base struct {
 	name   string
 	frame  []byte
 	l2, l4 int // lengths of the headers before the network's, and before the transport's
 }
 
-// bases are good frames of all kinds that have offloads.
+// bases returns valid frames of all kinds with offloads.
 func bases(dst, src [6]byte) []base {
 	var all []base
 	for _, b := range []struct {
@@ -230,7 +227,7 @@ func newBase(name string, eth []byte, gso byte, v6, udp bool, tags []uint16, pay
 	return base{name: name, frame: frame, l2: l2, l4: l4}
 }
 
-// Corpus is Ethernet and Headers, and what has not even a header.
+// Corpus returns the frames of Ethernet and Headers, and frames that are shorter than a header.
 func Corpus(dst, src [6]byte) []Frame {
 	all := append(Ethernet(dst, src), Headers(dst, src)...)
 	for n := range vnet.HdrLen + 1 {

@@ -5,21 +5,21 @@ import (
 	"math/rand/v2"
 )
 
-// Random makes odd frames without end.
+// Random makes an endless sequence of odd frames.
 type Random struct {
 	r     *rand.Rand
 	bases []base
 	buf   []byte
 }
 
-// NewRandom returns the frames that follow from a seed. All are from src.
+// NewRandom returns the sequence of a seed. All frames have the source address src.
 func NewRandom(seed uint64, dst, src [6]byte) *Random {
 	return &Random{r: rand.New(rand.NewPCG(seed, 1)), bases: bases(dst, src)}
 }
 
-// Next returns another frame, [virtio_net_hdr | Ethernet frame]; it is good
-// until the next call. Half of them are good frames with some bytes of their
-// headers changed, and may be cut short; the others are tags and bytes.
+// Next returns another frame, [virtio_net_hdr | Ethernet frame], which is usable until the next call.
+// Half of the frames are valid ones with some changed bytes of their headers, perhaps truncated; the
+// others are tags and random bytes.
 func (g *Random) Next() []byte {
 	r := g.r
 	b := &g.bases[r.IntN(len(g.bases))]
@@ -49,7 +49,7 @@ func (g *Random) Next() []byte {
 	return f
 }
 
-// tags replaces what follows the addresses by tags, some of them cut short.
+// tags replaces the bytes after the addresses by tags, of which some are truncated.
 func (g *Random) tags() {
 	r := g.r
 	f := g.buf[:22]

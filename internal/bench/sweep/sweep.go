@@ -1,5 +1,5 @@
-// Package sweep finds out which settings of a driver's flags suit an adapter. It decides
-// only: what measures is the caller's.
+// Package sweep finds the settings of a driver's flags that suit an adapter. It only decides; the
+// caller measures.
 package sweep
 
 import (
@@ -11,8 +11,8 @@ import (
 // Setting is a value of a flag.
 type Setting struct{ Flag, Value string }
 
-// String is how it is given on a command line; that of the zero Setting, which is all
-// defaults, says so.
+// String returns the setting as on a command line. The zero Setting stands for all defaults, and its
+// text says so.
 func (s Setting) String() string {
 	if s == (Setting{}) {
 		return "defaults"
@@ -20,16 +20,16 @@ func (s Setting) String() string {
 	return "--" + s.Flag + " " + s.Value
 }
 
-// Aim is something that is measured.
+// Aim is a measured property.
 type Aim struct {
 	Name, Unit string
 	Less       bool // is better
 }
 
-// Measure measures one thing with one setting, and everything else as it is by default.
+// Measure measures one aim with one setting, and with the defaults of all other flags.
 type Measure func(ctx context.Context, s Setting, a Aim) (float64, error)
 
-// Figure is what repeated measurements came to.
+// Figure is the result of repeated measurements.
 type Figure struct {
 	Median  float64 `json:"median"`
 	Min     float64 `json:"min"`
@@ -37,24 +37,24 @@ type Figure struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// Verdict is how a setting compares to the defaults.
+// Verdict is the result of the comparison of a setting with the defaults.
 type Verdict string
 
-// The verdicts. Figures differ if none of one setting is within the range of the other's:
-// what is less than that may be chance.
+// The verdicts. Two settings differ if no figure of one is within the range of the other's. Smaller
+// differences may be random.
 const (
 	Same   Verdict = "no difference"
 	Better Verdict = "better"
 	Worse  Verdict = "worse"
 )
 
-// Row is what was measured of a setting, in the order of the aims.
+// Row has the figures of a setting, in the order of the aims.
 type Row struct {
 	Setting
 	Figures []Figure
 }
 
-// suits reports whether the setting is better for something, and worse for nothing.
+// suits reports whether the setting is better for an aim, and worse for none.
 func (r *Row) suits() bool {
 	is := func(v Verdict) bool {
 		return slices.ContainsFunc(r.Figures, func(f Figure) bool { return f.Verdict == v })
@@ -62,14 +62,14 @@ func (r *Row) suits() bool {
 	return is(Better) && !is(Worse)
 }
 
-// MinRounds is how many rounds there are at least: with fewer, ranges that do not overlap
-// are nothing out of the ordinary. Of two times three figures that have no difference, all
-// of one are beyond the other in one case of ten.
+// MinRounds is the least number of rounds. With fewer, ranges without overlap are likely by chance:
+// with two times three figures of the same distribution, all figures of one are above or below all
+// of the other in one case of ten.
 const MinRounds = 3
 
-// Run measures the defaults and each setting in so many rounds, in turns, backwards in every
-// other one, so that what changes meanwhile changes for all. The first row is that of the
-// defaults.
+// Run measures the defaults and each setting in turn, in this number of rounds, and in reverse order
+// in every second round, so that changes of the machine meanwhile affect all. The first row is that
+// of the defaults.
 func Run(ctx context.Context, settings []Setting, aims []Aim, rounds int, m Measure) ([]Row, error) {
 	if rounds < MinRounds {
 		return nil, fmt.Errorf("%d rounds: must be %d at least, or there is no telling differences from chance", rounds,
@@ -115,7 +115,7 @@ func figure(samples []float64) Figure {
 	return Figure{Median: (v[(n-1)/2] + v[n/2]) / 2, Min: v[0], Max: v[n-1]}
 }
 
-// compare is the verdict about f.
+// compare returns the verdict about f.
 func (a *Aim) compare(f, defaults Figure) Verdict {
 	switch {
 	case f.Min <= defaults.Max && f.Max >= defaults.Min:
@@ -127,9 +127,9 @@ func (a *Aim) compare(f, defaults Figure) Verdict {
 	}
 }
 
-// Choose returns for each flag the setting that suits best, if any does: better than the
-// defaults for something and worse for nothing. Among several it is the one that gains most
-// for one aim. Settings of different flags were not measured together.
+// Choose returns the best suitable setting of each flag, if there is one. A setting is suitable if it
+// is better than the defaults for an aim, and worse for none. The best one has the largest gain for
+// one aim. Settings of different flags were not measured together.
 func Choose(rows []Row, aims []Aim) (chosen []Setting) {
 	gains := map[string]float64{}
 	for i := range rows[1:] {
@@ -157,7 +157,7 @@ func Choose(rows []Row, aims []Aim) (chosen []Setting) {
 	return chosen
 }
 
-// gain is by what factor f is better.
+// gain returns the factor by which f is better.
 func (a *Aim) gain(f, defaults Figure) float64 {
 	if a.Less {
 		f, defaults = defaults, f

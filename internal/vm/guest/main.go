@@ -1,13 +1,13 @@
-// Command guest is process 1 of a virtual machine that has one virtio network card. It does
-// what it is told by lines at the second serial port, and answers each with ok or with why
-// not:
+// Command guest is process 1 of a virtual machine with one virtio network card. It carries out the
+// commands that it reads as lines from the second serial port. The answer to each line is ok or an
+// error:
 //
-//	up ADDRESS/LENGTH MTU	gives the card an address and an MTU
+//	up ADDRESS/LENGTH MTU	sets the card up, with an address and an MTU
 //	queues N		has the driver use N pairs of rings
-//	rebind			takes the driver from the card, and gives it back
+//	rebind			unbinds the driver from the card, and binds it again
 //
-// Meanwhile whoever connects to its TCP port 7000 gets back what he sends, and a check of
-// it at the end: a SHA-256. What comes to port 7001 is thrown away, and port 7002 sends zeros.
+// It also serves three TCP ports. Port 7000 sends all data back, and their SHA-256 at the end. Port
+// 7001 discards all data. Port 7002 sends zeros.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	if err := run(); err != nil {
 		log.Print("guest: ", err)
 	}
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // which ends the emulator
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART) // ends the emulator
 }
 
 func run() error {
@@ -49,7 +49,7 @@ func run() error {
 		return err
 	}
 	for address, do := range map[string]func(net.Conn) error{":7000": echo, ":7001": sink, ":7002": source} {
-		l, err := net.Listen("tcp", address) // before somebody is told that it has come up
+		l, err := net.Listen("tcp", address) // before the answer below
 		if err != nil {
 			return err
 		}
@@ -62,14 +62,14 @@ func run() error {
 		}
 		fmt.Fprintln(port, "ok")
 	}
-	answer(nil) // it has come up
+	answer(nil) // the machine has booted
 	for lines := bufio.NewScanner(port); lines.Scan(); {
 		answer(handle(strings.Fields(lines.Text())))
 	}
 	return errors.New("nobody commands any more")
 }
 
-// prepare mounts what is needed, and loads the modules in the order of their names.
+// prepare mounts the file systems, and loads the modules in the order of their names.
 func prepare() error {
 	for _, m := range [][2]string{{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}} {
 		if err := os.MkdirAll(m[1], 0o755); err != nil {
@@ -100,7 +100,7 @@ func prepare() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// raw has a serial port pass everything as it is.
+// raw sets a serial port to raw mode.
 func raw(fd int) error {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
@@ -131,10 +131,10 @@ func handle(words []string) error {
 	return fmt.Errorf("unknown command %q", words)
 }
 
-// driver is the directory of the network cards' driver.
+// driver is the directory of the driver of virtio network cards.
 const driver = "/sys/bus/virtio/drivers/virtio_net"
 
-// card is the name of the network card, once there is one.
+// card returns the name of the network card. It waits until there is one.
 func card() (string, error) {
 	for range 1000 {
 		if names, err := filepath.Glob(driver + "/virtio*/net/*"); err != nil || len(names) > 0 {
@@ -164,7 +164,7 @@ func up(address string, mtu int) error {
 	return errors.Join(netlink.LinkSetUp(link), netlink.AddrReplace(link, addr))
 }
 
-// setQueues is ethtool -L: vishvananda/netlink has no function for it.
+// setQueues does what ethtool -L does, for which vishvananda/netlink has no function.
 func setQueues(n uint32) error {
 	name, err := card()
 	if err != nil {
@@ -199,7 +199,7 @@ func rebind() error {
 	return nil
 }
 
-// serve does something with each connection to a TCP port.
+// serve calls a function for each connection to a TCP port.
 func serve(l net.Listener, do func(c net.Conn) error) {
 	for {
 		c, err := l.Accept()
@@ -216,7 +216,7 @@ func serve(l net.Listener, do func(c net.Conn) error) {
 	}
 }
 
-// echo sends back what comes, and its check.
+// echo sends all data back, and then their SHA-256.
 func echo(c net.Conn) error {
 	sum := sha256.New()
 	if _, err := io.Copy(io.MultiWriter(c, sum), c); err != nil {
@@ -228,22 +228,22 @@ func echo(c net.Conn) error {
 
 const chunk = 128 << 10
 
-// sink takes what comes.
+// sink discards all data.
 func sink(c net.Conn) error {
 	b := make([]byte, chunk)
 	for {
 		if _, err := c.Read(b); err != nil {
-			return nil // it is over
+			return nil // the connection has ended
 		}
 	}
 }
 
-// source sends as much as goes.
+// source sends zeros without end.
 func source(c net.Conn) error {
 	b := make([]byte, chunk)
 	for {
 		if _, err := c.Write(b); err != nil {
-			return nil // it is over
+			return nil // the connection has ended
 		}
 	}
 }

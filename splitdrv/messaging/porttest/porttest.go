@@ -1,6 +1,6 @@
-// Package porttest provides a port without a netdevice: a pair of sockets that
-// keep frames apart. One end is the port of a data channel, the other stands
-// for the wire behind it.
+// Package porttest provides a port without a netdevice: a pair of sockets that preserve the
+// boundaries of frames. One end is the port of a data channel, the other represents the wire behind
+// the port.
 package porttest
 
 import (
@@ -18,9 +18,9 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Port is a Single over a SOCK_SEQPACKET socket. It may be closed while it is used: a test
-// that ends closes it before the endpoint that it belongs to has stopped, and its
-// descriptor is somebody else's then.
+// Port is a Single over a SOCK_SEQPACKET socket. It may be closed while it is used: a test closes it
+// at its end, before its endpoint has stopped. The kernel may then use the number of its descriptor
+// again.
 type Port struct {
 	fd int
 
@@ -28,12 +28,12 @@ type Port struct {
 	closed bool
 }
 
-// Wire is the far end of a Port, for tests to read and write frames. Its
-// methods block, and one goroutine may read while another one writes.
+// Wire is the other end of a Port, on which tests read and write frames. Its methods block. One
+// goroutine may read while another one writes.
 type Wire struct{ f *os.File }
 
-// New makes a port and its wire, both closed when the test ends. buffer is how
-// many bytes of frames each direction holds before its writer has to wait.
+// New makes a port and its wire. Both are closed when the test ends. buffer is the number of bytes of
+// frames that each direction holds before its writer has to wait.
 func New(t testing.TB, buffer int) (*Port, *Wire) {
 	t.Helper()
 	p, w, err := Open(buffer)
@@ -47,8 +47,8 @@ func New(t testing.TB, buffer int) (*Port, *Wire) {
 	return p, w
 }
 
-// Open is New for goroutines that outlive the first of a test's cleanups: they
-// close both.
+// Open is New for goroutines that run longer than the first cleanup of a test. They close the port
+// and the wire.
 func Open(buffer int) (*Port, *Wire, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -57,7 +57,7 @@ func Open(buffer int) (*Port, *Wire, error) {
 	p := &Port{fd: fds[0]}
 	w := &Wire{f: os.NewFile(uintptr(fds[1]), "wire")}
 	for _, fd := range fds {
-		// Forced beyond net.core.wmem_max where the test runs as root.
+		// Root may exceed net.core.wmem_max.
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer) != nil {
 			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, buffer); err != nil {
 				return nil, nil, errors.Join(os.NewSyscallError("setsockopt", err), p.Close(), w.Close())
@@ -131,7 +131,7 @@ func (w *Wire) Receive(ctx context.Context, buf []byte) ([]byte, error) {
 // Close closes the wire.
 func (w *Wire) Close() error { return w.f.Close() }
 
-// deadline makes reads or writes end with ctx until stop is called.
+// deadline has reads or writes end when ctx is done, until stop is called.
 func (w *Wire) deadline(ctx context.Context, set func(time.Time) error) (stop func()) {
 	_ = set(time.Time{})
 	expired := make(chan struct{})

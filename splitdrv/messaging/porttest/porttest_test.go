@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestClosed uses a port that is closed, when its descriptor is somebody else's.
+// TestClosed uses a closed port, when the number of its descriptor is used again.
 func TestClosed(t *testing.T) {
 	p, w, err := Open(1 << 16)
 	if err != nil {
@@ -25,7 +25,7 @@ func TestClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Nobody else makes descriptors here, but for the runtime.
+	// Only the runtime opens other descriptors here.
 	if err := unix.Dup3(other, p.FD(), unix.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}
