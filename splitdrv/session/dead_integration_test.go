@@ -67,18 +67,21 @@ func TestNetnsDeadInHandshake(t *testing.T) {
 	<-greeted
 }
 
-// machines is an I/O unit and a host, each in its own network namespace.
+// machines is an I/O unit and a host, each in its own network namespace, and a bridge between
+// them in another.
 type machines struct {
-	hostNS, unitNS string
-	host           *Security
-	ln             *Listener
+	hostNS, unitNS, bridgeNS string
+	host                     *Security
+	ln                       *Listener
 }
 
 func newMachines(t *testing.T, cfg ServerConfig) *machines {
 	t.Helper()
 	testenv.NeedRoot(t)
-	m := &machines{hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t)}
-	testenv.Veth(t, m.hostNS, "host0", m.unitNS, "unit0")
+	m := &machines{hostNS: testenv.NetNS(t), unitNS: testenv.NetNS(t), bridgeNS: testenv.NetNS(t)}
+	testenv.Veth(t, m.hostNS, "host0", m.bridgeNS, "port1")
+	testenv.Veth(t, m.unitNS, "unit0", m.bridgeNS, "port2")
+	testenv.Bridge(t, m.bridgeNS, "bridge0", "port1", "port2")
 	testenv.Address(t, m.hostNS, "host0", "10.99.0.1/24")
 	testenv.Address(t, m.unitNS, "unit0", "10.99.0.2/24")
 	m.host, cfg.Security = friends(t)
@@ -120,5 +123,17 @@ func (m *machines) die(t *testing.T) {
 	t.Helper()
 	testenv.With(t, m.hostNS, func(h *netlink.Handle) error {
 		return h.LinkSetDown(testenv.Link(t, m.hostNS, "host0"))
+	})
+}
+
+// forward has the bridge forward frames, or drop them. The machines see no difference.
+func (m *machines) forward(t *testing.T, on bool) {
+	t.Helper()
+	bridge := testenv.Link(t, m.bridgeNS, "bridge0")
+	testenv.With(t, m.bridgeNS, func(h *netlink.Handle) error {
+		if on {
+			return h.LinkSetUp(bridge)
+		}
+		return h.LinkSetDown(bridge)
 	})
 }

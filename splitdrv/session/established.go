@@ -13,9 +13,9 @@ import (
 // establish starts the goroutines of a connection after its handshake.
 func (c *Conn) establish() error {
 	// peerTimeout consists of a fifth until the next heartbeat is sent, about 200 ms until
-	// the kernel sends it again (TCP_RTO_MIN), and the user timeout, a half, which counts
-	// from then. The peer's process may stall in the meantime, because its kernel
-	// acknowledges.
+	// the kernel sends it again (TCP_RTO_MIN; 400 ms after a tail loss probe), and the user
+	// timeout, a half, which counts from then. The peer's process may stall in the meantime,
+	// because its kernel acknowledges.
 	if err := setUserTimeout(c.raw, c.peerTimeout/2); err != nil {
 		return c.fail(fmt.Errorf("%v: %w", c, err))
 	}
