@@ -50,7 +50,7 @@ func TestReadConfig(t *testing.T) {
 		"iounit: a\nunit-address: b\n":    `x.yaml:2: unknown key "unit-address"`,
 		"- a\n":                           "x.yaml:1: must be a map",
 		"iounit: a\nname: \"b\n":          "x.yaml:2: not YAML",
-		"iounit: a\n---\nname: b\n":       "x.yaml: more than one YAML document",
+		"iounit: a\n---\nname: b\n":       "x.yaml:2: more than one YAML document",
 		"queues: many\nmax-mtu: plenty\n": "x.yaml:2: max-mtu: ", // both mistakes are reported
 		"iounit: a\niounit: b\n":          "x.yaml:2: not YAML",
 		"":                                "--iounit is missing",

@@ -35,11 +35,23 @@ func Parse(file string, text []byte) (Node, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: not YAML: %w", file, err)
 	case len(parsed.Docs) > 1:
-		return nil, fmt.Errorf("%s: more than one YAML document; leave out the lines of three dashes", file)
+		return nil, fmt.Errorf("%s:%d: more than one YAML document; leave out the lines of three dashes", file,
+			start(parsed.Docs[1]))
 	case len(parsed.Docs) == 0:
 		return nil, nil
 	}
 	return parsed.Docs[0].Body, nil
+}
+
+// start returns the number of the line in which a document begins.
+func start(d *ast.DocumentNode) int {
+	switch {
+	case d.Start != nil:
+		return d.Start.Position.Line
+	case d.Body != nil: // the document before it ends with three dots
+		return Line(d.Body)
+	}
+	return 1
 }
 
 // Errorf returns an error about the value n in a file.

@@ -15,7 +15,12 @@ func TestParse(t *testing.T) {
 		"a: \"x y\"\nb: |\n  z\n": "a=x y b=z\n",
 		"a: b: c":                 "f.yaml:1: not YAML",
 		"a: 1\nb: [\n":            "f.yaml:2: not YAML",
-		"a: 1\n---\na: 2\n":       "f.yaml: more than one YAML document",
+		"a: 1\n---\na: 2\n":       "f.yaml:2: more than one YAML document",
+		"a: 1\n---\n":             "f.yaml:2: more than one YAML document",
+		"a: 1\n...\na: 2\n":       "f.yaml:3: more than one YAML document",
+		"a: 1\n...\n":             "a=1",
+		"a: 1\n...\n# nothing\n":  "a=1",
+		"a: 1\n...\n---\n":        "f.yaml:3: more than one YAML document",
 		"a: 1\na: 2\n":            "f.yaml:2: not YAML",
 		"a: 1\nb: \x00\n":         "f.yaml:2: not YAML: a zero byte",
 		"- a\n":                   "f.yaml:1: no map",
@@ -75,7 +80,8 @@ func TestBool(t *testing.T) {
 // of the file.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"a: b\nc: [d, e]\n", "a:\n", "- a\n", "a: b: c\n", "a: {b: c}\n", "&a [*a]\n",
-		"a: |\n  b\n", "---\n---\n", "!!map {a: !!str b}", "a: *b", ""} {
+		"a: |\n  b\n", "---\n---\n", "a: b\n...\n...\n", "...\n...\n", "a\n---\n...\n---",
+		"!!map {a: !!str b}", "a: *b", ""} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
