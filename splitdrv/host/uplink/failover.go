@@ -115,10 +115,11 @@ func (f *Failovers) End(to string, stages []Stage, now time.Time) *Failover {
 	return done
 }
 
-// Status returns a copy of the counts.
+// Status returns a copy of the counts, in which Count is never nil.
 func (f *Failovers) Status() FailoverStatus {
 	s := f.sum
-	s.Count = maps.Clone(s.Count)
+	s.Count = make(map[Reason]uint64, len(f.sum.Count))
+	maps.Copy(s.Count, f.sum.Count)
 	if s.Last != nil {
 		last := *s.Last
 		s.Last = &last

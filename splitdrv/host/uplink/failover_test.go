@@ -1,9 +1,19 @@
 package uplink
 
 import (
+	"bytes"
+	"encoding/json"
 	"testing"
 	"time"
 )
+
+// TestNoFailovers expects an empty object in JSON, and no null, from a host without fail-overs.
+func TestNoFailovers(t *testing.T) {
+	b, err := json.Marshal(new(Failovers).Status())
+	if want := []byte(`"count":{}`); err != nil || !bytes.Contains(b, want) {
+		t.Errorf("%s, %v; want %s in it", b, err, want)
+	}
+}
 
 // TestFailovers fails over from one I/O unit to another by command, then back because the other one
 // dies, with an unused attempt in between, and then reconnects to the same one. It checks the
