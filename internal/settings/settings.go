@@ -35,7 +35,7 @@ func Parse(file string, text []byte) (Node, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: not YAML: %w", file, err)
 	case len(parsed.Docs) > 1:
-		return nil, fmt.Errorf("%s:%d: more than one YAML document; leave out the lines of three dashes", file,
+		return nil, fmt.Errorf("%s:%d: more than one YAML document; leave out the lines of three dashes or dots", file,
 			start(parsed.Docs[1]))
 	case len(parsed.Docs) == 0:
 		return nil, nil
@@ -51,7 +51,7 @@ func start(d *ast.DocumentNode) int {
 	case d.Body != nil: // the document before it ends with three dots
 		return Line(d.Body)
 	}
-	return 1
+	return 1 // an empty document has no position
 }
 
 // Errorf returns an error about the value n in a file.
