@@ -111,9 +111,8 @@ func special(of reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string"}
 	case of == reflect.TypeFor[time.Duration]():
 		return &jsonschema.Schema{Type: "integer", Description: "nanoseconds"}
-	case of.Kind() == reflect.Map && of.Elem().Kind() == reflect.Uint64: // counts by name; null if there are none
-		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
-			{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "integer"}}, {Type: "null"}}}
+	case of.Kind() == reflect.Map && of.Elem().Kind() == reflect.Uint64: // counts by name
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "integer"}}
 	}
 	return nil
 }

@@ -2,8 +2,8 @@ package statussock
 
 import "reflect"
 
-// filled returns v with empty lists in place of nil ones, so that no list is null in JSON. The
-// data that v points to may be in use elsewhere, and is copied.
+// filled returns v with empty lists and maps in place of nil ones, so that none is null in JSON.
+// The data that v points to may be in use elsewhere, and is copied.
 func filled(v any) any {
 	if v == nil {
 		return nil
@@ -39,9 +39,7 @@ func fill(v reflect.Value) reflect.Value {
 			c.Set(fill(v.Elem()))
 		}
 	case reflect.Map:
-		if !v.IsNil() {
-			c.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
-		}
+		c.Set(reflect.MakeMapWithSize(v.Type(), v.Len()))
 		for it := v.MapRange(); it.Next(); {
 			c.SetMapIndex(it.Key(), fill(it.Value()))
 		}
