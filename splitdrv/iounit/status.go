@@ -16,7 +16,7 @@ import (
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
-// Status is the status of an I/O unit for `splitnic status`.
+// Status is the status of an I/O unit for `splitnic status`. Its fields are those of the JSON.
 type Status struct {
 	Role     string    `json:"role"` // "iounit"
 	Name     string    `json:"name"`

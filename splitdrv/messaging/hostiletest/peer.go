@@ -33,7 +33,9 @@ const (
 )
 
 // Peer is a peer made of bare queue pairs, which does what an attack requires and not what the
-// protocol requires. It has a method for each step of attacks. Only one goroutine may use it.
+// protocol requires. It has a method for each step of attacks, and fields for what it knows of the
+// session, for its own objects on the device, and for what it has sent and received: attacks combine
+// all of these. Only one goroutine may use it.
 type Peer struct {
 	// Pools has the pools that the session under attack lends, after Started.
 	Pools []protocol.Pool
