@@ -3,6 +3,7 @@ package flowmodel
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -292,8 +293,14 @@ func (m *model) abandoned() {
 }
 
 // run makes one run: a walk, sometimes the death of a side, and a rest from time to time.
-func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int) *model {
-	m := newModel(seed, mode, windows, broken)
+// A panic is a failure of the run too, so that the caller prints its seed.
+func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int) (m *model) {
+	m = newModel(seed, mode, windows, broken)
+	defer func() {
+		if p := recover(); p != nil {
+			m.failure = fmt.Errorf("step %d: panic: %v\n%s", m.steps, p, debug.Stack())
+		}
+	}()
 	rounds := 1 + m.r.IntN(3)
 	for range rounds {
 		m.walk(steps / rounds)
