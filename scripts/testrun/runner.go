@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // buildDir is the directory for all output, relative to the top of the checkout.
@@ -14,6 +15,7 @@ type runner struct {
 	*collector
 	packages []testPackage
 	filter   *regexp.Regexp // of top-level tests; nil means all
+	took     time.Duration  // how long the layer ran
 }
 
 // pick selects the tests that have one of these prefixes and that the user wants. It returns
