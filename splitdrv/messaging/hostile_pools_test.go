@@ -38,8 +38,9 @@ func (p *rawPeer) recycle(msg []byte) {
 // function waits for a message with this function, and answers the requests before it.
 func (p *rawPeer) function(f protocol.Function) []byte {
 	p.t.Helper()
+	ctx := deadline(p.t)
 	for {
-		msg := p.receive()
+		msg := p.receiveBy(ctx)
 		h, err := protocol.DecodeHeader(msg)
 		p.ok(err)
 		switch h.Function {
@@ -194,9 +195,9 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 			p.send(protocol.AppendBufferRDMAIndicate(nil, 0,
 				protocol.Indication{Pool: l.Ref, Element: 3, Length: uint32(len(data))}))
 			p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, l.Ref|protocol.FlushGiveBack))
-			acknowledged, replied := false, false
-			for !acknowledged || !replied {
-				msg := p.receive()
+			ctx := deadline(t)
+			for acknowledged, replied := false, false; !replied; {
+				msg := p.receiveBy(ctx)
 				d, err := protocol.DecodeHeader(msg)
 				p.ok(err)
 				switch d.Function {
@@ -206,7 +207,9 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 					r := m.Returns()
 					acknowledged = r.Next() && r.Pool() == l.Ref && r.Len() == 1 && r.Element(0) == 3
 				case protocol.FuncBufferPoolFlushReply:
-					replied = true
+					if replied = true; !acknowledged {
+						t.Fatal("the reply to the flush came without the acknowledgement before it")
+					}
 				case protocol.FuncCfgUtilRequest:
 					p.answer(msg)
 					continue

@@ -89,9 +89,15 @@ func (p *rawPeer) postRecv(i int) {
 // receive waits for the next control message.
 func (p *rawPeer) receive() []byte {
 	p.t.Helper()
-	ctx := deadline(p.t)
+	return p.receiveBy(deadline(p.t))
+}
+
+// receiveBy is receive for a loop, which ctx ends even if messages keep coming.
+func (p *rawPeer) receiveBy(ctx context.Context) []byte {
+	p.t.Helper()
 	var c [1]fabric.Completion
 	for {
+		p.ok(ctx.Err())
 		p.ok(p.cq.Arm(false))
 		n, err := p.cq.Poll(c[:])
 		p.ok(err)
