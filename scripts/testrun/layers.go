@@ -17,19 +17,16 @@ import (
 
 // layer is a set of tests that run in the same environment.
 type layer struct {
-	name   string
-	what   string
-	run    func(context.Context, *runner) error
-	beside bool // runs at the same time as the layer before it, if that is chosen too
-	extra  bool // runs only if it is named
+	name  string
+	what  string
+	run   func(context.Context, *runner) error
+	extra bool // runs only if it is named
 }
 
-// layers has all layers, in the order in which they run by default. The tests of netns mostly
-// wait, and those of unit mostly compute. The harness must be alone with tests in network
-// namespaces: where it uses this kernel, it looks for namespaces that its tests have left.
+// layers has all layers, in the order in which they run by default.
 var layers = []layer{
 	{name: "unit", what: "without privileges", run: runUnit},
-	{name: "netns", what: "as root, in network namespaces of their own", run: asRoot(netnsPrefix), beside: true},
+	{name: "netns", what: "as root, in network namespaces of their own", run: asRoot(netnsPrefix)},
 	{name: "softroce", what: "on RDMA devices, and of the harness that has them", run: runSoftRoCE},
 	{name: "machines", what: "with two guests that a cable joins", run: withMachines(machinesPrefix)},
 	{name: "faults", what: "with two guests, which take longer", run: withMachines(faultsPrefix), extra: true},

@@ -15,12 +15,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/signal"
@@ -28,7 +26,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -71,13 +68,13 @@ func run(ctx context.Context, args []string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var base runner
+	r := &runner{}
 	if *filter != "" {
-		if base.filter, err = regexp.Compile(*filter); err != nil {
+		if r.filter, err = regexp.Compile(*filter); err != nil {
 			return false, fmt.Errorf("-run: %w", err)
 		}
 	}
-	if base.packages, err = listPackages(ctx); err != nil {
+	if r.packages, err = listPackages(ctx); err != nil {
 		return false, err
 	}
 	// Tests of any layer may start the product's binary.
@@ -88,20 +85,22 @@ func run(ctx context.Context, args []string) (bool, error) {
 	}
 	rep := report{strict: strict(os.Getenv)}
 	explained := make(map[string][]string)
-	start := time.Now()
-	for _, group := range groups(chosen) {
-		for _, r := range runTogether(ctx, base, group, os.Stdout) {
-			rep.add(r.layer, r.results, r.took)
-			if r.repeated != "" {
-				rep.repeats = append(rep.repeats, r.repeated)
-			}
-			maps.Copy(explained, r.explains)
+	for _, l := range chosen {
+		fmt.Printf("== %s: tests %s\n", l.name, l.what)
+		r.collector = newCollector(os.Stdout, l.name)
+		start := time.Now()
+		if err := l.run(ctx, r); err != nil {
+			r.broken(l.name, err)
 		}
+		rep.add(l.name, r.results, time.Since(start))
+		if r.repeated != "" {
+			rep.repeats = append(rep.repeats, r.repeated)
+		}
+		maps.Copy(explained, r.explains)
 		if ctx.Err() != nil {
 			return false, errors.New("interrupted")
 		}
 	}
-	rep.took = time.Since(start)
 	pages, err := filepath.Glob(filepath.Join(claimsDir, "*.md"))
 	if err != nil {
 		return false, fmt.Errorf("listing %s: %w", claimsDir, err)
@@ -113,20 +112,20 @@ func run(ctx context.Context, args []string) (bool, error) {
 			return false, fmt.Errorf("reading which tests show what document %s claims: %w", d.name, err)
 		}
 		rep.shown = append(rep.shown, d.count(parseClaims(d.page(), string(doc))))
-		rep.claims = append(rep.claims, base.claims(d, string(doc), rep.names, rep.results)...)
+		rep.claims = append(rep.claims, r.claims(d, string(doc), rep.names, rep.results)...)
 	}
 	for _, file := range defenceFiles {
 		doc, err := os.ReadFile(file)
 		if err != nil {
 			return false, fmt.Errorf("reading which tests show what is defended: %w", err)
 		}
-		rep.claims = append(rep.claims, base.defended(file, string(doc), rep.names, rep.results)...)
+		rep.claims = append(rep.claims, r.defended(file, string(doc), rep.names, rep.results)...)
 	}
 	doc, err := os.ReadFile(errdoc.Page)
 	if err != nil {
 		return false, fmt.Errorf("reading which tests produce which message: %w", err)
 	}
-	rep.claims = append(rep.claims, base.documented(string(doc), errdoc.Tests, rep.names, rep.results, explained)...)
+	rep.claims = append(rep.claims, r.documented(string(doc), errdoc.Tests, rep.names, rep.results, explained)...)
 	return rep.finish(os.Stdout, buildDir)
 }
 
@@ -148,54 +147,6 @@ next:
 		return nil, fmt.Errorf("there is no layer %q: use %s", name, layerNames())
 	}
 	return chosen, nil
-}
-
-// groups divides layers into those that run at the same time.
-func groups(chosen []layer) [][]layer {
-	var all [][]layer
-	for i, l := range chosen {
-		if n := len(all) - 1; l.beside && n >= 0 && isBefore(chosen[i-1], l) {
-			all[n] = append(all[n], l)
-		} else {
-			all = append(all, []layer{l})
-		}
-	}
-	return all
-}
-
-// isBefore reports whether a comes just before b in layers.
-func isBefore(a, b layer) bool {
-	i := slices.IndexFunc(layers, func(l layer) bool { return l.name == a.name })
-	return i+1 < len(layers) && layers[i+1].name == b.name
-}
-
-// runTogether runs layers at the same time, each with a copy of base, and returns the copies. The
-// output of the first layer goes to w as it comes, that of another when all before it have ended.
-func runTogether(ctx context.Context, base runner, group []layer, w io.Writer) []*runner {
-	var some sync.WaitGroup
-	runners, outputs := make([]*runner, len(group)), make([]bytes.Buffer, len(group))
-	for i, l := range group {
-		r := base
-		runners[i] = &r
-		out := w
-		if i > 0 {
-			out = &outputs[i]
-		}
-		fmt.Fprintf(out, "== %s: tests %s\n", l.name, l.what)
-		r.collector = newCollector(out, l.name)
-		some.Go(func() {
-			start := time.Now()
-			if err := l.run(ctx, &r); err != nil {
-				r.broken(l.name, err)
-			}
-			r.took = time.Since(start)
-		})
-	}
-	some.Wait()
-	for i := range outputs {
-		_, _ = outputs[i].WriteTo(w) // w is the terminal
-	}
-	return runners
 }
 
 func layerNames() string {

@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 )
 
 // buildDir is the directory for all output, relative to the top of the checkout.
@@ -15,7 +14,6 @@ type runner struct {
 	*collector
 	packages []testPackage
 	filter   *regexp.Regexp // of top-level tests; nil means all
-	took     time.Duration  // how long the layer ran
 }
 
 // pick selects the tests that have one of these prefixes and that the user wants. It returns
