@@ -73,7 +73,7 @@ var mutants = []mutant{
 		"r.keyless = false\n	r.setKey(key)", "r.keyless = false", model, "TestFlow/imm"},
 	{"a pool is used before its key has come", "borrow.go",
 		"k.waiting = append(k.waiting, r)\n		return false", "k.waiting = append(k.waiting, r)\n		return true",
-		model, "TestFlow/imm"},
+		here, "TestPools"},
 	{"a key is that of the pool before", "borrow.go",
 		"k.early = append(k.early, key)", "k.early = append([]uint32{key}, k.early...)", here, "TestPools"},
 	{"closed pools are forgotten at once", "borrow.go",

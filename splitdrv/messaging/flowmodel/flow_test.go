@@ -126,6 +126,9 @@ func TestBrokenRules(t *testing.T) {
 				if m.failure == nil {
 					continue
 				}
+				if m.panicked {
+					t.Fatalf("SPLITNIC_SEED=%d: %v", seed, m.failure)
+				}
 				t.Logf("found after %d runs: %v", seed-c.from+1, m.failure)
 				if kept := run(seed, c.mode, c.windows, rules{}, 5*steps); kept.failure != nil {
 					t.Errorf("that run fails with the rule kept, too: %v", kept.failure)

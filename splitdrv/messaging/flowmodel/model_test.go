@@ -51,18 +51,19 @@ type rules struct {
 
 // model is both sides and the network between them.
 type model struct {
-	mode    protocol.Mode
-	rules   rules
-	r       *rand.Rand
-	sides   [2]*side
-	shape   shape
-	failure error
-	flowing bool // ports have frames, senders lack elements
-	steps   int
-	agreed  bool  // the peer invalidates the windows of pools
-	sends   bool  // the keys of windows are sent behind their binds
-	keys    int   // first key of the last window
-	sent    []int // keys in messages
+	mode     protocol.Mode
+	rules    rules
+	r        *rand.Rand
+	sides    [2]*side
+	shape    shape
+	failure  error
+	panicked bool // failure is a panic: nothing has found the broken rule
+	flowing  bool // ports have frames, senders lack elements
+	steps    int
+	agreed   bool  // the peer invalidates the windows of pools
+	sends    bool  // the keys of windows are sent behind their binds
+	keys     int   // first key of the last window
+	sent     []int // keys in messages
 }
 
 // shape is the configuration of a run.
@@ -298,6 +299,7 @@ func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int)
 	m = newModel(seed, mode, windows, broken)
 	defer func() {
 		if p := recover(); p != nil {
+			m.panicked = true
 			m.failure = fmt.Errorf("step %d: panic: %v\n%s", m.steps, p, debug.Stack())
 		}
 	}()
