@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -44,7 +45,7 @@ const (
 )
 
 // runUnit runs the unit tests: first with the race detector, then those in files that are
-// built only without the race detector. After that it builds and vets the module without cgo.
+// built only without the race detector.
 func runUnit(ctx context.Context, r *runner) error {
 	args := []string{"-race", "-skip", notUnit}
 	if r.filter != nil {
@@ -67,19 +68,10 @@ func runUnit(ctx context.Context, r *runner) error {
 			names = append(names, p.noRace...)
 		}
 	}
-	if len(paths) > 0 {
-		if err := r.goTest(ctx, "", append([]string{"-run", exactly(names)}, paths...)...); err != nil {
-			return err
-		}
+	if len(paths) == 0 {
+		return nil
 	}
-	for _, args := range [][]string{{"build", "./..."}, {"vet", "./..."}} {
-		cmd := command(ctx, "go", args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("CGO_ENABLED=0 %s: %w", strings.Join(cmd.Args, " "), err)
-		}
-	}
-	return nil
+	return r.goTest(ctx, "", append([]string{"-run", exactly(names)}, paths...)...)
 }
 
 // asRoot returns a function that builds the tests with the prefix as the calling user, and runs
@@ -232,7 +224,9 @@ func (r *runner) goTest(ctx context.Context, require string, args ...string) err
 // tryTest runs go test like goTest, and returns the results without adding them.
 func (r *runner) tryTest(ctx context.Context, require string, args ...string) (*collector, error) {
 	of := r.another()
-	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", timeout}, args...)...)
+	// Tests wait for a part of their time: twice as many packages as processors run at a time.
+	atOnce := strconv.Itoa(2 * runtime.NumCPU())
+	cmd := command(ctx, "go", append([]string{"test", "-json", "-count=1", "-vet=off", "-p", atOnce, timeout}, args...)...)
 	if require != "" {
 		cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
 	}
