@@ -19,7 +19,7 @@ import (
 )
 
 func checkCommand() *cobra.Command {
-	return group(&cobra.Command{
+	c := group(&cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration file without a device",
 		Long: `Check a configuration file and the files that it names, such as a policy, in the same way as
@@ -43,6 +43,14 @@ the start of a host, agent or I/O unit. It needs no device and changes nothing.`
 			return daemon.Sources{Keys: u.Keys, Policy: u.Policy, MetricsConfig: u.MetricsConfig}, err
 		}
 	}))
+	unknown := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && strings.ContainsAny(args[0], "./") {
+			return exit.Usagef("whose configuration is %s? use `%s host`, agent or iounit", args[0], c.CommandPath())
+		}
+		return unknown(c, args)
+	}
+	return c
 }
 
 // roleFlags returns two functions for a role. add adds its flags. config makes its configuration

@@ -188,6 +188,7 @@ func TestCheckMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"check host":         "the file is missing; see `splitnic check host --help`",
 		"check hots x.yaml":  `unknown command "hots" (did you mean host?)`,
+		"check x.yaml":       "whose configuration is x.yaml?",
 		"check iounit x y":   `unexpected argument "y"`,
 		"check host x --key": "unknown flag: --key",
 	} {
