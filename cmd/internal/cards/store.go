@@ -136,7 +136,7 @@ func (s *Store) Delete(name string) error {
 	return nil
 }
 
-// Load reads all cards. errs has an error for each file that cannot be used. gone has the cards
+// Load reads all cards, and records that they are of this boot of the machine. errs has an error for each file that cannot be used. gone has the cards
 // whose network namespace is gone, which the caller has to remove: the namespace ended with an
 // earlier boot of the machine, or the card is transient and another namespace has the path now.
 func (s *Store) Load() (specs, gone []Spec, errs []error) {
@@ -156,6 +156,11 @@ func (s *Store) Load() (specs, gone []Spec, errs []error) {
 		case s.gone(&n):
 			gone = append(gone, n.Spec)
 		default:
+			if n.Boot != s.boot {
+				// The card now is of this boot. If its record stays as it was, the next process
+				// decides again.
+				_ = s.Put(&n.Spec)
+			}
 			specs = append(specs, n.Spec)
 		}
 	}

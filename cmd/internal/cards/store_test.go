@@ -200,3 +200,26 @@ func TestStoreBoot(t *testing.T) {
 		t.Errorf("%+v, %+v, %v", specs, gone, errs)
 	}
 }
+
+// TestStoreLaterBoot has the namespace of a card disappear after a Load in a later boot has found
+// it. It expects the card to stay, as one that was made in that boot.
+func TestStoreLaterBoot(t *testing.T) {
+	s := newStore(t)
+	ns := filepath.Join(t.TempDir(), "pod")
+	if err := os.WriteFile(ns, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(&Spec{Name: "pod", Netdevice: "pod", NetNS: ns}); err != nil {
+		t.Fatal(err)
+	}
+	s.boot = "another"
+	if got := s.names(t); !slices.Equal(got, []string{"pod"}) {
+		t.Fatalf("in the next boot: %v", got)
+	}
+	if err := os.Remove(ns); err != nil {
+		t.Fatal(err)
+	}
+	if specs, gone, errs := s.Load(); len(specs) != 1 || len(gone) != 0 || errs != nil {
+		t.Errorf("%+v, %+v, %v", specs, gone, errs)
+	}
+}
