@@ -42,6 +42,7 @@ type trial struct {
 	next    time.Time // when the next one is tried in parallel
 	found   string
 	ended   bool // no more I/O units are tried
+	lost    bool // the session on standby has ended meanwhile
 	errs    []error
 }
 
@@ -157,7 +158,7 @@ func (s *Standby) PrepareFailed(now time.Time, unit string, err error) []Action 
 // Ended is called when the session on standby has ended, or a switch to it has failed.
 func (s *Standby) Ended(now time.Time) []Action {
 	if s.trial.pending > 0 { // a preferred one may still come
-		s.trial.ended = true
+		s.trial.ended, s.trial.lost = true, true
 		s.act(AbandonAll, None)
 		return s.done()
 	}
@@ -213,12 +214,20 @@ func (s *Standby) conclude(now time.Time) {
 	switch {
 	case t.found != None && !slices.Contains(s.able, t.found):
 		s.act(Retire, t.found)
+		switch {
+		case s.held == None:
+			s.try(now, s.able)
+		case t.lost:
+			s.drop(now)
+		default:
+			s.watch(now)
+		}
 	case t.found != None:
 		s.hold(now, t.found)
 	case s.held == None:
 		s.act(Report, None)
 		s.rest(now, s.retry.Failed())
-	case t.ended:
+	case t.lost:
 		s.drop(now)
 	default:
 		s.watch(now)

@@ -155,6 +155,21 @@ func TestStandby(t *testing.T) {
 		{"not left any more while a session is prepared that nobody wants", 0, 0, nil, []standbyMove{
 			{0, begin, ""}, {0, leave(1), "prepare 1"}, {ms, stay(), ""}, {2 * ms, prepared(1), "abandon all, retire 1"},
 		}, never},
+		{"not left any more while a session is prepared that nobody wants, but another one", 1, 10 * s, []int{0},
+			[]standbyMove{
+				{0, begin, "prepare 0"}, {0, failed(0), "report"}, {ms, leave(2, 0), "prepare 2"}, {ms, stay(0), ""},
+				{2 * ms, prepared(2), "abandon all, retire 2, prepare 0"}, {3 * ms, prepared(0), "abandon all, hold 0"},
+			}, 10*s + 3*ms},
+		{"another list while a better one is prepared", 2, 20 * s, []int{0, 1}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
+			{5 * s, wake, "prepare 0"}, {6 * s, stay(1), ""}, {7 * s, prepared(0), "abandon all, retire 0"},
+			{20 * s, wake, "switch 1"},
+		}, never},
+		{"another list while a better one is prepared, and the session ends", 2, 20 * s, []int{0, 1}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
+			{5 * s, wake, "prepare 0"}, {6 * s, stay(1), ""}, {7 * s, lost, "abandon all"},
+			{8 * s, prepared(0), "abandon all, retire 0, drop 1"}, {8 * s, wake, "prepare 1"},
+		}, 8*s + longestSilence},
 		{"not left any more, and a session is wanted", 1, 10 * s, []int{0}, []standbyMove{
 			{0, begin, "prepare 0"}, {0, failed(0), "report"}, {ms, leave(0, 2), "prepare 0"}, {ms, stay(0), ""},
 			{2 * ms, prepared(0), "abandon all, hold 0"},
