@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
@@ -54,6 +55,8 @@ type agent struct {
 	reloads ReloadStatus
 
 	reloadingNow sync.Mutex // held during a reload: one at a time
+
+	failing atomic.Bool // run ends with an error
 }
 
 // device is an RDMA device that cards share.
@@ -124,7 +127,10 @@ func newAgent(
 // run restores the cards, and serves requests until ctx is done.
 func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	a.set = cards.NewSet(a, state, a.cfg.MaxCards, a.log)
-	defer func() { err = errors.Join(err, a.set.Close()) }()
+	defer func() {
+		a.failing.Store(err != nil)
+		err = errors.Join(err, a.set.Close())
+	}()
 	names := a.set.Restore() // unusable records: the next process may be able to use these cards
 	list := a.set.List()
 	for _, i := range list {
@@ -137,7 +143,7 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	reload := statussock.Command{
 		Name: CommandReload, Run: func(context.Context) (any, error) { return a.reload() },
 	}
-	metrics := agentMetrics(a.cfg.Version, a.states, a.present)
+	metrics := agentMetrics(a)
 	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, metrics, a.log, reload)
 	if err != nil {
 		return err
@@ -205,6 +211,13 @@ func (a *agent) status() AgentStatus {
 	s.Devices = slices.Sorted(maps.Keys(a.devices))
 	s.Reload = a.reloads
 	return s
+}
+
+// reloaded returns the status of the agent's reloads.
+func (a *agent) reloaded() ReloadStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.reloads
 }
 
 // states returns the number of cards in each state.

@@ -16,6 +16,9 @@ type agentCard struct {
 	socket *statussock.Server
 	path   string // of the socket
 	closed func() // called at the beginning of Close
+	// failing reports whether the agent ends with an error, so that no process will serve the
+	// netdevice until the next start succeeds.
+	failing func() bool
 }
 
 // Run implements cards.Card.
@@ -28,7 +31,7 @@ func (x *agentCard) Close(remove bool) error {
 	if remove {
 		return errors.Join(err, x.remove(x.name))
 	}
-	return errors.Join(err, x.close(false))
+	return errors.Join(err, x.close(x.failing()))
 }
 
 // Status implements cards.Card.

@@ -38,7 +38,9 @@ func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
 	if err != nil {
 		return nil, blame(spec, err)
 	}
-	x := &agentCard{card: d, name: spec.Name, path: c.StatusSocket, closed: func() { a.leave(spec.Name) }}
+	x := &agentCard{
+		card: d, name: spec.Name, path: c.StatusSocket, closed: func() { a.leave(spec.Name) }, failing: a.failing.Load,
+	}
 	x.socket, err = statussock.Serve(x.path, func() any { return d.status() }, d.commands()...)
 	if err != nil {
 		return nil, errors.Join(err, d.remove(spec.Name))

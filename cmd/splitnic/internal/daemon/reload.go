@@ -201,11 +201,15 @@ var (
 	descTrusted = desc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", "as")
 )
 
+func (s *ReloadStatus) metrics(emit emit) {
+	emit(descReloads, prometheus.CounterValue, float64(s.Done), "done")
+	emit(descReloads, prometheus.CounterValue, float64(s.Failed), "failed")
+}
+
 // metrics emits the metrics of the status.
 func (r *reloader) metrics(emit emit) {
 	s := r.status()
-	emit(descReloads, prometheus.CounterValue, float64(s.Reload.Done), "done")
-	emit(descReloads, prometheus.CounterValue, float64(s.Reload.Failed), "failed")
+	s.Reload.metrics(emit)
 	emit(descTrusted, prometheus.GaugeValue, float64(s.Keys), "trusted")
 	emit(descTrusted, prometheus.GaugeValue, float64(s.Revoked), "revoked")
 	if !s.Expires.IsZero() {
