@@ -114,6 +114,35 @@ func TestNetnsSteer(t *testing.T) {
 	}
 }
 
+// TestNetnsSteerBeside sends the same from another port of the card. A fanout group of packet sockets
+// gets these frames as outgoing ones, which begin elsewhere.
+func TestNetnsSteerBeside(t *testing.T) {
+	testenv.NeedTUN(t)
+	const ef = 46 << 2
+	for _, kind := range strings.Fields(kinds) {
+		t.Run(kind, func(t *testing.T) {
+			s := newTestbed(t)
+			p := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Queues: 4, Offloads: vnet.AllOffloads, Latency: &latency})
+			from := s.open(t, s.spec(t, kind), lan.Config{MAC: macB, Queues: 1, Offloads: vnet.AllOffloads})
+			const each = 32
+			for _, tags := range [][]uint16{nil, {0x8100}, {0x88a8, 0x8100}} {
+				for i := range each {
+					write(t, from, udp(macA, ef, i, tags...))
+				}
+				if n := arrived(t, p, each); n[3] != each {
+					t.Errorf("%d marked frames with tags %#x came to %v", each, tags, n)
+				}
+				for i := range each {
+					write(t, from, udp(macA, 0, i, tags...))
+				}
+				if n := arrived(t, p, each); n[3] != 0 || n[0] == 0 || n[1] == 0 || n[2] == 0 {
+					t.Errorf("%d bulk frames with tags %#x came to %v", each, tags, n)
+				}
+			}
+		})
+	}
+}
+
 // TestNetnsSteerRefused opens a port whose only queue is the latency queue. It expects an error
 // other than ErrUnavailable, and no netdevice to be left.
 func TestNetnsSteerRefused(t *testing.T) {

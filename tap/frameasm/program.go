@@ -19,9 +19,10 @@ const (
 
 // Offsets in struct __sk_buff of <linux/bpf.h>.
 const (
-	Len      = 0
-	Queue    = 12
-	Protocol = 16
+	Len        = 0
+	PacketType = 4
+	Queue      = 12
+	Protocol   = 16
 )
 
 // Golden is 2^64 divided by the golden ratio, made odd: a product's upper half

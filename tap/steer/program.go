@@ -17,12 +17,13 @@ const (
 
 // Offsets in the program's stack.
 const (
-	header  = -64 // 40 bytes: Ethernet, or IP
-	piece   = -8  // 8 bytes: VLAN tag, ports, type of ICMP
-	total   = -72 // length of the IP packet
-	proto   = -80 // protocol of the IP packet
-	flowKey = -84 // key in the table of flows
-	instant = -96 // value in that table
+	header  = -64  // 40 bytes: Ethernet, or IP
+	piece   = -8   // 8 bytes: VLAN tag, ports, type of ICMP
+	total   = -72  // length of the IP packet
+	proto   = -80  // protocol of the IP packet
+	flowKey = -84  // key in the table of flows
+	instant = -96  // value in that table
+	begin   = -104 // length of the Ethernet header in the frame's data: 14, or 0 if the data begins behind it
 )
 
 // The labels of the verdicts.
@@ -39,38 +40,37 @@ func (r Rule) assemble(h Hook, flows int) asm.Instructions {
 	var p program
 	p.Add(asm.Mov.Reg(ctx, asm.R1))
 	if h == Fanout {
-		// The data of a frame that came in begins behind the Ethernet header.
+		// The data of a frame that came in begins behind the Ethernet header. That of a frame that
+		// another socket on this machine sends begins with it (packet(7)).
 		p.EtherType(flow)
-		p.Add(asm.Mov.Imm(offset, 0))
+		p.Add(
+			asm.Mov.Imm(offset, 0),
+			asm.LoadMem(asm.R1, ctx, frameasm.PacketType, asm.Word),
+			asm.JNE.Imm(asm.R1, unix.PACKET_OUTGOING, "begun"),
+			asm.Mov.Imm(offset, 14),
+		)
+		p.Label("begun")
 	} else {
 		p.Add(asm.Mov.Imm(offset, 0))
 		p.Load(header, 14, toFirst)
 		p.Half(flow, header+12)
 		p.Add(asm.Mov.Imm(offset, 14))
 	}
+	p.Add(asm.StoreMem(asm.RFP, begin, offset, asm.DWord))
 	p.SkipTags(flow, piece, toFirst)
 	p.Add(
 		asm.JEq.Imm(flow, unix.ETH_P_IP, "ipv4"),
 		asm.JEq.Imm(flow, unix.ETH_P_IPV6, "ipv6"),
 		asm.JNE.Imm(flow, unix.ETH_P_ARP, toFirst),
 	)
-	p.ifLonger(r.limit(h), toFirst)
+	p.ifLonger(r.Limit, toFirst)
 	p.Add(asm.Ja.Label(toLatency))
 	r.ipv4(&p)
 	r.ipv6(&p)
-	r.transport(&p, h)
-	r.verdict(&p, h, flows)
+	r.transport(&p)
+	r.verdict(&p, flows)
 	r.queue(&p, h)
 	return p.Instructions
-}
-
-// limit returns Limit for the frame length that a program at the hook sees: at Fanout this is
-// without the Ethernet header.
-func (r Rule) limit(h Hook) int {
-	if h == Fanout {
-		return r.Limit - 14
-	}
-	return r.Limit
 }
 
 // ipv4 reads the header at offset.
@@ -145,7 +145,7 @@ const (
 )
 
 // transport adds the ports to the hash, and checks the type of ICMP.
-func (r Rule) transport(p *program, h Hook) {
+func (r Rule) transport(p *program) {
 	p.Label("transport")
 	p.Add(
 		asm.LoadMem(asm.R1, asm.RFP, proto, asm.DWord),
@@ -172,7 +172,7 @@ func (r Rule) transport(p *program, h Hook) {
 		asm.JNE.Imm(asm.R1, echoReply, "hashed"),
 	)
 	p.Label("control")
-	p.ifLonger(r.limit(h), "hashed")
+	p.ifLonger(r.Limit, "hashed")
 	p.Add(asm.Ja.Label(toLatency))
 	p.Label("ports")
 	p.Load(piece, 4, "hashed")
@@ -195,7 +195,7 @@ func (r Rule) transport(p *program, h Hook) {
 }
 
 // verdict decides by the class of the frame and the history of its flow.
-func (r Rule) verdict(p *program, h Hook, flows int) {
+func (r Rule) verdict(p *program, flows int) {
 	if r.Size == 0 {
 		p.Add(asm.JEq.Imm(marked, 0, toBulk))
 	} else {
@@ -206,7 +206,7 @@ func (r Rule) verdict(p *program, h Hook, flows int) {
 		)
 		p.Label("sensitive")
 	}
-	p.ifLonger(r.limit(h), "long")
+	p.ifLonger(r.Limit, "long")
 	p.lookup(flows)
 	p.Add(
 		asm.JEq.Imm(asm.R0, 0, toLatency),
@@ -284,11 +284,14 @@ func (p *program) has(dst asm.Register, s DSCPSet, point asm.Register) {
 	)
 }
 
-// ifLonger jumps to label if the frame has more than limit bytes.
+// ifLonger jumps to label if the frame has more than limit bytes. The kernel's length is that of
+// the data, which may begin behind the Ethernet header.
 func (p *program) ifLonger(limit int, label string) {
 	p.Add(
 		asm.LoadMem(asm.R1, ctx, frameasm.Len, asm.Word),
-		asm.JGT.Imm(asm.R1, int32(limit), label),
+		asm.LoadMem(asm.R2, asm.RFP, begin, asm.DWord),
+		asm.Sub.Reg(asm.R1, asm.R2),
+		asm.JSGT.Imm(asm.R1, int32(limit-14), label),
 	)
 }
 
