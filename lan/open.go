@@ -202,7 +202,7 @@ func LinkInfo(nic, ns string) (Info, error) {
 }
 
 // Prepare prepares a network card for ports. It sets the card up, and limits the super-frames
-// that the card merges to the size that fits vnet.MaxFrame. restore sets the previous limit
+// that the card merges to the size that fits vnet.MaxFrame. restore sets the previous limits
 // again; not calling it does no harm.
 func Prepare(nic, ns string) (restore func() error, err error) {
 	c, link, err := (&Card{nic: nic, ns: ns}).open()
@@ -210,12 +210,9 @@ func Prepare(nic, ns string) (restore func() error, err error) {
 		return nil, err
 	}
 	defer c.release()
-	old := int(link.Attrs().GROMaxSize)
-	if old <= vnet.GSOMaxSize {
-		return func() error { return nil }, nil // small enough, or unknown to the kernel
-	}
-	if err := c.handle.LinkSetGROMaxSize(link, vnet.GSOMaxSize); err != nil {
-		return nil, fmt.Errorf("setting gro_max_size of %s to %d: %w", nic, vnet.GSOMaxSize, err)
+	old := groOf(link)
+	if err := old.reduce(vnet.GSOMaxSize).set(c.handle, link, old); err != nil {
+		return nil, fmt.Errorf("limiting %s: %w", nic, err)
 	}
 	return func() error {
 		h, err := netns.Handle(ns)
@@ -223,8 +220,9 @@ func Prepare(nic, ns string) (restore func() error, err error) {
 			return err
 		}
 		defer h.Close()
-		if err := h.LinkSetGROMaxSize(link, old); err != nil && !errors.Is(err, unix.ENODEV) { // the card is gone
-			return fmt.Errorf("setting gro_max_size of %s back to %d: %w", nic, old, err)
+		err = old.set(h, link, old.reduce(vnet.GSOMaxSize))
+		if err != nil && !errors.Is(err, unix.ENODEV) { // the card is gone
+			return fmt.Errorf("restoring %s: %w", nic, err)
 		}
 		return nil
 	}, nil

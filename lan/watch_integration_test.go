@@ -171,6 +171,28 @@ func TestNetnsPrepare(t *testing.T) {
 	s := newTestbed(t)
 	gro := func() int { return int(testenv.Link(t, s.unit, nic).Attrs().GROMaxSize) }
 	before := gro()
+	// Linux has a limit for IPv4 of its own from 6.3 on.
+	gro4 := func() int { return int(testenv.Link(t, s.unit, nic).Attrs().GROIPv4MaxSize) }
+	const large = 185000
+	for _, sizes := range [][2]int{{before, large}, {large, large}, {large, before}, {40000, large}, {before, before}} {
+		if gro4() == 0 {
+			break
+		}
+		testenv.With(t, s.unit, func(h *netlink.Handle) error {
+			l := testenv.Link(t, s.unit, nic)
+			return errors.Join(h.LinkSetGROMaxSize(l, sizes[0]), h.LinkSetGROIPv4MaxSize(l, sizes[1]))
+		})
+		restore, err := lan.Prepare(nic, s.unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gro() != min(sizes[0], vnet.GSOMaxSize) || gro4() != min(sizes[1], vnet.GSOMaxSize) {
+			t.Errorf("of %d: gro_max_size %d, gro_ipv4_max_size %d", sizes, gro(), gro4())
+		}
+		if err := restore(); err != nil || gro() != sizes[0] || gro4() != sizes[1] {
+			t.Errorf("restored to %d and %d of %d, %v", gro(), gro4(), sizes, err)
+		}
+	}
 	testenv.With(t, s.unit, func(h *netlink.Handle) error { return h.LinkSetDown(testenv.Link(t, s.unit, nic)) })
 	restore, err := lan.Prepare(nic, s.unit)
 	if err != nil {
