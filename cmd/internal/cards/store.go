@@ -136,9 +136,10 @@ func (s *Store) Delete(name string) error {
 	return nil
 }
 
-// Load reads all cards, and records that they are of this boot of the machine. errs has an error for each file that cannot be used. gone has the cards
-// whose network namespace is gone, which the caller has to remove: the namespace ended with an
-// earlier boot of the machine, or the card is transient and another namespace has the path now.
+// Load reads all cards, and records that they are of this boot of the machine. errs has an error
+// for each file that cannot be used. gone has the cards whose network namespace is gone, which the
+// caller has to remove: the namespace ended with an earlier boot of the machine, or the card is
+// transient and another namespace has the path now.
 func (s *Store) Load() (specs, gone []Spec, errs []error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

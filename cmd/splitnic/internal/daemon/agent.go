@@ -143,7 +143,7 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	reload := statussock.Command{
 		Name: CommandReload, Run: func(context.Context) (any, error) { return a.reload() },
 	}
-	metrics := agentMetrics(a)
+	metrics := agentMetrics(a.cfg.Version, a.reloaded, a.states, a.present)
 	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, metrics, a.log, reload)
 	if err != nil {
 		return err

@@ -20,7 +20,8 @@ import (
 // expects the metrics to count it, beside those of its cards.
 func TestNetnsAgentReloadMetrics(t *testing.T) {
 	f := newAgentFixture(t)
-	if _, err := f.client().Add(t.Context(), &cards.Spec{Name: "pod", Netdevice: "eth0", NetNS: testenv.NetNS(t)}); err != nil {
+	spec := cards.Spec{Name: "pod", Netdevice: "eth0", NetNS: testenv.NetNS(t)}
+	if _, err := f.client().Add(t.Context(), &spec); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.agent.reload(); err != nil {
@@ -30,7 +31,7 @@ func TestNetnsAgentReloadMetrics(t *testing.T) {
 	if _, err := f.agent.reload(); err == nil {
 		t.Fatal("the reload has not failed")
 	}
-	text := scraped(agentMetrics(f.agent))
+	text := scraped(agentMetrics("test", f.agent.reloaded, f.agent.states, f.agent.present))
 	for _, want := range []string{
 		`splitnic_reloads_total{result="done"} 1`, `splitnic_reloads_total{result="failed"} 1`,
 		`splitnic_reloads_total{card="pod",result="done"} 1`, `splitnic_reloads_total{card="pod",result="failed"} 0`,

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -82,19 +83,21 @@ func hostSamples(h *host.Host, r *reloader) func(emit) {
 
 // agentMetrics returns the handler for the metrics of an agent and of its open cards. A card's
 // metrics have a label with its name.
-func agentMetrics(a *agent) http.Handler {
+func agentMetrics(
+	version string, reloaded func() ReloadStatus, states func() map[cards.State]int, present func() []*agentCard,
+) http.Handler {
 	var one sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(collector{func(emit emit) {
-			buildMetrics(emit, a.cfg.Version)
-			reloads := a.reloaded()
+			buildMetrics(emit, version)
+			reloads := reloaded()
 			reloads.metrics(emit)
-			for state, n := range a.states() {
+			for state, n := range states() {
 				emit(descCards, prometheus.GaugeValue, float64(n), string(state))
 			}
 		}}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-		for _, c := range a.present() {
+		for _, c := range present() {
 			labels := prometheus.Labels{"card": c.name}
 			prometheus.WrapRegistererWith(labels, reg).MustRegister(collector{hostSamples(c.host, c.reloads)})
 		}
