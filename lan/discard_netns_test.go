@@ -84,6 +84,42 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 	}
 }
 
+// TestNetnsDiscardIsCounted sends more frames to a host than its queue has room for, and reads none.
+// It expects the statistics to have all frames that are not in the queue.
+func TestNetnsDiscardIsCounted(t *testing.T) {
+	testenv.NeedTUN(t)
+	for _, kind := range []string{"macvtap", "tap"} { // a packet socket has no early discard
+		t.Run(kind, func(t *testing.T) {
+			s := newTestbed(t)
+			p := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Queues: 1, Offloads: vnet.AllOffloads})
+			if got := p.EarlyDiscard(); !got.On {
+				t.Fatal(got)
+			}
+			const sent, room = 1000, 512
+			var frames [][]byte
+			for i := range sent {
+				frames = append(frames, udp(macA, 0, i))
+			}
+			testenv.SendRaw(t, s.station, "eth0", frames...)
+			testenv.Eventually(t, func() bool { return p.Stats().Dropped >= sent-room }, "the count of dropped frames")
+			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+			arrived := 0
+			for {
+				f, err := p.Queues()[0].ReadFrame(slot)
+				if err != nil {
+					break
+				}
+				if f[vnet.HdrLen+11] == 99 { // not of the kernel
+					arrived++
+				}
+			}
+			if n := p.Stats().Dropped; n+uint64(arrived) < sent {
+				t.Errorf("%d frames were dropped, and %d arrived, of %d", n, arrived, sent)
+			}
+		})
+	}
+}
+
 // TestNetnsDiscardStatus checks that ports report whether they have early packet discard.
 func TestNetnsDiscardStatus(t *testing.T) {
 	testenv.NeedTUN(t)

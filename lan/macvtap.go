@@ -31,6 +31,7 @@ type macvtap struct {
 	merged *mergedQueue // the first queue, with the frames of the socket beside
 
 	discards discard.Status
+	early    *discard.Filter // drops before the queues; nil without
 
 	groups []net.HardwareAddr // guarded by card.mu, as are the following fields
 	all    bool               // the host wants frames to all groups
@@ -237,6 +238,7 @@ func (m *macvtap) Announce(frame []byte) error {
 // Stats implements Interface.
 func (m *macvtap) Stats() Stats {
 	s := tapStats(m.card, m.own, m.queues, receives)
+	s.Dropped += m.early.Dropped()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.merged != nil {
@@ -330,6 +332,7 @@ func (m *macvtap) discardEarly(cfg Config) error {
 	for i, q := range m.queues {
 		q.Count(f.Meter(i))
 	}
+	m.early = f
 	return nil
 }
 

@@ -24,6 +24,7 @@ const table = 4096
 type Filter struct {
 	program *ebpf.Program
 	shared  *mapping
+	queues  int
 }
 
 // New assembles the program for a netdevice and loads it into the kernel. The caller attaches
@@ -81,7 +82,7 @@ func New(cfg Config) (*Filter, error) {
 	// A reader may still be working when its device is closed, so only the garbage collector
 	// knows when the counters are not in use any more.
 	runtime.AddCleanup(shared, func(mem []byte) { _ = unix.Munmap(mem) }, mem)
-	return &Filter{program: program, shared: shared}, nil
+	return &Filter{program: program, shared: shared, queues: cfg.Queues}, nil
 }
 
 // unavailable returns the error for a failed bpf(2).
@@ -94,6 +95,19 @@ func (f *Filter) FD() int { return f.program.FD() }
 
 // Close closes the program's descriptor. The program stays where it is attached.
 func (f *Filter) Close() error { return f.program.Close() }
+
+// Dropped returns the number of frames that the program has dropped at Ingress, also after Close. At
+// TAP it is 0: the kernel counts them as dropped by the netdevice. Any goroutine may call it. A nil
+// Filter has dropped none.
+func (f *Filter) Dropped() (n uint64) {
+	if f == nil {
+		return 0
+	}
+	for i := range f.queues {
+		n += f.shared.counter(i, droppedAt).Load()
+	}
+	return n
+}
 
 // Meter returns the counters of a queue.
 func (f *Filter) Meter(queue int) *Meter {

@@ -11,10 +11,11 @@ const meterSize = 128
 
 // Offsets of the counters of a queue.
 const (
-	passedAt = 0  // number of frames that the program let pass
-	seenAt   = 8  // number of frames read when a frame was to be dropped
-	sinceAt  = 16 // time since when it has been that number, ns
-	readAt   = 64 // number of frames that were read
+	passedAt  = 0  // number of frames that the program let pass
+	seenAt    = 8  // number of frames read when a frame was to be dropped
+	sinceAt   = 16 // time since when it has been that number, ns
+	droppedAt = 24 // number of frames that the program dropped, at Ingress
+	readAt    = 64 // number of frames that were read
 )
 
 // mapping is memory shared with the kernel.

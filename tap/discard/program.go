@@ -194,6 +194,13 @@ func (cfg Config) judge(p *program, meters int) {
 		asm.StoreMem(entry, 0, asm.R4, asm.Word),
 	)
 	p.Label("drop")
+	if cfg.Hook == Ingress {
+		// The statistics of the netdevice do not have these frames. Those of a TAP device do.
+		p.Add(
+			asm.Mov.Imm(asm.R1, 1),
+			asm.AddAtomic.Mem(meter, asm.R1, asm.DWord, droppedAt),
+		)
+	}
 	p.Add(
 		asm.Mov.Imm(asm.R0, drop),
 		asm.Return(),

@@ -42,15 +42,23 @@ func (f *Filter) judge(t testing.TB, cfg Config, frame []byte) bool {
 		// outgoing frame still has the Ethernet header in the program.
 		data = append(append(make([]byte, 12), frame[12], frame[13]), frame...)
 	}
+	before := f.Dropped()
 	got, err := f.program.Run(&ebpf.RunOptions{Data: data})
 	if err != nil {
 		t.Fatalf("% x: %v", frame, err)
 	}
+	counted := f.Dropped() - before
 	if cfg.Hook == Ingress {
 		if got != 2 && int32(got) != -1 {
 			t.Fatalf("verdict %d", int32(got))
 		}
+		if counted > 1 || counted == 1 != (got == 2) {
+			t.Errorf("verdict %d, and %d frames counted as dropped", int32(got), counted)
+		}
 		return got != 2
+	}
+	if counted != 0 {
+		t.Errorf("%d frames counted as dropped: a TAP device counts them", counted)
 	}
 	if got != 0 && int(got) < len(frame) {
 		t.Fatalf("%d bytes of %d pass", got, len(frame))
