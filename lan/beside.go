@@ -14,7 +14,9 @@ import (
 // A macvtap receives frames for one address, and for groups. A packet socket on the card
 // receives the other frames that a host wants: those to further addresses of the host, or
 // all of them in promiscuous mode. The socket receives frames that arrive at the card, and
-// not those that are sent through it. No frame therefore returns to its sender.
+// not those that are sent through it. The exception are frames to the address of another
+// macvtap of the card: the kernel shows them to the card's sockets as if they had arrived. In
+// promiscuous mode a host receives them too, also if a machine behind it has sent them.
 
 // mergedQueue is a macvtap's first queue. While there is a packet socket beside the macvtap,
 // its frames arrive in this queue as well.

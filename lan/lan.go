@@ -110,9 +110,9 @@ type Interface interface {
 	// SetUp sets the port administratively up or down. A port that is down passes no frames:
 	// no frames are read, and written frames are lost. A new port is up.
 	SetUp(up bool) error
-	// SetPromisc turns the reception of frames to other addresses on or off. These are only
-	// frames that arrive at the card, and not those that hosts on the same card send each
-	// other. The port of a bridge gets only frames that the bridge floods.
+	// SetPromisc turns the reception of frames to other addresses on or off. These are frames
+	// that arrive at the card, and at macvtaps also those to the address of another host on the
+	// same card. The port of a bridge gets only frames that the bridge floods.
 	SetPromisc(on bool) error
 	// Floods reports whether SetPromisc changes nothing because the port is one of a bridge
 	// or switch. A bridge learns which stations are behind a port, and floods frames to
