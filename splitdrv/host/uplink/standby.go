@@ -211,17 +211,15 @@ func (s *Standby) conclude(now time.Time) {
 		s.act(Drop, s.held)
 		s.held = None
 	}
-	switch {
-	case t.found != None && !slices.Contains(s.able, t.found):
+	if t.found != None && !slices.Contains(s.able, t.found) {
 		s.act(Retire, t.found)
-		switch {
-		case s.held == None:
+		if s.held == None {
 			s.try(now, s.able)
-		case t.lost:
-			s.drop(now)
-		default:
-			s.watch(now)
+			return
 		}
+		t.found = None
+	}
+	switch {
 	case t.found != None:
 		s.hold(now, t.found)
 	case s.held == None:

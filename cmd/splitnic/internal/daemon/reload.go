@@ -201,6 +201,7 @@ var (
 	descTrusted = desc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", "as")
 )
 
+// metrics emits the numbers of reloads.
 func (s *ReloadStatus) metrics(emit emit) {
 	emit(descReloads, prometheus.CounterValue, float64(s.Done), "done")
 	emit(descReloads, prometheus.CounterValue, float64(s.Failed), "failed")
