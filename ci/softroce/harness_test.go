@@ -101,6 +101,7 @@ func TestGuestStatus(t *testing.T) {
 	}{
 		{"failure", nil, []string{"exit", "5"}, 5, ""},
 		{"panic", nil, []string{"panic"}, 125, "before\n"},
+		{"killed by the emulation", nil, []string{"lockup"}, 122, "before\n"},
 		{"hang", []string{"--timeout", "40"}, []string{"hang"}, 124, "before\n"},
 		// This script stops all processes, also those that pass its output on.
 		{"guest deaf", []string{"--timeout", "8"}, []string{"deaf"}, 124, ""},
@@ -179,6 +180,41 @@ func TestComplaints(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestEmulationKilled reads consoles of kernels that died. It expects a cause only for those that
+// the emulation has killed.
+func TestEmulationKilled(t *testing.T) {
+	const (
+		lockup = "Kernel panic - not syncing: softlockup"
+		trap   = "[   66.1] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI\n" +
+			"[   66.2] RIP: 0010:__netif_receive_skb_core.constprop.0+0x3d/0x1080\n" +
+			"[   66.2] Code: 81 ec cc 48 89 5c 24 30 "
+	)
+	for _, tc := range []struct {
+		console string
+		killed  bool
+	}{
+		{"[ 61.0] " + lockup + ": hung tasks\n", true},
+		{"[ 61.0] watchdog: BUG: soft lockup - CPU#1 stuck for 61s!\n", false},
+		{trap + "0f <1f> 44 00 00 0f 1f\n", true},
+		{trap + "c3 <1f> 44 00 00 0f 1f\n", true},
+		{trap + "ec <1f> 44 00 00 0f 1f\n", true},
+		{trap + "cc <1f> 44 00 00 0f 1f\n", false},
+		{trap + "cc <1f> 44 00 00 0f 1f\n[   66.3] Code: 66 90 <49> 3b 66\n", false},
+		{trap + "0f\n", false},
+		{"[   66.1] Oops: 0000 [#1] PREEMPT SMP NOPTI\n[   66.2] Code: 24 30 0f <1f> 44 00 00\n", false},
+		{"", false},
+	} {
+		file := filepath.Join(t.TempDir(), "console.log")
+		if err := os.WriteFile(file, []byte(tc.console), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", `. ./judge.sh; emulation_killed "$1"`, "-", file).Output()
+		if killed := err == nil && len(out) > 0; killed != tc.killed || (err == nil) != killed {
+			t.Errorf("%q: %q, %v", tc.console, out, err)
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ console_tail() {
 # panic. If the kernel of the guest has kept a processor for a minute, it will not
 # release it: the guest ends and prints what each processor was doing.
 run_guest() {
-	local args sockets cable_card=(-nic none) clock='' places='' qemu
+	local args sockets cable_card=(-nic none) clock='' places='' qemu cause
 	local lockup='watchdog_thresh=30 softlockup_panic=1 softlockup_all_cpu_backtrace=1'
 	local tailer timer ctl=$run_dir/ctl
 	local priority=()
@@ -174,6 +174,11 @@ run_guest() {
 		say "softroce: qemu did not start a guest:"
 		cat "$ctl/qemu.log" >&2
 		return "$status_setup"
+	fi
+	if [ "$mode" = tcg ] && cause=$(emulation_killed "$ctl/console.log"); then
+		say "softroce: the emulation has killed the guest: $cause"
+		console_tail
+		return "$status_emulation"
 	fi
 	say "softroce: the guest died"
 	console_tail
