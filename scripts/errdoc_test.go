@@ -57,6 +57,7 @@ func TestErrdocOfScripts(t *testing.T) {
 		{"setup --check", "", debian, "", []string{"scripts/setup.sh", "--check", "test"}, 1},
 		{"other distribution", "dpkg", nil, "", []string{"scripts/setup.sh", "test"}, 1},
 		{"setup of something else", "", nil, "", []string{"scripts/setup.sh", "everything"}, 2},
+		{"no layer", "", nil, "", []string{"scripts/test", "unit", "quick"}, 2},
 		{"rounds", "", nil, "ROUNDS=few", []string{"scripts/bench"}, 2},
 		{"group", "", nil, "BENCH_ONLY=speed", []string{"scripts/bench"}, 2},
 		{"no script", "", nil, "", []string{"ci/softroce/run", "missing.sh"}, 2},

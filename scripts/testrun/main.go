@@ -1,17 +1,17 @@
-// Command testrun runs the layers of tests, each in the environment that its tests need, and
-// adds up the results. scripts/test builds and starts testrun.
+// Command testrun runs a layer of tests under gotestsum. scripts/test builds and starts it;
+// scripts/testreport judges what it has run.
 //
-//	testrun [-run REGEXP] [LAYER...]
+//	testrun [-all] [-run REGEXP] LAYER
 //
-// It prints a table at the end, and writes build/test.json and build/tests.jsonl. It exits with
-// status 1 in these cases:
+// What gotestsum cannot do, and testrun adds:
 //
-//   - A test failed.
-//   - A layer ran no test.
-//   - docs/claims, docs/security.md, docs/attacks.md or docs/troubleshooting.md names a test of
-//     these layers that did not pass.
-//   - A test did not produce the message for which docs/troubleshooting.md names the test.
-//   - A test was skipped, and CI or SPLITNIC_STRICT is set.
+//   - gotestsum runs one go test. A layer has several: with and without the race detector, and
+//     one for each package in a guest. They all feed one gotestsum.
+//   - It knows no guests. testrun distributes packages over two runs of the harness, and repeats
+//     a package whose guest was killed by the emulation.
+//   - It does not know how many tests are to come. testrun prints the progress.
+//   - It cannot leave tests out by a list. testrun leaves those that docs/testing.md lists as
+//     long to -all.
 package main
 
 import (
@@ -19,146 +19,198 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/splitnic/splitnic/internal/errdoc"
+	"github.com/splitnic/splitnic/internal/testlist"
 )
+
+// eventsDir gets the plan, the events and the seconds of each layer.
+const eventsDir = "build/events"
+
+// Time limits of go test for a package. They end tests that hang and do not limit their waits
+// themselves. A package may take several times as long beside other work as on an idle machine.
+const (
+	timeout      = "-timeout=15m"
+	guestTimeout = "-timeout=45m" // of a package in an emulated guest
+)
+
+// runner runs a layer.
+type runner struct {
+	packages []testlist.Package
+	skip     string // pattern of tests that are left out
+	layer    string
+	events   *events
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, os.Args[1:])
-	if err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
-	}
-	if err != nil || !ok {
 		os.Exit(1)
 	}
 }
 
-func usage() {
-	fmt.Fprintln(os.Stderr, "usage: scripts/test [-run REGEXP] [LAYER...]\nlayers:")
-	for _, l := range layers {
-		more := ""
-		if l.extra {
-			more = " (only when it is named)"
-		}
-		fmt.Fprintf(os.Stderr, "  %-10s tests %s%s\n", l.name, l.what, more)
-	}
-	fmt.Fprintln(os.Stderr, "  -run REGEXP  only the top-level tests whose names match")
-}
-
-// run runs the layers that args name, and reports whether all is well.
-func run(ctx context.Context, args []string) (bool, error) {
-	flags := flag.NewFlagSet("testrun", flag.ExitOnError)
-	flags.Usage = usage
-	filter := flags.String("run", "", "")
-	if err := flags.Parse(args); err != nil {
-		return false, err
-	}
-	chosen, err := chooseLayers(flags.Args())
+// run runs the tests of the layer that the arguments name. A test that fails is no error.
+func run(ctx context.Context) error {
+	filter := flag.String("run", "", "only the top-level tests whose names match this `regexp`")
+	all := flag.Bool("all", false, "also the tests that docs/testing.md lists as long")
+	flag.Parse()
+	wanted, err := regexp.Compile(*filter)
 	if err != nil {
-		return false, err
+		return fmt.Errorf("-run: %w", err)
 	}
-	r := &runner{}
-	if *filter != "" {
-		if r.filter, err = regexp.Compile(*filter); err != nil {
-			return false, fmt.Errorf("-run: %w", err)
-		}
-	}
-	if r.packages, err = listPackages(ctx); err != nil {
-		return false, err
-	}
-	// Tests of any layer may start the product's binary.
-	build := command(ctx, "make", "--no-print-directory", "build")
-	build.Stdout = os.Stderr
-	if err := build.Run(); err != nil {
-		return false, fmt.Errorf("make build: %w", err)
-	}
-	rep := report{strict: strict(os.Getenv)}
-	explained := make(map[string][]string)
-	for _, l := range chosen {
-		fmt.Printf("== %s: tests %s\n", l.name, l.what)
-		r.collector = newCollector(os.Stdout, l.name)
-		start := time.Now()
-		if err := l.run(ctx, r); err != nil {
-			r.broken(l.name, err)
-		}
-		rep.add(l.name, r.results, time.Since(start))
-		if r.repeated != "" {
-			rep.repeats = append(rep.repeats, r.repeated)
-		}
-		maps.Copy(explained, r.explains)
-		if ctx.Err() != nil {
-			return false, errors.New("interrupted")
-		}
-	}
-	pages, err := filepath.Glob(filepath.Join(claimsDir, "*.md"))
-	if err != nil {
-		return false, fmt.Errorf("listing %s: %w", claimsDir, err)
-	}
-	rep.claims = checkPages(pages)
-	for _, d := range documents {
-		doc, err := os.ReadFile(d.page())
+	var long []string
+	if !*all {
+		page, err := os.ReadFile(testlist.LongPage)
 		if err != nil {
-			return false, fmt.Errorf("reading which tests show what document %s claims: %w", d.name, err)
+			return err
 		}
-		rep.shown = append(rep.shown, d.count(parseClaims(d.page(), string(doc))))
-		rep.claims = append(rep.claims, r.claims(d, string(doc), rep.names, rep.results)...)
-	}
-	for _, file := range defenceFiles {
-		doc, err := os.ReadFile(file)
-		if err != nil {
-			return false, fmt.Errorf("reading which tests show what is defended: %w", err)
+		if long, err = testlist.Long(string(page)); err != nil {
+			return err
 		}
-		rep.claims = append(rep.claims, r.defended(file, string(doc), rep.names, rep.results)...)
 	}
-	doc, err := os.ReadFile(errdoc.Page)
+	layer := flag.Arg(0)
+	packages, err := testlist.Packages(ctx, func(test string) bool {
+		isLong := slices.ContainsFunc(long, func(l string) bool { return testlist.Covers(l, test) })
+		return testlist.LayerOf(test) == layer && wanted.MatchString(test) && !isLong
+	})
 	if err != nil {
-		return false, fmt.Errorf("reading which tests produce which message: %w", err)
+		return err
 	}
-	rep.claims = append(rep.claims, r.documented(string(doc), errdoc.Tests, rep.names, rep.results, explained)...)
-	return rep.finish(os.Stdout, buildDir)
-}
-
-// chooseLayers returns the layers with these names. Without names, it returns all layers except
-// the extra ones.
-func chooseLayers(names []string) ([]layer, error) {
-	var chosen []layer
-	if len(names) == 0 {
-		return slices.DeleteFunc(slices.Clone(layers), func(l layer) bool { return l.extra }), nil
-	}
-next:
-	for _, name := range names {
-		for _, l := range layers {
-			if l.name == name {
-				chosen = append(chosen, l)
-				continue next
-			}
+	total := 0
+	var plan strings.Builder // for testreport
+	for _, p := range packages {
+		total += len(p.Tests)
+		for _, test := range p.Tests {
+			fmt.Fprintf(&plan, "run %s %s %s\n", layer, p.Path, test)
 		}
-		return nil, fmt.Errorf("there is no layer %q: use %s", name, layerNames())
 	}
-	return chosen, nil
+	for _, test := range long {
+		fmt.Fprintf(&plan, "long %s\n", test)
+	}
+	file := filepath.Join(eventsDir, layer)
+	if err := os.WriteFile(file+".plan", []byte(plan.String()), 0o666); err != nil {
+		return err
+	}
+	fmt.Printf("\n== %s: %d tests\n", layer, total)
+	// gotestsum gets the events of all go tests from cat.
+	sum := command(context.WithoutCancel(ctx), "build/gotestsum", "--format", "pkgname-and-test-fails",
+		"--format-hide-empty-pkg", "--hide-summary", "skipped,output", "--jsonfile", file+".jsonl", "--raw-command", "cat")
+	sum.Stdout = os.Stdout
+	pipe, err := sum.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := sum.Start(); err != nil {
+		return err
+	}
+	r := &runner{layer: layer, packages: packages, skip: testlist.Pattern(long), events: newEvents(pipe, layer, total)}
+	start := time.Now()
+	if err := errors.Join(r.run(ctx), r.events.close(), sum.Wait()); err != nil {
+		return err
+	}
+	return os.WriteFile(file+".seconds", fmt.Appendf(nil, "%.1f\n", time.Since(start).Seconds()), 0o666)
 }
 
-func layerNames() string {
-	names := make([]string, len(layers))
-	for i, l := range layers {
-		names[i] = l.name
+// run runs the tests in the environment that their layer needs.
+func (r *runner) run(ctx context.Context) error {
+	switch r.layer {
+	case "unit":
+		return r.unit(ctx)
+	case "netns":
+		return r.asRoot(ctx, "root,tun,tools")
+	case "vm", "pods":
+		return r.asRoot(ctx, "root,tun,tools,"+r.layer)
+	case "machines", "faults":
+		return r.goTest(ctx, "machines", r.packages)
+	default:
+		return r.inGuests(ctx)
 	}
-	return strings.Join(names, ", ")
 }
 
-// strict reports whether a skipped test fails the run.
-func strict(getenv func(string) string) bool {
-	ci := getenv("CI")
-	return getenv("SPLITNIC_STRICT") != "" || (ci != "" && ci != "false")
+// unit runs the tests with the race detector, and those in files that are not built with it
+// without.
+func (r *runner) unit(ctx context.Context) error {
+	var race, plain []testlist.Package
+	for _, p := range r.packages {
+		noRace := func(test string) bool { return slices.Contains(p.NoRace, test) }
+		if tests := slices.DeleteFunc(p.Tests, noRace); len(tests) > 0 {
+			race = append(race, testlist.Package{Path: p.Path, Tests: tests})
+		}
+		if len(p.NoRace) > 0 {
+			plain = append(plain, testlist.Package{Path: p.Path, Tests: p.NoRace})
+		}
+	}
+	return errors.Join(r.goTest(ctx, "", race, "-race"), r.goTest(ctx, "", plain))
+}
+
+// asRoot builds the tests as the calling user, and runs them as root.
+func (r *runner) asRoot(ctx context.Context, require string) error {
+	program := "env 'PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin' SPLITNIC_REQUIRE=" + require
+	if os.Geteuid() != 0 {
+		program = "sudo " + program
+	}
+	return r.goTest(ctx, require, r.packages, "-race", "-exec", program)
+}
+
+// goTest runs tests in one go test. A test fails if something that require lists is missing.
+func (r *runner) goTest(ctx context.Context, require string, tests []testlist.Package, args ...string) error {
+	if len(tests) == 0 {
+		return nil
+	}
+	// Tests wait for a part of their time: twice as many packages as processors run at a time.
+	args = append([]string{timeout, "-p", strconv.Itoa(2 * runtime.NumCPU())}, args...)
+	return r.pass(r.command(ctx, require, tests, args...))
+}
+
+// pass runs a go test and passes its events on. A test that fails is no error: its events say so.
+func (r *runner) pass(cmd *exec.Cmd) error {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	readErr := r.events.read(out)
+	err = cmd.Wait()
+	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		err = nil
+	}
+	return errors.Join(readErr, err)
+}
+
+// command returns the command go test for tests.
+func (r *runner) command(ctx context.Context, require string, tests []testlist.Package, args ...string) *exec.Cmd {
+	var names, paths []string
+	for _, p := range tests {
+		names = append(names, p.Tests...)
+		paths = append(paths, p.Path)
+	}
+	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off"}, args,
+		[]string{"-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, paths)
+	cmd := command(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
+	return cmd
+}
+
+// command returns a command that gets SIGTERM when ctx ends, and then has 10 seconds to clean
+// up. It shares the standard error of this process.
+func command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Stderr = os.Stderr
+	return cmd
 }

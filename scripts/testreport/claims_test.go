@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/splitnic/splitnic/internal/testlist"
 )
 
 // tested is the document of these tests.
@@ -30,22 +31,37 @@ func claimsDoc(change map[int]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// claimsRun returns packages that have all tests of claimsDoc, and results in which these tests
+// claimsRun returns all tests of claimsDoc, and results in which these tests
 // passed.
-func claimsRun() (packages []testPackage, results []result) {
+func claimsRun() (tests []string, results []result) {
 	pass := func(layer, test string) {
 		results = append(results, result{Layer: layer, Package: "p", Test: test, Outcome: passed})
 	}
-	p := testPackage{path: "p", tests: []string{"TestRDMAHosts"}}
+	tests = []string{"TestOther", "TestRDMAHosts"}
 	for n := 1; n <= tested.claims; n++ {
 		unit, rdma := fmt.Sprintf("TestClaim%02d", n), fmt.Sprintf("TestRDMAClaim%02d", n)
-		p.tests = append(p.tests, unit, rdma)
+		tests = append(tests, unit, rdma)
 		pass("unit", unit)
 		pass("softroce", rdma+"/one")
 		pass("softroce", rdma+"/other")
 	}
 	pass("softroce", "TestRDMAHosts/two_of_them")
-	return []testPackage{{path: "other", tests: []string{"TestOther"}}, p}, results
+	return tests, results
+}
+
+// reportOf returns a report of a run of layers with these tests and results.
+func reportOf(tests, layers []string, filter string, results []result) *report {
+	wanted := regexp.MustCompile(filter)
+	var text strings.Builder
+	for _, test := range tests {
+		if slices.Contains(layers, testlist.LayerOf(test)) && wanted.MatchString(test) {
+			fmt.Fprintf(&text, "run %s p %s\n", testlist.LayerOf(test), test)
+		}
+	}
+	return &report{
+		exists: func(test string) bool { return slices.Contains(tests, test) },
+		plan:   readPlan(text.String()), results: results,
+	}
 }
 
 func TestClaims(t *testing.T) {
@@ -118,15 +134,11 @@ func TestClaims(t *testing.T) {
 			layers: all, filter: "TestOther"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			packages, results := claimsRun()
+			tests, results := claimsRun()
 			if tc.run != nil {
 				results = tc.run(results)
 			}
-			r := &runner{packages: packages}
-			if tc.filter != "" {
-				r.filter = regexp.MustCompile(tc.filter)
-			}
-			got := r.claims(tested, claimsDoc(tc.change), tc.layers, results)
+			got := reportOf(tests, tc.layers, tc.filter, results).claims(tested, claimsDoc(tc.change))
 			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.Contains(got[0], tc.want)) {
 				t.Errorf("want %q, got %q", tc.want, got)
 			}
@@ -164,9 +176,9 @@ func TestSecurityTables(t *testing.T) {
 			want: `TestClaim01, which shows "theft", did not run`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			packages, results := claimsRun()
+			tests, results := claimsRun()
 			results = slices.DeleteFunc(results, func(r result) bool { return r.Test == tc.drop })
-			got := (&runner{packages: packages}).defended("docs/security.md", tc.doc, []string{"unit", "softroce"}, results)
+			got := reportOf(tests, []string{"unit", "softroce"}, "", results).defended("docs/security.md", tc.doc)
 			if tc.want == "" && len(got) > 0 || tc.want != "" && (len(got) != 1 || !strings.Contains(got[0], tc.want)) {
 				t.Errorf("want %q, got %q", tc.want, got)
 			}
@@ -174,24 +186,13 @@ func TestSecurityTables(t *testing.T) {
 	}
 }
 
-func TestLayerOf(t *testing.T) {
-	for test, want := range map[string]string{
-		"TestClaim01": "unit", "TestNetnsPing": "netns", "TestRDMAPing": "softroce", "TestGuestCable": "softroce",
-		"TestMachinesCable": "machines", "TestFaultsDisk": "faults",
-	} {
-		if got := layerOf(test); got != want {
-			t.Errorf("%s: %s, want %s", test, got, want)
-		}
-	}
-}
-
 // TestClaimsOfEachDocument checks the rows of one document as those of another document with two
 // claims more, and expects complaints about these two. A page without a document also has to
 // be reported.
 func TestClaimsOfEachDocument(t *testing.T) {
-	packages, results := claimsRun()
-	r := &runner{packages: packages}
-	got := r.claims(sourceDocument{"004", 24}, claimsDoc(nil), []string{"unit", "softroce"}, results)
+	tests, results := claimsRun()
+	r := reportOf(tests, []string{"unit", "softroce"}, "", results)
+	got := r.claims(sourceDocument{"004", 24}, claimsDoc(nil))
 	if !slices.Equal(got, []string{"docs/claims/004.md: there is no row for claim 23",
 		"docs/claims/004.md: there is no row for claim 24"}) {
 		t.Errorf("%q", got)
@@ -212,22 +213,19 @@ func TestClaimsCounted(t *testing.T) {
 	if n.String() != want {
 		t.Errorf("%s, want %s", n, want)
 	}
-	r := report{shown: []shownClaims{n}}
+	r := report{shownOf: []shownClaims{n}}
 	var out strings.Builder
-	if _, err := r.finish(&out, t.TempDir()); err != nil || !strings.Contains(out.String(), want+"\n") {
-		t.Errorf("%v:\n%s", err, out.String())
+	if r.print(&out); !strings.Contains(out.String(), want+"\n") {
+		t.Error(out.String())
 	}
 }
 
 // TestReportClaims expects an error in the claims to be printed, and to fail the run.
 func TestReportClaims(t *testing.T) {
-	r := report{claims: []string{"docs/claims/001.md: there is no row for claim 7"}}
-	r.add("unit", []result{{Layer: "unit", Package: "p", Test: "TestA", Outcome: passed}}, time.Second)
+	r := report{layers: map[string]counts{}, wrong: []string{"docs/claims/001.md: there is no row for claim 7"}}
+	r.add("unit", []result{{Layer: "unit", Package: "p", Test: "TestA", Outcome: passed}}, 1)
 	var out strings.Builder
-	ok, err := r.finish(&out, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok := r.print(&out)
 	if s := out.String(); ok || !strings.Contains(s, "there is no row for claim 7\n") ||
 		!strings.HasSuffix(s, "\n1 passed, 1 failed, 0 skipped\n") {
 		t.Errorf("ok is %t:\n%s", ok, s)

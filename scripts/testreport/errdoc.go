@@ -8,14 +8,11 @@ import (
 )
 
 // documented returns the errors in page, the text of errdoc.Page, and tests, the text of
-// errdoc.TestsFile, like claims. explained has the keys of the messages that each test
-// produced, by the test's name. The errors include differences between page and tests, tests
+// errdoc.TestsFile, like claims. The errors include differences between page and tests, tests
 // that produced no message of their group, and messages that no test of their group produced.
-func (r *runner) documented(
-	page, tests string, layers []string, results []result, explained map[string][]string,
-) []string {
+func (r *report) documented(page, tests string) []string {
 	produced := func(test, key string) bool {
-		for name, keys := range explained {
+		for name, keys := range r.explains {
 			if (name == test || strings.HasPrefix(name, test+"/")) && slices.Contains(keys, key) {
 				return true
 			}
@@ -34,7 +31,7 @@ func (r *runner) documented(
 		rows = append(rows, c)
 		all := true // all tests of the group were to run
 		for _, t := range g.Tests {
-			if !slices.Contains(layers, layerOf(t)) || !r.wants(topLevel(t)) {
+			if !r.plan.has(t) {
 				all = false
 				continue
 			}
@@ -49,5 +46,5 @@ func (r *runner) documented(
 			}
 		}
 	}
-	return slices.Concat(wrong, r.shown(rows, layers, results))
+	return slices.Concat(wrong, r.shown(rows))
 }

@@ -2,11 +2,8 @@ package main
 
 import (
 	"cmp"
-	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 const errdocPage = `
@@ -53,7 +50,7 @@ func TestErrdoc(t *testing.T) {
 		{name: "no test", tests: strings.Replace(errdocTests, "\tTestRDMASlow\n", "", 1),
 			want: []string{`"symptom slow" has no test`}},
 		{name: "no such test", tests: strings.Replace(errdocTests, "TestRDMASlow", "TestNone", 1),
-			want: []string{"which does not exist", "did not run"}},
+			want: []string{"which does not exist"}},
 		{name: "a test failed", change: func(r []result) { r[0].Outcome = failed }, want: []string{"failed"}},
 		{name: "a test of a symptom failed", change: func(r []result) { r[3].Outcome = failed },
 			want: []string{"TestRDMASlow"}},
@@ -89,11 +86,9 @@ func TestErrdoc(t *testing.T) {
 			if tc.change != nil {
 				tc.change(results)
 			}
-			r := &runner{packages: []testPackage{{path: "p", tests: tests}}}
-			if tc.filter != "" {
-				r.filter = regexp.MustCompile(tc.filter)
-			}
-			got := r.documented(page, named, layers, results, said)
+			r := reportOf(tests, layers, tc.filter, results)
+			r.explains = said
+			got := r.documented(page, named)
 			if len(got) != len(tc.want) {
 				t.Fatalf("want %q, got %q", tc.want, got)
 			}
@@ -106,20 +101,10 @@ func TestErrdoc(t *testing.T) {
 	}
 }
 
-// TestErrdocOfLayers produces the error for a layer that does not exist.
-func TestErrdocOfLayers(t *testing.T) {
-	_, err := chooseLayers([]string{"unit", "quick"})
-	if err == nil {
-		t.Fatal("no error")
-	}
-	testenv.Ended(t, 1, err.Error())
-}
-
 // TestAttributes reads events with attributes of a test, and expects the key of the errdoc
-// attribute in explains, and no other attribute.
+// attribute, and no other attribute.
 func TestAttributes(t *testing.T) {
-	c := newCollector(&strings.Builder{}, "unit")
-	err := c.read(strings.NewReader(strings.Join([]string{
+	_, explains := read(t,
 		`{"Action":"run","Package":"p","Test":"TestA"}`,
 		`{"Action":"run","Package":"p","Test":"TestA/x"}`,
 		`{"Action":"attr","Package":"p","Test":"TestA/x","Key":"errdoc","Value":"3 no card <name>"}`,
@@ -127,11 +112,8 @@ func TestAttributes(t *testing.T) {
 		`{"Action":"pass","Package":"p","Test":"TestA/x"}`,
 		`{"Action":"pass","Package":"p","Test":"TestA"}`,
 		`{"Action":"pass","Package":"p"}`,
-	}, "\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := c.explains["TestA/x"]; len(c.explains) != 1 || len(got) != 1 || got[0] != "3 no card <name>" {
-		t.Errorf("%q", c.explains)
+	)
+	if got := explains["TestA/x"]; len(explains) != 1 || len(got) != 1 || got[0] != "3 no card <name>" {
+		t.Errorf("%q", explains)
 	}
 }

@@ -111,8 +111,8 @@ func (d sourceDocument) check(rows []claimRow) []string {
 		case r.says(notHere) && len(r.tests) > 0:
 			wrong = append(wrong, r.complaint("the row %q begins with %q and names tests", r.name, notHere))
 		case r.says(notHere):
-		case !slices.ContainsFunc(r.tests, func(t string) bool { return strings.HasPrefix(t, rdmaPrefix) }):
-			wrong = append(wrong, r.complaint("the row %q names no test on RDMA devices (%s…)", r.name, rdmaPrefix))
+		case !slices.ContainsFunc(r.tests, func(t string) bool { return strings.HasPrefix(t, "TestRDMA") }):
+			wrong = append(wrong, r.complaint("the row %q names no test on RDMA devices (%s…)", r.name, "TestRDMA"))
 		}
 	}
 	for n := 1; n <= d.claims; n++ {
@@ -159,18 +159,18 @@ func checkPages(files []string) []string {
 	var wrong []string
 	for _, f := range files {
 		if !slices.ContainsFunc(documents, func(d sourceDocument) bool { return d.page() == f }) {
-			wrong = append(wrong, f+": the page of no document that scripts/testrun knows")
+			wrong = append(wrong, f+": the page of no document that scripts/testreport knows")
 		}
 	}
 	return wrong
 }
 
 // checkExist returns an error message for each test that the rows name and that does not exist.
-func checkExist(rows []claimRow, packages []testPackage) []string {
+func checkExist(rows []claimRow, exists func(test string) bool) []string {
 	var wrong []string
 	for _, r := range rows {
 		for _, t := range r.tests {
-			if !slices.ContainsFunc(packages, func(p testPackage) bool { return slices.Contains(p.tests, topLevel(t)) }) {
+			if !exists(topLevel(t)) {
 				wrong = append(wrong, r.complaint("the row %q names %s, which does not exist", r.name, t))
 			}
 		}
@@ -189,13 +189,13 @@ func checkNamed(rows []claimRow) []string {
 	return wrong
 }
 
-// checkRan returns an error message for each test that the rows name, that was demanded of
-// this run, and that did not pass.
+// checkRan returns an error message for each test that the rows name, that was to run, and that
+// did not pass.
 func checkRan(rows []claimRow, demanded func(test string) bool, results []result) []string {
 	var wrong []string
 	for _, r := range rows {
 		for _, t := range r.tests {
-			if !demanded(topLevel(t)) {
+			if !demanded(t) {
 				continue
 			}
 			n := make(map[outcome]int)
@@ -221,45 +221,21 @@ func checkRan(rows []claimRow, demanded func(test string) bool, results []result
 	return wrong
 }
 
-// layerOf returns the name of a test's layer.
-func layerOf(test string) string {
-	switch {
-	case strings.HasPrefix(test, netnsPrefix):
-		return "netns"
-	case strings.HasPrefix(test, rdmaPrefix), strings.HasPrefix(test, guestPrefix):
-		return "softroce"
-	case strings.HasPrefix(test, machinesPrefix):
-		return "machines"
-	case strings.HasPrefix(test, faultsPrefix):
-		return "faults"
-	case strings.HasPrefix(test, vmPrefix):
-		return "vm"
-	case strings.HasPrefix(test, podsPrefix):
-		return "pods"
-	case strings.HasPrefix(test, packagesPrefix):
-		return "packages"
-	default:
-		return "unit"
-	}
-}
-
-// claims returns the errors in doc, the text of a document's page, after the layers with these
-// names have run. Tests of other layers, and tests that the user excluded, are not demanded.
-func (r *runner) claims(d sourceDocument, doc string, layers []string, results []result) []string {
+// claims returns the errors in doc, the text of a document's page.
+func (r *report) claims(d sourceDocument, doc string) []string {
 	rows := parseClaims(d.page(), doc)
-	return append(d.check(rows), r.shown(rows, layers, results)...)
+	return append(d.check(rows), r.shown(rows)...)
 }
 
-// defended returns the errors in doc, the text of one of defenceFiles, like claims. Tables that
-// name tests have a last column "test".
-func (r *runner) defended(file, doc string, layers []string, results []result) []string {
+// defended returns the errors in doc, the text of one of defenceFiles. Tables that name tests
+// have a last column "test".
+func (r *report) defended(file, doc string) []string {
 	rows := parseClaims(file, doc, "test")
-	return append(checkNamed(rows), r.shown(rows, layers, results)...)
+	return append(checkNamed(rows), r.shown(rows)...)
 }
 
 // shown returns an error message for each test that the rows name, and that does not exist or,
-// if it was demanded, did not pass.
-func (r *runner) shown(rows []claimRow, layers []string, results []result) []string {
-	demanded := func(test string) bool { return slices.Contains(layers, layerOf(test)) && r.wants(test) }
-	return append(checkExist(rows, r.packages), checkRan(rows, demanded, results)...)
+// if it was to run, did not pass.
+func (r *report) shown(rows []claimRow) []string {
+	return append(checkExist(rows, r.exists), checkRan(rows, r.plan.has, r.results)...)
 }

@@ -1,0 +1,112 @@
+// Package testlist lists the tests of this module: by package, by layer, and those that take
+// long. Nothing is built: a test is a function of a test file, and its name says of which layer
+// it is.
+package testlist
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Module is the path of this module.
+const Module = "github.com/splitnic/splitnic"
+
+// Layer is a set of tests that run in the same environment (docs/testing.md). The prefixes of
+// their names say so; unit tests have none of them.
+type Layer struct {
+	Name     string
+	Prefixes []string
+}
+
+// Layers has all layers, in the order in which they run.
+var Layers = []Layer{
+	{"unit", nil},
+	{"netns", []string{"TestNetns"}},
+	{"softroce", []string{"TestRDMA", "TestGuest"}},
+	{"machines", []string{"TestMachines"}},
+	{"faults", []string{"TestFaults"}},
+	{"vm", []string{"TestVM"}},
+	{"pods", []string{"TestPods"}},
+	{"packages", []string{"TestPackages"}},
+}
+
+// LayerOf returns the name of the layer of a test.
+func LayerOf(test string) string {
+	for _, l := range Layers {
+		if slices.ContainsFunc(l.Prefixes, func(prefix string) bool { return strings.HasPrefix(test, prefix) }) {
+			return l.Name
+		}
+	}
+	return "unit"
+}
+
+// NotUnit returns a regular expression that matches the names of tests that are no unit tests.
+func NotUnit() string {
+	var prefixes []string
+	for _, l := range Layers {
+		prefixes = append(prefixes, l.Prefixes...)
+	}
+	return "^(" + strings.Join(prefixes, "|") + ")"
+}
+
+// Package is a package that has tests.
+type Package struct {
+	Path, Dir string
+	Tests     []string // names of the top-level tests, in order
+	NoRace    []string // those that are not built with the race detector
+}
+
+// Short returns the path of a package within the module.
+func Short(path string) string { return strings.TrimPrefix(path, Module+"/") }
+
+var (
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+	noRace   = regexp.MustCompile(`(?m)^//go:build .*!race`)
+)
+
+// Packages returns the packages that have wanted tests, those with the most tests first. The
+// working directory is the top of the checkout.
+func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-f",
+		"{{$p := .}}{{range .TestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}\n{{end}}"+
+			"{{range .XTestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}\n{{end}}", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", cmd.Args, err)
+	}
+	var packages []Package
+	for line := range strings.Lines(string(out)) {
+		path, file, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			continue
+		}
+		src, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range testFunc.FindAllSubmatch(src, -1) {
+			name := string(m[1])
+			if name == "TestMain" || !wanted(name) {
+				continue
+			}
+			if n := len(packages); n == 0 || packages[n-1].Path != path {
+				packages = append(packages, Package{Path: path, Dir: filepath.Dir(file)})
+			}
+			p := &packages[len(packages)-1]
+			p.Tests = append(p.Tests, name)
+			if noRace.Match(src) {
+				p.NoRace = append(p.NoRace, name)
+			}
+		}
+	}
+	slices.SortStableFunc(packages, func(a, b Package) int { return cmp.Compare(len(b.Tests), len(a.Tests)) })
+	return packages, nil
+}
