@@ -44,23 +44,23 @@ demo: ## show it at work: DHCP, ping, HTTP, TCP both ways beside ib_write_bw
 	scripts/demo
 
 .PHONY: test
-test: ## run all tests but those of layer faults; ends with "N passed, N failed, N skipped"
-	@scripts/setup.sh build test
+test: ## run the tests, in about ten minutes; ends with "N passed, N failed, N skipped"
 	@scripts/test
+
+.PHONY: test-all
+test-all: ## run all tests, also those that take long, of all layers; in about 50 minutes
+	@scripts/test -all unit netns softroce machines faults vm pods packages
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no privileges
-	@scripts/setup.sh build
 	@scripts/test unit
 
 .PHONY: test-netns
 test-netns: ## run the tests in network namespaces (as root, or by sudo)
-	@scripts/setup.sh build test
 	@scripts/test netns
 
 .PHONY: test-softroce
 test-softroce: ## run the tests on RDMA devices, in a guest if need be
-	@scripts/setup.sh build test
 	@scripts/test softroce
 
 .PHONY: test-kernels
@@ -70,22 +70,18 @@ test-kernels: ## run the tests on RDMA devices in a guest of each kernel (KERNEL
 
 .PHONY: test-faults
 test-faults: ## run all tests with two machines: faults of cable, machine, process, disk, clock
-	@scripts/setup.sh build test
-	@scripts/test machines faults
+	@scripts/test -all machines faults
 
 .PHONY: test-vm
 test-vm: ## run the tests with virtual machines, by QEMU and libvirt (as root, or by sudo)
-	@scripts/setup.sh build test vm
 	@scripts/test vm
 
 .PHONY: test-pods
 test-pods: ## run the tests with container runtimes, Podman and containerd (as root, or by sudo)
-	@scripts/setup.sh build test pods
 	@scripts/test pods
 
 .PHONY: test-packages
 test-packages: ## run the tests that install the packages in a clean root of Debian (as root)
-	@scripts/setup.sh build test packages
 	@scripts/test packages
 
 .PHONY: check
