@@ -23,14 +23,39 @@ need() {
 # test to run, which it does not take for a failure.
 nothing_ran() { grep -q '^testing: warning: no tests to run' "$1"; }
 
-# tool NAME VERSION PACKAGE builds a tool of this version, once, and prints
-# where it is. It is called in the checkout.
-tool() {
-	local dir=$PWD/build/tools/$1-$2
-	if [ ! -x "$dir/$1" ]; then
-		say "${0##*/}: building $1 $2"
-		mkdir -p build/tools
-		GOBIN=$dir go install "$3@$2" >"$dir.log" 2>&1 || { cat "$dir.log" >&2; return 1; }
+# tools_dir prints the directory of tools that are built from source. It is outside of the
+# checkout, so that another checkout does not build them again.
+tools_dir() {
+	if [ -n "${SPLITNIC_CACHE:-}" ]; then
+		printf '%s\n' "$SPLITNIC_CACHE/tools"
+	elif [ -n "${XDG_CACHE_HOME:-}" ]; then
+		printf '%s\n' "$XDG_CACHE_HOME/splitnic/tools"
+	elif [ -n "${HOME:-}" ] && [ -w "$HOME" ]; then
+		printf '%s\n' "$HOME/.cache/splitnic/tools"
+	else
+		printf '%s\n' "$PWD/build/tools"
 	fi
-	printf '%s\n' "$dir/$1"
 }
+
+# built NAME VERSION COMMAND... prints where a tool of this version is. If no checkout has
+# built it with this version of Go yet, COMMAND does, into the directory $GOBIN.
+built() {
+	local name=$1 dir made
+	dir=$(tools_dir)/$1-$2-$(go env GOVERSION) || return
+	if [ ! -x "$dir/$name" ]; then
+		say "${0##*/}: building $name $2"
+		mkdir -p "${dir%/*}" && made=$(mktemp -d "$dir.XXXXXX") && chmod 0755 "$made" || return
+		if ! GOBIN=$made "${@:3}" >"$made/log" 2>&1 || [ ! -x "$made/$name" ]; then
+			cat "$made/log" >&2
+			rm -rf "$made"
+			return 1
+		fi
+		# Two checkouts can build it at the same time; the first one is kept.
+		mv -T "$made" "$dir" 2>/dev/null || rm -rf "$made"
+	fi
+	printf '%s\n' "$dir/$name"
+}
+
+# tool NAME VERSION PACKAGE builds the tool in PACKAGE, once, and prints where it is. It is
+# called in the checkout.
+tool() { built "$1" "$2" go install -ldflags='-s -w' "$3@$2"; }
