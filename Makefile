@@ -131,7 +131,7 @@ bench-restart: ## restart both endpoints 100 times under a connection: gaps, and
 	@ROUNDS=$(or $(RESTARTS),$(ROUNDS)) scripts/bench bench-restart
 
 .PHONY: fuzz
-fuzz: ## fuzz every target for FUZZTIME (30s)
+fuzz: ## fuzz every target for FUZZTIME (30s), or as many as fit into FUZZTOTAL seconds
 	@scripts/fuzz
 
 .PHONY: soak
