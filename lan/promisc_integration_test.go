@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -90,7 +89,7 @@ func expect(
 // awaitReadable waits until poll(2) reports a frame of the port.
 func awaitReadable(t *testing.T, p lan.Interface) {
 	t.Helper()
-	if !testenv.Readable(t, p.Queues()[0].FD(), 10*time.Second) {
+	if !testenv.Readable(t, p.Queues()[0].FD(), testenv.Patience) {
 		t.Fatal("no frame came")
 	}
 }

@@ -126,7 +126,7 @@ func (c *sharedCard) settle() {
 // hears waits until the watcher of the first port was told this MTU.
 func (c *sharedCard) hears(mtu int) {
 	c.t.Helper()
-	for late := time.After(30 * time.Second); ; {
+	for late := time.After(testenv.Patience); ; {
 		select {
 		case heard := <-c.heard:
 			if heard == mtu {

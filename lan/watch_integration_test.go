@@ -35,7 +35,7 @@ func watch(t *testing.T, p lan.Interface) *watcher {
 // until waits until Watch reports a state that ok accepts, and returns the state.
 func (w *watcher) until(what string, ok func(lan.LinkState) bool) lan.LinkState {
 	w.t.Helper()
-	timeout := time.After(10 * time.Second)
+	timeout := time.After(testenv.Patience)
 	for {
 		select {
 		case s := <-w.states:
@@ -56,7 +56,7 @@ func (w *watcher) end() error {
 	select {
 	case err := <-w.ended:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Patience):
 		w.t.Fatal("Watch does not end")
 		return nil
 	}

@@ -238,7 +238,7 @@ func TestNetnsSolicitInVain(t *testing.T) {
 		if err != nil {
 			t.Errorf("without a carrier: %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("it waits for ever")
 	}
 	who := map[netip.Addr]int{}

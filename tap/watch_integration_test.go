@@ -54,7 +54,7 @@ func watch(t *testing.T, open func(tap.Config) (*tap.Device, error)) *watched {
 // await waits until Watch reports a state for which cond returns true.
 func (w *watched) await(what string, cond func(tap.State) bool) {
 	w.t.Helper()
-	late := time.After(10 * time.Second)
+	late := time.After(testenv.Patience)
 	for {
 		select {
 		case s := <-w.states:
@@ -311,7 +311,7 @@ func BenchmarkNetnsWatchIdle(b *testing.B) {
 	}
 	defer d.Close()
 	for b.Loop() {
-		ctx, stop := context.WithTimeout(b.Context(), 10*time.Second)
+		ctx, stop := context.WithTimeout(b.Context(), testenv.Patience)
 		before, started := processorTime(b), time.Now()
 		if err := d.Watch(ctx, func(tap.State) {}); err != nil {
 			b.Fatal(err)

@@ -267,7 +267,7 @@ func TestBlockedBurst(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.Patience):
 		burst.Unlock()
 		t.Errorf("everybody waits for the burst: %v", <-done)
 	}

@@ -113,7 +113,7 @@ func portsOf(d *vhostuser.Device) (ports []messaging.Port) {
 // a front end receives.
 func waitUp(t testing.TB, d *vhostuser.Device, want bool) {
 	t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(testenv.Patience)
 	for {
 		up, changed := d.Up()
 		if up == want {
@@ -136,7 +136,7 @@ func echo(t *testing.T, w *porttest.Wire, frames int) {
 // echoUpTo is like echo, for frames of 60 to longest bytes.
 func echoUpTo(t *testing.T, w *porttest.Wire, frames, longest int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	size := func(i int) int { return vnet.HdrLen + 60 + i*37%(longest-59) }
 	buf := make([]byte, vnet.MaxFrame+1)

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -54,7 +53,7 @@ func setUp(t *testing.T, program string) (ctx context.Context, ours, theirs stri
 	t.Helper()
 	names := testenv.NeedRDMA(t, 1)
 	testenv.NeedTools(t, program)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	t.Cleanup(cancel)
 	return ctx, names[0], names[len(names)-1]
 }
@@ -115,7 +114,7 @@ func TestRDMAClientOfTheirServer(t *testing.T) {
 func TestRDMABothEnds(t *testing.T) {
 	for _, tr := range []fabric.Transport{fabric.RC, fabric.UC} {
 		names := testenv.NeedRDMA(t, 1)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 		defer cancel()
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

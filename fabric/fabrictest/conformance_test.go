@@ -8,6 +8,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,7 +18,7 @@ func pair(a, b string, opts ...fabrictest.Option) func(*testing.T) conform.Pair 
 	return func(t *testing.T) conform.Pair {
 		n := fabrictest.New(opts...)
 		fabrictest.NoLeaks(t, n)
-		p := conform.Pair{A: n.Device(a), B: n.Device(b)}
+		p := conform.Pair{A: n.Device(a), B: n.Device(b), Patience: testenv.Patience}
 		for _, d := range []fabric.Device{p.A, p.B} {
 			t.Cleanup(func() { check(t, d.Close()) })
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // link is a connected pair of queue pairs on a network of its own.
@@ -70,7 +71,7 @@ func (l *link) receives(n int) {
 // status waits for a completion, and compares the completion's request and status with id and want.
 func (l *link) status(cq fabric.CQ, id uint64, want fabric.Status) {
 	l.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
 	var c [1]fabric.Completion
 	for {
@@ -317,7 +318,7 @@ func TestCQOverflow(t *testing.T) {
 		check(t, err)
 		l.status(l.a.send, 0, fabric.StatusSuccess)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
 	check(t, small.Wait(ctx)) // the overflow ends the wait although the queue was not armed
 	var c [4]fabric.Completion

@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -189,7 +190,7 @@ func TestBeginnings(t *testing.T) {
 		if i%2 == 1 {
 			s.Kind, s.Iterations = Lat, 1
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		_, err := l.Measure(ctx, s)
 		cancel()
 		if err != nil {

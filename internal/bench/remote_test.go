@@ -86,7 +86,7 @@ func (s *serving) client(t *testing.T, d fabric.Device, change func(*ClientConfi
 // says waits until the Server reports a failure with these words.
 func (s *serving) says(t *testing.T, words string) {
 	t.Helper()
-	late := time.After(20 * time.Second)
+	late := time.After(testenv.Patience)
 	for {
 		select {
 		case text := <-s.failed:

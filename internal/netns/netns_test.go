@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // TestDoesNotWait has a pipe without a writer in the place of a network namespace. It expects an
@@ -25,7 +26,7 @@ func TestDoesNotWait(t *testing.T) {
 		if err == nil {
 			t.Error("a pipe is a network namespace")
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Error("a network namespace is waited for")
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil { // ends the wait
 			f.Close()

@@ -23,7 +23,7 @@ func BenchBatches(b *testing.B, r *PortFixture) {
 			total := 0
 			for b.Loop() {
 				r.Send(frames...)
-				for got, end := 0, time.Now().Add(eventuallyTime); got < n; {
+				for got, end := 0, time.Now().Add(Patience); got < n; {
 					start := time.Now()
 					k := r.Port.ReadFrames(some)
 					if some[k-1].Err != nil {

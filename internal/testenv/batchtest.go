@@ -171,7 +171,7 @@ func (r *PortFixture) writeAll(ops []vnet.WriteOp) error {
 			return fmt.Errorf("%d frames written before %w", n, ops[0].Err)
 		}
 		fds := []unix.PollFd{{Fd: int32(writeFD(r.Port)), Events: unix.POLLOUT}}
-		if n, err := unix.Poll(fds, int(eventuallyTime.Milliseconds())); n != 1 && !errors.Is(err, unix.EINTR) {
+		if n, err := unix.Poll(fds, int(Patience.Milliseconds())); n != 1 && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("a device that is full for long: %w", err)
 		}
 	}

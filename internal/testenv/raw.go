@@ -106,7 +106,7 @@ func ListenRaw(t testing.TB, ns, dev string) *Listener {
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &mr); err != nil {
 		t.Fatal(err)
 	}
-	tv := unix.NsecToTimeval(int64(eventuallyTime / time.Nanosecond))
+	tv := unix.NsecToTimeval(int64(Patience / time.Nanosecond))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		t.Fatal(err)
 	}

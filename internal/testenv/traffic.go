@@ -155,7 +155,7 @@ func UDPSegments(t testing.TB, server, addr, client string, n int) int {
 		if _, err := c.Write(make([]byte, segment*segments)); err != nil {
 			t.Fatal(err)
 		}
-		l.SetReadDeadline(time.Now().Add(eventuallyTime))
+		l.SetReadDeadline(time.Now().Add(Patience))
 		for range segments {
 			m, err := l.Read(buf)
 			if err != nil {

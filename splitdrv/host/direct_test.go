@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -173,7 +174,7 @@ func TestServeGrace(t *testing.T) {
 	})
 	t.Run("sessions come and go", func(t *testing.T) {
 		l, ends := start(other)
-		late := time.After(time.Minute)
+		late := time.After(testenv.Patience)
 		for tick := time.NewTicker(grace / 30); ; {
 			select {
 			case why := <-ends:

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -173,7 +174,7 @@ func benchFrames(b *testing.B, cfg messaging.Config, size int, point *capture.Po
 		err = conns[0].Err()
 	case <-conns[1].Done():
 		err = conns[1].Err()
-	case <-time.After(time.Minute):
+	case <-time.After(testenv.Patience):
 		err = errors.New("not all frames have arrived within a minute")
 	}
 	b.StopTimer()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
@@ -78,7 +79,6 @@ type script struct {
 
 const (
 	scriptReceives = 128
-	scriptPatience = 20 * time.Second
 	ownTransaction = 1 << 40 // transaction contexts above this are those of await
 )
 
@@ -178,7 +178,7 @@ func (s *script) await() (alive bool) {
 	s.asked++
 	s.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: ownTransaction + s.asked,
 		Type: protocol.CfgKeepAlive}))
-	ctx, cancel := context.WithTimeout(context.Background(), scriptPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
 	go func() {
 		select {

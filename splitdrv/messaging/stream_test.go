@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
@@ -20,7 +21,7 @@ import (
 // arrives. So it does not depend on how many frames a machine handles in a minute.
 func deadline(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	late := time.AfterFunc(time.Minute, func() { cancel(errors.New("nothing has arrived for a minute")) })
+	late := time.AfterFunc(testenv.Patience, func() { cancel(errors.New("nothing has arrived for a minute")) })
 	t.Cleanup(func() {
 		late.Stop()
 		cancel(nil)
@@ -34,7 +35,7 @@ type lateKey struct{}
 // progress restarts the minute of a context from deadline.
 func progress(ctx context.Context) {
 	if late, ok := ctx.Value(lateKey{}).(*time.Timer); ok {
-		late.Reset(time.Minute)
+		late.Reset(testenv.Patience)
 	}
 }
 

@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
 
 // testContext returns a context that ends a test that hangs. No test waits for its end.
 func testContext(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -76,7 +77,7 @@ func (r rejections) next(t testing.TB) error {
 }
 
 // atOnce is the time limit for events that only a busy machine can delay.
-const atOnce = 10 * time.Second
+const atOnce = testenv.Patience
 
 // soon fails the test unless done is closed within atOnce.
 func soon(t testing.TB, done <-chan struct{}, complaint string) {

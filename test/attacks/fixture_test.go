@@ -39,7 +39,7 @@ const (
 )
 
 // patience bounds the wait for each expected event.
-const patience = time.Minute
+const patience = testenv.Patience
 
 // fixture is an I/O unit, and an honest host with a TCP connection to the LAN.
 type fixture struct {

@@ -252,7 +252,8 @@ func poll(t testing.TB, cond func() error) {
 }
 
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Minute, errors.New("waited for a minute in vain"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), testenv.Patience,
+		errors.New("waited in vain"))
 	t.Cleanup(cancel)
 	return ctx
 }

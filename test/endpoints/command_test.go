@@ -59,7 +59,7 @@ func TestFailoverCommand(t *testing.T) {
 	var lost bool
 	_ = d.set(func() { d.onCarrier = func(up bool) { lost = lost || !up } })
 	one.both(d)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	for _, to := range []*gateway{two, one, two} {
 		f, err := h.Failover(ctx, to.cable.addr)
@@ -115,7 +115,7 @@ func soon(t *testing.T, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("the fail-over on command does not end")
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -49,7 +50,7 @@ func (p *peer) hears(step session.DirectStep) *session.Direct {
 		return d
 	case <-p.c.Done():
 		p.t.Fatalf("waiting for %q: %v", step, p.c.Err())
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		p.t.Fatalf("not told %q", step)
 	}
 	return nil

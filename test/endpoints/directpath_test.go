@@ -161,7 +161,7 @@ func (s *stream) moves(t *testing.T, frames uint64) {
 	t.Helper()
 	was := s.seen.Load()
 	testenv.Eventually(t, func() bool { return s.seen.Load() >= was+frames }, "frames of the stream: %d seen, %d sent",
-		s.seen.Load(), s.sent.Load())
+		testenv.Now(func() any { return s.seen.Load() }), testenv.Now(func() any { return s.sent.Load() }))
 }
 
 // established reports whether a host has exactly one direct connection, and it is established.
@@ -357,7 +357,7 @@ func TestDirectPathSwitch(t *testing.T) {
 	w.card = one.card
 	p := w.pair(func(c *host.Config) { c.IOUnits, c.Direct.Grace = addrs(one, two), time.Minute })
 	p.direct()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if _, err := p.ha.Failover(ctx, two.cable.addr); err != nil {
 		t.Fatal(err)

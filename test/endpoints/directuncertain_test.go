@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -47,7 +46,7 @@ func TestDirectPathUncertain(t *testing.T) {
 		return fabric.StatusRetryExcErr
 	})
 	const frames = 20
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	send := func(n uint64) {
 		if err := a.wire.Send(ctx, numbered(t, a, b, n)); err != nil {

@@ -97,7 +97,7 @@ func (r *running) stop() error {
 		r.cancel()
 		select {
 		case r.err = <-r.done:
-		case <-time.After(30 * time.Second):
+		case <-time.After(testenv.Patience):
 			r.err = errors.New("Run does not return when its context is done")
 		}
 	})
@@ -187,7 +187,7 @@ func TestChanged(t *testing.T) {
 			}
 			select {
 			case <-next:
-			case <-time.After(30 * time.Second):
+			case <-time.After(testenv.Patience):
 				t.Fatalf("nobody says that there is %s: %+v", what, h.Status())
 			}
 		}
@@ -226,7 +226,7 @@ func from(t *testing.T, mac string, f []byte) []byte {
 // crosses sends a frame into one wire and expects it at the other.
 func crosses(t *testing.T, from, to *porttest.Wire, f []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if err := from.Send(ctx, f); err != nil {
 		t.Fatal(err)
@@ -348,7 +348,7 @@ func TestCarrierOfAnEndedSession(t *testing.T) {
 	w.card.change(func(s *lan.LinkState) { s.Up = true })
 	select {
 	case <-given:
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("the carrier is not given")
 	}
 	if err := unit.stop(); err != nil {
@@ -499,7 +499,7 @@ func TestRefusals(t *testing.T) {
 		case err := <-r.done:
 			r.once.Do(func() {})
 			return err
-		case <-time.After(30 * time.Second):
+		case <-time.After(testenv.Patience):
 			t.Fatalf("%s goes on", name)
 			return nil
 		}

@@ -108,7 +108,7 @@ func TestNetnsFailover(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(testenv.Patience):
 				t.Error("the stream does not end")
 			}
 			t.Logf("%+v", h.Status().Failovers)

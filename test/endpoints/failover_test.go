@@ -407,7 +407,7 @@ func TestFailoverStream(t *testing.T) {
 			one, two := w.gateway("one", unhurried), w.gateway("two", unhurried)
 			d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Modes = addrs(one, two), []protocol.Mode{mode} })
 			d.up(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 			defer cancel()
 			s := &hostStream{t: t, ctx: ctx, mac: d.mac, out: make(chan struct{}, 200), came: map[uint32]bool{}}
 			stop, sent := make(chan struct{}), make(chan uint32, 1)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -145,7 +146,7 @@ func (d *netdev) Watch(ctx context.Context, fn func(tap.State)) error {
 // await waits until cond, which is called with mu held, returns true.
 func (d *netdev) await(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(testenv.Patience)
 	for {
 		d.mu.Lock()
 		ok, changed := cond(), d.changed

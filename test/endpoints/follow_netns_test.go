@@ -58,7 +58,8 @@ func (f *follower) ip(args string) {
 
 func (f *follower) eventually(what string, cond func() bool) {
 	f.t.Helper()
-	testenv.Eventually(f.t, cond, "%s: host %+v, port %+v", what, f.host.Status(), f.port())
+	testenv.Eventually(f.t, cond, "%s: host %+v, port %+v", what, testenv.Now(func() any { return f.host.Status() }),
+		testenv.Now(func() any { return f.port() }))
 }
 
 // sn0 returns the attributes of the netdevice.
@@ -272,7 +273,7 @@ func TestNetnsDeletedWhileAway(t *testing.T) {
 		if !errors.Is(err, host.ErrNetdeviceGone) {
 			t.Errorf("%v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("the host goes on")
 	}
 }

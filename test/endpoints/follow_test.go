@@ -191,7 +191,7 @@ func (s *script) refuses(status protocol.CfgStatus, pick func(asked) bool) {
 // await waits until cond holds.
 func (s *script) await(what string, cond func() bool) {
 	s.t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(testenv.Patience)
 	for {
 		s.mu.Lock()
 		ok, changed := cond(), s.changed
@@ -263,7 +263,8 @@ func (s *script) followed(change ...func(*host.Config)) (*netdev, *host.Host) {
 // settled waits until the host has processed the I/O unit's last answer, so that cond holds.
 func settled(t *testing.T, h *host.Host, cond func(host.Status) bool) {
 	t.Helper()
-	testenv.Eventually(t, func() bool { return cond(h.Status()) }, "the host's settings have not settled: %+v", h.Status())
+	testenv.Eventually(t, func() bool { return cond(h.Status()) }, "the host's settings have not settled: %+v",
+		testenv.Now(func() any { return h.Status() }))
 }
 
 func is(t protocol.CfgType) func(asked) bool {

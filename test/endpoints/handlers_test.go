@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -31,7 +32,7 @@ func statusOf[S any](t *testing.T, status func() S) S {
 // until polls cond, which depends on workers, until it returns true.
 func until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	late := time.After(30 * time.Second)
+	late := time.After(testenv.Patience)
 	for tick := time.NewTicker(time.Millisecond); !cond(); {
 		select {
 		case <-tick.C:

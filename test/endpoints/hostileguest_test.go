@@ -50,7 +50,7 @@ func newHostileGuest(path string) (_ *hostileGuest, err error) {
 	if g.conn, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err != nil {
 		return nil, err
 	}
-	if err := g.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := g.conn.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
 		return nil, err
 	}
 	if g.event, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err != nil {

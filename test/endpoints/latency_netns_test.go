@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
@@ -63,7 +64,7 @@ func echo(from, fromAddr, to, toAddr string, n, size int) error {
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
-	err = client.SetDeadline(time.Now().Add(time.Minute))
+	err = client.SetDeadline(time.Now().Add(testenv.Patience))
 	buf := make([]byte, 1<<16)
 	for i := 0; i < n && err == nil; i++ {
 		out := bytes.Repeat([]byte{byte(i)}, size)

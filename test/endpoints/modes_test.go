@@ -75,7 +75,7 @@ func TestKeysBehindBinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for got, buf := []byte(nil), make([]byte, 1<<16); !bytes.Equal(got, next); {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
 		var err error
 		if got, err = w.card.wire(d.mac).Receive(ctx, buf); err != nil {
@@ -111,7 +111,7 @@ func TestModeChosen(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Code != session.CodeMode {
 			t.Errorf("a mode that the I/O unit does not allow: %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("the host goes on")
 	}
 }

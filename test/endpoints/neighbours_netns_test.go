@@ -82,7 +82,7 @@ func echoed(t *testing.T, ns string, addr netip.Addr, client string) *net.UDPCon
 		})
 	}
 	if err == nil {
-		err = c.SetDeadline(time.Now().Add(30 * time.Second))
+		err = c.SetDeadline(time.Now().Add(testenv.Patience))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -172,7 +172,7 @@ func transfer(from, to, addr string, seed uint64, n int64) error {
 	defer ln.Close()
 	var c net.Conn
 	err = netns.Do(from, func() (err error) {
-		c, err = net.DialTimeout("tcp", ln.Addr().String(), 30*time.Second)
+		c, err = net.DialTimeout("tcp", ln.Addr().String(), testenv.Patience)
 		return err
 	})
 	if err != nil {
@@ -350,7 +350,7 @@ func TestNetnsNetdeviceDeleted(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 		testenv.Explained(t, err.Error())
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.Patience):
 		t.Fatal("the host goes on")
 	}
 }

@@ -43,7 +43,7 @@ func (s *shared) peer(name string, change ...func(*session.Hello)) *peer {
 
 func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, error) {
 	t, w := s.t, s.world
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	c, err := session.Dial(ctx, w.addr, session.ClientConfig{Security: w.security(w.hostKey, w.unitKey)})
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *peer) up(up bool) {
 // send sends a frame from the host.
 func (p *peer) send(f []byte) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), testenv.Patience)
 	defer cancel()
 	if err := p.wire.Send(ctx, f); err != nil {
 		p.t.Fatal(err)
@@ -153,7 +153,7 @@ func (p *peer) send(f []byte) {
 // marks receives frames until the one with mark last, and returns all marks.
 func (p *peer) marks(last byte) string {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), testenv.Patience)
 	defer cancel()
 	var got []byte
 	buf := make([]byte, 1<<17)

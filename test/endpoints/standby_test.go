@@ -36,7 +36,7 @@ func TestStandbyBesideHungUnit(t *testing.T) {
 	standby("")
 	three.plug()
 	standby(three.cable.addr)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if f, err := h.Failover(ctx, three.cable.addr); err != nil || f.To != three.cable.addr {
 		t.Fatalf("%+v, %v", f, err)
@@ -57,7 +57,7 @@ func TestCommandBesideHungUnit(t *testing.T) {
 	d.up(t)
 	testenv.Eventually(t, func() bool { return hung.unit.Status().Bootstrap.Connections > 0 },
 		"nobody asks the I/O unit that hangs")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if f, err := h.Failover(ctx, three.cable.addr); err != nil || f.To != three.cable.addr {
 		t.Fatalf("%+v, %v", f, err)
@@ -109,7 +109,7 @@ func TestStandbyAwayFromCommand(t *testing.T) {
 	away := func() bool { return h.Status().Failovers.NoStandby != "" }
 	testenv.Eventually(t, away, "an I/O unit on standby that is away")
 	two.plug()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	if f, err := h.Failover(ctx, two.cable.addr); err != nil || f.To != two.cable.addr {
 		t.Fatalf("%+v, %v", f, err)

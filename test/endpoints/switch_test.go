@@ -39,7 +39,7 @@ func onSwitch(t *testing.T, spec string) func(*iounit.Config) {
 // between sends frames from one host to the other, and expects them there.
 func between(t *testing.T, from, to *netdev) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	mac, err := protocol.ParseMAC(to.mac)
 	if err != nil {

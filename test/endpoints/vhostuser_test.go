@@ -59,7 +59,7 @@ func TestVhostUserHost(t *testing.T) {
 	}
 	crosses := func() {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 		defer cancel()
 		lan := w.card.wire(mac)
 		comes := func(n int, within time.Duration) bool {

@@ -84,14 +84,14 @@ func (m *virtualMachine) tell(command string) {
 func exchange(ns, addr string, seed byte, n int64) error {
 	var c net.Conn
 	err := netns.Do(ns, func() (err error) {
-		c, err = net.DialTimeout("tcp", net.JoinHostPort(addr, "7000"), 30*time.Second)
+		c, err = net.DialTimeout("tcp", net.JoinHostPort(addr, "7000"), testenv.Patience)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(testenv.Patience)); err != nil {
 		return err
 	}
 	sent, got := sha256.New(), sha256.New()

@@ -32,7 +32,7 @@ var growth = map[string]int{
 
 // settle bounds the time until the resources of what has ended are released: the listener's part of
 // a connection, a thread's exit, the kernel's clean-up.
-const settle = 20 * time.Second
+const settle = testenv.Patience
 
 // take returns a complete census.
 func (g *ground) take() (census, error) {

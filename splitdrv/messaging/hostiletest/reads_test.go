@@ -86,7 +86,7 @@ func TestRDMAReads(t *testing.T) {
 			}
 			select {
 			case <-conn.Done():
-			case <-time.After(time.Minute):
+			case <-time.After(testenv.Patience):
 				t.Fatal("the session goes on")
 			}
 			var failed *fabric.WCError

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
@@ -15,7 +16,7 @@ import (
 )
 
 // patience is the time limit of every wait.
-const patience = time.Minute
+const patience = testenv.Patience
 
 // victim is a session under attack, with a port that counts frames.
 type victim struct {

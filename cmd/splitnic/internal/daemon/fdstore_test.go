@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // pipeEnd returns one end of a pipe and its inode number.
@@ -142,7 +144,7 @@ func TestStoreForgets(t *testing.T) {
 	heard := func() string {
 		t.Helper()
 		buf := make([]byte, 1024)
-		if err := manager.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+		if err := manager.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := manager.Read(buf)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/testca"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -246,7 +247,7 @@ func TestReloadBySignal(t *testing.T) {
 	if err := unix.Kill(os.Getpid(), unix.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	if err := manager.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := manager.SetReadDeadline(time.Now().Add(testenv.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`^RELOADING=1\nMONOTONIC_USEC=[1-9][0-9]+$`, "^READY=1$"} {

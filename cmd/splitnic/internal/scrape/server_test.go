@@ -53,7 +53,7 @@ func TestScrapers(t *testing.T) {
 			if i < maxScrapers {
 				t.Errorf("connection %d was closed", i)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(testenv.Patience):
 			t.Fatal("too many connections stay open")
 		}
 	}
