@@ -134,7 +134,8 @@ func TestErrdocEnds(t *testing.T) {
 		w := newWorld(t)
 		w.unit()
 		d, h, _ := w.host("alpha", once, func(c *host.Config) {
-			c.Messaging.KeepAlive, c.Messaging.PeerTimeout = 10*time.Millisecond, 300*time.Millisecond
+			// Longer than a goroutine of the I/O unit has to wait on a busy machine before it hangs.
+			c.Messaging.KeepAlive, c.Messaging.PeerTimeout = 10*time.Millisecond, 2*time.Second
 		})
 		d.up(t)
 		w.both(d) // both have begun
@@ -324,7 +325,7 @@ func TestPolicyAsFramesBegin(t *testing.T) {
 	})
 	d, h, _ := w.host("alpha")
 	d.up(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
 	tagged := frame(100, 1)
 	copy(tagged[vnet.HdrLen+12:], []byte{0x81, 0, 0, 8, 0x08, 0x00})
