@@ -1,20 +1,25 @@
 package messaging
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 )
+
+// errArmed is the error of a receiver that does not poll on.
+var errArmed = errors.New("armed")
 
 // slowCQ is a completion queue that is empty for the first polls. It must not be armed before
 // it has a completion.
 type slowCQ struct {
 	endlessCQ
-	t     *testing.T
 	looks int // number of the poll that first finds a completion, counted down
 	found chan struct{}
 }
@@ -31,7 +36,7 @@ func (c *slowCQ) Poll(out []fabric.Completion) (int, error) {
 
 func (c *slowCQ) Arm(solicitedOnly bool) error {
 	if c.looks > 0 {
-		c.t.Errorf("armed with %d looks to come", c.looks)
+		return fmt.Errorf("%w with %d looks to come", errArmed, c.looks)
 	}
 	return c.CQ.Arm(solicitedOnly)
 }
@@ -48,7 +53,7 @@ func TestSpin(t *testing.T) {
 		t.Fatalf("the receiver polls for %v", got)
 	}
 	ch.rx.w.polling.longest.Store(int64(time.Hour)) // more than this test may take
-	cq := &slowCQ{endlessCQ: endlessCQ{ch.recvCQ}, t: t, looks: 5000, found: make(chan struct{})}
+	cq := &slowCQ{endlessCQ: endlessCQ{ch.recvCQ}, looks: 5000, found: make(chan struct{})}
 	ch.recvCQ, ch.qp = cq, bottomlessQP{ch.qp}
 	canSleep(t, c)
 	// A late message costs the peer no credit.
@@ -58,7 +63,13 @@ func TestSpin(t *testing.T) {
 		defer ch.rx.w.release()
 		ended <- ch.rx.run()
 	}()
-	await(t, cq.found)
+	select {
+	case <-cq.found:
+	case err := <-ended:
+		t.Fatalf("the receiver has ended before there was a completion: %v", err)
+	case <-time.After(testenv.Patience):
+		t.Fatal("the receiver does not poll")
+	}
 	c.end(net.ErrClosed)
 	if err := <-ended; err != nil {
 		t.Error(err)
@@ -87,8 +98,8 @@ func await(t *testing.T, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(time.Minute):
-		t.Fatal("waited for a minute in vain")
+	case <-time.After(testenv.Patience):
+		t.Fatal("waited in vain")
 	}
 }
 

@@ -144,10 +144,20 @@ type cq struct {
 	number int
 
 	mu     sync.Mutex
-	qps    []*qp        // the queue pairs with this receive queue
-	before func() error // called once, before the queue is armed the next time
+	qps    []*qp   // the queue pairs with this receive queue
+	missed *missed // what happens when the queue is armed the next time, if not nil
 
-	late []fabric.Completion // arrived before the queue was armed, and not returned by Poll yet
+	late  []fabric.Completion // arrived before the queue was armed, and not returned by Poll yet
+	taken func()              // called when Poll returns the first of late
+}
+
+// missed is about a completion that arrives between the last poll of a queue and its arming. It
+// raises no event, because events are only for completions that arrive afterwards.
+type missed struct {
+	ctx    context.Context
+	arrive func() // has something completed, before the queue is armed
+	wake   func() // has something else completed, when it is armed: it wakes whoever has gone to sleep
+	taken  func() // is called when the completion is polled
 }
 
 func (c *cq) entry(w what) entry {
@@ -160,7 +170,14 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 	c.mu.Lock()
 	n := copy(out, c.late)
 	c.late = c.late[n:]
+	var taken func()
+	if n > 0 {
+		taken, c.taken = c.taken, nil
+	}
 	c.mu.Unlock()
+	if taken != nil {
+		taken()
+	}
 	var err error
 	if n == 0 {
 		n, err = c.CQ.Poll(out)
@@ -193,37 +210,39 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	e.only = solicitedOnly
 	c.dom.dev.trace.add(e)
 	c.mu.Lock()
-	before := c.before
-	c.before = nil
+	m := c.missed
+	c.missed = nil
 	c.mu.Unlock()
-	if before != nil {
-		if err := before(); err != nil {
+	if m == nil {
+		return c.CQ.Arm(solicitedOnly)
+	}
+	m.arrive()
+	for ctx := m.ctx; ; runtime.Gosched() {
+		var some [16]fabric.Completion
+		n, err := c.CQ.Poll(some[:])
+		if err != nil {
 			return err
 		}
+		if n > 0 {
+			c.mu.Lock()
+			c.late, c.taken = slices.Clone(some[:n]), m.taken
+			c.mu.Unlock()
+			break
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
-	return c.CQ.Arm(solicitedOnly)
+	err := c.CQ.Arm(solicitedOnly)
+	m.wake()
+	return err
 }
 
-// beforeArm makes the next Arm call do first, and then wait until a completion has arrived. This
-// completion raises no event, because events are only for completions that arrive after Arm.
-func (c *cq) beforeArm(ctx context.Context, do func()) {
+// miss makes the next Arm call have a completion missed.
+func (c *cq) miss(m *missed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.before = func() error {
-		do()
-		for ctx.Err() == nil {
-			var some [16]fabric.Completion
-			n, err := c.CQ.Poll(some[:])
-			if n > 0 || err != nil {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.late = slices.Clone(some[:n])
-				return err
-			}
-			runtime.Gosched()
-		}
-		return context.Cause(ctx)
-	}
+	c.missed = m
 }
 
 func (c *cq) ReadEvent() (bool, error) {

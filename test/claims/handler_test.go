@@ -2,6 +2,7 @@ package claims
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,6 +138,30 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.KeepAlive, cfg.PeerTimeout = time.Hour, 2*time.Hour // nothing else wakes a handler
 	p := newPair(t, on, cfg)
+	// A completion that arrives between the poll and the notification request raises no event. A
+	// handler that did not poll again would sleep on, here until another one arrives.
+	for _, side := range sides {
+		cqs := p.devices[side].(*recorder).last.Load().cqs
+		control, data := cqs[0], cqs[2] // cqs[1] is the send queue of data channel 1
+		f, g := p.newFrame(100), p.newFrame(100)
+		data.miss(p.missed(side, messaging.RoleReceiver,
+			func() { p.feed(other(side), 0, f) }, func() { p.feed(other(side), 0, g) }))
+		p.cross(other(side), 0, 100)
+		p.expect(side, 0, f, g)
+		var asking sync.WaitGroup
+		asks := make(chan func(), 2)
+		ask := func() { asks <- func() { p.ask(other(side)) } }
+		control.miss(p.missed(side, messaging.RoleControl, ask, ask))
+		for range cap(asks) {
+			asking.Go(func() { (<-asks)() })
+		}
+		p.ask(side)
+		asking.Wait()
+		if t.Failed() {
+			return
+		}
+		p.asleep()
+	}
 	for range 20 { // one at a time, so that the handlers sleep in between
 		for _, side := range sides {
 			p.cross(side, 0, 100)
@@ -178,26 +203,30 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 			}
 		}
 	}
-	// A completion that arrives between the poll and the notification request raises no event. A
-	// handler that did not poll again would sleep for ever.
-	for _, side := range sides {
-		cqs := p.devices[side].(*recorder).last.Load().cqs
-		control, data := cqs[0], cqs[2] // cqs[1] is the send queue of data channel 1
-		f := p.newFrame(100)
-		data.beforeArm(p.alive(), func() { p.feed(other(side), 0, f) })
-		p.cross(other(side), 0, 100)
-		p.expect(side, 0, f)
-		asked := make(chan struct{})
-		control.beforeArm(p.alive(), func() {
-			go func() {
-				defer close(asked)
-				p.ask(other(side))
-			}()
-		})
-		p.ask(side)
-		<-asked
-		p.asleep()
+}
+
+// missed has a completion missed by a side's handler with this role. The handler must not sleep
+// until it has polled it.
+func (p *pair) missed(side string, role messaging.Role, arrive, wake func()) *missed {
+	wakeups := func() (n uint64) {
+		for _, h := range p.endpoints[side].conn.Stats().Handlers {
+			for _, w := range h.Workers {
+				if w.Role == role {
+					n += w.Wakeups
+				}
+			}
+		}
+		return n
 	}
+	before := uint64(0)
+	return &missed{ctx: p.alive(), wake: wake,
+		arrive: func() { before = wakeups(); arrive() },
+		taken: func() {
+			if n := wakeups() - before; n != 0 {
+				p.t.Errorf("%s: the handler (%s) has slept although a completion had arrived before it requested notification",
+					side, role)
+			}
+		}}
 }
 
 // asleep waits until each receive completion queue was armed and then found empty after its last
