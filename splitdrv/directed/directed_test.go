@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,21 +275,24 @@ func TestDirectedDeviceFails(t *testing.T) {
 		protocol.DirectedFailed)
 }
 
-// slowly is an I/O device whose reads take 200 ms.
-type slowly struct{ Storage }
+// slowly is an I/O device whose next read takes lasts.
+type slowly struct {
+	Storage
+	lasts *atomic.Int64
+}
 
 func (s slowly) ReadAt(b []byte, at int64) (int, error) {
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(time.Duration(s.lasts.Swap(0)))
 	return s.Storage.ReadAt(b, at)
 }
 
 // TestDirectedTakesTooLong expects an I/O unit to give up a request for which the owner does not
 // wait any longer. So the owner keeps the link, which other requests use too.
 func TestDirectedTakesTooLong(t *testing.T) {
+	var lasts atomic.Int64
 	r := newFixture(t, inMemory, func(side int, c *Config) {
 		if side == unitSide {
-			c.Storage[tapeDevice] = slowly{c.Storage[tapeDevice]}
-			c.Timeout = 2 * time.Second
+			c.Storage[tapeDevice] = slowly{c.Storage[tapeDevice], &lasts}
 		}
 	})
 	_, m := r.memory(r.toOwner, driveSize, protocol.DirectedRead)
@@ -295,8 +300,19 @@ func TestDirectedTakesTooLong(t *testing.T) {
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}
 		return r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list})
 	}
-	r.status(read(driveSize), protocol.DirectedUnreachable)
 	r.status(read(4096), protocol.DirectedOK)
+	hasty := r.nodes[unitSide].cfg
+	hasty.Timeout = 100 * time.Millisecond
+	r.nodes[unitSide].unit.cfg = &hasty // the links keep theirs
+	lasts.Store(int64(2 * hasty.Timeout))
+	r.status(read(driveSize), protocol.DirectedUnreachable)
+	testenv.Eventually(t, func() bool {
+		err := read(4096)
+		if err != nil { // on a busy machine this can take too long as well
+			r.status(err, protocol.DirectedUnreachable)
+		}
+		return err == nil
+	}, "a request that takes little time")
 }
 
 func TestDirectedRequesterIsUnit(t *testing.T)     { testRequesterIsUnit(t, inMemory) }
@@ -422,7 +438,7 @@ func TestDirectedHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newFixture(t, inMemory)
 			r.check(r.toOwner.say(t.Context(), message))
-			testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
+			r.broken()
 		})
 	}
 	t.Run("two requests", func(t *testing.T) {
@@ -441,7 +457,7 @@ func TestDirectedHostile(t *testing.T) {
 		r.check(r.toOwner.say(t.Context(), b))
 		<-held
 		r.check(r.toOwner.say(t.Context(), b))
-		testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
+		r.broken()
 		close(release)
 	})
 	t.Run("requests before the answers", func(t *testing.T) {
@@ -458,16 +474,39 @@ func TestDirectedHostile(t *testing.T) {
 		b := protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
 			Operation: protocol.DirectedWrite, Device: tapeDevice, List: protocol.AppendListSequence(nil, &a, nil, list),
 		})
-		for range 2 {
-			r.check(r.toOwner.say(t.Context(), b))
-			select {
-			case <-judged:
-				time.Sleep(10 * time.Millisecond) // there is an answer now
-			case <-r.requester.ctx.Done():
-			}
+		r.check(r.toOwner.say(t.Context(), b))
+		<-judged
+		testenv.Eventually(t, aboutToAnswer, "an answer that waits to be sent")
+		r.check(r.toOwner.say(t.Context(), b))
+		select {
+		case <-judged:
+			t.Fatal("a request is carried out before the answer to the one before it is sent")
+		case <-r.requester.ctx.Done():
 		}
-		testenv.Eventually(t, func() bool { return errors.Is(r.requester.Err(), ErrProtocol) }, "the end of the link")
+		r.broken()
 	})
+}
+
+// aboutToAnswer reports whether a goroutine waits to send an answer.
+func aboutToAnswer() bool {
+	stacks := make([]byte, 1<<20)
+	for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+		if bytes.Contains(stack, []byte("(*Link).serve(")) && bytes.Contains(stack, []byte("sync.(*Mutex).Lock(")) {
+			return true
+		}
+	}
+	return false
+}
+
+// broken expects the owner to end the link because the requester broke the protocol. If the owner
+// answers instead, nobody at the requester waits for the answer, and the other end fails.
+func (r *fixture) broken() {
+	r.Helper()
+	testenv.Eventually(r, func() bool { return errors.Join(r.requester.Err(), r.toOwner.Err()) != nil },
+		"the end of the link")
+	if err := r.requester.Err(); !errors.Is(err, ErrProtocol) {
+		r.Errorf("the link ends with %v, at its other end with %v", err, r.toOwner.Err())
+	}
 }
 
 // TestDirectedEvict expects the least recently used connection to be closed when there are too
