@@ -15,9 +15,11 @@ type finisher struct {
 // begin begins to segment the driver's frame in op.
 func (f *finisher) begin(op *vnet.ReadOp) {
 	f.at, f.segments = 0, 0
-	if n, err := f.Begin(op.Frame, nil); err == nil {
-		f.segments = n
-	} else {
+	frame, err := vnet.Outgoing(op.Frame)
+	if err == nil {
+		f.segments, err = f.Begin(frame, nil)
+	}
+	if err != nil {
 		op.Err = vnet.ErrInvalid
 	}
 	op.Frame = nil

@@ -1,9 +1,6 @@
 package vnet
 
-import (
-	"encoding/binary"
-	"errors"
-)
+import "errors"
 
 // Findings of Check and of the queues about a frame. They are returned without wrapping, so
 // that they can be compared and cost nothing.
@@ -12,10 +9,11 @@ var (
 	ErrTooLong    = errors.New("frame is longer than 65535 bytes or than the buffer")
 	ErrInvalid    = errors.New("frame cannot be described by a virtio header")
 	ErrFiltered   = errors.New("frame is for somebody else")
-	ErrTag        = errors.New("frame ends within its VLAN tags")
+	ErrTag        = errors.New("frame ends within its VLAN tags") // the first two; others are not needed
 	ErrFlags      = errors.New("virtio header has unknown flags")
 	ErrCsum       = errors.New("virtio header places the checksum outside the frame")
 	ErrCsumStart  = errors.New("virtio header has the checksum begin in the Ethernet header")
+	ErrCsumProto  = errors.New("virtio header asks for a checksum that does not match the packet's protocol")
 	ErrGSOType    = errors.New("virtio header has an unknown segmentation type")
 	ErrGSONoCsum  = errors.New("virtio header asks for segmentation without checksum")
 	ErrGSOSize    = errors.New("virtio header has a segment size of zero")
@@ -27,18 +25,14 @@ var (
 	ErrMTU = errors.New("frame or segment exceeds the MTU")
 )
 
-const (
-	protoTCP   = 6
-	protoUDP   = 17
-	tcpCsumOff = 16
-	udpCsumOff = 6
-	tcpMinLen  = 20
-	udpLen     = 8
-)
-
 // Check returns nil if frame, [virtio_net_hdr | Ethernet frame] from an untrusted peer, may be
 // given to a netdevice with the given MTU in bytes, and otherwise the finding. It looks behind
-// up to two VLAN tags. It reads nothing but frame, and neither changes nor keeps it.
+// all VLAN tags. It reads nothing but frame, and neither changes nor keeps it.
+//
+// What a card does for the frame changes nothing in front of the transport header, except the
+// lengths, the identification and the checksum of a super-frame's IP header, and in that header
+// only the checksum and what differs between segments. So rules about tags, addresses, protocols
+// and the messages of neighbour discovery have the same result for what the card sends.
 //
 // If the peer can still write to the memory of frame, the result is valid only for a copy. The
 // caller then checks a copy of the frame, or of its beginning: see CheckHead.
@@ -48,8 +42,8 @@ func Check(frame []byte, mtu int) error { return CheckHead(frame, len(frame), mt
 
 // CheckHead is Check for a frame of size bytes of which only the beginning is available. A
 // caller that checks a copy of the beginning, and writes this copy, writes what was checked,
-// even if the original changes. The headers of a super-frame must be in head: others count as
-// missing.
+// even if the original changes. The tags and the network header of a frame whose checksum is to
+// be completed, and all headers of a super-frame, must be in head: others count as missing.
 //
 // borrowed: head, for the call.
 func CheckHead(head []byte, size, mtu int) error {
@@ -61,7 +55,7 @@ func CheckHead(head []byte, size, mtu int) error {
 	}
 	var h Header
 	h.Decode(head)
-	eth, size := head[HdrLen:], size-HdrLen
+	size -= HdrLen
 	if h.Flags&^(FlagNeedsCsum|FlagDataValid) != 0 {
 		return ErrFlags
 	}
@@ -71,22 +65,29 @@ func CheckHead(head []byte, size, mtu int) error {
 	if h.Flags&FlagNeedsCsum != 0 && int(h.CsumStart)+int(h.CsumOffset)+2 > size {
 		return ErrCsum
 	}
-	l2, proto := network(eth)
-	if l2 > len(eth) {
+	l := LayersOf(head)
+	if l.At > len(head) && l.Tags <= maxTags && !l.foreign {
 		return ErrTag
 	}
+	l2 := l.At - HdrLen
 	if h.Flags&FlagNeedsCsum != 0 && int(h.CsumStart) < l2 {
 		return ErrCsumStart
 	}
-	if h.GSOType == GSONone {
-		// One tag more than a plain frame has is always allowed, as in the kernel's
-		// is_skb_forwardable.
-		if size > mtu+max(l2, EthLen+TagLen) {
-			return ErrMTU
-		}
-		return nil
+	if h.GSOType != GSONone {
+		return checkGSO(&h, head, l, mtu)
 	}
-	return checkGSO(&h, eth, l2, proto, mtu)
+	if h.Flags&FlagNeedsCsum != 0 {
+		t, ok := l.Transport(head)
+		if !ok || !t.mayComplete(int(h.CsumStart), int(h.CsumOffset)) {
+			return ErrCsumProto
+		}
+	}
+	// One tag more than a plain frame has is always allowed, as in the kernel's
+	// is_skb_forwardable. More than two tags count towards the MTU.
+	if size > mtu+min(max(l2, EthLen+TagLen), EthLen+maxTags*TagLen) {
+		return ErrMTU
+	}
+	return nil
 }
 
 // Breach reports whether no peer may send a frame about which Check returns this finding:
@@ -111,20 +112,27 @@ const minEth = 60
 // returns the frame to send, or the finding.
 //
 // A frame that ends within its VLAN tags is padded with zeros, in the memory behind it, to the
-// length to which a network card pads all shorter frames.
+// length to which a network card pads all shorter frames. A checksum that the peer would not
+// accept, because it is not that of a protocol which Check finds, is completed here.
 //
 // borrowed: frame, which is what is returned.
 func Outgoing(frame []byte) ([]byte, error) {
-	err := Check(frame, anyMTU)
-	if err != ErrTag {
+	switch err := Check(frame, anyMTU); err {
+	case ErrTag:
+		if cap(frame) < HdrLen+minEth {
+			return frame, err
+		}
+		n := len(frame)
+		frame = frame[:HdrLen+minEth]
+		clear(frame[n:])
+	case ErrCsumProto:
+		var h Header
+		h.Decode(frame)
+		complete(frame[HdrLen:], &h)
+		clear(frame[:HdrLen])
+	default:
 		return frame, err
 	}
-	if cap(frame) < HdrLen+minEth {
-		return frame, err
-	}
-	n := len(frame)
-	frame = frame[:HdrLen+minEth]
-	clear(frame[n:])
 	return frame, Check(frame, anyMTU)
 }
 
@@ -136,7 +144,11 @@ func OutgoingHead(head []byte, size int) bool { return CheckHead(head, size, any
 
 // checkGSO is Check for super-frames. The checksum, if any, is already known to be inside the
 // frame.
-func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
+func checkGSO(h *Header, head []byte, l Layers, mtu int) error {
+	l2, proto := l.At-HdrLen, l.Proto
+	if l.foreign || l.Tags > maxTags {
+		proto = 0 // the kernel does not look behind such tags
+	}
 	var want uint8
 	csumOff := tcpCsumOff
 	switch h.GSOType {
@@ -168,13 +180,14 @@ func checkGSO(h *Header, eth []byte, l2 int, proto uint16, mtu int) error {
 		return ErrGSOProto
 	}
 	start := int(h.CsumStart)
-	if start > len(eth) {
+	t, ok := l.Transport(head)
+	switch {
+	case !ok || t.At-HdrLen != start:
 		return ErrGSOHeaders
+	case t.Proto != want || t.Part && proto == EtherIPv6: // the kernel does not look behind that header
+		return ErrGSOProto
 	}
-	if err := checkNetwork(eth, l2, start, proto, want); err != nil {
-		return err
-	}
-	headers := transportEnd(eth, start, want == protoTCP)
+	headers := transportEnd(head[HdrLen:], start, want == protoTCP)
 	if headers < 0 {
 		return ErrGSOHeaders
 	}
@@ -198,28 +211,6 @@ func Longest(head []byte, size int) int {
 	return min(end+int(h.GSOSize), size-HdrLen)
 }
 
-// checkNetwork checks that there is an IP header between l2 and start and, unless there are
-// IPv6 extension headers, that transport protocol want follows it.
-func checkNetwork(eth []byte, l2, start int, proto uint16, want uint8) error {
-	ip := eth[l2:start]
-	if proto == EtherIPv4 {
-		if len(ip) < 20 || ip[0]>>4 != 4 || int(ip[0]&15)*4 != len(ip) {
-			return ErrGSOHeaders
-		}
-		if ip[9] != want {
-			return ErrGSOProto
-		}
-		return nil
-	}
-	if len(ip) < ipv6Fixed || ip[0]>>4 != 6 {
-		return ErrGSOHeaders
-	}
-	if len(ip) == ipv6Fixed && ip[6] != want {
-		return ErrGSOProto
-	}
-	return nil
-}
-
 // transportEnd returns the offset behind the TCP or UDP header that begins at
 // start, or -1 if it does not fit eth.
 func transportEnd(eth []byte, start int, tcp bool) int {
@@ -238,22 +229,4 @@ func transportEnd(eth []byte, start int, tcp bool) int {
 		return -1
 	}
 	return end
-}
-
-// network returns the length of the Ethernet header of eth with up to two VLAN
-// tags, and the EtherType behind them. The length can exceed that of eth.
-func network(eth []byte) (l2 int, proto uint16) {
-	l2 = EthLen
-	proto = binary.BigEndian.Uint16(eth[12:])
-	for range maxTags {
-		if proto != EtherVLAN && proto != EtherQinQ {
-			break
-		}
-		l2 += TagLen
-		if l2 > len(eth) {
-			break
-		}
-		proto = binary.BigEndian.Uint16(eth[l2-2:])
-	}
-	return l2, proto
 }

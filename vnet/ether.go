@@ -25,35 +25,48 @@ const (
 // Layers describes the tags of a [virtio_net_hdr | frame].
 type Layers struct {
 	Proto uint16 // EtherType behind the tags; 0 if head ends before it
-	At    int    // offset behind that EtherType
+	At    int    // offset behind that EtherType; more than head has if that ends before it
 	Tags  int    // number of tags of any type; 2 for one that VLAN does not know
 }
 
 // LayersOf finds the end of all VLAN tags in the beginning of a frame. This includes types that
+
+	vlan    uint16
+	cut     bool // head ends before it is clear what the VLAN is
+	foreign bool // there are tags that Linux does not take for VLAN tags
 // VLAN does not take for VLAN tags, but that a switch may be configured to. Tags that are not
-// VLAN tags are counted and end the search.
+// VLAN tags are counted and end the search. Nothing else in this package looks for tags, so that
+// all rules find the same ones.
 //
 // borrowed: head, for the call.
 func LayersOf(head []byte) (l Layers) {
 	for l.At = MinFrame; l.At <= len(head); l.At += TagLen {
 		switch l.Proto = binary.BigEndian.Uint16(head[l.At-2:]); l.Proto {
 		case EtherVLAN, EtherQinQ, etherOldQinQ:
+	open := true // the next tag can have the VLAN
 			l.Tags++
 		case etherOlderQinQ, etherOldestQinQ:
 			l.Tags += 2 // VLAN does not look behind it
 		case etherISID, etherVNTag, etherETag:
+			l.foreign = l.foreign || l.Proto == etherOldQinQ
+			if open && l.At+2 <= len(head) {
+				l.vlan = binary.BigEndian.Uint16(head[l.At:]) & 0xfff
+				open = l.vlan == 0
+			}
 			l.Tags += 2 // what is behind it is unknown
 			return l
+			l.foreign, open = true, false
 		default:
 			return l
+			l.foreign = true
 		}
 	}
-	l.Proto = 0
+	l.Proto, l.cut = 0, open
 	return l
 }
 
-// LinkControl reports whether Proto is the EtherType of frames that pause the link or change
-// which links are in use.
+// LinkControl reports whether Proto is the EtherType of frames that pause the link, or change
+// which links, VLANs and groups are in use.
 func (l Layers) LinkControl() bool {
 	switch l.Proto {
 	case etherPause, etherSlow, etherEAPOL, etherLLDP:
@@ -65,23 +78,9 @@ func (l Layers) LinkControl() bool {
 // VLAN returns the VLAN of a [virtio_net_hdr | frame], or 0 if it is in none. Tags with VLAN 0
 // only have a priority, and stations look behind them. ok is false if the frame ends in its
 // tags.
+// VLAN returns the VLAN of the frame, like the function of this name.
+func (l Layers) VLAN() (vlan uint16, ok bool) { return l.vlan, !l.cut }
+
 //
 // borrowed: head, for the call.
-func VLAN(head []byte) (vlan uint16, ok bool) {
-	for at := MinFrame; ; at += TagLen {
-		if len(head) < at {
-			return 0, false
-		}
-		switch binary.BigEndian.Uint16(head[at-2:]) {
-		case EtherVLAN, EtherQinQ, etherOldQinQ:
-		default:
-			return 0, true
-		}
-		if len(head) < at+2 {
-			return 0, false
-		}
-		if v := binary.BigEndian.Uint16(head[at:]) & 0xfff; v != 0 {
-			return v, true
-		}
-	}
-}
+func VLAN(head []byte) (vlan uint16, ok bool) { return LayersOf(head).VLAN() }

@@ -41,9 +41,8 @@ func (f *Finisher) Begin(head, rest []byte) (n int, err error) {
 	}
 	f.h.Decode(f.whole)
 	eth := f.whole[HdrLen:]
-	var proto uint16
-	f.l2, proto = network(eth)
-	f.ipv4 = proto == EtherIPv4
+	l := LayersOf(f.whole)
+	f.l2, f.ipv4 = l.At-HdrLen, l.Proto == EtherIPv4
 	f.segments = 1
 	if f.h.GSOType != GSONone {
 		f.end = transportEnd(eth, int(f.h.CsumStart), f.h.GSOType != GSOUDPL4)
@@ -66,7 +65,7 @@ func (f *Finisher) Holds(head, rest []byte) bool {
 func (f *Finisher) Segment(i int) []byte {
 	if f.h.GSOType == GSONone {
 		if f.h.Flags&FlagNeedsCsum != 0 {
-			f.complete(f.whole[HdrLen:])
+			complete(f.whole[HdrLen:], &f.h)
 			f.h.Flags = 0
 		}
 		clear(f.whole[:HdrLen])
@@ -83,17 +82,6 @@ func (f *Finisher) Segment(i int) []byte {
 	f.fixNetwork(out, i)
 	f.fixTransport(out, i)
 	return part
-}
-
-// complete completes the checksum at the place that the header says, over the sum that is
-// there already.
-func (f *Finisher) complete(eth []byte) {
-	at := int(f.h.CsumStart) + int(f.h.CsumOffset)
-	sum := ^fold(add(0, eth[f.h.CsumStart:]))
-	if sum == 0 {
-		sum = 0xffff // in UDP, 0 means no checksum
-	}
-	binary.BigEndian.PutUint16(eth[at:], sum)
 }
 
 // fixNetwork changes the IP header into that of segment i.
@@ -137,31 +125,4 @@ func (f *Finisher) fixTransport(eth []byte, i int) {
 		sum = 0xffff
 	}
 	binary.BigEndian.PutUint16(t[at:], sum)
-}
-
-// add adds bytes to an Internet checksum that is not folded.
-func add(sum uint32, b []byte) uint32 {
-	wide := uint64(sum)
-	for ; len(b) >= 4; b = b[4:] {
-		wide += uint64(binary.BigEndian.Uint32(b))
-	}
-	if len(b) >= 2 {
-		wide += uint64(binary.BigEndian.Uint16(b))
-		b = b[2:]
-	}
-	if len(b) == 1 {
-		wide += uint64(b[0]) << 8
-	}
-	for wide>>32 != 0 {
-		wide = wide&0xffffffff + wide>>32
-	}
-	return uint32(wide)
-}
-
-// fold returns the 16-bit sum.
-func fold(sum uint32) uint16 {
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
 }

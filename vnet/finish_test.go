@@ -55,6 +55,12 @@ func superFrame(gso uint8, v6, tag bool, payload, size int) []byte {
 	return f
 }
 
+// network returns the length of the Ethernet header of eth with its tags, and the EtherType.
+func network(eth []byte) (l2 int, proto uint16) {
+	l := LayersOf(append(make([]byte, HdrLen), eth...))
+	return l.At - HdrLen, l.Proto
+}
+
 // valid returns the payload of a segment, or an error if a checksum of the segment is wrong.
 func valid(f []byte, gso uint8) (payload []byte, err error) {
 	eth := f[HdrLen:]

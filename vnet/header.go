@@ -12,7 +12,6 @@ const (
 	MaxFrame  = HdrLen + EthLen + TagLen + MaxPacket
 	Headroom  = TagLen // bytes that InsertVLAN needs before the frame
 	maxTags   = 2      // 802.1ad outer and 802.1Q inner
-	ipv6Fixed = 40
 )
 
 // GSOMaxSize is the gso_max_size (and gro_max_size), in bytes, of a netdevice. With it the

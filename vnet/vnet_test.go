@@ -78,7 +78,7 @@ var checkCases = []struct {
 	{"unknown flag", frame(EtherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags |= 4 }), ErrFlags},
 	{"data valid", frame(EtherIPv4, GSONone, 10, nil, func(h *Header, _ []byte) { h.Flags = FlagDataValid }), nil},
 	{"csum at the very end", frame(EtherIPv4, GSONone, 0, nil,
-		func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 2 }), nil},
+		func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 2 }), ErrCsumProto},
 	{"csum half outside", frame(EtherIPv4, GSONone, 0, nil,
 		func(h *Header, eth []byte) { h.CsumOffset = uint16(len(eth)) - h.CsumStart - 1 }), ErrCsum},
 	{"csum start outside", frame(EtherIPv4, GSONone, 0, nil, func(h *Header, _ []byte) { h.CsumStart = 0xffff }), ErrCsum},
@@ -100,6 +100,13 @@ var checkCases = []struct {
 	{"TSO6", frame(EtherIPv6, GSOTCPv6, 60000, nil, nil), nil},
 	{"TSO6 with two tags", frame(EtherIPv6, GSOTCPv6, 60000, tags{EtherQinQ, EtherVLAN}, nil), nil},
 	{"TSO4 with tag", frame(EtherIPv4, GSOTCPv4, 60000, tags{EtherVLAN}, nil), nil},
+	{"TSO6 of a frame with old tags", frame(EtherIPv6, GSOTCPv6, 60000, tags{0x9100}, nil), ErrGSOProto},
+	{"TSO6 behind options", frame(EtherIPv6, GSOTCPv6, 9000, nil,
+		func(h *Header, eth []byte) { eth[20], eth[54], eth[74] = 60, 6, 8<<4; h.CsumStart += 8 }), nil},
+	{"TSO6 behind a fragment header", frame(EtherIPv6, GSOTCPv6, 9000, nil,
+		func(h *Header, eth []byte) { eth[20], eth[54], eth[74] = 44, 6, 8<<4; h.CsumStart += 8 }), ErrGSOProto},
+	{"TSO6 of other headers", frame(EtherIPv6, GSOTCPv6, 9000, nil,
+		func(h *Header, eth []byte) { eth[20] = 0; h.CsumStart += 16 }), ErrGSOHeaders},
 	{"three tags", frame(EtherIPv4, GSOTCPv4, 60000, tags{EtherVLAN, EtherVLAN, EtherVLAN}, nil), ErrGSOProto},
 	{"USO4", frame(EtherIPv4, GSOUDPL4, 40000, nil, nil), nil},
 	{"USO6", frame(EtherIPv6, GSOUDPL4, 40000, nil, nil), nil},
@@ -230,6 +237,10 @@ func TestOutgoing(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v, and the MTU is the peer's business", tc.name, err)
 			}
+		case errors.Is(tc.want, ErrCsumProto):
+			if err != nil || !IsPlain(got) || len(got) != len(tc.frame) {
+				t.Errorf("%s: %d bytes, %v", tc.name, len(got), err)
+			}
 		case errors.Is(tc.want, ErrTag):
 			want := append(bytes.Clone(tc.frame), make([]byte, HdrLen+60-len(tc.frame))...)
 			if err != nil || !bytes.Equal(got, want) {
@@ -273,7 +284,7 @@ func TestLongest(t *testing.T) {
 func TestBreach(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil: false, ErrShort: true, ErrTooLong: true, ErrFlags: true, ErrCsum: true, ErrHdrLen: true,
-		ErrTag: false, ErrCsumStart: false, ErrMTU: false, ErrGSOType: false, ErrGSONoCsum: false, ErrGSOSize: false,
+		ErrTag: false, ErrCsumStart: false, ErrCsumProto: false, ErrMTU: false, ErrGSOType: false, ErrGSONoCsum: false, ErrGSOSize: false,
 		ErrGSOProto: false, ErrGSOHeaders: false,
 	} {
 		if Breach(err) != want {

@@ -8,14 +8,10 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Next headers of IPv6, and protocols of IPv4.
+// A protocol of IPv4, and a next header of IPv6.
 const (
-	protoHopByHop = 0
-	protoUDP      = 17
-	protoRouting  = 43
-	protoFragment = 44
-	protoICMPv6   = 58
-	protoOptions  = 60
+	protoUDP    = 17
+	protoICMPv6 = 58
 )
 
 // Types of ICMPv6 messages (RFC 4861).
@@ -27,10 +23,9 @@ const (
 )
 
 const (
-	arpLen     = 28 // for Ethernet and IPv4
-	ipv4Len    = 20
-	ipv6Len    = 40
-	extensions = 8 // most extension headers that are examined
+	arpLen  = 28 // for Ethernet and IPv4
+	ipv4Len = 20
+	ipv6Len = 40
 )
 
 // mayBeFrom reports whether a frame from mac comes from one of the addresses ips, and does
@@ -46,7 +41,7 @@ func mayBeFrom(ips []netip.Prefix, head []byte, l vnet.Layers, mac protocol.MAC)
 	case vnet.EtherIPv4:
 		return ipv4From(ips, p)
 	case vnet.EtherIPv6:
-		return ipv6From(ips, p, mac)
+		return ipv6From(ips, head, l, mac)
 	case vnet.EtherARP, vnet.EtherRARP:
 		return arpFrom(ips, p, mac)
 	default:
@@ -87,21 +82,22 @@ func arpFrom(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
 
 // ipv6From checks an IPv6 packet: its source, and the address that neighbour discovery
 // claims or probes. Router advertisements and redirects do not pass.
-func ipv6From(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
-	if len(p) < ipv6Len || p[0]>>4 != 6 {
+func ipv6From(ips []netip.Prefix, head []byte, l vnet.Layers, mac protocol.MAC) bool {
+	t, ok := l.Transport(head)
+	if !ok {
 		return false
 	}
-	from := netip.AddrFrom16([16]byte(p[8:]))
+	from := netip.AddrFrom16([16]byte(head[l.At+8:]))
 	if !from.IsUnspecified() && !isHere(ips, from, mac) {
 		return false
 	}
-	icmp, kind, ok := icmpv6(p)
-	switch {
-	case !ok:
-		return false
-	case !icmp:
+	// A later fragment is not examined, because receivers ignore neighbour discovery in
+	// fragments (RFC 6980).
+	if t.Later || t.Proto != protoICMPv6 {
 		return !from.IsUnspecified()
-	case len(kind) == 0:
+	}
+	kind := head[t.At:]
+	if len(kind) == 0 {
 		return false
 	}
 	switch kind[0] {
@@ -121,38 +117,4 @@ func ipv6From(ips []netip.Prefix, p []byte, mac protocol.MAC) bool {
 func isHere(ips []netip.Prefix, a netip.Addr, mac protocol.MAC) bool {
 	made := [16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]}
 	return a.As16() == made || among(ips, a)
-}
-
-// icmpv6 finds an ICMPv6 message behind the extension headers of an IPv6 packet. It is not
-// ok if these do not end in p. A later fragment is not examined, because receivers ignore
-// neighbour discovery in fragments (RFC 6980).
-func icmpv6(p []byte) (is bool, message []byte, ok bool) {
-	next, rest := p[6], p[ipv6Len:]
-	for range extensions {
-		size := 0
-		switch next {
-		case protoICMPv6:
-			return true, rest, true
-		case protoHopByHop, protoRouting, protoOptions:
-			if len(rest) < 8 {
-				return false, nil, false
-			}
-			size = 8 + 8*int(rest[1])
-		case protoFragment:
-			if len(rest) < 8 {
-				return false, nil, false
-			}
-			if binary.BigEndian.Uint16(rest[2:])>>3 != 0 {
-				return false, nil, true
-			}
-			size = 8
-		default:
-			return false, nil, true
-		}
-		if len(rest) < size {
-			return false, nil, false
-		}
-		next, rest = rest[0], rest[size:]
-	}
-	return false, nil, false
 }

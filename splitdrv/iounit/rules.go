@@ -53,10 +53,10 @@ func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 	if m != r.mac && (!m.Valid() || !r.mayBe(m, taken)) {
 		return source
 	}
-	if v, ok := vnet.VLAN(head); !ok || !r.inVLAN(v, &r.host.VLANs) {
+	l := vnet.LayersOf(head)
+	if v, ok := l.VLAN(); !ok || !r.inVLAN(v, &r.host.VLANs) {
 		return vlan
 	}
-	l := vnet.LayersOf(head)
 	switch {
 	case r.host.SingleTag && l.Tags > 1:
 		return nested
@@ -109,10 +109,11 @@ func (r *rules) fromLAN(frame []byte) verdict {
 	if frame[dstAt]&1 != 0 && !r.every && !r.wants(protocol.Group(frame[dstAt:srcAt])) {
 		return filtered
 	}
-	if v, ok := vnet.VLAN(frame); !ok || !r.inVLAN(v, &r.receive) {
+	l := vnet.LayersOf(frame)
+	if v, ok := l.VLAN(); !ok || !r.inVLAN(v, &r.receive) {
 		return filtered
 	}
-	if r.host.SingleTag && vnet.LayersOf(frame).Tags > 1 {
+	if r.host.SingleTag && l.Tags > 1 {
 		return filtered
 	}
 	return pass

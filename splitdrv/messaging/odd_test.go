@@ -184,17 +184,18 @@ func (g *oddRig) round(a, b [][]byte) error {
 }
 
 // compare looks up the received frames among those sent, in order. All frames without any
-// offload, and no longer than the MTU allows, must have arrived, and all other valid frames. No
-// frame may have arrived that the rules forbid.
+// offload, and no longer than the MTU allows, must have arrived, and all other valid frames, and
+// those whose checksum the sender completes. No frame may have arrived that the rules forbid.
 func (g *oddRig) compare(sent, got [][]byte) error {
 	if len(got) == 0 || !isMark(got[len(got)-1]) {
 		return errors.New("the good frame is not the last one")
 	}
 	got = got[:len(got)-1]
 	for _, f := range sent {
-		cut := errors.Is(vnet.Check(f, g.mtu), vnet.ErrTag)
+		finding := vnet.Check(f, g.mtu)
+		cut, completed := errors.Is(finding, vnet.ErrTag), errors.Is(finding, vnet.ErrCsumProto)
 		switch {
-		case len(got) > 0 && (bytes.Equal(got[0], f) || cut && isPadded(f, got[0])):
+		case len(got) > 0 && (bytes.Equal(got[0], f) || cut && isPadded(f, got[0]) || completed && isCompleted(f, got[0])):
 			if err := vnet.Check(got[0], g.mtu); err != nil {
 				return fmt.Errorf("% x has arrived: %w", got[0][:min(len(f), 80)], err)
 			}
@@ -202,8 +203,10 @@ func (g *oddRig) compare(sent, got [][]byte) error {
 		case len(f) >= vnet.MinFrame && !slices.ContainsFunc(f[:vnet.HdrLen], func(b byte) bool { return b != 0 }) &&
 			len(f) <= vnet.HdrLen+g.mtu+18:
 			return fmt.Errorf("a plain frame is lost or changed: % x", f[:min(len(f), 80)])
-		case vnet.Check(f, g.mtu) == nil:
+		case finding == nil:
 			return fmt.Errorf("a good frame is lost or changed: % x", f[:min(len(f), 80)])
+		case completed && len(f) <= vnet.HdrLen+g.mtu+18:
+			return fmt.Errorf("a frame with an odd checksum is lost or changed: % x", f[:min(len(f), 80)])
 		}
 	}
 	if len(got) > 0 {
@@ -216,6 +219,17 @@ func (g *oddRig) compare(sent, got [][]byte) error {
 // isPadded reports whether got is f, padded with zeros to 60 bytes.
 func isPadded(f, got []byte) bool {
 	return len(got) == vnet.HdrLen+60 && bytes.Equal(got[:len(f)], f) && len(bytes.Trim(got[len(f):], "\x00")) == 0
+}
+
+// isCompleted reports whether got is f with an empty virtio header, and with another checksum.
+func isCompleted(f, got []byte) bool {
+	if len(got) != len(f) || len(bytes.Trim(got[:vnet.HdrLen], "\x00")) != 0 {
+		return false
+	}
+	var h vnet.Header
+	h.Decode(f)
+	at := vnet.HdrLen + int(h.CsumStart) + int(h.CsumOffset)
+	return bytes.Equal(got[vnet.HdrLen:at], f[vnet.HdrLen:at]) && bytes.Equal(got[at+2:], f[at+2:])
 }
 
 // books stops the session, and checks that each frame is in a counter.

@@ -189,7 +189,32 @@ func bases(dst, src [6]byte) []base {
 	} {
 		all = append(all, newBase(b.name, slices.Concat(dst[:], src[:]), b.gso, b.v6, b.udp, b.tags, b.payload))
 	}
-	return all
+	tcp := newBase("TSO6 behind options", slices.Concat(dst[:], src[:]), vnet.GSOTCPv6, true, false, nil, 3000)
+	vxlan := newBase("TCP in UDP", slices.Concat(dst[:], src[:]), 0, false, true, nil, 100)
+	return append(all, tcp.behindOptions(), vxlan.inner())
+}
+
+// behindOptions inserts a hop-by-hop header in front of the transport header of a super-frame over
+// IPv6.
+func (b base) behindOptions() base {
+	at, next := vnet.HdrLen+b.l4, &b.frame[vnet.HdrLen+b.l2+6]
+	options := []byte{*next, 0, 5, 2, 0, 0, 1, 0}
+	*next = 0
+	b.frame = slices.Insert(b.frame, at, options...)
+	b.l4 += len(options)
+	var h vnet.Header
+	h.Decode(b.frame)
+	h.CsumStart, h.HdrLen = h.CsumStart+uint16(len(options)), h.HdrLen+uint16(len(options))
+	h.Encode(b.frame)
+	return b
+}
+
+// inner moves the checksum of a UDP frame to TCP in a packet in it, behind 8 bytes of a tunnel's
+// header and headers of Ethernet and IPv4.
+func (b base) inner() base {
+	b.l4 += 8 + 8 + 14 + 20
+	(&vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: uint16(b.l4), CsumOffset: 16}).Encode(b.frame)
+	return b
 }
 
 func newBase(name string, eth []byte, gso byte, v6, udp bool, tags []uint16, payload int) base {

@@ -18,8 +18,8 @@ func TestCorpus(t *testing.T) {
 		found[vnet.Check(f.Bytes, 1500)]++
 	}
 	for _, want := range []error{
-		nil, vnet.ErrShort, vnet.ErrTooLong, vnet.ErrTag, vnet.ErrFlags, vnet.ErrCsum, vnet.ErrCsumStart, vnet.ErrGSOType,
-		vnet.ErrGSONoCsum,
+		nil, vnet.ErrShort, vnet.ErrTooLong, vnet.ErrTag, vnet.ErrFlags, vnet.ErrCsum, vnet.ErrCsumStart, vnet.ErrCsumProto,
+		vnet.ErrGSOType, vnet.ErrGSONoCsum,
 		vnet.ErrGSOSize, vnet.ErrGSOProto, vnet.ErrGSOHeaders, vnet.ErrHdrLen, vnet.ErrMTU,
 	} {
 		if found[want] == 0 {

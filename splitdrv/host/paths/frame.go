@@ -15,7 +15,7 @@ const (
 // mayCarry reports whether a frame may use a direct path: it is untagged, or has a single
 // tag of one of vlans, and is not a link-control frame. The I/O unit decides on all others.
 func mayCarry(vlans *protocol.VLANSet, head []byte) bool {
-	v, _ := vnet.VLAN(head)
 	l := vnet.LayersOf(head)
+	v, _ := l.VLAN()
 	return l.Proto != 0 && l.Tags <= 1 && !l.LinkControl() && (v == 0 || vlans.Has(v))
 }

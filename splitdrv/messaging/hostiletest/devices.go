@@ -87,6 +87,9 @@ func tolerated() []Attack {
 		{Name: "frame with its checksum in the Ethernet header", Modes: everywhere, do: func(p *Peer) {
 			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 2, CsumOffset: 2}))
 		}},
+		{Name: "frame with the checksum of no protocol", Modes: everywhere, do: func(p *Peer) {
+			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 14, CsumOffset: 16}))
+		}},
 		{Name: "frame that ends in its tag", Modes: everywhere, do: func(p *Peer) {
 			f := frame(vnet.MinFrame)
 			f[vnet.MinFrame-2], f[vnet.MinFrame-1] = 0x81, 0
