@@ -14,6 +14,9 @@ const (
 	etherSlow       = 0x8809 // LACP, marker, OAM
 	etherEAPOL      = 0x888e
 	etherLLDP       = 0x88cc
+	etherMVRP       = 0x88f5 // registration of VLANs
+	etherMMRP       = 0x88f6 // registration of groups
+	etherCFM        = 0x8902 // faults of the network: continuity, alarms
 	etherISID       = 0x88e7 // of provider backbone bridges
 	etherVNTag      = 0x8926
 	etherETag       = 0x893f
@@ -69,7 +72,7 @@ func LayersOf(head []byte) (l Layers) {
 // which links, VLANs and groups are in use.
 func (l Layers) LinkControl() bool {
 	switch l.Proto {
-	case etherPause, etherSlow, etherEAPOL, etherLLDP:
+	case etherPause, etherSlow, etherEAPOL, etherLLDP, etherMVRP, etherMMRP, etherCFM:
 		return true
 	}
 	return false

@@ -155,18 +155,22 @@ func number(a [6]byte) uint64 {
 }
 
 // The groups that bridges do not forward (IEEE 802.1Q, table 8-1), without the last four
-// bits, and those of Cisco's switches (CDP, VTP, DTP, UDLD; PVST+), without the last bit.
+// bits, those by which bridges learn VLANs and groups (table 10-1) and find faults (table 8-9),
+// without the last five bits, and those of Cisco's switches: CDP, VTP, DTP, UDLD and PVST+,
+// without the last bit, and CGMP.
 const (
-	bridgeGroups = 0x0180c2000000
-	ciscoGroups  = 0x01000ccccccc
+	bridgeGroups   = 0x0180c2000000
+	registerGroups = 0x0180c2000020
+	ciscoGroups    = 0x01000ccccccc
+	cgmpGroup      = 0x01000cdddddd
 )
 
-// control reports whether a frame is only for the next switch or station: a frame that
-// pauses the link, or changes which links and VLANs are in use.
+// control reports whether a frame is only for switches or for the next station: a frame that
+// pauses the link, or changes which links, VLANs and groups are in use.
 func control(head []byte, l vnet.Layers) bool {
 	if l.LinkControl() {
 		return true
 	}
 	to := number([6]byte(head[dstAt:srcAt]))
-	return to&^0xf == bridgeGroups || to&^1 == ciscoGroups
+	return to&^0xf == bridgeGroups || to&^0x1f == registerGroups || to&^1 == ciscoGroups || to == cgmpGroup
 }

@@ -37,6 +37,10 @@ func linkControl(src protocol.MAC) map[string][]byte {
 		"PAUSE in a VLAN to one":       make(0xff, station, 0x81, 0, 0, 5, 0x88, 0x08, 0, 1, 0xff, 0xff),
 		"LACP in two VLANs to one":     make(0xff, station, 0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 0x88, 0x09, 1),
 		"a frame to the bridges' last": make(15, [6]byte{}, 0x88, 0xb5, 1),
+		"MVRP":                         make(0x21, [6]byte{}, 0x88, 0xf5, 0),
+		"CFM":                          make(0x30, [6]byte{}, 0x89, 0x02, 0),
+		"MMRP to one":                  make(0xff, station, 0x88, 0xf6, 0),
+		"CGMP":                         make(0xff, [6]byte{1, 0, 0xc, 0xdd, 0xdd, 0xdd}, 0, 42, 0xaa, 0xaa, 3, 0, 0, 0xc, 0x20, 1),
 	}
 }
 
@@ -84,7 +88,7 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 			put(t, s.unit, "default: {link-control: yes}")
 			want := len(frames)
 			if kind == "tap" {
-				want = 3 // a bridge forwards only these
+				want = 7 // a bridge forwards only these
 			}
 			if names := arrived('2'); len(names) < want {
 				t.Errorf("allowed, the LAN received %q", names)
