@@ -10,7 +10,7 @@ import (
 )
 
 // account has the buckets of a session's rates.
-type account struct{ tx, rx, toGroups *bucket } // nil: no limit
+type account struct{ tx, rx, toGroups, toUnknown *bucket } // nil: no limit
 
 // overdraft returns how long it takes until the buckets are at the level with which a
 // session begins; 0 if they are.
@@ -20,8 +20,10 @@ func (a account) overdraft() (d time.Duration) {
 			d = max(d, b.wait(false))
 		}
 	}
-	if a.toGroups != nil {
-		d = max(d, a.toGroups.untilFull())
+	for _, b := range []*bucket{a.toGroups, a.toUnknown} {
+		if b != nil {
+			d = max(d, b.untilFull())
+		}
 	}
 	return d
 }
@@ -42,16 +44,18 @@ func (a *account) limit(host *policy.Host) {
 	}
 	change(&a.tx, bounds{host.MaxTxRate, host.MaxTxPPS})
 	change(&a.rx, bounds{host.MaxRxRate, host.MaxRxPPS})
-	isNew := a.toGroups == nil
-	change(&a.toGroups, bounds{packets: host.MaxTxGroupPPS})
-	if isNew && a.toGroups != nil {
-		a.toGroups.save()
+	for _, b := range []**bucket{&a.toGroups, &a.toUnknown} {
+		isNew := *b == nil
+		change(b, bounds{packets: host.MaxTxGroupPPS})
+		if isNew && *b != nil {
+			(*b).save()
+		}
 	}
 }
 
 // accounts keeps the accounts of sessions that have ended overdrawn, until they have
 // recovered. Otherwise a host could get rid of an overdraft by connecting again: of a frame
-// at least, and of a whole burst on its latency channel or to groups. A new session gets an
+// at least, and of a whole burst on its latency channel, to groups or to unknown stations. A new session gets an
 // account that another session of the same owner has left, if there is one. There are never
 // more of these than the owner had sessions at a time.
 type accounts struct {

@@ -24,7 +24,8 @@ type policed struct {
 
 	urgent  bool // this is the latency queue
 	number  int
-	markers *markers // markers for the host; nil if it has one queue
+	known   *stations // nil if the LAN is no bridge
+	markers *markers  // markers for the host; nil if it has one queue
 	flows   sampler
 
 	// Used by the reader only.
@@ -35,6 +36,7 @@ type policed struct {
 	heads    [burst][headSize]byte
 	verdicts [burst]verdict
 	passed   [burst]vnet.WriteOp
+	charged  [burst]*bucket // of passed: the bucket for frames that the LAN copies; nil: none
 
 	sent struct {
 		frames, bytes atomic.Uint64
@@ -136,8 +138,11 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 				n-- // the markers follow
 			}
 		}
-		rules, kept := p.rules.Load(), 0
+		rules, kept, tick := p.rules.Load(), 0, p.known.tick()
 		for i := range ops[:n] {
+			if ops[i].Err == nil {
+				p.known.learn(ops[i].Frame, tick)
+			}
 			if ops[i].Err == nil && rules.fromLAN(ops[i].Frame) != pass {
 				continue
 			}
@@ -193,7 +198,7 @@ func (p *policed) WriteFrames(ops []vnet.WriteOp) int {
 
 // writeBurst writes at most burst frames, like WriteFrames.
 func (p *policed) writeBurst(ops []vnet.WriteOp) int {
-	rules, taken, n := p.rules.Load(), p.taken.Load(), 0
+	rules, taken, n, tick := p.rules.Load(), p.taken.Load(), 0, p.known.tick()
 	for i := range ops {
 		op := &ops[i]
 		head, rest, ok := op.CopyHead(p.heads[n][:])
@@ -209,10 +214,13 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 			// The channel has checked the frame in memory that the host can write to. Here
 			// the copy is checked, which is passed to the card.
 			v = malformed
-		case !rules.takesGroup(head, len(head)+len(rest), p.urgent):
-			v = groupRate
 		default:
-			p.passed[n] = vnet.WriteOp{Head: head, Rest: rest}
+			b := p.limitOf(rules, head, tick)
+			if b != nil && !b.takeOne(frameCost(head, len(head)+len(rest)), p.urgent) {
+				v = groupRate
+				break
+			}
+			p.passed[n], p.charged[n] = vnet.WriteOp{Head: head, Rest: rest}, b
 			n++
 		}
 		p.verdicts[i] = v
@@ -224,16 +232,39 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 	if may > 0 {
 		written = p.queue.WriteFrames(p.passed[:may])
 		p.flows.sample(p.passed[:written])
+		for i := range p.passed[:written] {
+			p.known.learn(p.passed[i].Head, tick)
+		}
 	}
 	if rules.tx != nil {
 		rules.tx.giveBack(p.passed[written:may])
 	}
-	rules.putBackGroups(p.passed[written:n])
+	for i := written; i < n; i++ { // these will be judged again
+		if p.charged[i] != nil {
+			p.charged[i].giveBack(p.passed[i : i+1])
+		}
+	}
 	p.txHeld = written == may && may < n
 	// settle counts only frames that are done: the others are written again.
 	done := p.settle(ops, written)
 	clear(p.passed[:n])
 	return done
+}
+
+// limitOf returns the bucket that a frame to the LAN, which has passed the rules, is charged to
+// because the LAN copies it to all ports, or nil.
+//
+// Frames to groups and those to unknown stations have a bucket each, as in the storm control of
+// switches: an application that sends too many broadcasts must not cut off a station that is silent.
+func (p *policed) limitOf(r *rules, head []byte, tick uint64) *bucket {
+	switch {
+	case head[dstAt]&1 != 0:
+		return r.toGroups
+	case r.unknown == nil || p.known == nil || p.known.knows(head, tick):
+		return nil
+	default:
+		return r.unknown
+	}
 }
 
 // settle sets the result of each of ops, and counts it. written is how many of the frames

@@ -18,7 +18,7 @@ type Dropped struct {
 	LinkControl  uint64 `json:"link_control" metric:"iounit_host_frames,link_control" help:"dropped: for the next switch (policy: link-control)"`
 	IPSource     uint64 `json:"ip_source" metric:"iounit_host_frames,ip_source" help:"dropped: source IP address not allowed (policy: ips)"`
 	TinySegments uint64 `json:"tiny_segments" metric:"iounit_host_frames,tiny_segments" help:"dropped: super-frames of segments that no kernel makes"`
-	GroupRate    uint64 `json:"group_rate" metric:"iounit_host_frames,group_rate" help:"dropped: too many to groups (policy: max-tx-group-pps)"`
+	GroupRate    uint64 `json:"group_rate" metric:"iounit_host_frames,group_rate" help:"dropped: too many to groups or unknown stations (policy: max-tx-group-pps)"`
 }
 
 // into adds them to the counters that are sent to the host, each to the closest one.
@@ -96,7 +96,7 @@ func (r *refusals) run(done <-chan struct{}, tell func(reason string)) {
 // nil only for groupRate, whose description does not depend on the frame.
 func why(v verdict, head []byte) string {
 	if v == groupRate {
-		return "more frames in a second to all or to groups than `max-tx-group-pps` in the policy allows"
+		return "more frames in a second to all, to groups, or to stations that the LAN does not know, than `max-tx-group-pps` in the policy allows"
 	}
 	to, from := protocol.MAC(head[dstAt:]), protocol.MAC(head[srcAt:])
 	switch v {

@@ -20,6 +20,7 @@ type rules struct {
 	card     int              // MTU of the network card
 	tx, rx   *bucket          // limit the rates to and from the LAN; nil: no limit
 	toGroups *bucket          // limits packets to groups of the LAN; nil: no limit
+	unknown  *bucket          // limits packets to stations that the LAN may not know; nil: no limit
 }
 
 // verdict is the result of checking a frame.
@@ -33,7 +34,7 @@ const (
 	linkControl         // to the LAN, dropped: only for the next switch
 	ipSource            // to the LAN, dropped: IP address of the sender, or none visible
 	tiny                // to the LAN, dropped: a super-frame of tiny segments
-	groupRate           // to the LAN, dropped: too many to groups
+	groupRate           // to the LAN, dropped: too many to groups, or to unknown stations
 	malformed           // malformed, or in too many pieces
 	filtered            // from the LAN, dropped: the host does not receive it
 	verdicts
@@ -68,25 +69,6 @@ func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 		return ipSource
 	default:
 		return pass
-	}
-}
-
-// takesGroup reports whether a frame of n bytes to the LAN, which has passed toLAN, is within
-// the host's limit for frames to groups, and charges it.
-func (r *rules) takesGroup(head []byte, n int, urgent bool) bool {
-	return r.toGroups == nil || head[dstAt]&1 == 0 || r.toGroups.takeOne(frameCost(head, n), urgent)
-}
-
-// putBackGroups puts back the charge for frames that were not written and will be checked
-// again.
-func (r *rules) putBackGroups(ops []vnet.WriteOp) {
-	if r.toGroups == nil {
-		return
-	}
-	for i := range ops {
-		if ops[i].Head[dstAt]&1 != 0 {
-			r.toGroups.giveBack(ops[i : i+1])
-		}
 	}
 }
 

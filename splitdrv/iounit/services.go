@@ -72,6 +72,7 @@ type common struct {
 	direct    *directing // nil without direct connections
 	accounts  accounts
 	captures  capture.Point
+	stations  *stations // of the LAN, if that is a bridge or switch
 }
 
 // newServices returns the services of a host's LAN interface.
@@ -91,10 +92,14 @@ func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, 
 	drops := c.captures.Path(fmt.Sprintf("host %s dropped", h.hello.Name),
 		"what the policy keeps from the LAN; key "+h.peer().String())
 	markers := newMarkers(len(queues), func() bool { return h.seen.Load() != nil }, func() { s.conn.Unhold() })
+	var known *stations
+	if port.Floods() {
+		known = c.stations
+	}
 	for i, q := range queues {
 		urgent := h.hasLatency() && i == len(queues)-1
 		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &c.addresses.taken, urgent: urgent,
-			refused: s.refuse, drops: drops, number: i, markers: markers, flows: c.direct.sampler(h)})
+			refused: s.refuse, drops: drops, number: i, known: known, markers: markers, flows: c.direct.sampler(h)})
 	}
 	return s
 }
@@ -112,11 +117,14 @@ func (s *services) publish() {
 	r := &rules{
 		mac: s.now.mac, own: s.host.own, further: slices.Clone(f.Unicast), host: s.policy,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
-		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx, toGroups: s.toGroups,
+		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx, toGroups: s.toGroups, unknown: s.toUnknown,
 	}
 	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {
 		r.receive = s.policy.VLANs
+	}
+	if r.unknown != nil {
+		s.shared.stations.used.Store(true)
 	}
 	s.rules.Store(r)
 	s.direct()

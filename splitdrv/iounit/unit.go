@@ -48,7 +48,10 @@ func New(cfg Config) (*Unit, error) {
 	u := &Unit{
 		cfg: cfg, protecting: protecting, started: time.Now(), setups: newSetups(),
 		requests: limit.NewKeyed(requestRate),
-		common:   common{addresses: newAddresses(cfg.LinkState, cfg.MaxHosts)},
+		common: common{
+			addresses: newAddresses(cfg.LinkState, cfg.MaxHosts),
+			stations:  newStations(func() time.Duration { return time.Since(started) }),
+		},
 		tallies:  newTallies(),
 		roster:   roster{log: cfg.Log, hosts: make(map[string]*attachment), left: make(chan struct{})},
 		handling: make(map[string]messaging.Handling),

@@ -248,3 +248,42 @@ func TestNetnsPolicyGroupRate(t *testing.T) {
 		})
 	}
 }
+
+// TestNetnsPolicyUnknownRate lets a host send many frames to stations that do not exist, with frames
+// to one that has sent something among them. A bridge would copy the former to all hosts: no more
+// may reach another host than the policy permits in the time. All of the latter have to arrive.
+func TestNetnsPolicyUnknownRate(t *testing.T) {
+	const (
+		rate, burst = 100, 128
+		each        = 10
+		singles     = 30 // few enough that no queue gets full
+	)
+	s := newShared(t, "tap", fmt.Sprintf("default: {max-tx-group-pps: %d}", rate))
+	a, b := s.peer("a"), s.peer("b")
+	own := a.welcome.MAC
+	l := listener{testenv.ListenRaw(t, s.lanNS, "lan0")}
+	s.send(marked(toAll, station, '0', 0))
+	a.marks('0')
+	begun := time.Now()
+	for i := range singles {
+		for j := range byte(each) {
+			a.send(marked(protocol.MAC{2, 0x44, 0, 0, byte(i), j}, own, 'u', 0))
+		}
+		a.send(marked(station, own, 's', 0))
+	}
+	a.send(marked(station, own, 'z', 0))
+	got := l.marks('z')
+	most := int(burst + 1 + rate*time.Since(begun).Seconds())
+	passed := strings.Count(got, "u")
+	if strings.Count(got, "s") != singles || passed < burst || passed > most {
+		t.Errorf("the LAN received %d frames to unknown stations, at most %d, and %q", passed, most,
+			strings.ReplaceAll(got, "u", ""))
+	}
+	a.send(marked(toAll, own, 'z', 0))
+	if n := strings.Count(b.marks('z'), "u"); n != passed {
+		t.Errorf("another host received %d frames to unknown stations, the LAN %d", n, passed)
+	}
+	testenv.Eventually(t, func() bool {
+		return find(s.unit, "a").Dropped == iounit.Dropped{GroupRate: uint64(each*singles - passed)}
+	}, "the dropped frames being counted")
+}
