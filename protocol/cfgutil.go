@@ -25,6 +25,7 @@ const (
 	CfgBind       CfgType = 12 // data: Proof; only with FeatureBind
 	CfgPoolKeys   CfgType = 13 // data: PoolKeys
 	CfgArrived    CfgType = 14 // data: MarkerNonce; only between two hosts
+	CfgRefusal    CfgType = 15 // data: Subject; data of the reply to a host: Refusal
 )
 
 // String returns the name of the type, or its number.
@@ -58,6 +59,8 @@ func (t CfgType) String() string {
 		return "pool keys"
 	case CfgArrived:
 		return "markers have arrived"
+	case CfgRefusal:
+		return "refusal"
 	default:
 		return fmt.Sprintf("request type %d", uint32(t))
 	}

@@ -2,7 +2,9 @@ package protocol
 
 import (
 	"bytes"
+	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -66,6 +68,8 @@ func FuzzCfgData(f *testing.F) {
 	f.Add(AppendSent(nil, Sent{Channel: 1, Next: 1}))
 	f.Add(AppendProof(nil, Proof{1, 31: 2}))
 	f.Add(AppendPoolKeys(nil, 3, 1016, []uint32{0x1ff, 0x200}))
+	f.Add(AppendSubject(nil, CfgFilter))
+	f.Add(AppendRefusal(nil, "not allowed: \x1b[31mMAC address\n"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		check := func(encoded []byte, err error) {
@@ -95,6 +99,14 @@ func FuzzCfgData(f *testing.F) {
 		check(AppendProof(nil, proof), err)
 		nonce, err := DecodeMarkerNonce(b)
 		check(AppendMarkerNonce(nil, nonce), err)
+		subject, err := DecodeSubject(b)
+		check(AppendSubject(nil, subject), err)
+		if reason, err := DecodeRefusal(b); err == nil {
+			unsafe := func(r rune) bool { return !unicode.IsPrint(r) }
+			if strings.ContainsFunc(reason, unsafe) || len(AppendRefusal(nil, reason+"\u00e9")) > MaxRefusal {
+				t.Errorf("reason %q of %x", reason, b)
+			}
+		}
 		if k, err := DecodePoolKeys(b); err == nil {
 			var keys []uint32
 			for i := range k.Len() {

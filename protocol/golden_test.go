@@ -117,6 +117,12 @@ var goldenMessages = map[string]func() []byte{
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgArrived,
 			AppendMarkerNonce(nil, MarkerNonce{0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe, 15: 0x01})})
 	},
+	"cfg_util_request_refusal": func() []byte {
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgRefusal, AppendSubject(nil, CfgFilter)})
+	},
+	"cfg_util_reply_refusal": func() []byte {
+		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, CfgRefusal, CfgOK, AppendRefusal(nil, "not allowed")})
+	},
 	"cfg_util_reply_unsupported": func() []byte {
 		return AppendCfgUtilReply(nil, CfgUtilReply{goldenTransaction, 12, CfgUnsupported, nil})
 	},

@@ -1,6 +1,9 @@
 package protocol
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // MACSet is an immutable set of addresses in ascending order. Any goroutine may use it.
 type MACSet []uint64
@@ -33,6 +36,17 @@ func (s MACSet) Index(m MAC) int {
 		}
 	}
 	return -1
+}
+
+// All yields the addresses in ascending order.
+func (s MACSet) All() iter.Seq[MAC] {
+	return func(yield func(MAC) bool) {
+		for _, n := range s {
+			if !yield(MAC{byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) {
+				return
+			}
+		}
+	}
 }
 
 func (m MAC) number() uint64 {

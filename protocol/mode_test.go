@@ -104,7 +104,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%v: known %t", f, f.known())
 		}
 	}
-	for c := CfgMAC; c <= CfgArrived+1; c++ {
+	for c := CfgMAC; c <= CfgRefusal+1; c++ {
 		once(c.String(), uint32(c))
 	}
 	if CfgSent.String() != "sent" || FuncBufferRDMAIndicate.String() != "BufferRDMAIndicate" {

@@ -63,6 +63,7 @@ local requests = {
 	[12] = "binding",
 	[13] = "pool keys",
 	[14] = "markers have arrived",
+	[15] = "refusal",
 }
 
 local statuses = {
