@@ -110,6 +110,9 @@ func why(v verdict, head []byte) string {
 		if id == 0 {
 			return "no VLAN tag; `untagged: yes` in the policy allows that"
 		}
+		if id > protocol.MaxVLAN {
+			return fmt.Sprintf("VLAN %d, which 802.1Q reserves and nobody may use", id)
+		}
 		return fmt.Sprintf("VLAN %d; `vlans` in the policy gives this host others", id)
 	case nested:
 		return "more than one VLAN tag; `nested-tags: yes` in the policy allows that"

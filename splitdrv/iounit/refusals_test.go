@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"`macs`", "`vlans`", "`link-control: yes`", "segments of 1 bytes"}
+	want := []string{"`macs`", "802.1Q", "`link-control: yes`", "segments of 1 bytes"}
 	same := func() {
 		t.Helper()
 		if got := c.s.refuse.list(); !slices.EqualFunc(got, want, strings.Contains) {
