@@ -1,10 +1,13 @@
 package lan
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
@@ -70,10 +73,52 @@ func (f receiveFilter) program() []bpf.Instruction {
 			p = match(p, dst, a, accept)
 		}
 	}
-	for _, a := range f.unicast {
-		p = match(p, dst, a, accept)
+	return append(matchAny(p, f.unicast), reject)
+}
+
+// matchAny appends instructions to p that pass a frame to one of addrs. The kernel limits the
+// memory of a socket's program, and runs it for each frame of the card: there are few
+// instructions for each address, and few of them are executed.
+func matchAny(p []bpf.Instruction, addrs []net.HardwareAddr) []bpf.Instruction {
+	if len(addrs) == 0 {
+		return p
 	}
-	return append(p, reject)
+	sorted := slices.SortedFunc(slices.Values(addrs), func(a, b net.HardwareAddr) int {
+		return cmp.Or(cmp.Compare(lowPart(a), lowPart(b)), bytes.Compare(a, b))
+	})
+	p = append(p,
+		bpf.LoadAbsolute{Off: dst, Size: 2}, bpf.TAX{},
+		bpf.LoadAbsolute{Off: dst + 2, Size: 4}, bpf.StoreScratch{Src: bpf.RegA})
+	return append(p, search(sorted)...)
+}
+
+// lowPart returns the last four bytes of an address, which differ the most between addresses.
+func lowPart(a net.HardwareAddr) uint32 { return binary.BigEndian.Uint32(a[2:]) }
+
+// search returns instructions that pass a frame if its destination is one of addrs, which are
+// in ascending order of lowPart, and otherwise reject it or go on behind the last one. X has
+// the first two bytes of the destination, A and the first word of scratch memory the others.
+func search(addrs []net.HardwareAddr) (p []bpf.Instruction) {
+	const few = 4
+	if mid := len(addrs) / 2; len(addrs) > few && lowPart(addrs[mid]) != lowPart(addrs[0]) {
+		for lowPart(addrs[mid]) == lowPart(addrs[mid-1]) {
+			mid--
+		}
+		lower := append(search(addrs[:mid]), reject)
+		p = append(p,
+			bpf.JumpIf{Cond: bpf.JumpLessThan, Val: lowPart(addrs[mid]), SkipTrue: 1},
+			bpf.Jump{Skip: uint32(len(lower))}) // may be longer than a conditional jump
+		return append(append(p, lower...), search(addrs[mid:])...)
+	}
+	for _, a := range addrs {
+		p = append(p,
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: lowPart(a), SkipFalse: 4},
+			bpf.TXA{},
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(binary.BigEndian.Uint16(a)), SkipFalse: 1},
+			accept,
+			bpf.LoadScratch{Dst: bpf.RegA})
+	}
+	return p
 }
 
 // match appends instructions to p that return verdict if the address at offset is addr.

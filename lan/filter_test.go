@@ -2,6 +2,7 @@ package lan
 
 import (
 	"net"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/bpf"
@@ -82,13 +83,16 @@ func TestFilterManyGroups(t *testing.T) {
 		for i := range n {
 			f.groups = append(f.groups, net.HardwareAddr{1, 0, 0, 0, byte(i >> 8), byte(i)})
 		}
-		for i := range MaxUnicast {
-			f.unicast = append(f.unicast, net.HardwareAddr{2, 0, 0, 0, 0, byte(i)})
+		for i := range MaxUnicast { // some differ in the first bytes only
+			f.unicast = append(f.unicast, net.HardwareAddr{2, byte(i & 1), 0, 0, byte(i >> 9), byte(i >> 1)})
+		}
+		for i := range 6 {
+			f.unicast[i] = net.HardwareAddr{2, byte(i), 9, 9, 9, 9}
 		}
 		for _, beside := range []bool{false, true} {
 			f.beside = beside
 			p := f.program()
-			if len(p) > 400 {
+			if len(p) > 7*MaxUnicast+200 {
 				t.Errorf("%d groups make %d instructions", n, len(p))
 			}
 			for _, a := range f.unicast {
@@ -101,8 +105,48 @@ func TestFilterManyGroups(t *testing.T) {
 					t.Errorf("frame to %v: beside a macvtap: %t", g, beside)
 				}
 			}
-			if run(t, p, append(append([]byte{}, far...), far...)) {
-				t.Error("frame to somebody else passes")
+			for _, a := range append([]net.HardwareAddr{far}, near(f.unicast[:16], f.unicast)...) {
+				if run(t, p, append(append([]byte{}, a...), far...)) {
+					t.Errorf("frame to %v, somebody else's address, passes", a)
+				}
+			}
+		}
+	}
+}
+
+// near returns addresses that differ from some in one bit, and are not among all.
+func near(some, all []net.HardwareAddr) (out []net.HardwareAddr) {
+	for _, a := range some {
+		for bit := 1; bit < 48; bit++ { // bit 0 of the first byte would make it a group
+			b := slices.Clone(a)
+			b[bit/8] ^= 0x80 >> (bit % 8)
+			if b[0]&1 == 0 && !listed(all, b) {
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+// TestFilterSearch gives the filter lists of all short lengths, with and without addresses whose last
+// bytes are equal.
+func TestFilterSearch(t *testing.T) {
+	for n := range 24 {
+		for _, alike := range []int{1, 3, 24} {
+			f := receiveFilter{mac: net.HardwareAddr{2, 3, 4, 5, 6, 7}, beside: true}
+			for i := range n {
+				f.unicast = append(f.unicast, net.HardwareAddr{byte(2 * i), byte(i), 0x80, 0, 0, byte(i / alike * 11)})
+			}
+			p := f.program()
+			for _, a := range f.unicast {
+				if !run(t, p, append(append([]byte{}, a...), 2, 0, 0, 0, 0, 9)) {
+					t.Errorf("%d addresses, %d alike: frame to %v does not pass", n, alike, a)
+				}
+			}
+			for _, a := range near(f.unicast, f.unicast) {
+				if run(t, p, append(append([]byte{}, a...), 2, 0, 0, 0, 0, 9)) {
+					t.Errorf("%d addresses, %d alike: frame to %v passes", n, alike, a)
+				}
 			}
 		}
 	}

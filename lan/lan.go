@@ -143,8 +143,9 @@ type Interface interface {
 }
 
 // MaxUnicast is the largest number of addresses that a host can have in addition to its MAC
-// address. A host that needs more has to be promiscuous.
-const MaxUnicast = 32
+// address. A host that needs more has to be promiscuous. Kernels before 6.8 have room for the
+// filter of about 300, unless the sysctl net.core.optmem_max is raised above its default.
+const MaxUnicast = 512
 
 // Stats has a port's counters of frames from the card that the host did not get.
 type Stats struct {

@@ -99,13 +99,20 @@ type Listener struct {
 // promiscuous.
 func ListenRaw(t testing.TB, ns, dev string) *Listener {
 	t.Helper()
-	fd := rawSocket(t, ns, dev, etherAll)
-	t.Cleanup(func() { unix.Close(fd) })
+	l := ListenAsIs(t, ns, dev)
 	link := Link(t, ns, dev)
 	mr := unix.PacketMreq{Ifindex: int32(link.Attrs().Index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &mr); err != nil {
+	if err := unix.SetsockoptPacketMreq(l.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &mr); err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// ListenAsIs is ListenRaw for a device that must not become promiscuous.
+func ListenAsIs(t testing.TB, ns, dev string) *Listener {
+	t.Helper()
+	fd := rawSocket(t, ns, dev, etherAll)
+	t.Cleanup(func() { unix.Close(fd) })
 	tv := unix.NsecToTimeval(int64(Patience / time.Nanosecond))
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		t.Fatal(err)

@@ -70,11 +70,28 @@ func (d *netdev) followOnce(ctx context.Context) bool {
 	} else if err != nil {
 		return false // the session has ended
 	}
+	if status == protocol.CfgDenied || status == protocol.CfgOK && r.Partly(data) {
+		r.Refusal = refusal(ctx, conn, r.Type)
+	}
 	if err := d.enterReply(conn, r, status, data); err != nil {
 		d.cfg.Log.Warn("the netdevice cannot be set back", "what", r.Type, "error", err)
 		return false
 	}
 	return true
+}
+
+// refusal asks the I/O unit why it has refused a request, or a part of it. It returns "" if
+// the I/O unit does not say.
+func refusal(ctx context.Context, conn *messaging.Conn, t protocol.CfgType) string {
+	data, err := conn.Request(ctx, protocol.CfgRefusal, protocol.AppendSubject(nil, t))
+	if err != nil {
+		return ""
+	}
+	why, err := protocol.DecodeRefusal(data)
+	if err != nil {
+		return ""
+	}
+	return why
 }
 
 // nextRequest reads the state of the netdevice. It returns the request that is due in the

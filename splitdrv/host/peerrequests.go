@@ -80,6 +80,17 @@ func (d *netdev) onRequest(a *attachment, t protocol.CfgType, data []byte) (prot
 			d.changed() // the administrator may want another one
 			return d.decide(func(state *tap.State) mirror.Changes { return d.mirror.PeerMAC(state, mac) })
 		})
+	case protocol.CfgRefusal:
+		if _, err := protocol.DecodeSubject(data); err != nil {
+			return protocol.CfgInvalid, nil
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.sessions.inUse() == a.conn {
+			d.mirror.AskAgain()
+			d.changed()
+		}
+		return protocol.CfgOK, nil
 	default:
 		return protocol.CfgUnsupported, nil
 	}

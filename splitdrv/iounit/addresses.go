@@ -23,23 +23,34 @@ type addresses struct {
 	mu      sync.Mutex   // guards the fields below, and host.share
 	card    protocol.MAC // address of the network card that is in taken
 	of      map[*host]claimed
+	waiting map[*host]waiter
 	granted []grant // the latest one last
 }
 
 // claimed has the addresses of a host.
 type claimed struct {
 	mac     protocol.MAC
-	further []protocol.MAC
+	further protocol.MACSet
 }
 
-func (c claimed) has(m protocol.MAC) bool { return c.mac == m || slices.Contains(c.further, m) }
+func (c claimed) has(m protocol.MAC) bool { return c.mac == m || c.further.Has(m) }
+
+func (c claimed) all() []protocol.MAC { return append(slices.Collect(c.further.All()), c.mac) }
+
+// waiter is a host that was refused addresses because others have them. wake is called when
+// one of them becomes free; it does not block.
+type waiter struct {
+	macs []protocol.MAC
+	wake func()
+}
 
 // grantsOfHost is how many addresses are remembered, multiplied by the largest number of
 // hosts.
 const grantsOfHost = 4
 
 func newAddresses(link func() (lan.LinkState, error), hosts int) *addresses {
-	d := &addresses{link: link, most: grantsOfHost * hosts, of: make(map[*host]claimed)}
+	d := &addresses{link: link, most: grantsOfHost * hosts, of: make(map[*host]claimed),
+		waiting: make(map[*host]waiter)}
 	d.taken.Store(new(protocol.MACSet))
 	return d
 }
@@ -55,9 +66,61 @@ func (d *addresses) claim(h *host, mac protocol.MAC, further []protocol.MAC) err
 			return fmt.Errorf("%w: MAC address %v is that of %s", errDenied, m, owner)
 		}
 	}
-	d.of[h] = claimed{mac, slices.Clone(further)}
+	d.of[h] = claimed{mac, protocol.NewMACSet(further)}
 	d.publish(card)
 	return nil
+}
+
+// refusedMAC is an address that a host may not have, and the reason.
+type refusedMAC struct {
+	mac protocol.MAC
+	why error
+}
+
+// errBeyond is the error of an address beyond the number that a host may have.
+var errBeyond = fmt.Errorf("%w: too many addresses", errDenied)
+
+// claimEach is claim for those of the addresses in further that the host can have, at most a
+// number of them. It refuses each of the others alone: those for which allow returns an error,
+// those that others have, for which wake is called when one of them becomes free, and the last
+// ones if there are too many. If it refuses all, the host's addresses stay.
+func (d *addresses) claimEach(
+	h *host, mac protocol.MAC, further []protocol.MAC, most int, allow func(protocol.MAC) error, wake func(),
+) (got []protocol.MAC, refused []refusedMAC) {
+	card := d.ofCard()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w := waiter{wake: wake}
+	for _, m := range further {
+		err := allow(m)
+		if owner := d.ownerOf(m, h, card); err == nil && owner != "" {
+			err = fmt.Errorf("%w: MAC address %v is that of %s", errDenied, m, owner)
+			if m != card {
+				err = fmt.Errorf("%w; with the same `share` in the policy both may have it", err)
+				w.macs = append(w.macs, m)
+			}
+		}
+		if err == nil && len(got) == most {
+			err = errBeyond
+		}
+		if err != nil {
+			refused = append(refused, refusedMAC{m, err})
+			continue
+		}
+		got = append(got, m)
+	}
+	// A host that was refused an address requests the others without it, and still wants it.
+	has := protocol.NewMACSet(slices.Concat(got, w.macs))
+	w.macs = append(w.macs, slices.DeleteFunc(d.waiting[h].macs, has.Has)...)
+	w.macs = w.macs[:min(len(w.macs), protocol.MaxFilterAddresses)]
+	if delete(d.waiting, h); len(w.macs) > 0 {
+		d.waiting[h] = w
+	}
+	if len(got) > 0 || len(further) == 0 {
+		d.of[h] = claimed{mac, protocol.NewMACSet(got)}
+	}
+	d.publish(card)
+	return got, refused
 }
 
 // ofCard reads the network card's own address. It returns the zero address if the card has
@@ -92,6 +155,7 @@ func (d *addresses) leave(h *host) {
 		d.remember(grant{key: h.newestKey(), mac: h.own})
 	}
 	delete(d.of, h)
+	delete(d.waiting, h)
 	d.publish(card)
 }
 
@@ -100,6 +164,9 @@ func (d *addresses) leave(h *host) {
 func (d *addresses) ownerOf(m protocol.MAC, h *host, card protocol.MAC) string {
 	if m == card {
 		return "the network card itself"
+	}
+	if !d.taken.Load().Has(m) { // far fewer steps than to ask all hosts
+		return ""
 	}
 	for other, c := range d.of {
 		if other != h && c.has(m) && !h.shares(other) {
@@ -139,7 +206,7 @@ func (d *addresses) disputed(h *host, staying []*host) error {
 	defer d.mu.Unlock()
 	c := d.of[h]
 	for _, other := range staying {
-		for _, m := range append([]protocol.MAC{c.mac}, c.further...) {
+		for _, m := range c.all() {
 			if m.Valid() && d.of[other].has(m) && !h.shares(other) {
 				return fmt.Errorf("%w: MAC address %v is that of host %s, and not shared (`share`)", errPolicy, m, other.hello.Name)
 			}
@@ -158,15 +225,20 @@ func (d *addresses) publish(card protocol.MAC) {
 			macs = append(macs, m)
 		}
 	}
-	taken := protocol.NewMACSet(macs)
+	before, taken := d.taken.Load(), protocol.NewMACSet(macs)
 	d.taken.Store(&taken)
+	for _, w := range d.waiting {
+		if slices.ContainsFunc(w.macs, func(m protocol.MAC) bool { return before.Has(m) && !taken.Has(m) }) {
+			w.wake()
+		}
+	}
 }
 
 // all returns all hosts' addresses. The caller holds d.mu.
 func (d *addresses) all() []protocol.MAC {
 	var macs []protocol.MAC
 	for _, c := range d.of {
-		macs = append(append(macs, c.mac), c.further...)
+		macs = append(macs, c.all()...)
 	}
 	return macs
 }

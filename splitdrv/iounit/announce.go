@@ -98,7 +98,7 @@ func (a *announcer) round() {
 	r := a.rules.Load()
 	if !r.host.TaggedOnly {
 		a.send(r.mac, 0)
-		for _, m := range r.further {
+		for m := range r.further.All() {
 			a.send(m, 0)
 		}
 	}

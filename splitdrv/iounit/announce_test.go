@@ -78,7 +78,7 @@ func TestAnnouncer(t *testing.T) {
 		heard(n)
 
 		r := *c.s.rules.Load()
-		r.further = []protocol.MAC{machine}
+		r.further = protocol.NewMACSet([]protocol.MAC{machine})
 		r.receive.Add(7)
 		c.s.rules.Store(&r)
 		c.port.announcing.Lock()

@@ -288,6 +288,8 @@ func (x *directed) why() pairs.Cause {
 		return pairs.Shared
 	case !x.open || !x.told:
 		return pairs.Opening
+	case len(x.port.macs) > session.MaxDirectAddresses:
+		return pairs.Addresses
 	case !x.port.up:
 		return pairs.Down
 	case !x.port.link:

@@ -78,6 +78,14 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 		return err
 	}
 	s.policy = may
+	if len(s.now.filter.Unicast) > may.MostMACs() {
+		if err := s.setFilter(s.asked); err != nil {
+			return err
+		}
+	}
+	if len(s.reasons) > 0 {
+		s.tryAgain()
+	}
 	s.now.vlans = s.allowed(s.wish)
 	s.account.limit(may)
 	s.publish()

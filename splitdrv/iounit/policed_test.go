@@ -147,7 +147,7 @@ func hostWith(vlans string, macs ...string) *policy.Host {
 
 func TestToLAN(t *testing.T) {
 	open, closed := hostWith("all"), hostWith("5,10-12", "02:00:*")
-	further := func(r *rules) { r.further = []protocol.MAC{other} }
+	further := func(r *rules) { r.further = protocol.NewMACSet([]protocol.MAC{other}) }
 	for _, tc := range []struct {
 		name   string
 		host   *policy.Host

@@ -9,9 +9,9 @@ import (
 // rules determine which frames pass between a host and the LAN. They are never changed, only
 // replaced.
 type rules struct {
-	mac      protocol.MAC   // address of the host
-	own      protocol.MAC   // address generated for the host
-	further  []protocol.MAC // further addresses of the host
+	mac      protocol.MAC    // address of the host
+	own      protocol.MAC    // address generated for the host
+	further  protocol.MACSet // further addresses of the host
 	host     *policy.Host
 	groups   []protocol.Group // groups that the host receives, in ascending order
 	every    bool             // the host receives frames to all groups
@@ -75,10 +75,8 @@ func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 // mayBe reports whether the host may send from address m, which is not that of its
 // netdevice but for example of a machine bridged to it.
 func (r *rules) mayBe(m protocol.MAC, taken *protocol.MACSet) bool {
-	for i := range r.further {
-		if r.further[i] == m {
-			return true
-		}
+	if r.further.Has(m) {
+		return true
 	}
 	return r.host.MayUse(m, r.own) && !taken.Has(m)
 }

@@ -292,6 +292,7 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 	var watcher sync.WaitGroup
 	wctx, stop := context.WithCancel(ctx)
 	watcher.Go(func() { s.tells.run(wctx.Done()) })
+	watcher.Go(func() { s.repeat(wctx) })
 	watcher.Go(func() { u.direct.send(h, wctx.Done()) })
 	watcher.Go(func() {
 		s.refuse.run(wctx.Done(), func(reason string) {

@@ -41,21 +41,24 @@ type services struct {
 	rules  atomic.Pointer[rules]
 	lines  limit.Log // limit of log lines that the host causes
 	tells  *announcer
-	refuse *refusals // reasons for dropped frames to the LAN
+	refuse *refusals     // reasons for dropped frames to the LAN
+	retry  chan struct{} // signaled when a refused request may be granted; capacity one
 
 	mu       sync.Mutex   // guards the fields below
 	policy   *policy.Host // permissions; not changed, only replaced
 	now      settings
-	account                      // buckets of its rates
-	begun    settings            // settings at the beginning of the session
-	wish     protocol.VLANSet    // VLANs that the host requests; now.vlans are the permitted ones
-	mtu      int                 // MTU in force
-	card     int                 // MTU of the network card
-	here     bool                // the host has reported that its netdevice is up
-	wanted   int                 // MTU that the host requested; 0: none
-	cleared  protocol.Statistics // counters when they were last cleared
-	complain string              // last refusal that was logged
-	link     bool                // the link of the LAN is up
+	account                              // buckets of its rates
+	begun    settings                    // settings at the beginning of the session
+	wish     protocol.VLANSet            // VLANs that the host requests; now.vlans are the permitted ones
+	mtu      int                         // MTU in force
+	card     int                         // MTU of the network card
+	here     bool                        // the host has reported that its netdevice is up
+	wanted   int                         // MTU that the host requested; 0: none
+	asked    protocol.ReceiveFilter      // filter that the host requested; now.filter is the permitted part
+	cleared  protocol.Statistics         // counters when they were last cleared
+	complain string                      // last refusal that was logged
+	reasons  map[protocol.CfgType]string // why the last request of a type was refused, or a part of it
+	link     bool                        // the link of the LAN is up
 }
 
 // settings has the settings that a host can change.
@@ -80,8 +83,10 @@ func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, 
 	s := &services{
 		host: h, shared: c, policy: h.policy, port: port, offers: port.Offloads(), mtu: mtu, card: card,
 		now:  settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: h.policy.VLANs, up: true},
-		wish: protocol.AllVLANs(), refuse: newRefusals(),
+		wish: protocol.AllVLANs(), refuse: newRefusals(), retry: make(chan struct{}, 1),
+		reasons: make(map[protocol.CfgType]string),
 	}
+	s.asked = s.now.filter
 	s.begun = s.now
 	s.begun.vlans = s.wish
 	s.tells = newAnnouncer(h, c.addresses, port, &s.rules, &s.lines)
@@ -115,7 +120,7 @@ func (s *services) leave() {
 func (s *services) publish() {
 	f := s.now.filter
 	r := &rules{
-		mac: s.now.mac, own: s.host.own, further: slices.Clone(f.Unicast), host: s.policy,
+		mac: s.now.mac, own: s.host.own, further: protocol.NewMACSet(f.Unicast), host: s.policy,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
 		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx, toGroups: s.toGroups, unknown: s.toUnknown,
 	}
@@ -152,16 +157,28 @@ func (s *services) linkIs(up bool) {
 func (s *services) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(data) > 0 && t != protocol.CfgRefusal {
+		delete(s.reasons, t)
+	}
 	reply, err := s.handle(t, data)
 	if err == nil {
 		s.host.log.Debug("host's request", "about", t, "bytes", len(data))
 		return protocol.CfgOK, reply
 	}
+	s.refused(t, err)
+	return statusOf(err), nil
+}
+
+// refused records why a request, or a part of it, was refused, for the host and in the log.
+// The caller holds s.mu.
+func (s *services) refused(t protocol.CfgType, err error) {
+	if statusOf(err) == protocol.CfgDenied { // other reasons are the I/O unit's own affair
+		s.reasons[t] = err.Error()
+	}
 	if text := err.Error(); text != s.complain { // logged once, however often it is repeated
 		s.complain = text
 		s.lines.Log(s.host.log, slog.LevelWarn, "host's request refused", "about", t, "error", err)
 	}
-	return statusOf(err), nil
 }
 
 // statusOf returns the status of an error for the host.
@@ -204,6 +221,12 @@ func (s *services) handle(t protocol.CfgType, data []byte) ([]byte, error) {
 	case protocol.CfgOffloads:
 		err := set(data, protocol.DecodeOffloads, s.setOffloads)
 		return protocol.AppendOffloads(nil, s.port.Offloads()), err
+	case protocol.CfgRefusal:
+		about, err := protocol.DecodeSubject(data)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errMalformed, err)
+		}
+		return protocol.AppendRefusal(nil, s.reasons[about]), nil
 	case protocol.CfgStatsRead, protocol.CfgStatsClear, protocol.CfgReset:
 		if len(data) != 0 {
 			return nil, fmt.Errorf("%w: %d bytes of data, must be none", errMalformed, len(data))
@@ -366,48 +389,6 @@ func (s *services) standBy() error {
 
 // standBySkips is the largest number of frames that standBy drops.
 const standBySkips = 4096
-
-// mayBePromiscuous reports whether a host with permissions h may be promiscuous. On a port
-// of a bridge it always may, because it gets the same frames then.
-func (s *services) mayBePromiscuous(h *policy.Host) bool { return h.Promiscuous || s.port.Floods() }
-
-func (s *services) setFilter(f protocol.ReceiveFilter) error {
-	if f.Promisc && !s.mayBePromiscuous(s.policy) {
-		return fmt.Errorf("%w: promiscuous mode; `promiscuous: yes` in the policy allows it", errDenied)
-	}
-	if len(f.Unicast) > lan.MaxUnicast {
-		return fmt.Errorf("%w: %d further addresses, at most %d", errDenied, len(f.Unicast), lan.MaxUnicast)
-	}
-	for _, m := range f.Unicast {
-		if err := s.mayUse(m); err != nil {
-			return err
-		}
-	}
-	if err := s.shared.addresses.claim(s.host, s.now.mac, f.Unicast); err != nil {
-		return err
-	}
-	if err := s.receive(f); err != nil {
-		return errors.Join(err, s.receive(s.now.filter), s.shared.addresses.claim(s.host, s.now.mac, s.now.filter.Unicast))
-	}
-	s.now.filter = f
-	s.publish()
-	return nil
-}
-
-// receive sets the receive filter of the LAN interface.
-func (s *services) receive(f protocol.ReceiveFilter) error {
-	var unicast, groups []net.HardwareAddr
-	for _, m := range f.Unicast {
-		unicast = append(unicast, m[:])
-	}
-	for _, g := range f.Multicast {
-		if g != broadcast { // always received
-			groups = append(groups, g[:])
-		}
-	}
-	return errors.Join(s.port.SetUnicast(unicast), s.port.SetMulticast(groups), s.port.SetAllMulti(f.AllMulti),
-		s.port.SetPromisc(f.Promisc))
-}
 
 // setVLANs sets the VLANs of the host. A request for all VLANs means all permitted ones.
 func (s *services) setVLANs(want protocol.VLANSet) error {

@@ -153,6 +153,9 @@ func (s *script) serve(ctx context.Context, dev fabric.Device, c *session.Server
 }
 
 func (s *script) answer(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
+	if t == protocol.CfgRefusal { // as an I/O unit that does not know it
+		return protocol.CfgUnsupported, nil
+	}
 	a := asked{t, string(data)}
 	s.mu.Lock()
 	status := s.refuse(a)

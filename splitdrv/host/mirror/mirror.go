@@ -67,6 +67,7 @@ type Mirror struct {
 	applied  Applied
 	rejected rejected
 	last     *Rejection
+	notices  int // how often AskAgain was called
 }
 
 type agreed struct {
@@ -99,7 +100,9 @@ type Applied struct {
 // rejected has the values that are not requested again.
 type rejected struct {
 	promisc, allMulti bool
-	unicast           []protocol.MAC // exactly this list
+	unicast           []protocol.MAC // refused, and not requested again
+	missing           []protocol.MAC // requested, and not granted with the others
+	told              []protocol.MAC // further addresses whose rejection was reported
 	filter            *protocol.ReceiveFilter
 	allVLANs          bool
 	vlans             protocol.VLANSet
@@ -138,8 +141,9 @@ type Agreement struct {
 }
 
 const (
-	overNIC    = "more than the I/O unit's network card has"
-	overMaxMTU = "more than --max-mtu of this host"
+	overNIC     = "more than the I/O unit's network card has"
+	overMessage = "more addresses than a request to the I/O unit has room for; `promiscuous: yes` in its policy allows more"
+	overMaxMTU  = "more than --max-mtu of this host"
 )
 
 // New returns the mirror of a netdevice with the given state. earlier is the agreement of a
@@ -295,12 +299,17 @@ func (m *Mirror) Reset(state *tap.State) Changes {
 // I/O unit's policy may have changed. It reports whether there are any. It does not concern
 // VLANs, which the I/O unit adds by itself when its policy permits them.
 func (m *Mirror) AskAgain() bool {
+	m.notices++
 	known := m.rejected.ofFilter()
 	if m.phase != Established || len(known) == 0 {
 		return false
 	}
 	r := &m.rejected
-	r.promisc, r.allMulti, r.unicast, r.filter, r.known = false, false, nil, nil, known
+	if r.missing != nil {
+		m.reported.filter = nil // the last request had them, too
+	}
+	r.promisc, r.allMulti, r.unicast, r.missing, r.filter = false, false, nil, nil, nil
+	r.known = slices.DeleteFunc(known, func(what string) bool { return what == unicastAddresses }) // see told
 	return true
 }
 
@@ -315,7 +324,7 @@ func (r *rejected) ofFilter() (what []string) {
 	if r.allMulti {
 		what = append(what, allMulticast)
 	}
-	if r.unicast != nil {
+	if r.unicast != nil || r.missing != nil {
 		what = append(what, unicastAddresses)
 	}
 	if r.filter != nil {

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -64,9 +65,13 @@ func (m *Mirror) Reply(
 		if accepted {
 			applied := answered(data, protocol.DecodeReceiveFilter, r.filter)
 			m.reported.filter, m.rejected.filter, m.applied.Filter = &r.filter, nil, &applied
+			c.Rejected = m.partly(r, state, now)
 			m.grantFilter(&r.filter)
 		} else {
 			what, wanted = m.refuseFilter(r)
+		}
+		if m.notices != r.notices {
+			defer m.AskAgain() // it may have been about this request
 		}
 		c.PromiscOff = m.rejected.promisc && state.PromiscSet
 		c.AllMultiOff = !c.PromiscOff && m.rejected.allMulti && state.AllMultiSet
@@ -81,16 +86,79 @@ func (m *Mirror) Reply(
 	default: // there are no other requests
 	}
 	if !accepted {
-		reason := "the I/O unit: " + status.String()
-		if key := policyKeys[what]; key != "" && status == protocol.CfgDenied {
-			reason += "; `" + key + "` in its policy says what this host may have"
-		}
-		c.Rejected = m.reject(what, wanted, reason, now)
-		if slices.Contains(m.rejected.known, what) {
+		c.Rejected = m.reject(what, wanted, reasonOf(r, what, status), now)
+		if slices.Contains(m.rejected.known, what) ||
+			what == unicastAddresses && len(lacking(m.rejected.unicast, m.rejected.told)) == 0 {
 			c.Rejected = nil
 		}
+		m.rejected.told = slices.Concat(m.rejected.told, m.rejected.unicast)
 	}
 	return c
+}
+
+// reasonOf returns the reason for which a setting was rejected.
+func reasonOf(r *Request, what string, status protocol.CfgStatus) string {
+	key := policyKeys[what]
+	switch {
+	case r.Refusal != "":
+		return "the I/O unit: " + r.Refusal
+	case status == protocol.CfgDenied && key != "":
+		return "the I/O unit: " + status.String() + "; `" + key + "` in its policy says what this host may have"
+	default:
+		return "the I/O unit: " + status.String()
+	}
+}
+
+// Partly reports whether an answer to a request grants less than was requested, so that the
+// I/O unit should be asked for the reason.
+func (r *Request) Partly(data []byte) bool {
+	return r.Type == protocol.CfgFilter &&
+		len(lacking(r.filter.Unicast, answered(data, protocol.DecodeReceiveFilter, r.filter).Unicast)) > 0
+}
+
+// lacking returns those of the addresses that are not in got.
+func lacking(asked, got []protocol.MAC) (macs []protocol.MAC) {
+	set := protocol.NewMACSet(got)
+	for _, a := range asked {
+		if !set.Has(a) {
+			macs = append(macs, a)
+		}
+	}
+	return macs
+}
+
+// partly records the further addresses that the I/O unit has not granted together with others,
+// and those for which the message had no room. It returns a rejection of those that were not
+// rejected before. A promiscuous host lacks only what the I/O unit gives a reason for.
+func (m *Mirror) partly(r *Request, state *tap.State, now time.Time) *Rejection {
+	reason := ""
+	missing := lacking(r.filter.Unicast, m.applied.Filter.Unicast)
+	if m.applied.Filter.Promisc && r.Refusal == "" {
+		missing = nil
+	}
+	if len(missing) > 0 {
+		reason = reasonOf(r, unicastAddresses, protocol.CfgDenied)
+	}
+	if want := addresses(state); len(want) > protocol.MaxFilterAddresses && !m.applied.Filter.Promisc {
+		missing = append(missing, lacking(lacking(want, r.filter.Unicast), m.rejected.unicast)...)
+		reason = cmp.Or(reason, overMessage)
+	}
+	fresh := lacking(missing, m.rejected.told)
+	m.rejected.missing, m.rejected.told = missing, slices.Concat(missing, m.rejected.unicast)
+	if len(fresh) == 0 {
+		return nil
+	}
+	return m.reject(unicastAddresses, list(fresh), reason, now)
+}
+
+// list lists the first ones of some addresses for display.
+func list(macs []protocol.MAC) string {
+	const shown = 3
+	text := fmt.Sprint(macs[:min(len(macs), shown)])
+	if more := len(macs) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // answered returns the value in the I/O unit's answer, or the requested one if there is
@@ -143,7 +211,7 @@ func (m *Mirror) grantFilter(f *protocol.ReceiveFilter) {
 	if f.AllMulti {
 		m.grant(allMulticast)
 	}
-	if len(f.Unicast) > 0 {
+	if len(f.Unicast) > 0 && m.rejected.missing == nil && m.rejected.unicast == nil {
 		m.grant(unicastAddresses)
 	}
 }
@@ -166,8 +234,13 @@ func (m *Mirror) refuseFilter(r *Request) (what, wanted string) {
 		m.rejected.promisc = true
 		return promiscuousMode, "on"
 	case len(r.filter.Unicast) > 0:
-		m.rejected.unicast = r.filter.Unicast
-		return unicastAddresses, fmt.Sprint(r.filter.Unicast)
+		// Those that were granted before may stay.
+		refused := lacking(r.filter.Unicast, slices.Collect(m.granting().All()))
+		if len(refused) == 0 {
+			refused = r.filter.Unicast
+		}
+		m.rejected.unicast = append(slices.Clone(m.rejected.unicast), refused...)
+		return unicastAddresses, list(refused)
 	case r.filter.AllMulti && !m.rejected.allMulti:
 		m.rejected.allMulti = true
 		return allMulticast, "on"

@@ -14,6 +14,9 @@ import (
 type Request struct {
 	Type protocol.CfgType
 	Data []byte
+	// Refusal is the I/O unit's reason for refusing the request or a part of it, "" if it has
+	// told none. The caller sets it before Reply.
+	Refusal string
 
 	wanted string // for display
 	up     bool
@@ -21,6 +24,8 @@ type Request struct {
 	mtu    requestMTU
 	filter protocol.ReceiveFilter
 	vlans  protocol.VLANSet
+
+	notices int // Mirror.notices when the request was made
 }
 
 type requestMTU struct {
@@ -64,7 +69,7 @@ func (m *Mirror) Next(state *tap.State, now time.Time) (r *Request, c Changes) {
 	f := m.wantFilter(state)
 	if m.supports(protocol.CfgFilter) && !same(m.reported.filter, f) && !same(m.rejected.filter, f) {
 		data := protocol.AppendReceiveFilter(nil, f)
-		return &Request{Type: protocol.CfgFilter, Data: data, wanted: describe(f), filter: f}, c
+		return &Request{Type: protocol.CfgFilter, Data: data, wanted: describe(f), filter: f, notices: m.notices}, c
 	}
 	if v := m.wantVLANs(state); m.supports(protocol.CfgVLAN) && (m.reported.vlans == nil || *m.reported.vlans != v) {
 		return &Request{Type: protocol.CfgVLAN, Data: protocol.AppendVLANSet(nil, v), wanted: v.String(), vlans: v}, c
@@ -76,11 +81,23 @@ func same(a *protocol.ReceiveFilter, b protocol.ReceiveFilter) bool { return a !
 
 // forget removes the rejections of settings that are no longer wanted.
 func (r *rejected) forget(state *tap.State) {
-	r.promisc = r.promisc && state.Promisc
+	r.promisc = r.promisc && (state.Promisc || len(state.Unicast) > protocol.MaxFilterAddresses)
 	r.allMulti = r.allMulti && (state.AllMulti || state.Promisc)
 	r.allVLANs = r.allVLANs && (state.Trunk || state.Promisc)
 	if !state.Promisc && !state.AllMulti && len(state.Unicast) == 0 {
 		r.known = nil
+	}
+	if r.told != nil {
+		want := addresses(state)
+		gone := func(m protocol.MAC) bool { return !slices.Contains(want, m) }
+		r.told = slices.DeleteFunc(r.told, gone)
+		r.unicast, r.missing = slices.DeleteFunc(r.unicast, gone), slices.DeleteFunc(r.missing, gone)
+		if len(r.unicast) == 0 {
+			r.unicast = nil
+		}
+		if len(r.missing) == 0 {
+			r.missing = nil
+		}
 	}
 	var kept protocol.VLANSet
 	for _, v := range state.VLANs {
@@ -93,19 +110,17 @@ func (r *rejected) forget(state *tap.State) {
 
 // wantFilter returns the receive filter that the state needs, without the rejected parts. If
 // promiscuous mode is rejected, it has all multicast frames instead. If there are more
-// groups than a message holds, it has all multicast frames.
+// groups than a message holds, it has all multicast frames. If there are more addresses than a
+// message holds, it is promiscuous, or else has those that are granted and as many others as fit.
 func (m *Mirror) wantFilter(state *tap.State) protocol.ReceiveFilter {
 	f := protocol.ReceiveFilter{
 		Promisc:  state.Promisc && !m.rejected.promisc,
 		AllMulti: (state.AllMulti || (state.Promisc && m.rejected.promisc)) && !m.rejected.allMulti,
 	}
-	for _, a := range state.Unicast {
-		if mac := macOf(a); mac.Valid() {
+	for _, mac := range addresses(state) {
+		if !slices.Contains(m.rejected.unicast, mac) {
 			f.Unicast = append(f.Unicast, mac)
 		}
-	}
-	if slices.Equal(f.Unicast, m.rejected.unicast) {
-		f.Unicast = nil
 	}
 	for _, a := range state.Multicast {
 		if len(a) == len(protocol.Group{}) {
@@ -115,10 +130,45 @@ func (m *Mirror) wantFilter(state *tap.State) protocol.ReceiveFilter {
 	if len(f.Unicast)+len(f.Multicast) > protocol.MaxFilterAddresses {
 		f.AllMulti, f.Multicast = true, nil
 	}
-	if len(f.Unicast) > protocol.MaxFilterAddresses {
+	switch most := protocol.MaxFilterAddresses; {
+	case len(f.Unicast) <= most:
+	case !m.rejected.promisc:
 		f.Promisc, f.Unicast = true, nil
+	default:
+		granted := m.granting()
+		room := most
+		for _, mac := range f.Unicast {
+			if granted.Has(mac) {
+				room--
+			}
+		}
+		f.Unicast = slices.DeleteFunc(f.Unicast, func(mac protocol.MAC) bool {
+			if granted.Has(mac) {
+				return false
+			}
+			room--
+			return room < 0
+		})
 	}
 	return f
+}
+
+// granting returns the further addresses that the I/O unit grants.
+func (m *Mirror) granting() protocol.MACSet {
+	if m.applied.Filter == nil {
+		return nil
+	}
+	return protocol.NewMACSet(m.applied.Filter.Unicast)
+}
+
+// addresses returns the further addresses of the netdevice.
+func addresses(state *tap.State) (macs []protocol.MAC) {
+	for _, a := range state.Unicast {
+		if mac := macOf(a); mac.Valid() {
+			macs = append(macs, mac)
+		}
+	}
+	return macs
 }
 
 // wantVLANs returns the VLANs that the state needs, without the rejected ones.

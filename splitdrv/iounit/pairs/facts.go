@@ -31,6 +31,7 @@ const (
 	LinkDown    Cause = "link-down"   // the link of the LAN is down
 	Resting     Cause = "resting"     // the two hosts get no offer for a while after a failure
 	Full        Cause = "full"        // a host has, or had, its largest number of connections
+	Addresses   Cause = "addresses"   // the host has more addresses than a connection can have
 	Address     Cause = "address"     // an address has changed
 	VLANs       Cause = "vlans"       // the VLANs have changed
 	Name        Cause = "name"        // a name has changed
@@ -44,7 +45,7 @@ const (
 // Ends returns the causes by which the ends of connections are counted.
 func Ends() []Cause {
 	return []Cause{Unwilling, Policy, Rate, IPs, Untagged, NestedTags, Shared, Promiscuous, MTU, Offloads, Mode, Platform,
-		Opening, Down, LinkDown, Full, Address, VLANs, Name, Gone, Refused, ByHost, Timeout, Unconfirmed}
+		Opening, Down, LinkDown, Full, Addresses, Address, VLANs, Name, Gone, Refused, ByHost, Timeout, Unconfirmed}
 }
 
 // passes reports whether a held connection may wait for the cause to pass.

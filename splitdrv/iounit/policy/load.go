@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/settings"
 	"github.com/splitnic/splitnic/internal/units"
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -133,7 +134,7 @@ func keepsOnly(n settings.Node) bool {
 func Keys() []string {
 	return []string{
 		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "require-bind", "direct",
-		"modes", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
+		"modes", "max-macs", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
 		"max-tx-group-pps",
 	}
 }
@@ -151,6 +152,8 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 		case "macs":
 			h.entry = entry
 			bad(macs(h, e.Value))
+		case "max-macs":
+			bad(upTo(&h.MaxMACs, lan.MaxUnicast, e.Value))
 		case "share":
 			bad(share(h, e.Value))
 		case "ips":
@@ -316,6 +319,16 @@ func number(v *int, n settings.Node) error {
 	i, err := strconv.Atoi(settings.Scalar(n))
 	if err != nil || i < 1 {
 		return fmt.Errorf("%q must be a number above 0", settings.Scalar(n))
+	}
+	*v = i
+	return nil
+}
+
+// upTo reads a number from 1 to most.
+func upTo(v *int, most int, n settings.Node) error {
+	i, err := strconv.Atoi(settings.Scalar(n))
+	if err != nil || i < 1 || i > most {
+		return fmt.Errorf("%q must be a number from 1 to %d", settings.Scalar(n), most)
 	}
 	*v = i
 	return nil

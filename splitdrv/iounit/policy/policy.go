@@ -19,6 +19,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -43,6 +44,7 @@ type Host struct {
 	LinkControl   bool             // it may send link control frames, which are for the next switch
 	Promiscuous   bool             // it may receive frames for other stations
 	RequireBind   bool             // it has to prove that its queue pairs are its own
+	MaxMACs       int              // addresses besides that of its netdevice; 0: DefaultMACs
 	MaxQueues     int              // data channels; 0: as many as the I/O unit has
 	MaxMemory     int64            // bytes registered for a session; 0: no limit for this host
 	NoDirect      bool             // it may have no direct connections to other hosts
@@ -63,10 +65,17 @@ type Host struct {
 // has another one.
 const DefaultSessions = 4
 
+// DefaultMACs is the largest number of addresses of a host besides that of its netdevice,
+// unless the policy has another one.
+const DefaultMACs = 256
+
 // unsaid returns the settings of a host without a policy.
 func unsaid() Host {
 	return Host{OwnMAC: true, VLANs: protocol.AllVLANs(), Modes: protocol.Modes(), MaxSessions: DefaultSessions}
 }
+
+// MostMACs returns how many addresses the host may have besides that of its netdevice.
+func (h *Host) MostMACs() int { return cmp.Or(h.MaxMACs, DefaultMACs) }
 
 // Policy is the policy of an I/O unit. It may be used by several goroutines.
 type Policy struct {
