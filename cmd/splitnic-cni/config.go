@@ -92,7 +92,7 @@ func load(args *skel.CmdArgs) (*config, error) {
 	_, c.anyValid = fields[validKey]
 	known := knownFields()
 	for field := range fields {
-		if !slices.Contains(known, field) && !strings.ContainsRune(field, '/') { // a slash: the specification's
+		if !slices.Contains(known, field) && !slices.Contains(foreign, field) && !strings.ContainsRune(field, '/') { // a slash: the specification's
 			c.unknown = append(c.unknown, field)
 		}
 	}
@@ -114,9 +114,15 @@ func load(args *skel.CmdArgs) (*config, error) {
 	return c, nil
 }
 
-// knownFields returns the fields of config, and "args", which a runtime may have for all plugins.
+// foreign has the fields that others put into the configurations of all plugins, and that do not
+// concern this one. Multus, and drivers for dynamic resource allocation, name the device that a
+// device plugin has allocated, if the network has a resource: deviceID, and pciBusID whatever the
+// device is. Runtimes and Multus pass arguments of the pod in args.
+var foreign = []string{"args", "deviceID", "pciBusID"}
+
+// knownFields returns the fields of config.
 func knownFields() []string {
-	names := []string{"args"}
+	var names []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
 			names = append(names, name)
