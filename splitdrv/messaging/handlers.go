@@ -72,6 +72,15 @@ func (h *handlers) set(g Handling) error {
 	return nil
 }
 
+// keepBound binds the threads of all workers again that are not bound any more.
+func (h *handlers) keepBound() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.workers {
+		w.keepBound()
+	}
+}
+
 // reconfigure applies the configuration of a handler to a worker. If the worker was
 // assigned to another handler before, its counts until now remain with that one. The caller
 // holds the lock.

@@ -297,6 +297,36 @@ func TestHandlerBindsItsWorkers(t *testing.T) {
 	}
 }
 
+// TestHandlerBindsAgain takes a bound thread off its processor, as the kernel does when the processor goes
+// offline. It must be bound again without any call.
+func TestHandlerBindsAgain(t *testing.T) {
+	allowed := cpus.Allowed()
+	if len(allowed) < 2 {
+		t.Skip("needs two processors")
+	}
+	cfg := patient(messaging.Config{Queues: 1, Handlers: []messaging.Handler{{Number: 1, CPUs: allowed[:1]}}})
+	_, a, _ := newPair(t, cfg, patient(messaging.Config{Queues: 1}))
+	var threads []int
+	for _, w := range followed(t, a.conn)[1].Workers {
+		threads = append(threads, w.Thread)
+	}
+	anywhere := allowed.Set()
+	for _, tid := range threads {
+		if err := unix.SchedSetaffinity(tid, &anywhere); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() error {
+		for _, tid := range threads {
+			if got := maskOf(t, tid); !slices.Equal(got, allowed[:1]) {
+				return fmt.Errorf("thread %d may run on %v", tid, got)
+			}
+		}
+		return nil
+	})
+	followed(t, a.conn) // without an error
+}
+
 // TestHandlerPriorities runs two channels on one processor with different priorities, and then
 // exchanges the priorities.
 func TestHandlerPriorities(t *testing.T) {

@@ -16,12 +16,14 @@ const queryInterval = time.Second
 // worker may not notice: Soft-RoCE of newer kernels raises no event for flushed receives,
 // and no version of it flushes receives that are posted after the failure. The peer of a
 // reliable channel notices when it sends. The peer of an unreliable channel never notices,
-// and neither does a peer tell that has broken the queue pair on purpose.
+// and neither does a peer tell that has broken the queue pair on purpose. Each time it also
+// binds the workers' threads again that the kernel has released.
 func watch(c *shared, control *control, channels []*channel) *ticker.Task {
 	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
 		if c.stopped.Load() {
 			return ticker.MaxRest
 		}
+		c.handlers.keepBound()
 		if err := queryChannels(control, channels); err != nil {
 			c.endLater(err)
 		}

@@ -115,6 +115,21 @@ func (w *worker) configure(h *Handler) {
 	}
 }
 
+// keepBound binds the worker's thread again if it may run on other processors than the handler
+// has. The kernel lets a thread run anywhere when its last processor goes offline, and does not
+// bind it again when the processor is back. Until then the statistics have the error. The
+// caller holds the handlers' lock.
+func (w *worker) keepBound() {
+	p := &w.placed
+	if p.tid == 0 || len(p.CPUs) == 0 {
+		return
+	}
+	var have unix.CPUSet
+	if want := p.CPUs.Set(); p.err != nil || unix.SchedGetaffinity(p.tid, &have) != nil || have != want {
+		p.err = p.bind(p.tid)
+	}
+}
+
 // bindThread locks the goroutine to a thread, or unlocks it, if the handler's configuration
 // has changed accordingly. The worker calls it before it sleeps, and when its budget is
 // exhausted.
