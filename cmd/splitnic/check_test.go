@@ -203,3 +203,27 @@ func TestCheckMistakes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCheckMarkedFiles checks files with a byte-order mark.
+func TestCheckMarkedFiles(t *testing.T) {
+	const mark = "\xef\xbb\xbf"
+	k, err := session.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := checked(t, "iounit", map[string]string{
+		"x.yaml": mark + "lan: eth1\npolicy: DIR/p\nkey: DIR/key.pem\ntrust-file: DIR/trust\n", "key.pem": mark + keyFile(t),
+		"trust": mark + "alpha=" + k.Fingerprint().String() + "\r\n", "p": mark + "default: {vlans: none}\r\n",
+	})
+	if err != nil || got != "x.yaml: ok\n" {
+		t.Errorf("%v, %q", err, got)
+	}
+	got, err = checked(t, "host", map[string]string{"x.yaml": "\xff\xfei\x00"})
+	if err == nil || !strings.HasPrefix(got, "x.yaml:1: not YAML: the text is in UTF-16") {
+		t.Errorf("UTF-16: %v, %q", err, got)
+	}
+	_, err = checked(t, "iounit", map[string]string{"x.yaml": "lan: eth1\ninsecure: yes\npolicy: DIR/p\n", "p": mark + "# nothing\n"})
+	if err == nil {
+		t.Error("an empty policy with a mark is accepted")
+	}
+}

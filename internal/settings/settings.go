@@ -10,6 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/splitnic/splitnic/internal/bom"
 )
 
 // Node is a value in a file, or nil if the value is empty.
@@ -23,6 +25,10 @@ type Entry struct {
 
 // Parse returns the only document of a file, or nil if the file is empty.
 func Parse(file string, text []byte) (Node, error) {
+	text, err := bom.Cut(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:1: not YAML: %w", file, err)
+	}
 	// A binary file takes seconds to parse.
 	if i := bytes.IndexByte(text, 0); i >= 0 {
 		return nil, fmt.Errorf("%s:%d: not YAML: a zero byte is no text", file, 1+bytes.Count(text[:i], []byte("\n")))

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/splitnic/splitnic/internal/bom"
 )
 
 const (
@@ -160,8 +162,14 @@ func LoadKey(path string) (*Key, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load key: %w", err)
 	}
-	block, _ := pem.Decode(b)
-	if block == nil || block.Type != keyPEMType {
+	if b, err = bom.Cut(b); err != nil {
+		return nil, fmt.Errorf("load key %s: %w", path, err)
+	}
+	block := privateKey(b)
+	if block == nil {
+		if what := foreignKey(b); what != "" {
+			return nil, fmt.Errorf("load key %s: it has %s", path, what)
+		}
 		return nil, fmt.Errorf("load key %s: no PEM block %q in it; make a key with: splitnic keygen", path, keyPEMType)
 	}
 	// The parser's error is left out, because it may describe the content.
@@ -171,7 +179,7 @@ func LoadKey(path string) (*Key, error) {
 	}
 	private, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("load key %s: not an Ed25519 key; make one with: splitnic keygen", path)
+		return nil, fmt.Errorf("load key %s: not an Ed25519 key; it is %s, so make one with: splitnic keygen", path, kindOf(parsed))
 	}
 	return &Key{private}, nil
 }

@@ -1,6 +1,10 @@
 package session
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,6 +129,102 @@ SxfMa39fz7B7yuTdNYihOCIirwyhRANCAARiH3c7e2yidEZCuzIboLFpDU3loR8s
 0CfyPq0QRivHVAVBPfZ38bka0XeBCS+UWyfd2CZ6tO4sET8UgvyDANnr
 -----END PRIVATE KEY-----
 `
+
+// TestLoadForeignKey loads files as people have them. An Ed25519 key is accepted however the file
+// begins, and anything else is named.
+func TestLoadForeignKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	key := newKey(t)
+	if err := SaveKey(path, key); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := func(kind string) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: []byte("secret")}))
+	}
+	mark, crlf := "\xef\xbb\xbf", strings.ReplaceAll(string(text), "\n", "\r\n")
+	for name, good := range map[string]string{
+		"mark": mark + string(text), "Windows": mark + crlf, "remarks": "# a key\n" + string(text),
+		"behind its certificate": block("CERTIFICATE") + string(text),
+	} {
+		if loaded, err := LoadKey(writeFile(t, good)); err != nil || !loaded.private.Equal(key.private) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.private.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaDER, err := x509.MarshalPKCS8PrivateKey(rsaKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, _ := pem.Decode(text)
+	for text, want := range map[string]string{
+		block("EC PARAMETERS") + block("EC PRIVATE KEY"): "a key of kind EC, and only Ed25519",
+		block("RSA PRIVATE KEY"):                         "a key of kind RSA",
+		block("DSA PRIVATE KEY"):                         "a key of kind DSA",
+		block("OPENSSH PRIVATE KEY"):                     "a key of OpenSSH",
+		block("ENCRYPTED PRIVATE KEY"):                   "encrypted with a password",
+		block("CERTIFICATE"):                             "a certificate, and no private key",
+		block("CERTIFICATE REQUEST"):                     "a certificate request",
+		string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})): "a public key",
+		"ssh-ed25519 AAAA alpha":            "a public key of OpenSSH",
+		"PuTTY-User-Key-File-3: ssh-rsa":    "a key of PuTTY",
+		key.Fingerprint().String() + "\n":   "a fingerprint",
+		string(der.Bytes):                   "binary data",
+		mark + block("EC PRIVATE KEY"):      "a key of kind EC",
+		p256Key:                             "not an Ed25519 key; it is an EC key (P-256)",
+		block("X\x1b[31m PRIVATE KEY") + "": "a key of kind X?[31m",
+		string(pem.EncodeToMemory(&pem.Block{Type: keyPEMType, Bytes: rsaDER})): "an RSA key of 2048 bits",
+		"\xff\xfe-\x00": "UTF-16",
+		"hello":         "no PEM block",
+	} {
+		path := writeFile(t, text)
+		_, err := LoadKey(path)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) ||
+			strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v, want %q", want, err, want)
+		}
+	}
+}
+
+// TestMarkedFiles reads lists and certificates with a byte-order mark.
+func TestMarkedFiles(t *testing.T) {
+	const mark = "\xef\xbb\xbf"
+	key := newKey(t)
+	var trust Trust
+	if err := trust.AddFile(writeFile(t, mark+"alpha="+key.Fingerprint().String()+"\r\n")); err != nil || !trust.Knows("alpha") {
+		t.Errorf("trust file: %v", err)
+	}
+	if err := trust.AddFile(writeFile(t, "\xff\xfea\x00")); err == nil || !strings.Contains(err.Error(), "UTF-16") {
+		t.Errorf("trust file in UTF-16: %v", err)
+	}
+	if err := trust.AddRevoked(writeFile(t, mark+key.Fingerprint().String())); err != nil || trust.Knows("alpha") {
+		t.Errorf("revoked keys: %v", err)
+	}
+	a := newAuthority(t)
+	marked := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return writeFile(t, mark+string(text))
+	}
+	if err := trust.AddCA(marked(a.File)); err != nil {
+		t.Errorf("authorities: %v", err)
+	}
+	if _, err := NewSecurity(key, marked(a.issue(t, key, "alpha", x509.ExtKeyUsageClientAuth)), &trust); err != nil {
+		t.Errorf("certificate: %v", err)
+	}
+}
 
 func TestKeyPrintsAsFingerprint(t *testing.T) {
 	key := newKey(t)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/bom"
 )
 
 // Trust determines which peers are trusted: those with listed keys, and those with a
@@ -295,6 +297,9 @@ func readFile(path string) ([]byte, error) {
 	}
 	if len(b) > maxPEMFile {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxPEMFile)
+	}
+	if b, err = bom.Cut(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return b, nil
 }

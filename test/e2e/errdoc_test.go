@@ -49,6 +49,7 @@ func TestErrdoc(t *testing.T) {
 		{"key is empty", keyed(empty), exitKeys, nil},
 		{"key for all to read", keyed(readable), exitKeys, nil},
 		{"key is damaged", keyed(write(t, dir, "damaged.pem", block("PRIVATE KEY", []byte{1, 2, 3}))), exitKeys, nil},
+		{"key of another format", keyed(write(t, dir, "ec.pem", block("EC PRIVATE KEY", other))), exitKeys, nil},
 		{"key of another kind", keyed(write(t, dir, "p256.pem", block("PRIVATE KEY", other))), exitKeys, nil},
 		{"keygen into a directory", []string{"keygen", "--out", dir}, exitFailure, nil},
 		{"keygen below a file", []string{"keygen", "--out", filepath.Join(empty, "key.pem")}, exitFailure, nil},

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/splitnic/splitnic/internal/bom"
 	"github.com/splitnic/splitnic/internal/settings"
 	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/lan"
@@ -32,6 +33,7 @@ func Load(path string) (*Policy, error) {
 
 // empty reports whether a file has nothing but comments.
 func empty(text []byte) bool {
+	text, _ = bom.Cut(text) // Parse returns the error
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] != '#' && string(line) != "---" {
