@@ -40,7 +40,7 @@ the start of a host, agent or I/O unit. It needs no device and changes nothing.`
 		var f iounitFlags
 		return f.add, func() (daemon.Sources, error) {
 			u, err := f.config()
-			return daemon.Sources{Keys: u.Keys, Policy: u.Policy, MetricsConfig: u.MetricsConfig}, err
+			return daemon.Sources{IOUnit: true, Keys: u.Keys, Policy: u.Policy, MetricsConfig: u.MetricsConfig}, err
 		}
 	}))
 	unknown := c.RunE
@@ -65,7 +65,8 @@ func checkOf(role string, flags roleFlags) *cobra.Command {
 		Short: "Check the configuration file of `splitnic " + role + " --config FILE`",
 		Long: "Check the configuration file of `splitnic " + role + " --config FILE`" + `, with the files that it names:
 keys, trust and policy. It prints FILE: ok, or a line for each mistake with its file and line,
-and then ends with status 2. If FILE cannot be read, the status is that of the start. A warning
+and then ends with status 2. A certificate is a mistake if it has expired, is not valid yet, is for
+the other role, or if certificates of intermediate authorities are missing. If FILE cannot be read, the status is that of the start. A warning
 before FILE: ok is about a valid setting that is probably a mistake: a policy entry for a host
 without a trusted key. It does not check any device.`,
 		Example: "  splitnic check " + role + " /etc/splitnic/" + role + ".yaml\n" +

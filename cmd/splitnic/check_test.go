@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/testca"
@@ -201,6 +206,62 @@ func TestCheckMistakes(t *testing.T) {
 	}
 	if err := execute(t, "check"); err != nil { // prints its help
 		t.Error(err)
+	}
+}
+
+// TestCheckCertificates expects certificates that cannot work to be mistakes, at their lines.
+func TestCheckCertificates(t *testing.T) {
+	a := testca.New(t)
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	issued := func(a *testca.Authority, usage x509.ExtKeyUsage, lasts time.Duration) string {
+		file := filepath.Join(t.TempDir(), "cert.pem")
+		a.Issue(t, testca.Member("alpha", usage, lasts), public, file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	old := testca.NewFor(t, time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
+	for name, c := range map[string]struct {
+		ca, cert string
+		want     []string
+	}{
+		"good":            {a.File, issued(a, x509.ExtKeyUsageClientAuth, time.Minute), nil},
+		"expired":         {a.File, issued(a, x509.ExtKeyUsageClientAuth, -time.Minute), []string{"x.yaml:3: certificate "}},
+		"future":          {a.File, issued(a, x509.ExtKeyUsageClientAuth, 2*time.Hour), []string{"x.yaml:3: certificate "}},
+		"I/O unit's":      {a.File, issued(a, x509.ExtKeyUsageServerAuth, time.Minute), []string{"x.yaml:3: certificate "}},
+		"no intermediate": {a.File, issued(testca.New(t), x509.ExtKeyUsageClientAuth, time.Minute), []string{"x.yaml:3: certificate "}},
+		"old authority": {old.File, issued(old, x509.ExtKeyUsageClientAuth, time.Minute),
+			[]string{"x.yaml:3: certificate ", "x.yaml:4: authorities "}},
+	} {
+		files := map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ncert: DIR/c\nca: " + c.ca + "\n", "key.pem": key, "c": c.cert}
+		got, err := checked(t, "host", files)
+		lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+		if len(c.want) == 0 {
+			if err != nil || got != "x.yaml: ok\n" {
+				t.Errorf("%s: %v, %q", name, err, got)
+			}
+			continue
+		}
+		if err == nil || !slices.EqualFunc(lines, c.want, strings.HasPrefix) {
+			t.Errorf("%s: %v, %q", name, err, got)
+			continue
+		}
+		for _, line := range lines {
+			testenv.Explained(t, line)
+		}
+		if got, err := checked(t, "host", files, "--no-keys"); err != nil {
+			t.Errorf("%s: without keys: %v, %q", name, err, got)
+		}
 	}
 }
 

@@ -54,6 +54,18 @@ func (a *Authority) Issue(t testing.TB, template *x509.Certificate, public crypt
 	a.issue(t, template, public, file)
 }
 
+// IssueCA is Issue for the certificate of an intermediate authority, which it replaces the
+// template by.
+func (a *Authority) IssueCA(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) {
+	t.Helper()
+	template.SerialNumber, template.KeyUsage = big.NewInt(3), x509.KeyUsageCertSign
+	cert, err := x509.ParseCertificate(a.issue(t, template, public, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	*template = *cert
+}
+
 func (a *Authority) issue(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.Cert, public, a.Key)

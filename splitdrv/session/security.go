@@ -63,6 +63,7 @@ type credentials struct {
 	fingerprint Fingerprint
 	trust       *Trust // nil: insecure
 	issued      bool   // an authority has issued certificate
+	file        string // with certificate, if issued
 	term        Term   // of certificate and its intermediates; zero unless issued
 }
 
@@ -76,7 +77,7 @@ func NewSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
 		return nil, errors.New("no peer is trusted; name the peers' keys with --trust sha256:…, or in the file of --trust-file, " +
 			"or their authority with --ca FILE")
 	}
-	made := credentials{fingerprint: key.Fingerprint(), trust: trust, issued: certFile != ""}
+	made := credentials{fingerprint: key.Fingerprint(), trust: trust, issued: certFile != "", file: certFile}
 	var err error
 	if certFile == "" {
 		made.certificate, err = selfSigned(key)

@@ -23,6 +23,7 @@ type Trust struct {
 	pins    map[Fingerprint]string
 	ca      *x509.CertPool
 	roots   []*x509.Certificate // certificates in ca
+	files   []string            // file of each of roots
 	revoked map[Fingerprint]struct{}
 	names   []string // permitted names in certificates of I/O units; nil: any
 }
@@ -120,6 +121,7 @@ func (t *Trust) AddCA(path string) error {
 		if root, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
 			t.ca.AddCert(root)
 			t.roots = append(t.roots, root)
+			t.files = append(t.files, path)
 		}
 	}
 	if len(t.roots) == found {

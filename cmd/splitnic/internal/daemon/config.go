@@ -47,6 +47,7 @@ type Common struct {
 
 // Sources has the settings that a reload reads again.
 type Sources struct {
+	IOUnit        bool // the keys are those of an I/O unit, otherwise of a host; for Check
 	Keys          Keys
 	Policy        string // file, empty for none
 	MetricsConfig string // file, empty for none

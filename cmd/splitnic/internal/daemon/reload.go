@@ -141,9 +141,8 @@ func (r *reloader) complain() {
 		r.log.Warn("this side's own key is among the revoked ones; make another one with `splitnic keygen`",
 			"key", r.security.Fingerprint())
 	}
-	if now := time.Now(); Untimely(&s, now) {
-		r.log.Warn("this side's certificate is not valid now; set the clock, or have it issued again",
-			"from", s.Begins, "to", s.Expires, "now", now)
+	for _, err := range r.security.Problems(r.policy != nil) {
+		r.log.Warn("peers and this side will not trust each other", "error", err)
 	}
 }
 

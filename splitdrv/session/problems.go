@@ -1,0 +1,89 @@
+package session
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Problems returns why peers will reject the certificate of this side, which is that of an I/O
+// unit or of a host, and why this side will reject every peer with a certificate. Peers know
+// better: they may trust other authorities. Each problem names its file.
+func (s *Security) Problems(unit bool) []error {
+	made := s.current()
+	if made.trust == nil {
+		return nil
+	}
+	r := roleHost
+	if unit {
+		r = roleUnit
+	}
+	now := s.clock()
+	problems := made.trust.problems(now)
+	if err := made.problem(r, now); err != nil {
+		problems = append(problems, fmt.Errorf("certificate %s: %w", made.file, err))
+	}
+	return problems
+}
+
+// problem verifies this side's own certificate like a peer that trusts the same authorities.
+func (c *credentials) problem(r role, now time.Time) error {
+	if !c.issued {
+		return nil // a peer looks only at the key
+	}
+	var chain []*x509.Certificate
+	for i, der := range c.certificate.Certificate {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			return fmt.Errorf("number %d in it is damaged: %w", i+1, err)
+		}
+		chain = append(chain, cert)
+	}
+	_, err := c.trust.like(chain).verify(chain, r.usage(), now)
+	switch {
+	case err == nil:
+		return nil
+	case expired(err):
+		return errors.New(untimelyFix(err))
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return errors.New("it was not issued by an authority in --ca, nor by another certificate in the file; put those of intermediate authorities behind it, and also that of the authority itself if the peers trust another one than --ca")
+	}
+	var purpose purposeError
+	if errors.As(err, &purpose) {
+		return purpose
+	}
+	return err
+}
+
+// like returns the trust of a peer that trusts the same authorities, and the self-signed ones
+// in its chain. Without authorities, the last certificate of the chain counts as one: whether
+// it is, only the peers know.
+func (t *Trust) like(chain []*x509.Certificate) *Trust {
+	peer := &Trust{ca: x509.NewCertPool(), roots: slices.Clone(t.roots)}
+	for i, cert := range chain {
+		if cert.CheckSignatureFrom(cert) == nil || i > 0 && i == len(chain)-1 && t.ca == nil {
+			peer.roots = append(peer.roots, cert)
+		}
+	}
+	if len(peer.roots) == 0 && t.ca == nil {
+		peer.roots = []*x509.Certificate{chain[0]}
+	}
+	for _, cert := range peer.roots {
+		peer.ca.AddCert(cert)
+	}
+	return peer
+}
+
+// problems returns an error for each authority if none of them is valid now.
+func (t *Trust) problems(now time.Time) (problems []error) {
+	for i, root := range t.roots {
+		if untimely(root, now) == nil {
+			return nil
+		}
+		problems = append(problems, fmt.Errorf("authorities %s: that of %q is %s; no peer with a certificate of it is trusted",
+			t.files[i], root.Subject, validity(root, now)))
+	}
+	return problems
+}

@@ -1,0 +1,149 @@
+package session
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/testca"
+)
+
+// intermediate returns an authority that a has certified.
+func (a *authority) intermediate(t *testing.T, from, until time.Time) *authority {
+	t.Helper()
+	below := &authority{testca.NewFor(t, from, until)}
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "intermediate"}, NotBefore: from, NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	file := t.TempDir() + "/intermediate"
+	a.IssueCA(t, template, below.Key.Public(), file)
+	below.Cert, below.File = template, file
+	return below
+}
+
+// joined returns a file with the content of others.
+func joined(t *testing.T, files ...string) string {
+	t.Helper()
+	var all []byte
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
+	}
+	return writeFile(t, string(all))
+}
+
+// TestProblems loads certificates that work and that cannot work. A real peer has to agree.
+func TestProblems(t *testing.T) {
+	hour := func(n time.Duration) time.Time { return time.Now().Add(n * time.Hour) }
+	a := &authority{testca.NewFor(t, hour(-72), hour(72))}
+	between := a.intermediate(t, hour(-72), hour(72))
+	lapsed := a.intermediate(t, hour(-72), hour(-1))
+	other := &authority{testca.NewFor(t, hour(-72), hour(72))}
+	old := &authority{testca.NewFor(t, hour(-72), hour(-1))}
+	key := newKey(t)
+	const client, server = x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth
+	good := a.issue(t, key, "alpha", client)
+	below := between.issue(t, key, "alpha", client)
+	both := a.issueAs(t, key, &x509.Certificate{Subject: pkix.Name{CommonName: "alpha"}, NotBefore: hour(-1), NotAfter: hour(1),
+		ExtKeyUsage: []x509.ExtKeyUsage{client, server}})
+	for name, tc := range map[string]struct {
+		file, ca string
+		unit     bool
+		want     string // "": works
+	}{
+		"host":                     {good, a.File, false, ""},
+		"I/O unit":                 {a.issue(t, key, "gw1", server), a.File, true, ""},
+		"with an intermediate":     {joined(t, below, between.File), a.File, false, ""},
+		"self-signed key":          {"", a.File, false, ""},
+		"expired":                  {a.issueFor(t, key, "alpha", client, hour(-9), hour(-2)), a.File, false, "it needs a new one"},
+		"not yet valid":            {a.issueFor(t, key, "alpha", client, hour(2), hour(9)), a.File, false, "set this machine's clock"},
+		"host's at an I/O unit":    {good, a.File, true, "extendedKeyUsage=serverAuth"},
+		"for both roles":           {both, a.File, false, "extendedKeyUsage=clientAuth"},
+		"without its intermediate": {below, a.File, false, "intermediate authorities"},
+		"with a wrong one":         {joined(t, below, other.File), a.File, false, "intermediate authorities"},
+		"expired intermediate":     {joined(t, lapsed.issue(t, key, "alpha", client), lapsed.File), a.File, false, "of its authority is valid"},
+		"expired authority":        {old.issue(t, key, "alpha", client), old.File, false, "is valid from"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var trust Trust
+			if err := trust.AddCA(tc.ca); err != nil {
+				t.Fatal(err)
+			}
+			s, err := NewSecurity(key, tc.file, &trust)
+			if err != nil {
+				t.Fatal(err)
+			}
+			problems := s.Problems(tc.unit)
+			if tc.want == "" && len(problems) > 0 || tc.want != "" && len(problems) == 0 {
+				t.Errorf("problems %v, want %q", problems, tc.want)
+			}
+			for _, p := range problems {
+				if !strings.Contains(p.Error(), tc.want) || !strings.Contains(p.Error(), tc.file) && !strings.Contains(p.Error(), tc.ca) {
+					t.Errorf("problem %v, want %q", p, tc.want)
+				}
+			}
+			if tc.unit || tc.file == "" {
+				return
+			}
+			var peer Trust
+			if err := peer.AddCA(tc.ca); err != nil {
+				t.Fatal(err)
+			}
+			var chain []*x509.Certificate
+			for _, der := range s.current().certificate.Certificate {
+				cert, err := x509.ParseCertificate(der)
+				if err != nil {
+					t.Fatal(err)
+				}
+				chain = append(chain, cert)
+			}
+			if _, err := peer.verify(chain, client, time.Now()); (err == nil) != (tc.want == "") {
+				t.Errorf("a peer: %v", err)
+			}
+		})
+	}
+	// The peers may trust other authorities than this side.
+	for name, file := range map[string]string{
+		"another authority, complete": joined(t, other.issue(t, key, "alpha", client), other.File),
+		"no authority":                below,
+	} {
+		var trust Trust
+		if err := trust.Add(newKey(t).Fingerprint().String()); err != nil {
+			t.Fatal(err)
+		}
+		if name != "no authority" {
+			if err := trust.AddCA(a.File); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := NewSecurity(key, file, &trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problems := s.Problems(false); len(problems) > 0 {
+			t.Errorf("%s: %v", name, problems)
+		}
+	}
+	if problems := insecure(t).Problems(false); len(problems) > 0 {
+		t.Errorf("insecure: %v", problems)
+	}
+	// One of two authorities has expired: it may have been replaced.
+	var trust Trust
+	if err := trust.AddCA(joined(t, old.File, a.File)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSecurity(key, good, &trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := s.Problems(false); len(problems) > 0 {
+		t.Errorf("one of two authorities: %v", problems)
+	}
+}
