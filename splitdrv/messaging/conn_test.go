@@ -198,13 +198,14 @@ func TestFramesCrossBothWays(t *testing.T) {
 	for _, queues := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d queues", queues), func(t *testing.T) {
 			cfg := patient(messaging.Config{Queues: queues})
+			const frames = 1000
 			n, a, b := newPair(t, cfg, cfg)
 			ctx := deadline(t)
 			var wg sync.WaitGroup
 			for i := range queues {
 				for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 					wg.Go(func() {
-						if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), 3000), 1500); err != nil {
+						if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), frames), 1500); err != nil {
 							t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
 						}
 					})
@@ -227,7 +228,7 @@ func TestFramesCrossBothWays(t *testing.T) {
 					}
 				}
 				for i, s := range h.conn.Stats().Channels {
-					if s.TxFrames != 3000 || s.RxFrames != 3000 {
+					if s.TxFrames != frames || s.RxFrames != frames {
 						t.Errorf("%s: queue %d: %d frames out, %d in", h.name, i, s.TxFrames, s.RxFrames)
 					}
 					if s.UpdatesSent >= s.RxFrames/2 {

@@ -110,7 +110,7 @@ func TestHeldPort(t *testing.T) {
 		before := b.conn.Stats().Channels[0]
 		p.hold(time.Hour)
 		errs := make(chan error, 2)
-		const frames = 500
+		const frames = 200
 		for _, dir := range [][2]*endpoint{{a, b}, {b, a}} {
 			go func() { errs <- stream(ctx, dir[0].wires[0], dir[1].wires[0], randomSizes(2, frames), 1500) }()
 		}

@@ -42,7 +42,7 @@ func TestModes(t *testing.T) {
 				cfg := patient(messaging.Config{Mode: mode, Queues: queues})
 				n, a, b := newPair(t, cfg, cfg)
 				ctx := deadline(t)
-				const frames = 2000
+				const frames = 600
 				var wg sync.WaitGroup
 				for i := range queues {
 					for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
