@@ -49,7 +49,10 @@ type Config struct {
 	// default 2 s. DirectAnswer is the time for each step of a host; default twice
 	// Messaging.PeerTimeout, at least 2 s.
 	DirectGrace, DirectAnswer time.Duration
-	Log                       *slog.Logger
+	// DirectRest is the shortest pause before the next offer after an end that a host has
+	// caused; default 1 s.
+	DirectRest time.Duration
+	Log        *slog.Logger
 }
 
 // complete returns the configuration with its defaults, or an error if it is invalid.
@@ -64,6 +67,7 @@ func (c Config) complete() (Config, error) {
 		c.DirectPeers = 64
 	}
 	c.DirectGrace = cmp.Or(c.DirectGrace, 2*time.Second)
+	c.DirectRest = cmp.Or(c.DirectRest, time.Second)
 	c.DirectAnswer = cmp.Or(c.DirectAnswer, max(2*time.Second, 2*c.Messaging.PeerTimeout))
 	if c.Modes == nil {
 		c.Modes = protocol.Modes()

@@ -89,6 +89,7 @@ func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing 
 		sessions: make(map[pairs.Host]*directed), of: make(map[*host]*directed), slots: make([]bool, cfg.MaxHosts),
 		pairs: pairs.New(pairs.Config{
 			After: cfg.DirectAfter, Peers: cfg.DirectPeers, Answer: cfg.DirectAnswer, Grace: cfg.DirectGrace,
+			Rest: cfg.DirectRest,
 			NewID: func() session.DirectID {
 				var b [8]byte
 				rand.Read(b[:]) // never fails
@@ -125,7 +126,7 @@ func (d *directing) join(h *host, willing bool) {
 	x := &directed{
 		host: h, willing: willing, queue: make(chan *session.Direct, d.queue), platform: h.s.PeerPlatform(),
 	}
-	x.facts = pairs.Facts{Name: h.hello.Name, Platform: x.platform, Pools: h.hello.Pools}
+	x.facts = pairs.Facts{Name: h.hello.Name, Key: h.owner, Platform: x.platform, Pools: h.hello.Pools}
 	for _, f := range aboutChannels {
 		if h.hello.Offers(f) {
 			x.facts.Features = append(x.facts.Features, f)

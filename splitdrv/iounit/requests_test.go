@@ -39,7 +39,7 @@ func TestRequestsOfAKey(t *testing.T) {
 	}
 }
 
-// TestRequestsCost checks that requests that change a netdevice cost more than others.
+// TestRequestsCost checks that requests that change a setting cost more than others.
 func TestRequestsCost(t *testing.T) {
 	data := []byte{1}
 	for _, tt := range []struct {
@@ -50,7 +50,8 @@ func TestRequestsCost(t *testing.T) {
 		{protocol.CfgMAC, data, costChange}, {protocol.CfgMAC, nil, costRead},
 		{protocol.CfgLinkState, data, costChange}, {protocol.CfgLinkState, nil, costRead},
 		{protocol.CfgFilter, data, costChange}, {protocol.CfgOffloads, data, costChange},
-		{protocol.CfgMTU, data, costRead}, {protocol.CfgVLAN, data, costRead},
+		{protocol.CfgMTU, data, costChange}, {protocol.CfgMTU, nil, costRead}, {protocol.CfgVLAN, data, costChange},
+		{protocol.CfgVLAN, nil, costRead},
 		{protocol.CfgStatsRead, nil, costRead}, {protocol.CfgReset, nil, costReset}, {protocol.CfgType(99), data, costRead},
 	} {
 		if got := costOf(tt.t, tt.data); got != tt.want {

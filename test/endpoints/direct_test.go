@@ -83,10 +83,17 @@ func (p *peer) flows(to *peer) {
 	p.send(f)
 }
 
-// offered sends a frame, waits until both hosts have an offer, and returns the offer's ID.
+// offered sends a frame now and then until both hosts have an offer, and returns the offer's ID.
 func (s *direct) offered(a, b *peer) session.DirectID {
 	s.t.Helper()
-	a.flows(b)
+	var last time.Time
+	testenv.Eventually(s.t, func() bool {
+		if now := time.Now(); now.Sub(last) > 100*time.Millisecond { // the two hosts may rest
+			last = now
+			a.flows(b)
+		}
+		return len(a.told) > 0
+	}, "an offer")
 	x, y := a.hears(session.DirectOffer), b.hears(session.DirectOffer)
 	if x.ID != y.ID || x.Peer.Platform != b.c.Platform() || y.Peer.Platform != a.c.Platform() {
 		s.t.Fatalf("offered %+v and %+v", x, y)
@@ -142,8 +149,6 @@ func TestDirectExchange(t *testing.T) {
 		b.hears(session.DirectEnded)
 		b.says(session.DirectEnded, id)
 		a.hears(session.DirectEnded)
-		s.unit.SetPolicy(rules(t, "default: {direct: no}"))
-		s.unit.SetPolicy(rules(t, "")) // the change of policy ends the pause before a new offer
 	}
 }
 

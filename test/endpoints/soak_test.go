@@ -32,7 +32,8 @@ func TestSoakDirect(t *testing.T) {
 	seed := fromEnvironment(t, "SPLITNIC_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("SPLITNIC_SEED=%d", seed)
 	w := newWorld(t)
-	u, _ := w.unit(directly, ruled(t, soakPolicy+"}"))
+	often := func(c *iounit.Config) { c.DirectRest = time.Millisecond } // the events end many connections
+	u, _ := w.unit(directly, often, ruled(t, soakPolicy+"}"))
 	s := &directSoak{t: t, w: w, unit: u, flows: map[uint32]*flow{}}
 	t.Cleanup(s.stop)
 	for _, name := range []string{"alpha", "beta", "gamma", "delta"} {

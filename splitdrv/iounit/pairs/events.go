@@ -15,7 +15,7 @@ import (
 func (p *Pairs) Set(now time.Time, h Host, f Facts) []Action {
 	x := p.hosts[h]
 	if x == nil {
-		x = &host{rests: make(map[Host]rest)}
+		x = &host{}
 		p.hosts[h] = x
 	} else if x.equal(&f) {
 		return nil
@@ -179,13 +179,8 @@ func (p *Pairs) review(now time.Time, h Host) {
 	}
 }
 
-// forget removes the waiting times and causes of the pairs of a host that have no connection.
+// forget removes the causes of the pairs of a host that have no connection.
 func (p *Pairs) forget(h Host) {
-	x := p.hosts[h]
-	for o := range x.rests {
-		delete(p.hosts[o].rests, h)
-	}
-	clear(x.rests)
 	for k := range p.why {
 		if k[0] == h || k[1] == h {
 			delete(p.why, k)

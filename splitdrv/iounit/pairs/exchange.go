@@ -28,6 +28,7 @@ func (p *Pairs) offer(now time.Time, a, b Host, t *terms) {
 
 func (p *Pairs) add(now time.Time, id session.DirectID, step Step, a, b Host, t *terms) *pair {
 	q := &pair{id: id, step: step, since: now, terms: *t, sides: [2]side{{host: a}, {host: b}}}
+	q.rest = restKeyOf(&p.hosts[a].Facts, &p.hosts[b].Facts)
 	p.byID[q.id] = q
 	p.hosts[a].pairs = append(p.hosts[a].pairs, q)
 	p.hosts[b].pairs = append(p.hosts[b].pairs, q)
@@ -82,8 +83,8 @@ func (p *Pairs) end(now time.Time, q *pair, why Cause, by Host, reason string) {
 			p.send(s.host, &session.Direct{Step: session.DirectEnd, ID: q.id, Reason: reason})
 		}
 	}
-	if why == Refused || why == ByHost || why == Timeout {
-		q.rest(now, p.hosts)
+	if q.charged(now, why) {
+		p.rests.begin(now, q.rest, p.cfg.Rest, !q.start.IsZero() && now.Sub(q.start) >= lasted)
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 	Opening     Cause = "opening"     // the session is not established yet
 	Down        Cause = "down"        // the port is down, or the session is on standby
 	LinkDown    Cause = "link-down"   // the link of the LAN is down
-	Resting     Cause = "resting"     // the two hosts get no offer for a while after a failure
+	Resting     Cause = "resting"     // the two hosts get no offer for a while after an end that a host has caused
 	Full        Cause = "full"        // a host has, or had, its largest number of connections
 	Addresses   Cause = "addresses"   // the host has more addresses than a connection can have
 	Address     Cause = "address"     // an address has changed
@@ -62,6 +62,7 @@ func (c Cause) lasting() Cause {
 // Facts has the facts about a host on which its direct connections depend.
 type Facts struct {
 	Name     string // for people
+	Key      string // fingerprint of the host's key; "" if it has none
 	Platform protocol.Platform
 	MACs     []protocol.MAC
 	VLANs    protocol.VLANSet // that the host may use and wants
@@ -79,7 +80,7 @@ type Facts struct {
 }
 
 func (f *Facts) equal(o *Facts) bool {
-	return f.Name == o.Name && f.Platform == o.Platform && slices.Equal(f.MACs, o.MACs) && f.VLANs == o.VLANs &&
+	return f.Name == o.Name && f.Key == o.Key && f.Platform == o.Platform && slices.Equal(f.MACs, o.MACs) && f.VLANs == o.VLANs &&
 		f.MTU == o.MTU && f.Mode == o.Mode && slices.Equal(f.Modes, o.Modes) && f.Offloads == o.Offloads &&
 		f.Pools == o.Pools && slices.Equal(f.Features, o.Features) && f.No == o.No && f.Promisc == o.Promisc &&
 		slices.Equal(f.Known, o.Known) && slices.Equal(f.Only, o.Only) && (f.Only == nil) == (o.Only == nil)

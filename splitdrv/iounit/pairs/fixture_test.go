@@ -12,6 +12,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+const firstRest = time.Second
+
 // fixture has a Pairs, the clock of the Pairs, and the returned actions that the test has
 // not checked yet.
 type fixture struct {
@@ -24,7 +26,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 	f := &fixture{t: t, now: time.Unix(1000, 0)}
-	cfg := Config{After: 1000, Peers: 4, Answer: 2 * time.Second, Grace: 3 * time.Second,
+	cfg := Config{After: 1000, Peers: 4, Answer: 2 * time.Second, Grace: 3 * time.Second, Rest: firstRest,
 		NewID:  func() session.DirectID { f.ids++; return f.ids },
 		Secret: func() session.DirectSecret { return session.DirectSecret{1} },
 	}
@@ -38,7 +40,7 @@ func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 // facts returns the facts of a host that may have direct connections with all other hosts.
 func facts(h Host) Facts {
 	return Facts{
-		Name: fmt.Sprintf("h%d", h), Platform: protocol.Platform(1000 + h), MACs: []protocol.MAC{{2, 0, 0, 0, 0, byte(h)}},
+		Name: fmt.Sprintf("h%d", h), Key: fmt.Sprintf("sha256:%d", h), Platform: protocol.Platform(1000 + h), MACs: []protocol.MAC{{2, 0, 0, 0, 0, byte(h)}},
 		VLANs: protocol.AllVLANs(), MTU: 1500, Mode: protocol.ModeImm, Modes: protocol.Modes(), Offloads: vnet.AllOffloads,
 		Pools: 8, Features: []string{protocol.FeaturePack, protocol.FeatureWindow}, Known: []string{fmt.Sprintf("h%d", h)},
 	}

@@ -46,6 +46,7 @@ type Config struct {
 	Peers  int           // largest number of direct connections of a host at a time
 	Answer time.Duration // time for each answer of a host
 	Grace  time.Duration // time in which both hosts have to claim a held connection
+	Rest   time.Duration // shortest pause before the next offer after an end that a host has caused
 	NewID  func() session.DirectID
 	Secret func() session.DirectSecret
 }
@@ -57,12 +58,6 @@ const (
 	opening = 8
 	// least is the shortest life of a connection before another one may take its place.
 	least = 10 * time.Second
-	// After an end by failure, two hosts get no offer for firstRest. Each time this time
-	// doubles, up to longestRest. It is firstRest again after a connection that has lasted for
-	// the time lasted.
-	firstRest   = time.Second
-	longestRest = time.Minute
-	lasted      = time.Minute
 	// mostPools is the largest number of pools that each side lends.
 	mostPools = 4
 	// notes is the largest number of pairs without a connection whose cause is kept.
@@ -98,6 +93,7 @@ type Pairs struct {
 	claims    claims
 	listeners listeners
 	why       map[key]Cause
+	rests     rests
 	flows     flows
 	counts    Counts
 }
@@ -155,7 +151,6 @@ type host struct {
 	Facts
 	pairs  []*pair // in the order of their creation
 	claims int
-	rests  map[Host]rest
 }
 
 // with returns the pair of the host and another one, or nil if there is none.
@@ -185,12 +180,6 @@ type key [2]Host
 
 func keyOf(a, b Host) key { return key{min(a, b), max(a, b)} }
 
-// rest says until when two hosts get no offer, and for how long after the next failure.
-type rest struct {
-	until time.Time
-	next  time.Duration
-}
-
 // pair is a direct connection. It belongs to both hosts until each of them has ended it or
 // has left.
 type pair struct {
@@ -198,6 +187,7 @@ type pair struct {
 	step  Step
 	since time.Time // beginning of the step
 	start time.Time // zero if the connection has not started
+	rest  restKey   // of the hosts when the connection was offered
 	due   time.Time // zero if the pair does not wait
 	terms terms
 	sides [2]side // the first one has the role of the host in the proofs
@@ -228,22 +218,11 @@ func (q *pair) of(h Host) (own, other *side) {
 
 func (q *pair) enter(now time.Time, s Step) { q.step, q.since = s, now }
 
-// rest makes the two hosts wait for their next offer.
-func (q *pair) rest(now time.Time, hosts map[Host]*host) {
-	a, b := q.sides[0].host, q.sides[1].host
-	r := hosts[a].rests[b]
-	if r.next == 0 || !q.start.IsZero() && now.Sub(q.start) >= lasted {
-		r.next = firstRest
-	}
-	r = rest{until: now.Add(r.next), next: min(2*r.next, longestRest)}
-	hosts[a].rests[b], hosts[b].rests[a] = r, r
-}
-
 // New returns a Pairs without hosts.
 func New(cfg Config) *Pairs {
 	return &Pairs{
 		cfg: cfg, agenda: agenda{due: make(map[*pair]struct{})}, hosts: make(map[Host]*host),
-		byID: make(map[session.DirectID]*pair), claims: make(claims), why: make(map[key]Cause),
+		byID: make(map[session.DirectID]*pair), claims: make(claims), why: make(map[key]Cause), rests: make(rests),
 		counts: Counts{Ends: make(map[Cause]uint64)},
 	}
 }

@@ -98,7 +98,8 @@ func TestMode(t *testing.T) {
 }
 
 // TestWithdrawn changes a fact about a host in each step of the host's connection. It expects the
-// end of the connection at once, and no other connection until the fact is as before.
+// end of the connection at once, and no other connection until the fact is as before. If the host
+// has changed it, the two hosts rest before that; if the policy has, they do not.
 func TestWithdrawn(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Rate: func(x *Facts) { x.No = Rate }, Policy: func(x *Facts) { x.Only = []string{"other"} },
@@ -122,21 +123,28 @@ func TestWithdrawn(t *testing.T) {
 				if l := f.p.List(); len(l) != 1 || l[0].Why != cause || f.p.Counts().Ends[cause] != 1 {
 					t.Errorf("%+v, %+v", l, f.p.Counts())
 				}
-				f.set(1).flows(1, 2, 1000).is("1 offer", "2 offer")
+				if f.set(1); cause != Rate && cause != Policy && cause != Shared {
+					f.flows(1, 2, 1000).is()
+					if l := f.p.List(); len(l) != 1 || l[0].Why != Resting {
+						t.Errorf("%+v", l)
+					}
+					f.after(firstRest)
+				}
+				f.flows(1, 2, 1000).is("1 offer", "2 offer")
 			})
 		}
 	}
 }
 
-// TestOfferedAgain changes a fact that the offer contains. It expects the end of the
-// connection, and then a new offer.
+// TestOfferedAgain changes a fact that the offer contains, some time after the start. It expects
+// the end of the connection, and then a new offer.
 func TestOfferedAgain(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Address: func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} },
 		VLANs:   func(x *Facts) { x.VLANs = protocol.VLANSet{} }, Name: func(x *Facts) { x.Name = "gamma" },
 		Mode: func(x *Facts) { x.Mode, x.Modes = protocol.ModeIndicate, []protocol.Mode{protocol.ModeIndicate} },
 	} {
-		f := newFixture(t).started()
+		f := newFixture(t).started().after(least)
 		f.set(2, change).is("1 end "+string(cause), "2 end "+string(cause))
 		f.flows(1, 2, 1000).is() // the first connection has not ended yet
 		f.step(1, session.DirectEnded, 1).step(2, session.DirectEnded, 1).is("2 ended", "1 ended")
@@ -307,11 +315,98 @@ func TestRests(t *testing.T) {
 	rests(time.Minute)
 	fail(60 * time.Second)
 	rests(time.Second)
-	for h := range Host(2) {
-		fail(0)
-		f.set(1+h, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, byte(h)}} }) // ends the pause
-		fail(0)
-		rests(time.Second)
+	fail(0) // rests(time.Second) has let the pause end
+	f.after(forgiven + 2*time.Second)
+	fail(0)
+	rests(time.Second)
+}
+
+// TestRestsLast has a host change a fact, or come again in another session, all the time, to get
+// rid of the pause. It expects as few offers as without that.
+func TestRestsLast(t *testing.T) {
+	vlans := func(n int) func(*Facts) {
+		return func(x *Facts) {
+			x.VLANs = protocol.VLANSet{}
+			x.VLANs.Add(uint16(1 + n%2))
+		}
+	}
+	for name, tt := range map[string]struct {
+		fails  bool // the host also fails to answer the offer
+		change func(f *fixture, n int)
+	}{
+		"it only fails":            {true, func(*fixture, int) {}},
+		"changes its VLANs":        {false, func(f *fixture, n int) { f.set(1, vlans(n)) }},
+		"changes them, and fails":  {true, func(f *fixture, n int) { f.set(1, vlans(n)) }},
+		"changes its address":      {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, byte(n)}} }) }},
+		"changes its name":         {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.Name = fmt.Sprint(n) }) }},
+		"changes its MTU":          {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.MTU = 1500 - n%2 }) }},
+		"goes down and up":         {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.No = []Cause{"", Down}[n%2] }) }},
+		"comes again":              {false, func(f *fixture, _ int) { f.did(f.p.Leave(f.now, 1)).set(1) }},
+		"comes again, by any name": {true, func(f *fixture, n int) { f.did(f.p.Leave(f.now, 1)).set(1, func(x *Facts) { x.Name = fmt.Sprint(n) }) }},
+		"the other one changes":    {false, func(f *fixture, n int) { f.set(2, vlans(n)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t).set(1).set(2)
+			for n := range 200 { // 20 seconds
+				f.flows(1, 2, 1000)
+				if id := f.ids; tt.fails && f.p.byID[id] != nil && f.p.byID[id].step == Offered {
+					f.step(1, session.DirectEnd, id)
+				}
+				if n%2 == 1 {
+					tt.change(f, n/2)
+				}
+				for id := range f.p.byID {
+					for h := range Host(3) {
+						if q := f.p.byID[id]; q != nil && q.step == Ending {
+							f.step(h, session.DirectEnded, id)
+						}
+					}
+				}
+			}
+			if n := f.p.Counts().Offers; n < 2 || n > 5 {
+				t.Errorf("%d offers", n)
+			}
+			f.set(3).flows(2, 3, 1000)
+			if n := f.p.Counts().Offers; f.p.hosts[2].with(3) == nil {
+				t.Errorf("a third host has to rest as well, after %d offers", n)
+			}
+		})
+	}
+}
+
+// TestRestsOfOneKey expects that hosts with the same key do not rest because of each other.
+func TestRestsOfOneKey(t *testing.T) {
+	f := newFixture(t)
+	for h := range Host(3) {
+		f.set(h, func(x *Facts) { x.Key = "sha256:shared" })
+	}
+	f.flows(0, 1, 1000).is("0 offer", "1 offer")
+	f.step(0, session.DirectEnd, 1).step(0, session.DirectEnded, 1).step(1, session.DirectEnded, 1)
+	f.said = nil
+	f.flows(0, 1, 1000).is()
+	f.flows(0, 2, 1000).is("0 offer", "2 offer")
+}
+
+// TestRestsAreBounded has more hosts rest than are remembered. The rests that end first are
+// forgotten first.
+func TestRestsAreBounded(t *testing.T) {
+	rs, now := make(rests), time.Unix(1000, 0)
+	key := func(i int) restKey { return restKey{"a", fmt.Sprint(i)} }
+	for i := range mostRests {
+		rs.begin(now.Add(time.Duration(i)), key(i), firstRest, false)
+	}
+	later := now.Add(time.Second)
+	rs.begin(later, key(mostRests), firstRest, false)
+	if _, ok := rs[key(0)]; ok || len(rs) != mostRests {
+		t.Errorf("%d rests", len(rs))
+	}
+	rs.begin(later, key(1), firstRest, false)
+	if rs[key(1)].next != 4*firstRest || len(rs) != mostRests {
+		t.Errorf("%+v, %d rests", rs[key(1)], len(rs))
+	}
+	rs.begin(later.Add(2*forgiven), key(0), firstRest, false)
+	if len(rs) != 1 {
+		t.Errorf("%d rests are kept that are over", len(rs))
 	}
 }
 
@@ -323,8 +418,9 @@ func TestGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := to(newFixture(t))
 			f.did(f.p.Leave(f.now, 1)).is("2 end gone", "2 ended")
-			f.set(3, func(x *Facts) { x.Platform = facts(1).Platform }) // the host connects again
-			f.flows(2, 3, 1000).is("3 offer", "2 offer")                // the order of the hosts follows from their platforms
+			f.set(3, func(x *Facts) { x.Platform, x.Key = facts(1).Platform, facts(1).Key }) // the host connects again
+			f.flows(2, 3, 1000).is()
+			f.after(firstRest).flows(2, 3, 1000).is("3 offer", "2 offer") // their order follows from their platforms
 			f.step(2, session.DirectEnded, 1).is()
 			f.did(f.p.Leave(f.now, 3))
 			f.did(f.p.Leave(f.now, 2))
@@ -360,7 +456,7 @@ func TestPromiscuous(t *testing.T) {
 	}
 	f.step(1, session.DirectEnded, 1).step(2, session.DirectEnded, 1).flows(1, 2, 1000)
 	f.said = nil
-	f.set(3, func(x *Facts) { x.No = Unwilling }).flows(1, 2, 1000).is("1 offer", "2 offer")
+	f.set(3, func(x *Facts) { x.No = Unwilling }).after(firstRest).flows(1, 2, 1000).is("1 offer", "2 offer")
 	if why := f.p.WhyNot(1); why != "" {
 		t.Errorf("%q", why)
 	}

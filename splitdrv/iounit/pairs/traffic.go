@@ -52,7 +52,7 @@ func (p *Pairs) ask(now time.Time, k key) {
 		return
 	}
 	terms, why := p.permitted(a, b)
-	if why == "" && now.Before(p.hosts[a].rests[b].until) {
+	if why == "" && now.Before(p.rests[restKeyOf(&p.hosts[a].Facts, &p.hosts[b].Facts)].until) {
 		why = Resting
 	}
 	if why == "" && (!p.room(now, a) || !p.room(now, b)) {
