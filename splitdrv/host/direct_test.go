@@ -23,7 +23,8 @@ func newTestDirect(peers int) *direct {
 // newTestLink adds a link with this state and time of last use.
 func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
 	l := &link{d: &d.directCommon, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
-		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}}
+		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}, full: newLatch()}
+	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
 	l.show(s)
 	l.used.Store(used)
 	d.links[id] = l

@@ -51,6 +51,7 @@ type link struct {
 		probes, markers latch // this side's have arrived there
 		pause           latch // the peer sends no more frames
 	}
+	full  latch // the path was given up, because too many frames waited for the markers
 	began time.Time
 	took  time.Duration // from began until frames went directly
 }
@@ -99,6 +100,10 @@ func broken(reason string, err error) *leaving {
 	return &leaving{reason: fmt.Sprintf("%s: %v", reason, err), failed: true}
 }
 
+// errUnconfirmed is the reason for the end of a connection of which the path was given up. None
+// of its frames has gone directly.
+var errUnconfirmed = &leaving{reason: "the peer has not confirmed the markers while there was room for its frames", failed: true}
+
 var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", failed: true}
 
 func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
@@ -110,6 +115,7 @@ func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
 		out:   nonces(offer.Secret, a.client.Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
 	}
 	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
+	l.full = newLatch()
 	l.used.Store(l.began.UnixNano())
 	l.show(DirectOpening)
 	return l
@@ -251,6 +257,8 @@ func (l *link) await(step session.DirectStep, done <-chan struct{}, until time.T
 			}
 		case <-l.flooded.happened:
 			return errFlooded
+		case <-l.full.happened:
+			return errUnconfirmed
 		case <-l.conn.Done():
 			return broken("the connection ended", l.conn.Err())
 		case <-timer.C:
@@ -279,6 +287,7 @@ func (l *link) enter() *leaving {
 	path, err := l.d.split.Open(paths.Peer{
 		MACs: p.MACs, Own: p.Own, VLANs: p.VLANs, MTU: l.offer.MTU,
 		Out: l.out, In: l.in, Probed: func() { close(l.probed) }, Arrived: func() { close(l.arrived) },
+		Overflowed: l.full.set,
 	})
 	if err != nil {
 		return broken("open a path", err)

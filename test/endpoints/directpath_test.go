@@ -29,9 +29,9 @@ type lanSwitch struct {
 // newLANSwitch connects the ports with these addresses.
 func (w *world) newLANSwitch(macs ...string) *lanSwitch { return w.newLosingSwitch(nil, macs...) }
 
-// newLosingSwitch is newLANSwitch for a LAN that loses all markers, and calls lost, if
-// that is not nil.
-func (w *world) newLosingSwitch(lost func(marker []byte), macs ...string) *lanSwitch {
+// newLosingSwitch is newLANSwitch for a LAN that loses the markers for which loses returns true.
+// loses may be nil.
+func (w *world) newLosingSwitch(loses func(marker []byte) bool, macs ...string) *lanSwitch {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &lanSwitch{cancel: cancel}
 	wires := make(map[string]*porttest.Wire) // of the ports that exist now, by MAC address
@@ -46,8 +46,7 @@ func (w *world) newLosingSwitch(lost func(marker []byte), macs ...string) *lanSw
 				if err != nil {
 					return
 				}
-				if lost != nil && protocol.IsMarker(f) {
-					lost(f)
+				if loses != nil && protocol.IsMarker(f) && loses(f) {
 					continue
 				}
 				if f[vnet.HdrLen+12] == 0x08 {
@@ -503,12 +502,12 @@ func TestDirectPathMarkersLost(t *testing.T) {
 	between := map[string]uint64{} // most frames between two markers of one try, by sender
 	var lan *lanSwitch
 	ready := make(chan struct{})
-	lan = w.newLosingSwitch(func(f []byte) {
+	lan = w.newLosingSwitch(func(f []byte) bool {
 		<-ready
 		m, ok := protocol.DecodeMarker(f)
 		if !ok {
 			t.Error("a marker that is none")
-			return
+			return true
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -518,6 +517,7 @@ func TestDirectPathMarkersLost(t *testing.T) {
 		} else {
 			between[from] = max(between[from], passed-last.passed)
 		}
+		return true
 	}, a.mac, b.mac)
 	close(ready)
 	there := newStream(t, a, b)

@@ -99,7 +99,7 @@ func (r *input) Release() {
 	}
 	for _, q := range r.queues {
 		if q.reader.Load() == r.reader {
-			q.released()
+			q.released(r.reader)
 		}
 	}
 }

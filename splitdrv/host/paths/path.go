@@ -37,12 +37,13 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 	p := &Path{split: s, route: &route{
 		peer: peer, own: protocol.NewMACSet(peer.Own), theirs: protocol.NewMACSet(peer.MACs),
 	}}
-	p.holdLimit = s.ring * 3 / 4 // the rest is for frames that arrive before the sender has caught up
+	p.holdLimit = holds * s.ring * 3 / 4 // the rest is for frames that arrive before the sender has caught up
 	var err error
 	if p.reader, err = newReader(&p.count.full); err != nil {
 		return nil, fmt.Errorf("paths: %w", err)
 	}
 	p.reader.ring.setShut(true)
+	p.reader.ring.spare = &s.spare
 	for _, q := range s.queues {
 		q.uplink.ring.open(s.ring)
 	}
@@ -74,11 +75,35 @@ func (p *Path) Mark() {
 }
 
 // Confirm makes frames use the direct path, after the peer has received the markers.
-func (p *Path) Confirm() { p.happens(confirm, func() { p.reader.ring.setShut(false) }) }
+func (p *Path) Confirm() {
+	p.happens(confirm, func() {
+		p.reader.ring.reserve(p.split.ring/4, holds*p.split.ring)
+		p.reader.ring.setShut(false)
+	})
+}
 
 // Leave makes frames to the peer wait again. The caller is responsible for the delivery of
-// frames that were read from the port.
-func (p *Path) Leave() { p.happens(leave, func() { p.reader.ring.setShut(true) }) }
+// frames that were read from the port. If frames wait for the markers, none has gone
+// directly: then they, and all later ones, use the path through the I/O unit at once.
+func (p *Path) Leave() { p.happens(leave, p.left) }
+
+// left does what leaving needs in the new state.
+func (p *Path) left() {
+	p.reader.ring.setShut(true)
+	if p.state == spilled {
+		p.split.addLost(p.reader.ring.moveTo(p.split.uplinkRing))
+	}
+}
+
+// giveUp leaves a path for whose frames there is no more room, because the peer does not
+// confirm the markers. If frames could wait longer, the netdevice could not be read, and
+// those to others would wait too.
+func (s *Split) giveUp(r *route) {
+	p := Path{route: r, split: s}
+	if p.happens(overflow, p.left) {
+		r.peer.Overflowed()
+	}
+}
 
 // Close closes the path. unsent, which may be nil, has frames that the direct connection has
 // read and not sent. They, the frames that wait, and all later frames use the path through
@@ -101,14 +126,15 @@ func (p *Path) Close(unsent *messaging.Unsent) {
 	})
 }
 
-// happens handles an event. If it changes the state, then is called while no frame is read.
-func (p *Path) happens(e event, then func()) {
+// happens handles an event, and reports whether it changes the state. If it does, then is
+// called while no frame is read.
+func (p *Path) happens(e event, then func()) (changes bool) {
 	s := p.split
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := p.state
 	if was.after(e) == was {
-		return
+		return false
 	}
 	if e == enter {
 		p.reader.ring.open(s.ring)
@@ -116,6 +142,10 @@ func (p *Path) happens(e event, then func()) {
 	s.change(func() {
 		p.state = was.after(e)
 		p.reader.flows.Store(p.state == direct)
+		p.reader.most = 0
+		if p.state.holds() {
+			p.reader.most = holds * s.ring
+		}
 		p.gone.Store(p.state == closed)
 		then()
 		if p.state == closed {
@@ -126,6 +156,7 @@ func (p *Path) happens(e event, then func()) {
 	if p.state == closed {
 		s.tidy(p.route)
 	}
+	return true
 }
 
 // mark sends a marker behind the frames of each queue of the path through the I/O unit. A

@@ -25,7 +25,10 @@ type Peer struct {
 	// Probed and Arrived are each called once, when the peer's probes or markers have arrived
 	// in all queues. A worker calls them, so they must not wait.
 	Probed, Arrived func()
-	MTU             int // limit for frames from the peer, in bytes
+	// Overflowed is called once if the path is given up after Enter, because more frames wait
+	// than there is room for (Path.Leave). It must not wait either.
+	Overflowed func()
+	MTU        int // limit for frames from the peer, in bytes
 }
 
 // Nonces has the nonces of the markers of one direction.
@@ -50,6 +53,9 @@ func (p *Peer) check() error {
 	}
 	if p.Arrived == nil {
 		p.Arrived = func() {}
+	}
+	if p.Overflowed == nil {
+		p.Overflowed = func() {}
 	}
 	return nil
 }

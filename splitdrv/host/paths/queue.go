@@ -26,6 +26,7 @@ type queue struct {
 	free   atomic.Bool
 	broken bool // a read failed, which the uplink has to report
 	moving moving
+	pace   pace
 
 	armed  bool // the timer runs
 	timer  *time.Timer
@@ -50,7 +51,49 @@ const (
 	// grace is for how long a reader may read no frames before another one gets the right. A
 	// sender frequently lacks credits for a short time, even if its peer is fast.
 	grace = time.Millisecond
+	// A reader can come back within the grace each time, and then read a single frame: its
+	// peer determines how many credits it has. While the queue is not empty and the reader
+	// lacks something again and again, it has to read at least leastFrames or leastBytes in
+	// each time patience. At that pace, frames behind a full queue of the default length wait
+	// for less than 100 ms.
+	patience    = 16 * grace
+	leastFrames = 96
+	leastBytes  = 320 << 10
 )
+
+// pace is how much a reader has read since it first lacked something to read more, while the
+// queue was not empty.
+type pace struct {
+	since         time.Time // zero: it has lacked nothing
+	frames, bytes int
+}
+
+// read records frames that were read. dry reports that the queue is empty.
+func (p *pace) read(ops []vnet.ReadOp, dry bool) {
+	switch {
+	case p.since.IsZero():
+	case dry:
+		*p = pace{}
+	default:
+		p.frames += len(ops)
+		for i := range ops {
+			p.bytes += len(ops[i].Frame)
+		}
+	}
+}
+
+// lacks records that the reader lacks something now, and reports whether it is too slow.
+func (p *pace) lacks(now time.Time) (slow bool) {
+	switch {
+	case p.since.IsZero():
+	case now.Sub(p.since) < patience:
+		return false
+	default:
+		slow = p.frames < leastFrames && p.bytes < leastBytes
+	}
+	*p = pace{since: now}
+	return slow
+}
 
 // borrower has the loans of a read. If keys is nil, frames are copied.
 type borrower struct {
@@ -79,21 +122,33 @@ func (m *moving) saw(to, from *reader) bool {
 // if it is free. It passes the frames of other readers to them. dry reports that the queue is
 // empty. Frames are lent only while there are no direct paths.
 func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry bool) {
+	for {
+		n, dry, full := q.readFor(r, ops, to)
+		if full == nil {
+			return n, dry
+		}
+		q.shared.giveUp(full) // takes the locks of all queues
+	}
+}
+
+// readFor is read, unless there is no room for frames of a path that waits for its markers,
+// which it returns: then nothing is read.
+func (q *queue) readFor(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry bool, full *route) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.reader.Load() != r && (!q.free.Load() || !r.may() || !q.give(r)):
-		return 0, true
+		return 0, true, nil
 	case r.ring.ready.Load():
-		return 0, false // the frames in the ring come first
+		return 0, false, nil // the frames in the ring come first
 	case q.free.Load():
 		q.free.Store(false)
 	}
 	t := q.shared.table.Load()
 	if t != nil {
-		room := t.room()
+		room, full := t.room()
 		if room == 0 {
-			return 0, true // the reader is woken when there is room
+			return 0, false, full
 		}
 		ops = ops[:min(len(ops), room)]
 	}
@@ -116,11 +171,12 @@ func (q *queue) read(r *reader, ops []vnet.ReadOp, to *borrower) (n int, dry boo
 		q.uplink.wake()
 		n, dry = n-1, true
 	}
+	q.pace.read(ops[:n], dry)
 	if t == nil {
 		q.learn(ops[:n])
-		return n, dry
+		return n, dry, nil
 	}
-	return q.sort(r, t, ops[:n]), dry
+	return q.sort(r, t, ops[:n]), dry, nil
 }
 
 // learn records the flows in the queue, in case there is a peer again.
@@ -184,7 +240,7 @@ func (q *queue) sort(r *reader, t *table, ops []vnet.ReadOp) (kept int) {
 
 // give moves the right to read to another reader, and reports whether that was possible.
 func (q *queue) give(to *reader) bool {
-	q.moving = moving{}
+	q.moving, q.pace = moving{}, pace{}
 	q.free.Store(false)
 	from := q.reader.Load()
 	if from == to {
@@ -228,10 +284,18 @@ func (q *queue) handOver() {
 	q.free.Store(others)
 }
 
-// released is called when the reader stops reading for now.
-func (q *queue) released() {
+// released is called when r, which had the right to read, stops reading for now. A direct
+// path that is too slow loses the right.
+func (q *queue) released(r *reader) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if now := time.Now(); !r.uplink && q.reader.Load() == r && q.pace.lacks(now) {
+		q.pace = pace{}
+		r.slow.Store(slowest)
+		r.until.Store(now.Add(grace << slowest).UnixNano())
+		q.handOver()
+		return
+	}
 	q.arm()
 }
 

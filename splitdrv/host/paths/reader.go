@@ -20,6 +20,9 @@ type reader struct {
 	flows  atomic.Bool    // it may get the right to read: always, or while frames use its path
 	full   *atomic.Uint64 // counts frames for which there was no room
 	ring   ring
+	// most is the size in bytes up to which the ring is enlarged for frames that are put;
+	// 0: it is not. Changed under the locks of all queues.
+	most   int
 	event  *epoll.Event // raised when there are frames in the ring, or after a change
 	ep     int          // epoll set of the event and of the queues that it has the right to read
 	rights atomic.Int32 // number of these queues
@@ -87,7 +90,7 @@ func (r *reader) forgiven() bool { return time.Now().UnixNano() >= r.until.Load(
 
 // put puts a frame into the ring that another reader has read from a queue.
 func (r *reader) put(frame []byte, queue int) {
-	if !r.ring.put(frame, queue) {
+	if !r.ring.put(frame, queue) && !r.ring.grow(frame, queue, r.most) {
 		r.full.Add(1)
 	}
 	if r.idle.Load() && r.ring.ready.Load() && r.idle.Swap(false) {

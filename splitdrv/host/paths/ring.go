@@ -2,6 +2,7 @@ package paths
 
 import (
 	"encoding/binary"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +19,9 @@ type ring struct {
 	used  int  // bytes
 	usual int  // size of an empty ring, in bytes
 	shut  bool // no frames are taken
+	// spare is the memory, in bytes, that some rings share for what they need above their
+	// usual size; nil: there is no common limit.
+	spare *atomic.Int64
 
 	frames atomic.Int64
 	ready  atomic.Bool // there are frames, and the ring is not shut
@@ -42,6 +46,7 @@ func (r *ring) open(size int) {
 func (r *ring) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.giveBack()
 	r.buf, r.first, r.used = nil, 0, 0
 	r.frames.Store(0)
 	r.ready.Store(false)
@@ -79,11 +84,20 @@ func (r *ring) append(frame []byte, queue int) bool {
 	return true
 }
 
-// room returns how many of the longest frames fit until limit bytes are used.
+// room returns how many of the longest frames fit until limit bytes are used, also if the
+// ring has to be enlarged for that.
 func (r *ring) room(limit int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(0, (limit-r.used)/maxRecord)
+	return max(0, (min(limit, r.reach())-r.used)/maxRecord)
+}
+
+// reach returns the size in bytes up to which there is memory to enlarge the ring.
+func (r *ring) reach() int {
+	if r.spare == nil {
+		return math.MaxInt
+	}
+	return len(r.buf) + int(max(r.spare.Load(), 0))
 }
 
 // take moves the oldest frames to ops, as long as they came from the same queue. It returns
@@ -137,15 +151,47 @@ func (r *ring) moveTo(where func(queue int) (to *ring, most int)) (lost int) {
 func (r *ring) grow(frame []byte, queue, most int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if need := r.used + recordHeader + len(frame); need > len(r.buf) {
-		if need > most {
-			return false
-		}
-		larger := make([]byte, min(max(2*len(r.buf), need), most))
-		r.copyOut(larger[:r.used], 0)
-		r.buf, r.first = larger, 0
+	if !r.enlarge(r.used+recordHeader+len(frame), most) {
+		return false
 	}
 	return r.append(frame, queue)
+}
+
+// reserve enlarges the ring, up to most bytes, so that there is room for n more bytes, if
+// there is memory for them.
+func (r *ring) reserve(n, most int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enlarge(min(r.used+n, most), most)
+}
+
+// enlarge makes the ring at least need bytes long, and at most most. It reports whether that
+// was possible. The caller holds the lock.
+func (r *ring) enlarge(need, most int) bool {
+	most = min(most, r.reach())
+	switch {
+	case need <= len(r.buf):
+		return true
+	case need > most:
+		return false
+	}
+	size := min(max(2*len(r.buf), need), most)
+	if r.spare != nil && r.spare.Add(int64(len(r.buf)-size)) < 0 {
+		r.spare.Add(int64(size - len(r.buf))) // another ring has just taken it
+		return false
+	}
+	larger := make([]byte, size)
+	r.copyOut(larger[:r.used], 0)
+	r.buf, r.first = larger, 0
+	return true
+}
+
+// giveBack gives back the memory above the usual size of the ring, which is about to lose it.
+// The caller holds the lock.
+func (r *ring) giveBack() {
+	if r.spare != nil {
+		r.spare.Add(int64(max(0, len(r.buf)-r.usual)))
+	}
 }
 
 // oldest returns the length of the oldest frame, and its queue.
@@ -166,6 +212,7 @@ func (r *ring) forget(length int) {
 	if r.used == 0 {
 		r.ready.Store(false)
 		if len(r.buf) > r.usual {
+			r.giveBack()
 			r.buf, r.first = make([]byte, r.usual), 0
 		}
 	}

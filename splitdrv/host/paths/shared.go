@@ -23,7 +23,9 @@ type shared struct {
 	expected atomic.Pointer[[]*route] // paths whose markers may arrive; nil: none
 	used     atomic.Int32             // number of queues of the path through the I/O unit
 	ended    atomic.Bool
-	failing  atomic.Bool // a warning was logged
+	spare    atomic.Int64 // bytes for rings of paths that are larger than usual
+	giveUp   func(*route) // Split.giveUp
+	failing  atomic.Bool  // a warning was logged
 	flows    flowQueues
 
 	count struct {

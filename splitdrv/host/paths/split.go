@@ -18,7 +18,8 @@ import (
 type Config struct {
 	Log *slog.Logger
 	// Ring is the size in bytes of the ring of frames for each direct path, and, while there
-	// are direct paths, for each queue of the path through the I/O unit; default 1 MiB.
+	// are direct paths, for each queue of the path through the I/O unit; default 1 MiB. That
+	// of a path whose frames wait is enlarged up to holds times this size.
 	Ring int
 }
 
@@ -27,6 +28,10 @@ const (
 	minRing     = 4 * maxRecord
 	// further is the factor by which a ring can grow for the frames of closed paths.
 	further = 16
+	// holds is the factor by which the ring of a path can grow while frames wait. All rings of
+	// paths together need at most reserve times the usual size more than without that.
+	holds   = 8
+	reserve = 2 * holds
 )
 
 // Split divides the queues of a netdevice between paths.
@@ -52,7 +57,10 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	if s.ring == 0 {
 		s.ring = defaultRing
 	}
-	if s.ring = max(s.ring, minRing); len(ports) == 0 || len(ports) > protocol.MaxMarkerQueues {
+	s.ring = max(s.ring, minRing)
+	s.spare.Store(reserve * int64(s.ring))
+	s.shared.giveUp = s.giveUp
+	if len(ports) == 0 || len(ports) > protocol.MaxMarkerQueues {
 		return nil, fmt.Errorf("paths: a netdevice of %d queues", len(ports))
 	}
 	for i, port := range ports {

@@ -6,6 +6,7 @@ type state uint8
 const (
 	opening state = iota // frames go through the I/O unit
 	held                 // frames wait while markers are in flight
+	spilled              // frames go through the I/O unit again: none has gone directly
 	direct               // frames go directly
 	leaving              // frames wait while direct frames are in flight
 	closed               // frames go through the I/O unit
@@ -18,6 +19,7 @@ const (
 	enter event = iota
 	confirm
 	leave
+	overflow // there is no room for more frames that wait
 	end
 )
 
@@ -31,14 +33,16 @@ func (s state) after(e event) state {
 		return held
 	case e == confirm && s == held:
 		return direct
-	case e == leave && (s == held || s == direct):
+	case (e == leave || e == overflow) && s == held:
+		return spilled // the frames that wait can follow the earlier ones at once
+	case e == leave && s == direct:
 		return leaving
 	default:
 		return s
 	}
 }
 
-// holds reports whether frames wait, of which none may be lost.
+// holds reports whether frames wait.
 func (s state) holds() bool { return s == held || s == leaving }
 
 // routes reports whether frames do not use the path through the I/O unit.

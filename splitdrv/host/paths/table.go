@@ -11,7 +11,7 @@ type table struct {
 	to     protocol.MACSet // addresses of all peers
 	paths  []*route        // path of each address in to
 	direct []*route        // paths in state direct
-	holds  []*route        // paths whose frames wait, of which none may be lost
+	held   []*route        // paths in state held
 }
 
 // newTable returns the table of paths, or nil if none is open.
@@ -20,8 +20,8 @@ func newTable(all []*route) *table {
 	var macs []protocol.MAC
 	for _, p := range all {
 		switch {
-		case p.state.holds():
-			t.holds = append(t.holds, p)
+		case p.state == held:
+			t.held = append(t.held, p)
 		case p.state == direct:
 			t.direct = append(t.direct, p)
 		}
@@ -61,13 +61,17 @@ func (t *table) find(frame []byte) *route {
 	return p
 }
 
-// room returns how many frames can be read so that none is lost, whichever path they use.
-func (t *table) room() int {
-	n := maxRead
-	for _, p := range t.holds {
-		n = min(n, p.reader.ring.room(p.holdLimit))
+// room returns how many frames can be read so that there is room for all of them, even if
+// all are for the same path whose markers are in flight. If it returns 0, there is no room
+// for those of the path full.
+func (t *table) room() (n int, full *route) {
+	n = maxRead
+	for _, p := range t.held {
+		if r := p.reader.ring.room(p.holdLimit); r < n {
+			n, full = r, p
+		}
 	}
-	return n
+	return n, full
 }
 
 // maxRead is more frames than any sender reads in one call.

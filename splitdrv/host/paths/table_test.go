@@ -107,7 +107,8 @@ func TestNoTableWithoutPath(t *testing.T) {
 // they are held.
 func TestStateOfFrames(t *testing.T) {
 	for s, want := range map[state][2]bool{
-		opening: {false, false}, held: {true, true}, direct: {true, false}, leaving: {true, true}, closed: {false, false},
+		opening: {false, false}, held: {true, true}, spilled: {false, false}, direct: {true, false}, leaving: {true, true},
+		closed: {false, false},
 	} {
 		if s.routes() != want[0] || s.holds() != want[1] {
 			t.Errorf("state %d: routes %v, holds %v", s, s.routes(), s.holds())
@@ -117,12 +118,13 @@ func TestStateOfFrames(t *testing.T) {
 
 // TestStates tests every event in every state.
 func TestStates(t *testing.T) {
-	for s, want := range map[state][4]state{ // enter, confirm, leave, end
-		opening: {held, opening, opening, closed},
-		held:    {held, direct, leaving, closed},
-		direct:  {direct, direct, leaving, closed},
-		leaving: {leaving, leaving, leaving, closed},
-		closed:  {closed, closed, closed, closed},
+	for s, want := range map[state][5]state{ // enter, confirm, leave, overflow, end
+		opening: {held, opening, opening, opening, closed},
+		held:    {held, direct, spilled, spilled, closed},
+		spilled: {spilled, spilled, spilled, spilled, closed},
+		direct:  {direct, direct, leaving, direct, closed},
+		leaving: {leaving, leaving, leaving, leaving, closed},
+		closed:  {closed, closed, closed, closed, closed},
 	} {
 		for e := range want {
 			if got := s.after(event(e)); got != want[e] {
