@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/hex"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +15,11 @@ import (
 
 // newTestDirect returns the direct connections of a host that may have peers of them.
 func newTestDirect(peers int) *direct {
-	cfg := &Config{Log: slog.New(slog.DiscardHandler), Direct: Direct{Peers: peers}}
+	security, err := session.Insecure()
+	if err != nil {
+		panic(err)
+	}
+	cfg := &Config{Log: slog.New(slog.DiscardHandler), Direct: Direct{Peers: peers}, Security: security}
 	r := &retired{log: cfg.Log}
 	r.fewer.L = &r.mu
 	return &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
@@ -23,12 +28,34 @@ func newTestDirect(peers int) *direct {
 // newTestLink adds a link with this state and time of last use.
 func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
 	l := &link{d: &d.directCommon, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
-		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}, full: newLatch()}
+		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}, author: new(testAuthor), full: newLatch()}
 	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
 	l.show(s)
 	l.used.Store(used)
 	d.links[id] = l
 	return l
+}
+
+// testAuthor is an I/O unit that has offered a connection.
+type testAuthor struct {
+	mu    sync.Mutex
+	until time.Time
+	err   error
+	asked int
+}
+
+func (a *testAuthor) StillTrusted() (time.Time, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked++
+	return a.until, a.err
+}
+
+// becomes changes the trust in the I/O unit.
+func (a *testAuthor) becomes(until time.Time, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.until, a.err = until, err
 }
 
 // TestNonces compares the nonces of markers and probes with those in the protocol's document. It

@@ -50,7 +50,7 @@
 //	connect, status, serve, renew, commands   Run and other exported methods
 //	host, vhostuser, race, standby            choice of the session
 //	open, follow, peerrequests                one session
-//	direct, link, directcommon                direct connections to other hosts
+//	direct, link, linkorigin, directcommon    direct connections to other hosts
 //	netdev, sessions, config, netdevice       shared state
 //	reason, switchrequest, directstatus, attachment, changes
 package host

@@ -36,6 +36,7 @@ type link struct {
 	id      session.DirectID
 	offer   *session.Direct
 	session *attachment   // session of the offer, or of the last permission
+	author  author        // the I/O unit of the offer, which knows the secret
 	rates   *rate.Limiter // rate of the peer's requests
 
 	conn    *messaging.Conn
@@ -109,7 +110,7 @@ var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", fa
 func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
 	l := &link{
 		inbox: inbox{events: make(chan event, 64), flooded: newLatch()},
-		d:     d, id: offer.ID, offer: offer, session: a, began: time.Now(),
+		d:     d, id: offer.ID, offer: offer, session: a, author: a.client, began: time.Now(),
 		probed: make(chan struct{}), arrived: make(chan struct{}),
 		rates: rate.NewLimiter(requestRate, requestBurst),
 		out:   nonces(offer.Secret, a.client.Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
@@ -368,10 +369,17 @@ func (l *link) serve() *leaving {
 	cfg := &l.d.cfg.Direct
 	look := time.NewTicker(max(cfg.Idle/4, time.Millisecond))
 	defer look.Stop()
+	origin := origin{of: l.author, security: l.d.cfg.Security}
+	defer origin.stop()
 	var grace <-chan time.Time // deadline for the permission of another I/O unit; nil: permitted
 	frames := uint64(0)
 	for {
+		if why := origin.check(); why != nil {
+			return why
+		}
 		select {
+		case <-origin.changed:
+		case <-origin.expired:
 		case e := <-l.events:
 			if why := l.happens(e); why != nil {
 				return why

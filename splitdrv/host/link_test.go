@@ -59,11 +59,72 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+// TestMadeByRevokedUnit ends the trust in the I/O unit that has made a connection: its key is
+// revoked before the connection serves, or meanwhile, or its certificate expires. It expects the
+// end of the connection, whichever I/O unit permits it. A renewed certificate and another change
+// of the trust must not end it.
+func TestMadeByRevokedUnit(t *testing.T) {
+	revoked := &session.RevokedError{Reason: session.ErrRevoked}
+	start := func(until time.Time, err error) (*link, *testAuthor, <-chan *leaving) {
+		d := newTestDirect(1)
+		d.cfg.Direct.Idle, d.cfg.Direct.Grace = time.Hour, time.Hour
+		l := d.newTestLink(7, DirectEstablished, 1)
+		a := l.author.(*testAuthor)
+		a.becomes(until, err)
+		return l, a, l.served(event{kind: eventMessage, message: &session.Direct{Step: session.DirectKeep, Peer: l.offer.Peer}})
 	}
+	reread := func(l *link) {
+		t.Helper()
+		next, err := session.Insecure()
+		if err == nil {
+			_, err = l.d.cfg.Security.Update(next)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := func(a *testAuthor, times int) {
+		for now := func() int { a.mu.Lock(); defer a.mu.Unlock(); return a.asked }; now() < times; {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	ends := func(t *testing.T, served <-chan *leaving) {
+		t.Helper()
+		var why *leaving
+		select {
+		case why = <-served:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the connection goes on")
+		}
+		if why.reason != "the I/O unit that made it is not trusted any more" || why.informed {
+			t.Errorf("%+v", why)
+		}
+	}
+	t.Run("revoked before", func(t *testing.T) {
+		_, _, served := start(time.Time{}, revoked)
+		ends(t, served)
+	})
+	t.Run("revoked", func(t *testing.T) {
+		l, a, served := start(time.Time{}, nil)
+		asked(a, 1)
+		a.becomes(time.Time{}, revoked)
+		reread(l)
+		ends(t, served)
+	})
+	t.Run("expired", func(t *testing.T) {
+		_, a, served := start(time.Now().Add(100*time.Millisecond), nil)
+		asked(a, 1)
+		a.becomes(time.Time{}, revoked)
+		ends(t, served)
+	})
+	t.Run("renewed", func(t *testing.T) {
+		l, a, served := start(time.Now().Add(-time.Second), nil) // it is asked again and again
+		asked(a, 3)
+		a.becomes(time.Now().Add(time.Hour), nil)
+		reread(l)
+		l.tell(event{kind: eventLeave, reason: "over"})
+		if why := <-served; why.reason != "over" {
+			t.Errorf("%+v", why)
+		}
+	})
 }

@@ -111,6 +111,22 @@ func (s *Security) judge(a *authentication, now time.Time) bool {
 		Reason: reason})
 }
 
+// StillTrusted verifies the peer of a connection, which may have ended, with the present trust
+// and at the present time. It returns when the peer's certificate expires, or zero if it never
+// does. The error is a *RevokedError if the peer is not trusted any more.
+func (a *authentication) StillTrusted() (until time.Time, err error) {
+	s := a.security
+	if s.insecure {
+		return time.Time{}, nil
+	}
+	v, reason := s.current().trust.verify(a.verdict.Load().chain, a.peerRole.usage(), s.clock())
+	if reason != nil {
+		return time.Time{}, &RevokedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.id.Fingerprint,
+			Reason: reason}
+	}
+	return v.expires, nil
+}
+
 // session returns the authentication of an established session that can be renewed, or nil.
 func (s *Security) session(id string) *authentication {
 	s.mu.Lock()

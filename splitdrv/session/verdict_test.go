@@ -395,3 +395,57 @@ func TestUpdateHalfway(t *testing.T) {
 		t.Errorf("the host's connection ended with %v", err)
 	}
 }
+
+// TestStillTrusted ends the trust in a peer whose connection has ended: by a list without its key,
+// by a revocation, and by the expiry of its certificate.
+func TestStillTrusted(t *testing.T) {
+	h, u := newKey(t), newKey(t)
+	a := newAuthority(t)
+	for name, tt := range map[string]struct {
+		listed bool // the key is listed; otherwise it has a certificate
+		next   func() *Security
+		later  time.Duration
+		reason string // "": it is still trusted
+	}{
+		"nothing changes":        {listed: true},
+		"another list":           {listed: true, next: func() *Security { return secured(t, h, u.Fingerprint().String()) }},
+		"not listed any more":    {listed: true, next: func() *Security { return secured(t, h, h.Fingerprint().String()) }, reason: "untrusted"},
+		"revoked":                {listed: true, next: func() *Security { return revoking(t, h, u.Fingerprint(), u.Fingerprint().String()) }, reason: "revoked"},
+		"a listed key, later":    {listed: true, later: 24 * time.Hour},
+		"a certificate":          {},
+		"an expired certificate": {later: 2 * time.Hour, reason: "expired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, unit := secured(t, h, u.Fingerprint().String()), secured(t, u, h.Fingerprint().String())
+			if !tt.listed {
+				host, unit = a.member(t, "node17", x509.ExtKeyUsageClientAuth), a.member(t, "gw1", x509.ExtKeyUsageServerAuth)
+			}
+			ln, _ := listen(t, ServerConfig{Security: unit})
+			c, _ := establish(t, ln, host)
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.next != nil {
+				update(t, host, tt.next(), 0)
+			}
+			if tt.later > 0 {
+				later := func() time.Time { return time.Now().Add(tt.later) }
+				host.now.Store(&later)
+			}
+			until, err := c.StillTrusted()
+			var revoked *RevokedError
+			if (err != nil) != (tt.reason != "") || err != nil && (!errors.As(err, &revoked) || Reason(err) != tt.reason) {
+				t.Errorf("%v", err)
+			}
+			if expires := !until.IsZero(); expires != (!tt.listed && err == nil) {
+				t.Errorf("until %v", until)
+			}
+		})
+	}
+	host, unit := insecure(t), insecure(t)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	c, _ := establish(t, ln, host)
+	if until, err := c.StillTrusted(); err != nil || !until.IsZero() {
+		t.Errorf("without keys: until %v, %v", until, err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -102,4 +103,42 @@ func (d *netdev) sends(t *testing.T, f []byte) {
 	if err := d.wire.Send(ctx, f); err != nil {
 		t.Fatalf("the netdevice is not read: %v", err)
 	}
+}
+
+// TestDirectPathOfRevokedUnit has two hosts keep a direct connection at another I/O unit. Then the
+// key of the I/O unit that has made it is revoked at one of them. It expects the end of the
+// connection at both, and another one, made by the I/O unit that is trusted.
+func TestDirectPathOfRevokedUnit(t *testing.T) {
+	w := newWorld(t)
+	grace := func(c *host.Config) { c.Direct.Grace = time.Minute }
+	one := w.gateway("one", directly)
+	w.unitKey = w.key()
+	two := w.gateway("two", directly)
+	w.card = one.card
+	keys := []string{one.unitKey.Fingerprint().String(), two.unitKey.Fingerprint().String()}
+	securities := make(map[string]*session.Security)
+	p := w.pair(grace, func(c *host.Config) {
+		c.IOUnits, c.Security = addrs(one, two), w.trusting(w.hostKey, keys...)
+		securities[c.Name] = c.Security
+	})
+	p.direct()
+	id := p.id()
+	one.cut()
+	with(t, p.ha, two)
+	with(t, p.hb, two)
+	testenv.Eventually(t, func() bool { return two.unit.Status().Direct.Kept == 1 }, "the other I/O unit's permission")
+	p.lan.stop()
+	w.card = two.card
+	p.lan = w.newLANSwitch(p.a.mac, p.b.mac)
+	if n, err := securities["alpha"].Update(w.trusting(w.hostKey, keys[1])); err != nil || n != 0 {
+		t.Fatalf("%d sessions end, %v", n, err)
+	}
+	gone := func(h *host.Host) bool {
+		c := h.Status().Direct.Connections
+		return len(c) == 0 || c[0].ID != id
+	}
+	testenv.Eventually(t, func() bool { return gone(p.ha) && gone(p.hb) }, "the end of the connection")
+	p.there.moves(t, 1000)
+	p.established()
+	p.direct()
 }
