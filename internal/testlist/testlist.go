@@ -60,7 +60,7 @@ func NotUnit() string {
 type Package struct {
 	Path, Dir string
 	Tests     []string // names of the top-level tests, in order
-	NoRace    []string // those that are not built with the race detector
+	NoRace    []string // those that are run without the race detector
 }
 
 // Short returns the path of a package within the module.
@@ -69,7 +69,22 @@ func Short(path string) string { return strings.TrimPrefix(path, Module+"/") }
 var (
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 	noRace   = regexp.MustCompile(`(?m)^//go:build .*!race`)
+	// goroutine matches what starts a goroutine, or has the tests of a package run at the same time.
+	goroutine = regexp.MustCompile(`(?m)^\s*(defer )?go |\.Go\(|\.Parallel\(\)|AfterFunc\(`)
 )
+
+// meet reports whether goroutines meet in the package in a directory: one of its files, or of
+// its tests, starts one. Elsewhere the race detector finds nothing.
+func meet(dir string) (bool, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil || goroutine.Match(src) {
+			return true, err
+		}
+	}
+	return false, err
+}
 
 // Packages returns the packages that have wanted tests, those with the most tests first. The
 // working directory is the top of the checkout.
@@ -83,6 +98,7 @@ func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, er
 		return nil, fmt.Errorf("%v: %w", cmd.Args, err)
 	}
 	var packages []Package
+	meets := make(map[string]bool)
 	for line := range strings.Lines(string(out)) {
 		path, file, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if !ok {
@@ -99,10 +115,13 @@ func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, er
 			}
 			if n := len(packages); n == 0 || packages[n-1].Path != path {
 				packages = append(packages, Package{Path: path, Dir: filepath.Dir(file)})
+				if meets[path], err = meet(filepath.Dir(file)); err != nil {
+					return nil, err
+				}
 			}
 			p := &packages[len(packages)-1]
 			p.Tests = append(p.Tests, name)
-			if noRace.Match(src) {
+			if noRace.Match(src) || !meets[path] {
 				p.NoRace = append(p.NoRace, name)
 			}
 		}

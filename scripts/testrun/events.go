@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -47,20 +46,14 @@ func (e *events) progress() {
 
 // read passes the events of one go test on. What is not an event goes to standard error.
 func (e *events) read(from io.Reader) error {
-	for lines := bufio.NewReader(from); ; {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 0 {
-			if err := e.event(line); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		if err := e.event(append(lines.Bytes(), '\n')); err != nil {
 			return err
 		}
 	}
+	return lines.Err()
 }
 
 func (e *events) event(line []byte) error {

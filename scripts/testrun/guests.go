@@ -87,7 +87,7 @@ func (r *runner) lane(ctx context.Context, top, name string, jobs <-chan testlis
 	defer endGuest(dir)
 	for j := range jobs {
 		const require = "rdma,root,tun,tools,splitnic,softroce"
-		cmd := r.command(ctx, require, []testlist.Package{j}, guestTimeout, "-exec", filepath.Join(top, "ci/softroce/exec"))
+		cmd := r.command(ctx, require, []testlist.Package{j}, "-timeout=45m", "-exec", filepath.Join(top, "ci/softroce/exec"))
 		cmd.Env = append(cmd.Env, "SPLITNIC_GUEST="+dir, fmt.Sprint("SPLITNIC_GUEST_OWNER=", os.Getpid()))
 		if err := errors.Join(r.pass(cmd), ctx.Err()); err != nil {
 			return err

@@ -37,13 +37,6 @@ import (
 // eventsDir gets the plan, the events and the seconds of each layer.
 const eventsDir = "build/events"
 
-// Time limits of go test for a package. They end tests that hang and do not limit their waits
-// themselves. A package may take several times as long beside other work as on an idle machine.
-const (
-	timeout      = "-timeout=15m"
-	guestTimeout = "-timeout=45m" // of a package in an emulated guest
-)
-
 // runner runs a layer.
 type runner struct {
 	packages []testlist.Package
@@ -169,8 +162,9 @@ func (r *runner) goTest(ctx context.Context, require string, tests []testlist.Pa
 	if len(tests) == 0 {
 		return nil
 	}
-	// Tests wait for a part of their time: twice as many packages as processors run at a time.
-	args = append([]string{timeout, "-p", strconv.Itoa(2 * runtime.NumCPU())}, args...)
+	// Tests wait for a part of their time: twice as many packages as processors run at a time. The
+	// limit is for those that hang: beside other work a package takes several times as long.
+	args = append([]string{"-timeout=15m", "-p", strconv.Itoa(2 * runtime.NumCPU())}, args...)
 	return r.pass(r.command(ctx, require, tests, args...))
 }
 
