@@ -2,6 +2,8 @@ package session
 
 import (
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,21 +54,41 @@ func (e nameError) Error() string {
 	return fmt.Sprintf("its certificate is for %s, but --iounit-name expects %s", has, strings.Join(e.want, " or "))
 }
 
-// certificateNames returns the valid names in a certificate, the common name first.
-func certificateNames(cert *x509.Certificate) []string {
+// The identifiers of extensions of certificates (RFC 5280 §4.2.1.6 and §4.2.1.10).
+var (
+	alternativeNames = asn1.ObjectIdentifier{2, 5, 29, 17}
+	nameConstraints  = asn1.ObjectIdentifier{2, 5, 29, 30}
+)
+
+func has(cert *x509.Certificate, extension asn1.ObjectIdentifier) bool {
+	return slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(extension) })
+}
+
+// constrained reports whether an authority in one of the chains of a certificate may issue
+// only certain names.
+func constrained(chains [][]*x509.Certificate) bool {
+	for _, certs := range chains {
+		if slices.ContainsFunc(certs[1:], func(c *x509.Certificate) bool { return has(c, nameConstraints) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// certificateNames returns the valid names in a certificate with these chains: its DNS names,
+// or else its common name. The common name counts only in a certificate without alternative
+// names, of authorities without name constraints: constraints restrict the alternative names,
+// so that a restricted authority could give anybody's name as the common name.
+func certificateNames(cert *x509.Certificate, chains [][]*x509.Certificate) []string {
+	candidates := cert.DNSNames
+	if !has(cert, alternativeNames) && !constrained(chains) {
+		candidates = []string{cert.Subject.CommonName}
+	}
 	var names []string
-	for _, name := range append([]string{cert.Subject.CommonName}, cert.DNSNames...) {
+	for _, name := range candidates {
 		if ValidName(name) {
 			names = append(names, name)
 		}
 	}
 	return names
-}
-
-// certificateName returns the first valid name in a certificate, or "".
-func certificateName(cert *x509.Certificate) string {
-	if names := certificateNames(cert); len(names) > 0 {
-		return names[0]
-	}
-	return ""
 }

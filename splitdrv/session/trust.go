@@ -240,17 +240,16 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	if err := checkPurpose(leaf, usage); err != nil {
 		return v, err
 	}
-	v.id.Name, err = t.checkName(leaf, usage)
+	v.id.Name, err = t.checkName(certificateNames(leaf, found), usage)
 	return v, err
 }
 
-// checkName returns the expected name in an I/O unit's certificate, or the certificate's
-// first name if any is permitted.
-func (t *Trust) checkName(cert *x509.Certificate, usage x509.ExtKeyUsage) (string, error) {
+// checkName returns the expected one of the names in an I/O unit's certificate, or the first
+// one, or "", if any is permitted.
+func (t *Trust) checkName(has []string, usage x509.ExtKeyUsage) (string, error) {
 	if usage != x509.ExtKeyUsageServerAuth || len(t.names) == 0 {
-		return certificateName(cert), nil
+		return append(has, "")[0], nil
 	}
-	has := certificateNames(cert)
 	for _, name := range has {
 		// Host names do not depend on case (RFC 4343).
 		if slices.ContainsFunc(t.names, func(want string) bool { return strings.EqualFold(want, name) }) {
