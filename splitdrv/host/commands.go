@@ -17,7 +17,8 @@ var errBusy = errors.New("another switch-over is under way")
 // or to the next one if addr is empty, and returns the result. The second session is opened
 // before the first one ends if the I/O unit supports standby sessions, and otherwise
 // afterwards. If it returns an error, the first session is still in use, or has ended for
-// another reason. Any goroutine may call it.
+// another reason. Without a session the error wraps ErrNoSession, and the I/O units are tried
+// at once, beginning with the one at addr. Any goroutine may call it.
 func (h *Host) Failover(ctx context.Context, addr string) (uplink.Failover, error) {
 	if err := h.failover(ctx, addr); err != nil {
 		return uplink.Failover{}, fmt.Errorf("fail over: %w", err)
@@ -36,7 +37,7 @@ func (h *Host) failover(ctx context.Context, addr string) error {
 	connected, inUse := h.sessions.current.conn != nil, h.sessions.current.addr
 	h.sessions.mu.Unlock()
 	if !connected {
-		return ErrNoSession
+		return h.tryNow(addr)
 	}
 	units, _, _ := h.units.Units()
 	addr, err := units.Choose(addr, inUse)

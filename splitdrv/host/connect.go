@@ -47,7 +47,8 @@ func (h *Host) connect(ctx context.Context) error {
 	first, after := uplink.None, uplink.None
 	defer close(h.switching.over)
 	for {
-		units, err := h.known(ctx)
+		next := pause{reloaded: h.cfg.Security.Changed(), commands: h.commands}
+		units, relisted, err := h.known(ctx)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -55,7 +56,8 @@ func (h *Host) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		pause := time.Duration(0)
+		next.relisted = relisted
+		lasts := time.Duration(0)
 		first, after = uplink.None, uplink.None
 		if a == nil {
 			h.units.Refresh()
@@ -66,18 +68,18 @@ func (h *Host) connect(ctx context.Context) error {
 			if errors.Is(e.err, ErrNetdeviceGone) {
 				return e.err
 			}
+			h.forgetCommand() // it was before the session
 			first, after = e.next, e.addr
 			if e.next == uplink.None {
-				pause = retry.Ended(e.lasted)
+				lasts = retry.Ended(e.lasted)
 			}
 		case restarting:
-			pause = retry.Restarting()
+			lasts = retry.Restarting()
 		default:
-			pause = retry.Failed()
+			lasts = retry.Failed()
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if lasts > 0 {
+			first = next.wait(ctx, lasts)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -85,23 +87,24 @@ func (h *Host) connect(ctx context.Context) error {
 	}
 }
 
-// known waits until there are I/O units to try. It returns none when ctx is done. While DNS
-// names none, the netdevice loses the carrier that it may have from a previous process.
-func (h *Host) known(ctx context.Context) (uplink.Candidates, error) {
+// known waits until there are I/O units to try, and returns them with a channel that is
+// closed when they change. It returns none when ctx is done. While DNS names none, the
+// netdevice loses the carrier that it may have from a previous process.
+func (h *Host) known(ctx context.Context) (uplink.Candidates, <-chan struct{}, error) {
 	for {
 		units, asked, changed := h.units.Units()
 		if len(units) > 0 {
-			return units, nil
+			return units, changed, nil
 		}
 		if asked {
 			if err := h.dev.dropOldCarrier(); errors.Is(err, ErrNetdeviceGone) {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, nil
+			return nil, nil, nil
 		}
 	}
 }

@@ -24,6 +24,7 @@ type Host struct {
 	switching  switching
 	direct     *direct
 	commanded  sync.Mutex     // held while a command to fail over is carried out
+	commands   chan string    // the I/O unit of a command without a session; capacity one
 	background sync.WaitGroup // goroutines beside a session in use
 }
 
@@ -44,7 +45,7 @@ func New(cfg Config) (*Host, error) {
 			return nil, fmt.Errorf("host: %w", err)
 		}
 	}
-	h := &Host{cfg: cfg, protection: protection}
+	h := &Host{cfg: cfg, protection: protection, commands: make(chan string, 1)}
 	if h.units, err = discovery.New(cfg.IOUnits, cfg.Name, cfg.Discovery, cfg.Log); err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}

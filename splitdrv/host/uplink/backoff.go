@@ -29,13 +29,14 @@ func (b *Backoff) Advise(after time.Duration) {
 }
 
 // Failed returns the pause after a round that failed. If all I/O units have said for how
-// long they will refuse, it is at least the shortest of these times, with a random
-// addition, so that hosts that were told the same do not come at once.
+// long they will refuse, it is at least the shortest of these times, with a random addition
+// of up to half of it, so that hosts that were told the same do not come at once. Whatever
+// the I/O units say, the whole pause is at most Max.
 func (b *Backoff) Failed() time.Duration {
 	p := b.jittered()
 	b.now = min(2*b.now, b.Max)
-	if b.after > 0 {
-		p = max(p, min(b.after, b.Max)+time.Duration(b.Rand(int64(b.after/2)+1)))
+	if after := min(b.after, 2*(b.Max/3)); after > 0 {
+		p = max(p, after+time.Duration(b.Rand(int64(after/2)+1)))
 	}
 	b.advised, b.after = false, 0
 	return p

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -56,7 +57,7 @@ func TestBackoffTold(t *testing.T) {
 		{nil, s}, // the advice was for the previous round
 		{[]time.Duration{3 * s, 2500 * time.Millisecond}, 2500 * time.Millisecond},
 		{[]time.Duration{3 * s, 0}, 2500 * time.Millisecond}, // one I/O unit advised no time
-		{[]time.Duration{time.Hour}, 5 * s},
+		{[]time.Duration{time.Hour}, 2 * (5 * s / 3)}, // room for the random addition
 		{[]time.Duration{s}, 2500 * time.Millisecond}, // the pause is longer than the advice
 	} {
 		for _, after := range step.told {
@@ -70,6 +71,25 @@ func TestBackoffTold(t *testing.T) {
 	b.Advise(2 * s)
 	if got := b.Failed(); got != 3*s {
 		t.Errorf("%v, want 3s", got)
+	}
+}
+
+// TestBackoffToldTooMuch expects that no advice makes the pause longer than the longest one, with
+// its random addition, and that hosts with the same advice come at different times.
+func TestBackoffToldTooMuch(t *testing.T) {
+	const s, endless = time.Second, math.MaxUint32 * time.Millisecond
+	for _, told := range []time.Duration{0, time.Millisecond, 3 * s, 4 * s, 5 * s, time.Hour, endless, math.MaxInt64} {
+		var pauses [2]time.Duration
+		for i, random := range []func(int64) int64{func(int64) int64 { return 0 }, func(n int64) int64 { return n - 1 }} {
+			b := Backoff{Min: s, Max: 5 * s, Rand: random}
+			b.Advise(told)
+			if pauses[i] = b.Failed(); pauses[i] > 5*s {
+				t.Errorf("told %v: a pause of %v", told, pauses[i])
+			}
+		}
+		if pauses[1]-pauses[0] < min(told, 3*s)/4 {
+			t.Errorf("told %v: all pauses are between %v and %v", told, pauses[0], pauses[1])
+		}
 	}
 }
 
