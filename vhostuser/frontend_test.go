@@ -93,6 +93,17 @@ func memfdNamed(t *testing.T, name string, size int64) int {
 	return fd
 }
 
+// opened returns a descriptor of the file at a path, for reading.
+func opened(t *testing.T, path string) int {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
 func eventfd(t *testing.T) int {
 	t.Helper()
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
@@ -119,9 +130,10 @@ func TestHostileFrontEnd(t *testing.T) {
 	a := vhostuser.Address{Path: filepath.Join(t.TempDir(), "s")}
 	d := open(t, a, 1)
 	t.Cleanup(func() { d.Close() })
-	const need = 1 | 8
+	const need, notInMemory = 1 | 8, "its descriptor is not of a file in memory"
 	file, small, event, other := memfd(t, 1<<20), memfd(t, 4096), eventfd(t), int(os.Stdin.Fd())
 	named := memfdNamed(t, "[eventfd]", 1<<20)
+	proc, sys := opened(t, "/proc/self/status"), opened(t, "/sys/kernel/mm/transparent_hugepage/enabled")
 	region := func(guest, size, user, offset uint64) []byte { return longs(guest, size, user, offset) }
 	table := func(regions ...[]byte) []byte {
 		b := words(uint32(len(regions)), 0)
@@ -162,7 +174,11 @@ func TestHostileFrontEnd(t *testing.T) {
 		"many descriptors":           {5, 1, table(), []int{file, file, file, file, file, file, file, file, file, file, file, file}, "descriptors"},
 		"table without":              {5, 1, table(region(0, 4096, 0, 0)), nil, "of 1 regions with 0 descriptors"},
 		"table of nine":              {5, 1, words(9, 0), nil, "a memory table of 9 regions"},
-		"no file":                    {5, 1, table(region(0, 4096, 0, 0)), []int{event}, "its descriptor is not of a file"},
+		"no file":                    {5, 1, table(region(0, 4096, 0, 0)), []int{event}, notInMemory},
+		"file of procfs":             {5, 1, table(region(0, 4096, 0, 0)), []int{proc}, notInMemory},
+		"file of sysfs":              {5, 1, table(region(0, 4096, 0, 0)), []int{sys}, notInMemory},
+		"one of two":                 {5, 1, table(region(0, 4096, 0, 0), region(4096, 4096, 4096, 0)), []int{small, sys}, notInMemory},
+		"region in sysfs":            {37, 1, append(longs(0), region(0, 4096, 0, 0)...), []int{sys}, notInMemory},
 		"end of file":                {5, 1, table(region(0, 8192, 0, 0)), []int{small}, "its file ends after 4096 bytes"},
 		"end by its offset":          {5, 1, table(region(0, 4096, 0, 1)), []int{small}, "its file ends after 4096 bytes"},
 		"endless":                    {5, 1, table(region(0, 1<<63, 0, 0)), []int{file}, "ends behind the last address"},
@@ -171,7 +187,7 @@ func TestHostileFrontEnd(t *testing.T) {
 		"overlap":                    {5, 1, table(region(0, 8192, 0, 0), region(4096, 8192, 1<<20, 0)), []int{file, file}, "overlap"},
 		"overlap of the front end's": {5, 1, table(region(0, 8192, 0, 0), region(1<<20, 8192, 4096, 0)), []int{file, file}, "overlap"},
 		"region without":             {37, 1, append(longs(0), region(0, 4096, 0, 0)...), nil, "without descriptor"},
-		"region in no file":          {37, 1, append(longs(0), region(0, 4096, 0, 0)...), []int{other}, "its descriptor is not of a file"},
+		"region in no file":          {37, 1, append(longs(0), region(0, 4096, 0, 0)...), []int{other}, notInMemory},
 		"enabled twice":              {18, need, words(0, 2), nil, "is to be enabled with 2"},
 		"file named as an eventfd":   {13, 1, longs(0), []int{named}, "instead of an eventfd"},
 	} {

@@ -43,12 +43,12 @@ func (r *region) mapRegion(fd int) error {
 		r.guest > math.MaxUint64-r.size || r.user > math.MaxUint64-r.size {
 		return fail("it has no bytes, or ends behind the last address")
 	}
+	if !inMemory(fd) {
+		return fail("%v", errNotInMemory)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fail("fstat: %v", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fail("its descriptor is not of a file; use memory-backend-memfd or memory-backend-file with share=on")
 	}
 	if uint64(st.Size) < r.offset+r.size {
 		return fail("its file ends after %d bytes, within the region, which begins at %d", st.Size, r.offset)
@@ -72,6 +72,20 @@ func (r *region) mapRegion(fd int) error {
 	r.mem = m[r.offset-start:][:r.size:r.size]
 	r.held = vnet.NewRegion(r.mem, func() error { return os.NewSyscallError("munmap", unix.Munmap(m)) })
 	return nil
+}
+
+// errNotInMemory is the error of a descriptor that is not of a file of tmpfs or hugetlbfs.
+var errNotInMemory = errors.New("its descriptor is not of a file in memory; use memory-backend-memfd, or " +
+	"memory-backend-file below /dev/shm or /dev/hugepages, with share=on")
+
+// inMemory reports whether a descriptor is of a file of tmpfs or hugetlbfs, as those of memfd_create
+// are. The pages of other files can come from another process (FUSE) or machine (NFS), and an access
+// would wait for it as long as that likes, with a lock of the device. Only files of these two have
+// seals. Unlike fstatfs and fstat, the question does not reach the server of a file system, which
+// might not answer.
+func inMemory(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return err == nil
 }
 
 // unmap releases the region. It is unmapped when the last reference is released.
