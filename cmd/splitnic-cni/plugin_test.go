@@ -224,6 +224,27 @@ func TestRemove(t *testing.T) {
 	left(other)
 }
 
+// TestCollectForeign has GC find cards that look like those of the network, but that somebody else
+// has made. They must stay.
+func TestCollectForeign(t *testing.T) {
+	sock, set := cardstest.Serve(t, makeCard)
+	for _, prefix := range []string{"cnx", "cni2", "xcni", "CNI", ""} {
+		owner := strings.Join([]string{prefix, podCard.network, podCard.container, "eth9"}, "/")
+		if _, _, err := set.Add(t.Context(), cards.Spec{Name: "foreign", Netdevice: "eth0", Owner: owner}); err != nil {
+			t.Fatal(err)
+		}
+		if err := (request{command: collect, fields: map[string]any{validKey: []any{}}}).do(t, sock); err != nil {
+			t.Error(err)
+		}
+		if _, there := set.Get("foreign"); !there {
+			t.Errorf("GC has removed the card of %s", owner)
+		}
+		if err := set.Del(t.Context(), "foreign"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestSpec expects the request to have the MAC address of the runtime configuration, otherwise
 // of CNI_ARGS, otherwise of the network configuration, and all fields of the latter.
 func TestSpec(t *testing.T) {
@@ -347,7 +368,7 @@ func TestCardNames(t *testing.T) {
 			}
 		}
 	}
-	for _, owner := range []string{"", "me", "cni/a/b", "cni/a/b/c/d", "x/a/b/c"} {
+	for _, owner := range []string{"", "me", "cni/a/b", "cni/a/b/c/d", "x/a/b/c", "cni2/a/b/c", "xcni/a/b/c", "CNI/a/b/c", "/a/b/c"} {
 		if a, ok := attachmentOwning(owner); ok {
 			t.Errorf("%q is taken for the owner of %v", owner, a)
 		}

@@ -108,6 +108,21 @@ func isHere(f *os.File) bool {
 	return there.Dev == here.Dev && there.Ino == here.Ino
 }
 
+// Cookie returns the number of a network namespace that no other one of this boot of the machine
+// has had (SO_NETNS_COOKIE). It fails before Linux 5.14.
+func Cookie(ns string) (cookie uint64, err error) {
+	err = Do(ns, func() error {
+		s, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		defer unix.Close(s)
+		cookie, err = unix.GetsockoptUint64(s, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return os.NewSyscallError("getsockopt", err)
+	})
+	return cookie, err
+}
+
 // Links lists the network devices in the namespace of h. It repeats a listing during which a
 // device has changed, because that can be inconsistent.
 func Links(h *netlink.Handle) ([]netlink.Link, error) {

@@ -13,8 +13,8 @@ func (e *entry) gone() bool {
 	if !e.spec.Transient {
 		return false
 	}
-	is, err := spaceAt(e.spec.NetNS)
-	return errors.Is(err, fs.ErrNotExist) || err == nil && is != e.space
+	is, err := e.space.isAt(e.spec.NetNS)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !is
 }
 
 // Collect removes transient cards whose network namespace is gone, until ctx is done. The

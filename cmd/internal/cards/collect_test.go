@@ -2,6 +2,7 @@ package cards
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,4 +119,69 @@ func TestCollectRestored(t *testing.T) {
 	if got := store.names(t); len(got) > 0 || len(s.List()) > 0 {
 		t.Errorf("%v is noted, %+v there", got, s.List())
 	}
+}
+
+// TestFailedInAnotherNamespace has a transient card fail whose path has become that of another
+// network namespace. The card must not be made there, not even until it is removed.
+func TestFailedInAnotherNamespace(t *testing.T) {
+	m, store := newMaker(), newStore(t)
+	s := newSet(t, m, store)
+	path := filepath.Join(t.TempDir(), "pod")
+	if err := os.Symlink("/proc/self/ns/net", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Add(t.Context(), Spec{Name: "pod", NetNS: path, Transient: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path), os.Symlink("/proc/self/ns/mnt", path)); err != nil {
+		t.Fatal(err)
+	}
+	m.get("pod").fail <- errors.New("its netdevice was deleted")
+	opened := func() int {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.opened["pod"]
+	}
+	testenv.Eventually(t, func() bool {
+		i, _ := s.Get("pod")
+		return opened() > 1 || i.Status.Error == errElsewhere.Error()
+	}, "another attempt")
+	if n := opened(); n != 1 {
+		t.Errorf("the card was made %d times", n)
+	}
+	s.collect(t.Context())
+	if got := store.names(t); len(got) > 0 || len(s.List()) > 0 {
+		t.Errorf("%v is noted, %+v there", got, s.List())
+	}
+}
+
+// TestReplacedWhileMade replaces the network namespace of a transient card while the card is made.
+// The card must not stay in the other namespace.
+func TestReplacedWhileMade(t *testing.T) {
+	m, store := newMaker(), newStore(t)
+	s := newSet(t, m, store)
+	path := filepath.Join(t.TempDir(), "pod")
+	if err := os.Symlink("/proc/self/ns/net", path); err != nil {
+		t.Fatal(err)
+	}
+	s.maker = replacing{m, func() {
+		if err := errors.Join(os.Remove(path), os.Symlink("/proc/self/ns/mnt", path)); err != nil {
+			t.Error(err)
+		}
+	}}
+	_, _, err := s.Add(t.Context(), Spec{Name: "pod", NetNS: path, Transient: true})
+	if !errors.Is(err, errElsewhere) || len(m.names()) > 0 || len(store.names(t)) > 0 {
+		t.Errorf("%v; %v is open, %v noted", err, m.names(), store.names(t))
+	}
+}
+
+// replacing is a maker that replaces a namespace before it makes a card.
+type replacing struct {
+	*maker
+	replace func()
+}
+
+func (r replacing) Open(spec *Spec) (Card, error) {
+	r.replace()
+	return r.maker.Open(spec)
 }

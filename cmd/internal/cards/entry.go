@@ -87,7 +87,7 @@ type entry struct {
 	maker  Maker
 	pauses pauses
 	log    *slog.Logger
-	space  space // in which the card was made
+	space  *heldSpace // of a transient card, in which it was made; nil if unknown
 	cancel context.CancelFunc
 	done   chan struct{} // closed when run has returned
 
@@ -116,6 +116,29 @@ func (e *entry) set(card Card, err error) {
 	e.card, e.err, e.since = card, err, time.Now()
 }
 
+// errElsewhere is returned for a transient card whose path has another network namespace, which
+// must not get the card.
+var errElsewhere = &FieldError{"netns", "the network namespace in which the card was requested is gone"}
+
+// open makes the card, unless that would be in another network namespace.
+func (e *entry) open() (Card, error) {
+	elsewhere := func() bool {
+		if !e.spec.Transient {
+			return false
+		}
+		is, err := e.space.isAt(e.spec.NetNS)
+		return err == nil && !is
+	}
+	if elsewhere() {
+		return nil, errElsewhere
+	}
+	card, err := e.maker.Open(&e.spec)
+	if err == nil && elsewhere() { // The path may have changed in between. The card has not run yet.
+		return nil, errors.Join(errElsewhere, card.Close(true))
+	}
+	return card, err
+}
+
 // run runs the card until ctx is done, and makes it again when it has failed.
 func (e *entry) run(ctx context.Context) {
 	pause := e.pauses.first
@@ -127,7 +150,7 @@ func (e *entry) run(ctx context.Context) {
 				return
 			}
 			pause = min(2*pause, e.pauses.most)
-			card, err := e.maker.Open(&e.spec)
+			card, err := e.open()
 			e.set(card, err)
 			if err != nil {
 				e.log.Debug("card", "card", e.spec.Name, "error", err)
@@ -166,6 +189,7 @@ func (e *entry) stop(remove bool) error {
 	if remove {
 		err = errors.Join(err, e.maker.Forget(&e.spec))
 	}
+	e.space.release()
 	return err
 }
 

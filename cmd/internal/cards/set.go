@@ -107,7 +107,7 @@ const concurrentOpens = 16
 // that fails is tried again in the background. left has the names of the cards whose records
 // cannot be used; these cards are not made.
 func (s *Set) Restore() (left []string) {
-	specs, gone, errs := s.store.Load()
+	all, gone, errs := s.store.load()
 	for i := range gone {
 		s.log.Info("a card is gone with its network namespace", "card", gone[i].Name, "netns", gone[i].NetNS)
 		errs = append(errs, s.maker.Forget(&gone[i]), s.store.Delete(gone[i].Name))
@@ -121,33 +121,38 @@ func (s *Set) Restore() (left []string) {
 		}
 		s.log.Error("a card does not come back", "error", err)
 	}
-	var all sync.WaitGroup
+	var opens sync.WaitGroup
 	free := make(chan struct{}, concurrentOpens)
-	for _, spec := range specs {
+	for _, n := range all {
 		free <- struct{}{}
-		all.Go(func() {
+		opens.Go(func() {
 			defer func() { <-free }()
-			card, err := s.maker.Open(&spec)
-			if err != nil {
-				s.log.Error("the card does not come back yet", "card", spec.Name, "error", err)
+			e := s.newEntry(&n.Spec)
+			if n.elsewhere(e.space) { // since load has looked
+				e.space.release()
+				e.space = nil
 			}
-			s.keep(&spec, card, err, 0)
+			card, err := e.open()
+			if err != nil {
+				s.log.Error("the card does not come back yet", "card", n.Spec.Name, "error", err)
+			}
+			s.keep(e, card, err, 0)
 		})
 	}
-	all.Wait()
+	opens.Wait()
 	return left
 }
 
-// keep adds and starts the entry of a card, and reduces making by made.
-func (s *Set) keep(spec *Spec, card Card, err error, made int) *entry {
-	e := &entry{spec: *spec, maker: s.maker, pauses: s.pauses, log: s.log}
-	if spec.Transient {
-		e.space, _ = spaceAt(spec.NetNS) // zero if there is no namespace at the path
-	}
+func (s *Set) newEntry(spec *Spec) *entry {
+	return &entry{spec: *spec, maker: s.maker, pauses: s.pauses, log: s.log, space: spaceOf(spec)}
+}
+
+// keep adds and starts an entry, and reduces making by made.
+func (s *Set) keep(e *entry, card Card, err error, made int) *entry {
 	e.start(card, err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.entries[spec.Name] = e
+	s.entries[e.spec.Name] = e
 	s.making -= made
 	return e
 }
@@ -191,22 +196,25 @@ func (s *Set) Add(ctx context.Context, spec Spec) (i Info, made bool, err error)
 	if err := s.admit(); err != nil {
 		return Info{}, false, err
 	}
-	card, err := s.open(&spec)
+	e := s.newEntry(&spec)
+	card, err := s.open(e)
 	if err != nil {
+		e.space.release()
 		s.giveUp()
 		return Info{}, false, err
 	}
-	return s.keep(&spec, card, nil, 1).info(), true, nil
+	return s.keep(e, card, nil, 1).info(), true, nil
 }
 
 // open records a card and makes it. After an error, neither the card nor its record exists.
-func (s *Set) open(spec *Spec) (Card, error) {
+func (s *Set) open(e *entry) (Card, error) {
+	spec := &e.spec
 	// The record comes first, so that the next process knows all cards whenever this process is
 	// killed.
-	if err := s.store.Put(spec); err != nil {
+	if err := s.store.put(spec, e.space); err != nil {
 		return nil, errors.Join(err, s.store.Delete(spec.Name))
 	}
-	card, err := s.maker.Open(spec)
+	card, err := e.open()
 	if err != nil {
 		return nil, errors.Join(err, s.maker.Forget(spec), s.store.Delete(spec.Name))
 	}

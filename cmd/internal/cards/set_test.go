@@ -287,6 +287,36 @@ func TestFailedCard(t *testing.T) {
 
 // TestOneCardHangs has the kernel block while a card is made. It expects that other cards can be
 // added and removed in the meantime, and that requests for this card wait or time out.
+// TestFullWhileMaking adds as many cards as the set may have, all at the same time, and one more
+// while they are being made, which must be refused.
+func TestFullWhileMaking(t *testing.T) {
+	m := newMaker()
+	s := newSet(t, m, newStore(t))
+	release, done := make(chan struct{}), make(chan error)
+	for n := range s.most {
+		name := fmt.Sprint("c", n)
+		m.held[name] = release
+		go func() {
+			_, _, err := s.Add(context.Background(), Spec{Name: name})
+			done <- err
+		}()
+	}
+	testenv.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.making == s.most
+	}, "all cards being made")
+	if _, _, err := s.Add(t.Context(), Spec{Name: "more"}); !errors.Is(err, ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+	close(release)
+	for range s.most {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestOneCardHangs(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, newStore(t))
@@ -420,21 +450,26 @@ func TestRestoreRemovesTheGone(t *testing.T) {
 func TestRestoreInAnotherNamespace(t *testing.T) {
 	store := newStore(t)
 	const ns = "/proc/thread-self/ns/net"
-	for name, transient := range map[string]bool{"pod": true, "same": true, "fixed": false} {
+	for name, transient := range map[string]bool{"pod": true, "reused": true, "same": true, "fixed": false} {
 		if err := store.Put(&Spec{Name: name, Netdevice: name, NetNS: ns, Transient: transient}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	here, err := spaceAt(ns)
+	here, err := holdSpace(ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"pod", "fixed"} {
+	defer here.release()
+	if here.Cookie == 0 {
+		t.Fatal("the namespace has no cookie")
+	}
+	// Namespace "reused" has the numbers of one that is gone.
+	for name, number := range map[string]uint64{"pod": here.Ino, "fixed": here.Ino, "reused": here.Cookie} {
 		text, err := os.ReadFile(store.path(name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := strings.Replace(string(text), fmt.Sprint(here.Ino), fmt.Sprint(here.Ino+1), 1)
+		other := strings.Replace(string(text), fmt.Sprintf(": %d", number), fmt.Sprintf(": %d", number+1), 1)
 		if err := os.WriteFile(store.path(name), []byte(other), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -442,7 +477,7 @@ func TestRestoreInAnotherNamespace(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, store)
 	s.Restore()
-	if m.forgotten["pod"] != 1 || !slices.Equal(m.names(), []string{"fixed", "same"}) {
+	if m.forgotten["pod"] != 1 || m.forgotten["reused"] != 1 || !slices.Equal(m.names(), []string{"fixed", "same"}) {
 		t.Errorf("%v forgotten, %v open", m.forgotten, m.names())
 	}
 }

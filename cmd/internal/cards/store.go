@@ -101,9 +101,16 @@ func (s *Store) path(name string) string { return filepath.Join(s.dir, name+card
 
 // Put records a card. After it has returned, Load in a later process returns the card.
 func (s *Store) Put(spec *Spec) error {
+	in := spaceOf(spec)
+	defer in.release()
+	return s.put(spec, in)
+}
+
+// put is Put for a transient card in a network namespace, or nil if that is unknown.
+func (s *Store) put(spec *Spec, in *heldSpace) error {
 	n := noted{Version: storeVersion, Boot: s.boot, Spec: *spec}
-	if spec.Transient {
-		n.Space, _ = spaceAt(spec.NetNS) // zero if there is no namespace at the path
+	if in != nil {
+		n.Space = in.space
 	}
 	text, err := json.MarshalIndent(n, "", "  ")
 	if err == nil {
@@ -141,6 +148,15 @@ func (s *Store) Delete(name string) error {
 // caller has to remove: the namespace ended with an earlier boot of the machine, or the card is
 // transient and another namespace has the path now.
 func (s *Store) Load() (specs, gone []Spec, errs []error) {
+	all, gone, errs := s.load()
+	for i := range all {
+		specs = append(specs, all[i].Spec)
+	}
+	return specs, gone, errs
+}
+
+// load is Load with the whole records.
+func (s *Store) load() (all []noted, gone []Spec, errs []error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, []error{fmt.Errorf("state directory: %w", err)}
@@ -162,10 +178,10 @@ func (s *Store) Load() (specs, gone []Spec, errs []error) {
 				// decides again.
 				_ = s.Put(&n.Spec)
 			}
-			specs = append(specs, n.Spec)
+			all = append(all, n)
 		}
 	}
-	return specs, gone, errs
+	return all, gone, errs
 }
 
 // gone reports whether the network namespace in which a card was made is gone.
@@ -173,11 +189,14 @@ func (s *Store) gone(n *noted) bool {
 	if n.Boot != s.boot {
 		return n.Spec.Transient || n.Spec.NetNS != "" && !exists(n.Spec.NetNS)
 	}
-	if n.Space == (space{}) {
-		return false // not transient, or unknown
-	}
-	is, err := spaceAt(n.Spec.NetNS)
-	return err == nil && is != n.Space
+	in := spaceOf(&n.Spec)
+	defer in.release()
+	return n.elsewhere(in)
+}
+
+// elsewhere reports whether a card was made in another network namespace than that at its path.
+func (n *noted) elsewhere(in *heldSpace) bool {
+	return n.Space != (space{}) && in != nil && !in.is(n.Space)
 }
 
 // read reads the file of a card.

@@ -1,0 +1,66 @@
+package cards
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/internal/testenv"
+)
+
+// TestNetnsReusedNumbers ends the agent and the network namespace of a transient card, and makes
+// namespaces until one has the same numbers, at the same path. The next agent must not make the
+// card in it.
+func TestNetnsReusedNumbers(t *testing.T) {
+	testenv.NeedRoot(t)
+	m, store := newMaker(), newStore(t)
+	path, made := filepath.Join(t.TempDir(), "pod"), 0
+	next := func() space {
+		t.Helper()
+		name := fmt.Sprintf("sntest-cards-%d-%d", os.Getpid(), made)
+		made++
+		if err := netns.New(name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netns.Delete(name) })
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(netns.Path(name), path); err != nil {
+			t.Fatal(err)
+		}
+		in, err := holdSpace(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.release()
+		return in.space
+	}
+	first := next()
+	s := newSet(t, m, store)
+	if _, _, err := s.Add(t.Context(), Spec{Name: "pod", NetNS: path, Transient: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Delete(fmt.Sprintf("sntest-cards-%d-0", os.Getpid())); err != nil {
+		t.Fatal(err)
+	}
+	var now space
+	testenv.Eventually(t, func() bool {
+		now = next()
+		return now.Ino == first.Ino && now.Dev == first.Dev
+	}, "a namespace with the same numbers")
+	if now.Cookie == first.Cookie {
+		t.Fatalf("%+v and %+v have the same cookie", now, first)
+	}
+	later := newSet(t, m, store)
+	later.Restore()
+	if m.opened["pod"] != 1 || m.forgotten["pod"] != 1 || len(store.names(t)) > 0 {
+		t.Errorf("made %d times, forgotten %d times, %v noted", m.opened["pod"], m.forgotten["pod"], store.names(t))
+	}
+}
