@@ -57,8 +57,8 @@ func TestBackoffTold(t *testing.T) {
 		{nil, s}, // the advice was for the previous round
 		{[]time.Duration{3 * s, 2500 * time.Millisecond}, 2500 * time.Millisecond},
 		{[]time.Duration{3 * s, 0}, 2500 * time.Millisecond}, // one I/O unit advised no time
-		{[]time.Duration{time.Hour}, 2 * (5 * s / 3)}, // room for the random addition
-		{[]time.Duration{s}, 2500 * time.Millisecond}, // the pause is longer than the advice
+		{[]time.Duration{time.Hour}, 2 * (5 * s / 3)},        // room for the random addition
+		{[]time.Duration{s}, 2500 * time.Millisecond},        // the pause is longer than the advice
 	} {
 		for _, after := range step.told {
 			b.Advise(after)
