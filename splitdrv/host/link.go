@@ -103,7 +103,9 @@ func broken(reason string, err error) *leaving {
 
 // errUnconfirmed is the reason for the end of a connection of which the path was given up. None
 // of its frames has gone directly.
-var errUnconfirmed = &leaving{reason: "the peer has not confirmed the markers while there was room for its frames", failed: true}
+var errUnconfirmed = &leaving{
+	reason: "the peer has not confirmed the markers while there was room for its frames", failed: true,
+}
 
 var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", failed: true}
 
@@ -374,8 +376,8 @@ func (l *link) serve() *leaving {
 	var grace <-chan time.Time // deadline for the permission of another I/O unit; nil: permitted
 	frames := uint64(0)
 	for {
-		if why := origin.check(); why != nil {
-			return why
+		if origin.check() != nil {
+			return &leaving{reason: "the I/O unit that made it is not trusted any more"}
 		}
 		select {
 		case <-origin.changed:

@@ -54,7 +54,7 @@ func TestGivenUp(t *testing.T) {
 	l.path = new(paths.Path)
 	l.conn = new(messaging.Conn)
 	l.full.set()
-	if why := l.await("", l.heard.markers.happened, time.Now().Add(time.Hour)); why != errUnconfirmed || why.late {
+	if why := l.await("", l.heard.markers.happened, time.Now().Add(10*time.Second)); why != errUnconfirmed || why.late {
 		t.Errorf("%+v", why)
 	}
 }
@@ -71,7 +71,8 @@ func TestMadeByRevokedUnit(t *testing.T) {
 		l := d.newTestLink(7, DirectEstablished, 1)
 		a := l.author.(*testAuthor)
 		a.becomes(until, err)
-		return l, a, l.served(event{kind: eventMessage, message: &session.Direct{Step: session.DirectKeep, Peer: l.offer.Peer}})
+		keep := &session.Direct{Step: session.DirectKeep, Peer: l.offer.Peer}
+		return l, a, l.served(event{kind: eventMessage, message: keep})
 	}
 	reread := func(l *link) {
 		t.Helper()

@@ -27,9 +27,9 @@ type origin struct {
 	checked  bool
 }
 
-// check returns a reason to end the connection if the I/O unit is not trusted any more. It
-// verifies the I/O unit again only if that can have a new result.
-func (o *origin) check() *leaving {
+// check returns an error if the I/O unit is not trusted any more. It verifies the I/O unit again
+// only if that can have a new result.
+func (o *origin) check() error {
 	if o.checked && !closed(o.changed) && (o.until.IsZero() || time.Now().Before(o.until)) {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (o *origin) check() *leaving {
 	o.changed = o.security.Changed() // before the trust is read
 	var err error
 	if o.until, err = o.of.StillTrusted(); err != nil {
-		return &leaving{reason: "the I/O unit that made it is not trusted any more"}
+		return err
 	}
 	o.stop()
 	if o.expired = nil; !o.until.IsZero() {

@@ -407,10 +407,12 @@ func TestStillTrusted(t *testing.T) {
 		later  time.Duration
 		reason string // "": it is still trusted
 	}{
-		"nothing changes":        {listed: true},
-		"another list":           {listed: true, next: func() *Security { return secured(t, h, u.Fingerprint().String()) }},
-		"not listed any more":    {listed: true, next: func() *Security { return secured(t, h, h.Fingerprint().String()) }, reason: "untrusted"},
-		"revoked":                {listed: true, next: func() *Security { return revoking(t, h, u.Fingerprint(), u.Fingerprint().String()) }, reason: "revoked"},
+		"nothing changes": {listed: true},
+		"another list":    {listed: true, next: func() *Security { return secured(t, h, u.Fingerprint().String()) }},
+		"not listed any more": {listed: true, reason: "untrusted",
+			next: func() *Security { return secured(t, h, h.Fingerprint().String()) }},
+		"revoked": {listed: true, reason: "revoked",
+			next: func() *Security { return revoking(t, h, u.Fingerprint(), u.Fingerprint().String()) }},
 		"a listed key, later":    {listed: true, later: 24 * time.Hour},
 		"a certificate":          {},
 		"an expired certificate": {later: 2 * time.Hour, reason: "expired"},

@@ -79,7 +79,7 @@ func TestDirectPathUnconfirmed(t *testing.T) {
 		toC++
 		a.sends(t, numbered(t, a, c, toC))
 		testenv.Eventually(t, func() bool { return atC.seen.Load() == toC },
-			"frame %d to another host, while %d frames to the peer have been sent and %d have arrived", toC, toB, atB.seen.Load())
+			"frame %d to another host, while %d of %d frames to the peer have arrived", toC, atB.seen.Load(), toB)
 		if !ended {
 			if most = max(most, toB-min(atB.seen.Load(), toB)); most > 100_000 {
 				t.Fatal("the connection does not end, however many frames wait")

@@ -49,6 +49,9 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 	}
 	p.port = directPort{input: input{reader: p.reader, shared: &s.shared, queues: s.queues, sent: &p.count}, path: p.route}
 	s.flows.used.Store(true)
+	if s.shared.giveUp == nil { // set once, before the first path is published
+		s.shared.giveUp = s.giveUp
+	}
 	s.change(func() {
 		s.paths = append(s.paths, p.route)
 		s.expect()

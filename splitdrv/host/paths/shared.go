@@ -24,7 +24,7 @@ type shared struct {
 	used     atomic.Int32             // number of queues of the path through the I/O unit
 	ended    atomic.Bool
 	spare    atomic.Int64 // bytes for rings of paths that are larger than usual
-	giveUp   func(*route) // Split.giveUp
+	giveUp   func(*route) // Split.giveUp; set before there is a table
 	failing  atomic.Bool  // a warning was logged
 	flows    flowQueues
 

@@ -59,7 +59,6 @@ func New(ports []messaging.Port, cfg Config) (*Split, error) {
 	}
 	s.ring = max(s.ring, minRing)
 	s.spare.Store(reserve * int64(s.ring))
-	s.shared.giveUp = s.giveUp
 	if len(ports) == 0 || len(ports) > protocol.MaxMarkerQueues {
 		return nil, fmt.Errorf("paths: a netdevice of %d queues", len(ports))
 	}

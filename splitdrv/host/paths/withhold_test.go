@@ -24,8 +24,8 @@ func sized(dst protocol.MAC, size int, n uint32) []byte {
 // entered opens a path, and sends its markers, which the peer does not confirm.
 func entered(t testing.TB, s *Split, overflowed func()) *Path {
 	t.Helper()
-	p, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500, Out: noncesOf(1), In: noncesOf(3),
-		Overflowed: overflowed})
+	p, err := s.Open(Peer{MACs: []protocol.MAC{peer}, Own: []protocol.MAC{own}, MTU: 1500,
+		Out: noncesOf(1), In: noncesOf(3), Overflowed: overflowed})
 	if err != nil {
 		t.Fatal(err)
 	}

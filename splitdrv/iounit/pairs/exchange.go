@@ -88,6 +88,19 @@ func (p *Pairs) end(now time.Time, q *pair, why Cause, by Host, reason string) {
 	}
 }
 
+// charged reports whether two hosts have to rest after the end of a connection. A host has
+// caused it: it has ended the connection, has not answered, or has changed, or left, while
+// the connection had not started or was young. What the I/O unit and its policy cause is not
+// charged.
+func (q *pair) charged(now time.Time, why Cause) bool {
+	switch why {
+	case Refused, ByHost, Timeout:
+		return true
+	}
+	young := q.start.IsZero() || now.Sub(q.start) < least
+	return young && slices.Contains([]Cause{Address, VLANs, Name, MTU, Offloads, Mode, Promiscuous, Down, Gone}, why)
+}
+
 // ended tells the other side that no more frames come from own: own has said so, has left, or
 // has not answered in time. When both sides have ended, the pair is removed.
 func (p *Pairs) ended(q *pair, own *side) {

@@ -330,22 +330,25 @@ func TestRestsLast(t *testing.T) {
 			x.VLANs.Add(uint16(1 + n%2))
 		}
 	}
-	for name, tt := range map[string]struct {
+	mac := func(n int) func(*Facts) { return func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, byte(n)}} } }
+	down := func(n int) func(*Facts) { return func(x *Facts) { x.No = []Cause{"", Down}[n%2] } }
+	name := func(n int) func(*Facts) { return func(x *Facts) { x.Name = fmt.Sprint(n) } }
+	for what, tt := range map[string]struct {
 		fails  bool // the host also fails to answer the offer
 		change func(f *fixture, n int)
 	}{
 		"it only fails":            {true, func(*fixture, int) {}},
 		"changes its VLANs":        {false, func(f *fixture, n int) { f.set(1, vlans(n)) }},
 		"changes them, and fails":  {true, func(f *fixture, n int) { f.set(1, vlans(n)) }},
-		"changes its address":      {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, byte(n)}} }) }},
-		"changes its name":         {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.Name = fmt.Sprint(n) }) }},
+		"changes its address":      {false, func(f *fixture, n int) { f.set(1, mac(n)) }},
+		"changes its name":         {false, func(f *fixture, n int) { f.set(1, name(n)) }},
 		"changes its MTU":          {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.MTU = 1500 - n%2 }) }},
-		"goes down and up":         {false, func(f *fixture, n int) { f.set(1, func(x *Facts) { x.No = []Cause{"", Down}[n%2] }) }},
+		"goes down and up":         {false, func(f *fixture, n int) { f.set(1, down(n)) }},
 		"comes again":              {false, func(f *fixture, _ int) { f.did(f.p.Leave(f.now, 1)).set(1) }},
-		"comes again, by any name": {true, func(f *fixture, n int) { f.did(f.p.Leave(f.now, 1)).set(1, func(x *Facts) { x.Name = fmt.Sprint(n) }) }},
+		"comes again, by any name": {true, func(f *fixture, n int) { f.did(f.p.Leave(f.now, 1)).set(1, name(n)) }},
 		"the other one changes":    {false, func(f *fixture, n int) { f.set(2, vlans(n)) }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(what, func(t *testing.T) {
 			f := newFixture(t).set(1).set(2)
 			for n := range 200 { // 20 seconds
 				f.flows(1, 2, 1000)

@@ -1,9 +1,6 @@
 package pairs
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 const (
 	// After an end that a host has caused, two hosts get no offer for Config.Rest. Each time
@@ -68,17 +65,4 @@ func (rs rests) makeRoom(now time.Time) {
 	if len(rs) >= mostRests {
 		delete(rs, first)
 	}
-}
-
-// charged reports whether two hosts have to rest after the end of a connection. A host has
-// caused it: it has ended the connection, has not answered, or has changed, or left, while
-// the connection had not started or was young. What the I/O unit and its policy cause is not
-// charged.
-func (q *pair) charged(now time.Time, why Cause) bool {
-	switch why {
-	case Refused, ByHost, Timeout:
-		return true
-	}
-	young := q.start.IsZero() || now.Sub(q.start) < least
-	return young && slices.Contains([]Cause{Address, VLANs, Name, MTU, Offloads, Mode, Promiscuous, Down, Gone}, why)
 }
