@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"testing"
@@ -349,6 +350,7 @@ func TestHostileRing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newGuest(t, c.feats, c.number, 1)
 			c.does(g)
+			defer g.bound()()
 			ops := []vnet.WriteOp{{Head: make([]byte, 60)}}
 			if c.number == 1 {
 				g.v.read(readOps(4), nil, true)
@@ -370,6 +372,33 @@ func TestHostileRing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bound limits the memory that a chain without end can use up if the device follows it: it then
+// removes all descriptors, and the test fails. The caller calls stop after the device has read.
+func (g *guest) bound() (stop func()) {
+	const most = 64 << 20
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	before, done := sample[0].Value.Uint64(), make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			if metrics.Read(sample); sample[0].Value.Uint64()-before > most {
+				clear(g.mem[:buffersAt])
+				g.t.Errorf("a chain takes more than %d bytes", most)
+				return
+			}
+		}
+	})
+	return func() { close(done); watching.Wait() }
 }
 
 // TestCountedAndFailed breaks a rule as a driver after two valid frames in one burst. It expects
