@@ -89,7 +89,7 @@ func meet(dir string) (bool, error) {
 // Packages returns the packages that have wanted tests, those with the most tests first. The
 // working directory is the top of the checkout.
 func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-f",
+	cmd := exec.CommandContext(ctx, "go", "list", "-tags", "pods", "-f",
 		"{{$p := .}}{{range .TestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}\n{{end}}"+
 			"{{range .XTestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}\n{{end}}", "./...")
 	cmd.Stderr = os.Stderr

@@ -192,7 +192,7 @@ func (r *runner) command(ctx context.Context, require string, tests []testlist.P
 		names = append(names, p.Tests...)
 		paths = append(paths, p.Path)
 	}
-	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off"}, args,
+	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-tags", r.layer}, args,
 		[]string{"-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, paths)
 	cmd := command(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)

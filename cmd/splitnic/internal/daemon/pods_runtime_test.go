@@ -1,3 +1,5 @@
+//go:build pods
+
 package daemon
 
 import (
