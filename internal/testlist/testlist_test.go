@@ -34,7 +34,8 @@ func TestPackages(t *testing.T) {
 	noRace, found := 0, false
 	for _, p := range packages {
 		noRace += len(p.NoRace)
-		if p.Path == Module+"/protocol" && len(p.NoRace) != len(p.Tests) || p.Path == Module+"/splitdrv/messaging" && len(p.NoRace) > 20 {
+		if p.Path == Module+"/protocol" && len(p.NoRace) != len(p.Tests) ||
+			p.Path == Module+"/splitdrv/messaging" && len(p.NoRace) > 20 {
 			t.Errorf("%s: %d of %d tests without the race detector", p.Path, len(p.NoRace), len(p.Tests))
 		}
 		if p.Path == Module+"/internal/testlist" {
