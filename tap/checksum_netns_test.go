@@ -89,7 +89,10 @@ func TestNetnsKernelChecksums(t *testing.T) {
 		{"TCP", "tcp", "10.9.0.1:9002", 9002, nil},
 		{"UDP over IPv6", "udp", "[fd09::1]:9003", 9003, nil},
 		{"TCP over IPv6", "tcp", "[fd09::1]:9004", 9004, nil},
-		{"TCP behind hop-by-hop and destination options", "tcp", "[fd09::1]:9005", 9005, []int{unix.IPV6_HOPOPTS, unix.IPV6_DSTOPTS}},
+		{
+			"TCP behind hop-by-hop and destination options", "tcp", "[fd09::1]:9005", 9005,
+			[]int{unix.IPV6_HOPOPTS, unix.IPV6_DSTOPTS},
+		},
 		{"VXLAN", "udp", "10.8.0.1:9006", 4789, nil},
 	}
 	left := make(map[uint16]string) // those of which nothing has been left to the device yet

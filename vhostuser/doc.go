@@ -15,8 +15,9 @@
 // is loaded once before it is checked and used. A violation of the protocol ends the connection with
 // an error that describes it, and has no other effect. The device then waits for the next front end.
 // Only files in memory are mapped, so that no access waits for somebody. If a mapped file is
-// truncated, the access fails (debug.SetPanicOnFault), which also ends the connection. One attack is not prevented: a front end that clears O_NONBLOCK of its call eventfd,
-// and fills it, blocks the worker of its own port.
+// truncated, the access fails (debug.SetPanicOnFault), which also ends the connection. One attack
+// is not prevented: a front end that clears O_NONBLOCK of its call eventfd, and fills it, blocks
+// the worker of its own port.
 //
 // There is no list of descriptors in flight (VHOST_USER_PROTOCOL_F_INFLIGHT_SHMFD). Buffers are
 // returned to the driver in the call that takes them, or, if they were lent, in order (lend.go). So

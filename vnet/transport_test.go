@@ -52,9 +52,15 @@ func TestTransport(t *testing.T) {
 		{"hop by hop", v6 + "00" + to + "1101 050200000100 0000000000000000", Transport{Proto: 17, At: 70}, true},
 		{"routing and options", v6 + "2b" + to + "3c00 000000000000 0600 000000000000", Transport{Proto: 6, At: 70}, true},
 		{"a header of a fragment", v6 + "2c" + to + "1100 0000 00000001", Transport{Proto: 17, At: 62, Part: true}, true},
-		{"IPv6, a later fragment", v6 + "2c" + to + "0000 0008 00000001", Transport{Proto: 0, At: 62, Part: true, Later: true}, true},
+		{
+			"IPv6, a later fragment", v6 + "2c" + to + "0000 0008 00000001",
+			Transport{Proto: 0, At: 62, Part: true, Later: true}, true,
+		},
 		{"eight options", v6 + "3c" + to + strings.Repeat("3c00 000000000000", 7) + "0600 000000000000", Transport{}, false},
-		{"seven options", v6 + "3c" + to + strings.Repeat("3c00 000000000000", 6) + "0600 000000000000", Transport{Proto: 6, At: 110}, true},
+		{
+			"seven options", v6 + "3c" + to + strings.Repeat("3c00 000000000000", 6) + "0600 000000000000",
+			Transport{Proto: 6, At: 110}, true,
+		},
 		{"options that do not end", v6 + "3c" + to + "06ff 00", Transport{}, false},
 		{"ARP", "0806 0001 0800 0604 0001", Transport{}, false},
 		{"nothing but tags", strings.Repeat("8100 0005 ", 80), Transport{}, false},
@@ -131,7 +137,8 @@ func TestChecksums(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
 		}
 		// Of the beginning at least as much is refused.
-		if err := CheckHead(f[:256], len(f), 1500); err == nil && tc.want != nil || tc.name == "behind the copy" && err == nil {
+		err := CheckHead(f[:256], len(f), 1500)
+		if err == nil && (tc.want != nil || tc.name == "behind the copy") {
 			t.Errorf("%s: the beginning passes", tc.name)
 		}
 		// The sender completes what the receiver refuses.

@@ -284,8 +284,8 @@ func TestLongest(t *testing.T) {
 func TestBreach(t *testing.T) {
 	for err, want := range map[error]bool{
 		nil: false, ErrShort: true, ErrTooLong: true, ErrFlags: true, ErrCsum: true, ErrHdrLen: true,
-		ErrTag: false, ErrCsumStart: false, ErrCsumProto: false, ErrMTU: false, ErrGSOType: false, ErrGSONoCsum: false, ErrGSOSize: false,
-		ErrGSOProto: false, ErrGSOHeaders: false,
+		ErrTag: false, ErrCsumStart: false, ErrCsumProto: false, ErrMTU: false, ErrGSOType: false, ErrGSONoCsum: false,
+		ErrGSOSize: false, ErrGSOProto: false, ErrGSOHeaders: false,
 	} {
 		if Breach(err) != want {
 			t.Errorf("%v: %t", err, !want)

@@ -92,7 +92,8 @@ func load(args *skel.CmdArgs) (*config, error) {
 	_, c.anyValid = fields[validKey]
 	known := knownFields()
 	for field := range fields {
-		if !slices.Contains(known, field) && !slices.Contains(foreign, field) && !strings.ContainsRune(field, '/') { // a slash: the specification's
+		specified := strings.ContainsRune(field, '/')
+		if !specified && !slices.Contains(known, field) && !slices.Contains(foreign, field) {
 			c.unknown = append(c.unknown, field)
 		}
 	}

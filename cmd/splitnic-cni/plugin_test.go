@@ -368,7 +368,9 @@ func TestCardNames(t *testing.T) {
 			}
 		}
 	}
-	for _, owner := range []string{"", "me", "cni/a/b", "cni/a/b/c/d", "x/a/b/c", "cni2/a/b/c", "xcni/a/b/c", "CNI/a/b/c", "/a/b/c"} {
+	for _, owner := range []string{
+		"", "me", "cni/a/b", "cni/a/b/c/d", "x/a/b/c", "cni2/a/b/c", "xcni/a/b/c", "CNI/a/b/c", "/a/b/c",
+	} {
 		if a, ok := attachmentOwning(owner); ok {
 			t.Errorf("%q is taken for the owner of %v", owner, a)
 		}

@@ -243,7 +243,9 @@ func TestCheckCertificates(t *testing.T) {
 		"old authority": {old.File, issued(old, x509.ExtKeyUsageClientAuth, time.Minute),
 			[]string{"x.yaml:3: certificate ", "x.yaml:4: authorities "}},
 	} {
-		files := map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ncert: DIR/c\nca: " + c.ca + "\n", "key.pem": key, "c": c.cert}
+		files := map[string]string{
+			"x.yaml": "iounit: a\nkey: DIR/key.pem\ncert: DIR/c\nca: " + c.ca + "\n", "key.pem": key, "c": c.cert,
+		}
 		got, err := checked(t, "host", files)
 		lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 		if len(c.want) == 0 {
@@ -283,7 +285,9 @@ func TestCheckMarkedFiles(t *testing.T) {
 	if err == nil || !strings.HasPrefix(got, "x.yaml:1: not YAML: the text is in UTF-16") {
 		t.Errorf("UTF-16: %v, %q", err, got)
 	}
-	_, err = checked(t, "iounit", map[string]string{"x.yaml": "lan: eth1\ninsecure: yes\npolicy: DIR/p\n", "p": mark + "# nothing\n"})
+	_, err = checked(t, "iounit", map[string]string{
+		"x.yaml": "lan: eth1\ninsecure: yes\npolicy: DIR/p\n", "p": mark + "# nothing\n",
+	})
 	if err == nil {
 		t.Error("an empty policy with a mark is accepted")
 	}

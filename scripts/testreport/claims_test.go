@@ -213,7 +213,7 @@ func TestClaimsCounted(t *testing.T) {
 	if n.String() != want {
 		t.Errorf("%s, want %s", n, want)
 	}
-	r := report{shownOf: []shownClaims{n}}
+	r := report{shownOf: []fmt.Stringer{n}}
 	var out strings.Builder
 	if r.print(&out); !strings.Contains(out.String(), want+"\n") {
 		t.Error(out.String())

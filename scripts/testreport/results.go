@@ -174,7 +174,9 @@ func (p plan) unseen(layer string, results []result) []result {
 	var missing []result
 	for t := range p.tests {
 		if t.layer == layer && !ran[t] && !broken[planned{t.layer, t.path, ""}] {
-			missing = append(missing, result{Layer: t.layer, Package: t.path, Test: t.test, Outcome: failed, Reason: "it was not run"})
+			missing = append(missing, result{
+				Layer: t.layer, Package: t.path, Test: t.test, Outcome: failed, Reason: "it was not run",
+			})
 		}
 	}
 	return missing

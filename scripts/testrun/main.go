@@ -20,13 +20,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -36,14 +33,6 @@ import (
 
 // eventsDir gets the plan, the events and the seconds of each layer.
 const eventsDir = "build/events"
-
-// runner runs a layer.
-type runner struct {
-	packages []testlist.Package
-	skip     string // pattern of tests that are left out
-	layer    string
-	events   *events
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -155,56 +144,4 @@ func (r *runner) asRoot(ctx context.Context, require string) error {
 		program = "sudo " + program
 	}
 	return r.goTest(ctx, require, r.packages, "-race", "-exec", program)
-}
-
-// goTest runs tests in one go test. A test fails if something that require lists is missing.
-func (r *runner) goTest(ctx context.Context, require string, tests []testlist.Package, args ...string) error {
-	if len(tests) == 0 {
-		return nil
-	}
-	// Tests wait for a part of their time: twice as many packages as processors run at a time. The
-	// limit is for those that hang: beside other work a package takes several times as long.
-	args = append([]string{"-timeout=15m", "-p", strconv.Itoa(2 * runtime.NumCPU())}, args...)
-	return r.pass(r.command(ctx, require, tests, args...))
-}
-
-// pass runs a go test and passes its events on. A test that fails is no error: its events say so.
-func (r *runner) pass(cmd *exec.Cmd) error {
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	readErr := r.events.read(out)
-	err = cmd.Wait()
-	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.ExitCode() == 1 {
-		err = nil
-	}
-	return errors.Join(readErr, err)
-}
-
-// command returns the command go test for tests.
-func (r *runner) command(ctx context.Context, require string, tests []testlist.Package, args ...string) *exec.Cmd {
-	var names, paths []string
-	for _, p := range tests {
-		names = append(names, p.Tests...)
-		paths = append(paths, p.Path)
-	}
-	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-tags", r.layer}, args,
-		[]string{"-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, paths)
-	cmd := command(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
-	return cmd
-}
-
-// command returns a command that gets SIGTERM when ctx ends, and then has 10 seconds to clean
-// up. It shares the standard error of this process.
-func command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	cmd.Stderr = os.Stderr
-	return cmd
 }

@@ -30,7 +30,7 @@ func TestJobs(t *testing.T) {
 		{Path: testlist.Module + "/ci/softroce", Tests: []string{"TestGuestA"}},
 		{Path: testlist.Module + "/splitdrv/directed", Tests: []string{"TestRDMAD"}},
 		{Path: testlist.Module + "/verbs", Dir: dir, Tests: []string{"TestRDMAV"}},
-		{Path: testlist.Module + "/test/e2e", Tests: []string{"TestRDMA1", "TestRDMA2", "TestRDMA3", "TestRDMA4", "TestRDMA5"}},
+		{Path: testlist.Module + "/test/e2e", Tests: strings.Fields("TestRDMA1 TestRDMA2 TestRDMA3 TestRDMA4 TestRDMA5")},
 		{Path: testlist.Module + "/tap", Tests: []string{"TestRDMAT"}},
 	}}
 	var got []string

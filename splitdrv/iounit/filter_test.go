@@ -113,8 +113,8 @@ func TestFilterBeyondBound(t *testing.T) {
 				t.Errorf("in force are %v", f.Unicast)
 			}
 			why := c.reason()
-			if !strings.Contains(why, "5 of ") || !strings.Contains(why, "`max-macs`") || !strings.Contains(why, further(8).String()) ||
-				len(why) > 250 {
+			if !strings.Contains(why, "5 of ") || !strings.Contains(why, "`max-macs`") ||
+				!strings.Contains(why, further(8).String()) || len(why) > 250 {
 				t.Errorf("reason %q", why)
 			}
 			// On a bridge's port, and with the permission, everything is received.

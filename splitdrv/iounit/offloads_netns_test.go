@@ -53,7 +53,9 @@ func TestNetnsPolicyOffloads(t *testing.T) {
 				nic = "br0"
 				testenv.Bridge(t, unitNS, nic, "eth1")
 			}
-			port, err := lan.Open(kind+":"+nic, lan.Config{NetNS: unitNS, MAC: net.HardwareAddr(own[:]), Offloads: vnet.AllOffloads})
+			port, err := lan.Open(kind+":"+nic, lan.Config{
+				NetNS: unitNS, MAC: net.HardwareAddr(own[:]), Offloads: vnet.AllOffloads,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +100,8 @@ func TestNetnsPolicyOffloads(t *testing.T) {
 				eth := got[vnet.HdrLen:]
 				switch vlan, _ := vnet.VLAN(got); {
 				case len(eth) < 60 || !bytes.Equal(eth[6:12], own[:]):
-				case bytes.Equal(eth[34:40], good[vnet.HdrLen+34:][:6]) && bytes.Equal(eth[:28], good[vnet.HdrLen:][:28]) && eth[29] == 0x0a:
+				case bytes.Equal(eth[34:40], good[vnet.HdrLen+34:][:6]) &&
+					bytes.Equal(eth[:28], good[vnet.HdrLen:][:28]) && eth[29] == 0x0a:
 					// A packet socket on a veth pair shows what the card has sent.
 					if !bytes.Equal(eth[40:42], []byte{0xbe, 0xef}) {
 						t.Errorf("the checksum is % x", eth[40:42])

@@ -132,7 +132,10 @@ var offloaded = []struct {
 	{"ARP", "0806 0001 0800 0604 0001 " + "020000000001 c000020a 000000000000 c0000201", nil},
 	{"UDP", ip4("11", "0000", "", "1f90 1f91 0040 0000"), []place{{34, 6}}},
 	{"TCP", ip4("06", "4000", "", "1f90 1f91 00000001 00000002 5010 ffff 0000 0000"), []place{{34, 16}}},
-	{"TCP behind an option", ip4("06", "0000", "94040000 01010101", "1f90 1f91 00000001 00000002 5010 ffff"), []place{{42, 16}}},
+	{
+		"TCP behind an option", ip4("06", "0000", "94040000 01010101", "1f90 1f91 00000001 00000002 5010 ffff"),
+		[]place{{42, 16}},
+	},
 	{"SCTP", ip4("84", "0000", "", "1f90 1f91 00000001"), []place{{34, 8}}},
 	{"GRE", ip4("2f", "0000", "", "8000 0800 0000 0000 4500"), []place{{34, 4}, {62, 16}, {62, 6}}},
 	{"IP in IP", ip4("04", "0000", "", "4500 0040 0000 0000 4006 0000 0a000001 0a000002"), []place{{54, 16}, {54, 6}}},
@@ -156,7 +159,8 @@ var offloaded = []struct {
 // makes a frame of it that the policy forbids. Checksums at their own places have to pass.
 func TestVerdictOutlastsOffloads(t *testing.T) {
 	tags := map[string]string{
-		"": "", " in a VLAN": "8100 000a ", " behind a priority": "8100 e000 8100 000a ", " behind two": "8100 e000 88a8 e000 8100 000a ",
+		"": "", " in a VLAN": "8100 000a ", " behind a priority": "8100 e000 8100 000a ",
+		" behind two":    "8100 e000 88a8 e000 8100 000a ",
 		" with old tags": "9100 0000 9100 000a ", " in six VLANs": strings.Repeat("8100 000a ", 6),
 	}
 	for i, h := range strictHosts() {
@@ -189,7 +193,9 @@ func TestVerdictOutlastsOffloads(t *testing.T) {
 						if kind == vnet.GSOUDPL4 {
 							offset = 6
 						}
-						(&vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: kind, GSOSize: 60, CsumStart: start, CsumOffset: offset}).Encode(f)
+						(&vnet.Header{
+							Flags: vnet.FlagNeedsCsum, GSOType: kind, GSOSize: 60, CsumStart: start, CsumOffset: offset,
+						}).Encode(f)
 						j.holds(name, f)
 					}
 					if t.Failed() {

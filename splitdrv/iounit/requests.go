@@ -25,7 +25,8 @@ func costOf(t protocol.CfgType, data []byte) int {
 	switch t {
 	case protocol.CfgReset:
 		return costReset
-	case protocol.CfgMAC, protocol.CfgMTU, protocol.CfgLinkState, protocol.CfgFilter, protocol.CfgVLAN, protocol.CfgOffloads:
+	case protocol.CfgMAC, protocol.CfgMTU, protocol.CfgLinkState, protocol.CfgFilter, protocol.CfgVLAN,
+		protocol.CfgOffloads:
 		if len(data) > 0 {
 			return costChange
 		}

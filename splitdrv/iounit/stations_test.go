@@ -34,7 +34,8 @@ func TestStations(t *testing.T) {
 	s.learn(from(machine), s.tick())
 	s.learn(from(other, 5), s.tick())
 	s.learn(from(protocol.MAC(wanted)), s.tick())
-	if !knows(machine) || !knows(other, 5) || knows(other) || knows(machine, 5) || knows(card) || knows(protocol.MAC(wanted)) {
+	if !knows(machine) || !knows(other, 5) || knows(other) || knows(machine, 5) || knows(card) ||
+		knows(protocol.MAC(wanted)) {
 		t.Errorf("known: %t, %t, in the wrong VLAN %t, %t, another one %t, a group %t", knows(machine), knows(other, 5), knows(other),
 			knows(machine, 5), knows(card), knows(protocol.MAC(wanted)))
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 )
 
+const keyPEMType = "PRIVATE KEY" // PKCS #8, RFC 5958
+
 // privateKey returns the first PEM block of a text that can have a key, or nil. There may be
 // others before it, such as a certificate.
 func privateKey(text []byte) *pem.Block {

@@ -17,10 +17,8 @@ import (
 	"github.com/splitnic/splitnic/internal/bom"
 )
 
-const (
-	keyPEMType = "PRIVATE KEY" // PKCS #8, RFC 5958
-	maxPEMFile = 1 << 20       // largest file in bytes with a key, a certificate or a list of them
-)
+// maxPEMFile is the size in bytes of the largest file with a key, a certificate or a list of them.
+const maxPEMFile = 1 << 20
 
 // Key is a private Ed25519 key. It prints as its fingerprint, so that it cannot appear in a
 // log.

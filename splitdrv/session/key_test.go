@@ -201,7 +201,8 @@ func TestMarkedFiles(t *testing.T) {
 	const mark = "\xef\xbb\xbf"
 	key := newKey(t)
 	var trust Trust
-	if err := trust.AddFile(writeFile(t, mark+"alpha="+key.Fingerprint().String()+"\r\n")); err != nil || !trust.Knows("alpha") {
+	file := writeFile(t, mark+"alpha="+key.Fingerprint().String()+"\r\n")
+	if err := trust.AddFile(file); err != nil || !trust.Knows("alpha") {
 		t.Errorf("trust file: %v", err)
 	}
 	if err := trust.AddFile(writeFile(t, "\xff\xfea\x00")); err == nil || !strings.Contains(err.Error(), "UTF-16") {

@@ -27,6 +27,7 @@ func linkControl(src protocol.MAC) map[string][]byte {
 		f = append(f, rest...)
 		return append(f, make([]byte, vnet.HdrLen+60-len(f))...)
 	}
+	cgmp := [6]byte{1, 0, 0xc, 0xdd, 0xdd, 0xdd}
 	return map[string][]byte{
 		"PAUSE":                        make(1, [6]byte{}, 0x88, 0x08, 0, 1, 0xff, 0xff),
 		"BPDU":                         make(0, [6]byte{}, 0, 38, 0x42, 0x42, 3),
@@ -40,7 +41,7 @@ func linkControl(src protocol.MAC) map[string][]byte {
 		"MVRP":                         make(0x21, [6]byte{}, 0x88, 0xf5, 0),
 		"CFM":                          make(0x30, [6]byte{}, 0x89, 0x02, 0),
 		"MMRP to one":                  make(0xff, station, 0x88, 0xf6, 0),
-		"CGMP":                         make(0xff, [6]byte{1, 0, 0xc, 0xdd, 0xdd, 0xdd}, 0, 42, 0xaa, 0xaa, 3, 0, 0, 0xc, 0x20, 1),
+		"CGMP":                         make(0xff, cgmp, 0, 42, 0xaa, 0xaa, 3, 0, 0, 0xc, 0x20, 1),
 	}
 }
 

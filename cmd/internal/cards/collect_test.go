@@ -173,6 +173,7 @@ func TestReplacedWhileMade(t *testing.T) {
 	if !errors.Is(err, errElsewhere) || len(m.names()) > 0 || len(store.names(t)) > 0 {
 		t.Errorf("%v; %v is open, %v noted", err, m.names(), store.names(t))
 	}
+	testenv.Explained(t, errElsewhere.Error())
 }
 
 // replacing is a maker that replaces a namespace before it makes a card.

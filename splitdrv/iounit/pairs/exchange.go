@@ -96,6 +96,7 @@ func (q *pair) charged(now time.Time, why Cause) bool {
 	switch why {
 	case Refused, ByHost, Timeout:
 		return true
+	default:
 	}
 	young := q.start.IsZero() || now.Sub(q.start) < least
 	return young && slices.Contains([]Cause{Address, VLANs, Name, MTU, Offloads, Mode, Promiscuous, Down, Gone}, why)

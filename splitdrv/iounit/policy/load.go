@@ -136,8 +136,8 @@ func keepsOnly(n settings.Node) bool {
 func Keys() []string {
 	return []string{
 		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "require-bind", "direct",
-		"modes", "max-macs", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate", "max-tx-pps", "max-rx-pps",
-		"max-tx-group-pps",
+		"modes", "max-macs", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate",
+		"max-tx-pps", "max-rx-pps", "max-tx-group-pps",
 	}
 }
 
