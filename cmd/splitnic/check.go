@@ -67,8 +67,8 @@ func checkOf(role string, flags roleFlags) *cobra.Command {
 keys, trust and policy. It prints FILE: ok, or a line for each mistake with its file and line,
 and then ends with status 2. A certificate is a mistake if it has expired, is not valid yet, is for
 the other role, or if certificates of intermediate authorities are missing. If FILE cannot be
-read, the status is that of the start. A warning before FILE: ok is about a valid setting that is probably a mistake: a policy entry for a host
-without a trusted key. It does not check any device.`,
+read, the status is that of the start. A warning before FILE: ok is about a valid setting that is
+probably a mistake: a policy entry for a host without a trusted key. It does not check any device.`,
 		Example: "  splitnic check " + role + " /etc/splitnic/" + role + ".yaml\n" +
 			"  splitnic check " + role + " --no-keys " + role + ".yaml    # on a machine without the key",
 		Args: atMost(1),
