@@ -70,8 +70,7 @@ func (r *runner) command(ctx context.Context, require string, tests []testlist.P
 	return cmd
 }
 
-// command returns a command that gets SIGTERM when ctx ends, and then has 10 seconds to clean
-// up. It shares the standard error of this process.
+// command returns a command that gets SIGTERM when ctx ends, and then has 10 seconds to clean up.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
