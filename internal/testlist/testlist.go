@@ -61,6 +61,7 @@ type Package struct {
 	Path, Dir string
 	Tests     []string // names of the top-level tests, in order
 	NoRace    []string // those that are run without the race detector
+	Size      int      // of its source files and tests, in bytes: how long its tests may take
 }
 
 // Short returns the path of a package within the module.
@@ -73,20 +74,22 @@ var (
 	goroutine = regexp.MustCompile(`(?m)^\s*(defer )?go |\.Go\(|\.Parallel\(\)|AfterFunc\(`)
 )
 
-// meet reports whether goroutines meet in the package in a directory: one of its files, or of
-// its tests, starts one. Elsewhere the race detector finds nothing.
-func meet(dir string) (bool, error) {
+// look returns the size of the source files in the directory of a package, and whether goroutines
+// meet there: one of the files starts one. Elsewhere the race detector finds nothing.
+func look(dir string) (size int, meet bool, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	for _, file := range files {
 		src, err := os.ReadFile(file)
-		if err != nil || goroutine.Match(src) {
-			return true, err
+		if err != nil {
+			return 0, false, err
 		}
+		size += len(src)
+		meet = meet || goroutine.Match(src)
 	}
-	return false, err
+	return size, meet, err
 }
 
-// Packages returns the packages that have wanted tests, those with the most tests first. The
+// Packages returns the packages that have wanted tests, the largest first. The
 // working directory is the top of the checkout.
 func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-tags", "pods", "-f",
@@ -98,7 +101,7 @@ func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, er
 		return nil, fmt.Errorf("%v: %w", cmd.Args, err)
 	}
 	var packages []Package
-	meets := make(map[string]bool)
+	meet := false
 	for line := range strings.Lines(string(out)) {
 		path, file, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if !ok {
@@ -114,18 +117,19 @@ func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, er
 				continue
 			}
 			if n := len(packages); n == 0 || packages[n-1].Path != path {
-				packages = append(packages, Package{Path: path, Dir: filepath.Dir(file)})
-				if meets[path], err = meet(filepath.Dir(file)); err != nil {
+				p := Package{Path: path, Dir: filepath.Dir(file)}
+				if p.Size, meet, err = look(p.Dir); err != nil {
 					return nil, err
 				}
+				packages = append(packages, p)
 			}
 			p := &packages[len(packages)-1]
 			p.Tests = append(p.Tests, name)
-			if noRace.Match(src) || !meets[path] {
+			if noRace.Match(src) || !meet {
 				p.NoRace = append(p.NoRace, name)
 			}
 		}
 	}
-	slices.SortStableFunc(packages, func(a, b Package) int { return cmp.Compare(len(b.Tests), len(a.Tests)) })
+	slices.SortStableFunc(packages, func(a, b Package) int { return cmp.Compare(b.Size, a.Size) })
 	return packages, nil
 }
