@@ -41,7 +41,7 @@ args)
 lines) for ((i = 1; i <= $2; i++)); do echo "line $i"; done ;;
 panic | lockup)
 	# The kernel's message when a processor has not scheduled for a minute.
-	if [ "$1" = lockup ]; then echo 'Kernel panic - not syncing: softlockup: hung tasks' >/dev/kmsg; fi
+	if [ "$1" = lockup ]; then echo '<0>Kernel panic - not syncing: softlockup: hung tasks' >/dev/kmsg; fi
 	echo before
 	poll 20 copied 7 || fail "the output is not copied"
 	echo c >/proc/sysrq-trigger
