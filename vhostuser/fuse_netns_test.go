@@ -22,13 +22,13 @@ func slowFile(t *testing.T, asked *atomic.Int32) int {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Skip("no FUSE: ", err)
+		testenv.Missing(t, "tools", "no FUSE: %v", err)
 	}
 	dir := t.TempDir()
 	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", dev, os.Getuid(), os.Getgid())
 	if err := unix.Mount("fuse", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		unix.Close(dev)
-		t.Skip("no FUSE: ", err)
+		testenv.Missing(t, "tools", "no FUSE: %v", err)
 	}
 	var opened atomic.Bool
 	served := make(chan struct{})

@@ -13,7 +13,7 @@ import (
 
 // Explained checks that docs/troubleshooting.md explains text, an error in the form in which a user
 // reads it in a status, a reply or a report. It records for the checker of that page
-// (scripts/testrun) that this test has produced the error.
+// (scripts/testreport) that this test has produced the error.
 func Explained(t testing.TB, text string) {
 	t.Helper()
 	Ended(t, errdoc.NoStatus, text)

@@ -71,7 +71,7 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 	noRace   = regexp.MustCompile(`(?m)^//go:build .*!race`)
 	// goroutine matches what starts a goroutine, or has the tests of a package run at the same time.
-	goroutine = regexp.MustCompile(`(?m)^\s*(defer )?go |\.Go\(|\.Parallel\(\)|AfterFunc\(`)
+	goroutine = regexp.MustCompile(`(?m)^\s*go |\.Go\(|\.Parallel\(\)|AfterFunc\(`)
 )
 
 // look returns the size of the source files in the directory of a package, and whether goroutines
@@ -89,8 +89,8 @@ func look(dir string) (size int, meet bool, err error) {
 	return size, meet, err
 }
 
-// Packages returns the packages that have wanted tests, the largest first. The
-// working directory is the top of the checkout.
+// Packages returns the packages that have wanted tests, the largest first. The working
+// directory is the top of the checkout.
 func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-tags", "pods", "-f",
 		"{{$p := .}}{{range .TestGoFiles}}{{$p.ImportPath}} {{$p.Dir}}/{{.}}\n{{end}}"+

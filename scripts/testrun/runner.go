@@ -56,7 +56,7 @@ func (r *runner) pass(cmd *exec.Cmd) error {
 	return errors.Join(readErr, err)
 }
 
-// command returns the command go test for tests.
+// command returns the command go test for tests. The layer is a build tag of theirs (pods).
 func (r *runner) command(ctx context.Context, require string, tests []testlist.Package, args ...string) *exec.Cmd {
 	var names, paths []string
 	for _, p := range tests {
