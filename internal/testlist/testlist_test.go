@@ -23,9 +23,9 @@ func TestLayerOf(t *testing.T) {
 	}
 }
 
-// TestPackages lists the tests of this module, which must contain this one and one that is not
+// TestListed lists the tests of this module, which must contain this one and one that is not
 // built with the race detector.
-func TestPackages(t *testing.T) {
+func TestListed(t *testing.T) {
 	t.Chdir("../..")
 	packages, err := Packages(t.Context(), func(test string) bool { return test != "TestLayerOf" })
 	if err != nil {
@@ -39,7 +39,7 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s: %d of %d tests without the race detector", p.Path, len(p.NoRace), len(p.Tests))
 		}
 		if p.Path == Module+"/internal/testlist" {
-			found = slices.Contains(p.Tests, "TestPackages") && !slices.Contains(p.Tests, "TestLayerOf")
+			found = slices.Contains(p.Tests, "TestListed") && !slices.Contains(p.Tests, "TestLayerOf")
 		}
 		if len(p.Tests) == 0 || slices.Contains(p.Tests, "TestMain") {
 			t.Errorf("%s: %q", p.Path, p.Tests)

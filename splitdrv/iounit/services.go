@@ -394,7 +394,8 @@ const standBySkips = 4096
 func (s *services) setVLANs(want protocol.VLANSet) error {
 	for v := range want.All() {
 		if !s.policy.VLANs.Has(v) && want != protocol.AllVLANs() {
-			return fmt.Errorf("%w: VLAN %d is not among those that the policy gives this host: %v", errDenied, v, s.policy.VLANs)
+			return fmt.Errorf("%w: VLAN %d is not among those that `vlans` in the policy gives this host: %v",
+				errDenied, v, s.policy.VLANs)
 		}
 	}
 	s.wish, s.now.vlans = want, s.allowed(want)

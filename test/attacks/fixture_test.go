@@ -217,8 +217,11 @@ type status struct {
 		Statistics          map[string]uint64 `json:"statistics"`
 		Traffic             struct {
 			Channels []struct {
-				Remote struct{ Available, Elements int }
-				QPN    uint32 `json:"qpn"`
+				Remote     struct{ Available, Elements int }
+				QPN        uint32 `json:"qpn"`
+				LocalPools []struct {
+					Extra bool `json:"extra"`
+				} `json:"local_pools"`
 			}
 		}
 	} `json:"hosts"`
@@ -247,13 +250,23 @@ func (r *fixture) of(p *process) status {
 
 func (r *fixture) status() status { r.t.Helper(); return r.of(r.unitProcess) }
 
-// holdings is the numbers of the machine's resources that the I/O unit holds.
+// holdings is the numbers of the machine's resources that the I/O unit holds, without the memory of
+// pools that hosts have asked for.
 type holdings struct{ rdma, netdevices, descriptors int }
 
 func (r *fixture) held() holdings {
 	r.t.Helper()
 	var h holdings
 	h.rdma = onUnitDevice(r.t)
+	for _, host := range r.status().Hosts {
+		for _, c := range host.Traffic.Channels {
+			for _, p := range c.LocalPools {
+				if p.Extra {
+					h.rdma--
+				}
+			}
+		}
+	}
 	h.netdevices = len(testenv.Links(r.t, r.card))
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.unitProcess.cmd.Process.Pid))
 	if err != nil {
