@@ -26,6 +26,7 @@ const (
 	CfgPoolKeys   CfgType = 13 // data: PoolKeys
 	CfgArrived    CfgType = 14 // data: MarkerNonce; only between two hosts
 	CfgRefusal    CfgType = 15 // data: Subject; data of the reply to a host: Refusal
+	CfgPath       CfgType = 16 // no data, zeros up to the path MTU behind it; only with FeaturePathMTU
 )
 
 // String returns the name of the type, or its number.
@@ -61,6 +62,8 @@ func (t CfgType) String() string {
 		return "markers have arrived"
 	case CfgRefusal:
 		return "refusal"
+	case CfgPath:
+		return "path"
 	default:
 		return fmt.Sprintf("request type %d", uint32(t))
 	}
@@ -95,6 +98,9 @@ func (s CfgStatus) String() string {
 		return fmt.Sprintf("status %d", uint32(s))
 	}
 }
+
+// PathRequestSize is the size in bytes of a CfgUtilRequest of type CfgPath without the zeros behind it.
+const PathRequestSize = cfgRequestSize
 
 const (
 	cfgRequestSize = HeaderSize + 8  // type, data size

@@ -10,6 +10,11 @@ const FeatureLatencyQueue = "latency-queue"
 // connection.
 const FeatureBind = "bind"
 
+// FeaturePathMTU is the feature of sides whose second control message, after the proof of
+// FeatureBind, is a CfgPath as long as the path MTU, so that a session begins only where packets of
+// that length get through.
+const FeaturePathMTU = "path-mtu"
+
 // FeatureWindow is the feature of sides that invalidate the memory window of a pool of the peer by a
 // message, after their last use of the pool, if the pool has PoolInvalidate.
 const FeatureWindow = "window"

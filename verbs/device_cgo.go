@@ -55,6 +55,13 @@ type Context struct {
 
 	events eventQueue
 
+	portMTU struct { // last answer of PortMTU
+		sync.Mutex
+		bytes int
+		err   error
+		asked time.Time
+	}
+
 	ctx *C.struct_ibv_context // nil once closed; used between family.enter and leave
 }
 
@@ -182,6 +189,21 @@ func (c *Context) Port(port int) (PortAttr, error) {
 	}
 	p.Lanes, p.Speed = linkSpeed(uint32(a.active_width), uint32(a.active_speed))
 	return p, nil
+}
+
+// portMTUAge is how old the answer of PortMTU can be. Each session asks at such an interval, and
+// each query can be a command to the firmware.
+const portMTUAge = time.Second
+
+// PortMTU returns the active MTU of the port of the queue pairs, in bytes.
+func (c *Context) PortMTU() (int, error) {
+	c.portMTU.Lock()
+	defer c.portMTU.Unlock()
+	if now := time.Now(); now.Sub(c.portMTU.asked) >= portMTUAge {
+		p, err := c.Port(c.cfg.port)
+		c.portMTU.bytes, c.portMTU.err, c.portMTU.asked = p.ActiveMTU, err, now
+	}
+	return c.portMTU.bytes, c.portMTU.err
 }
 
 // Ports queries all ports.

@@ -60,6 +60,9 @@ device is known not to have it; the line names the consequence. FAIL: the device
 does not work (exit status 1). The test takes some seconds, uses only its own memory, and may run
 while there are sessions.
 
+With --peer, also check that packets of the path MTU reach the RDMA device of the other side, which
+has that address, and come back (pings of that length, which are not fragmented).
+
 With --role, also check what a host, agent or I/O unit on this machine needs: the kernel, the
 IOMMU, and the I/O units of --iounit, which must accept connections, or the network card of
 --lan; for an agent also its state directory, network namespaces, the CNI configuration and
@@ -69,6 +72,7 @@ With --report, write the information for a bug report to one file: version, kern
 limits, devices, netdevices, settings and the status of each process. Private keys, comments and
 anything that is not a setting are left out; names, addresses and fingerprints are included.`,
 		Example: `  splitnic doctor
+  splitnic doctor --peer 10.0.0.1
   splitnic doctor --role host --iounit 10.0.0.1
   splitnic doctor --role iounit --lan eth1
   splitnic doctor --role agent --iounit 10.0.0.1
@@ -96,7 +100,7 @@ anything that is not a setting are left out; names, addresses and fingerprints a
 		},
 	}
 	c.Flags().StringVar(&f.device, "device", "", "RDMA device to examine (default: all)")
-	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the peer for which the GID is chosen")
+	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the peer: the GID is chosen for it, and packets of the path MTU must reach it")
 	c.Flags().StringVar(&f.planned.role, "role", "", "planned role of this machine: host, agent or iounit")
 	fixedWords(c, "role", []string{"host", "agent", "iounit"})
 	c.Flags().StringSliceVar(&f.planned.iounits, "iounit", nil, "I/O units that hosts are to reach, as for splitnic host")
@@ -118,7 +122,7 @@ func examine(ctx context.Context, device string, hint verbs.GIDHint, planned *pl
 	checkMemlock(&r, checkCapabilities(&r))
 	devices := chosenDevices(&r, device)
 	for _, d := range devices {
-		checkDevice(&r, d, hint)
+		checkDevice(ctx, &r, d, hint)
 	}
 	planned.examine(ctx, &r, devices)
 	return r
@@ -241,7 +245,7 @@ func checkMemlock(r *report, ipcLock bool) {
 	}
 }
 
-func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
+func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 	name := info.Name
 	dev, err := verbs.Open(name, verbs.WithGIDHint(hint))
 	if err != nil {
@@ -271,10 +275,11 @@ func checkDevice(r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
 			r.ok(name, "%s", p)
 		}
 	}
-	if _, why, err := dev.ChooseGID(); err != nil {
+	if gid, why, err := dev.ChooseGID(); err != nil {
 		r.missing(name, err.Error(), "")
 	} else {
 		r.ok(name, "GID %s", why)
+		checkPath(ctx, r, name, gid, ports[gid.Port-1], hint.Peer)
 	}
 	if p, err := messaging.ProtectionOn("", limits); err != nil {
 		r.missing(name, err.Error(), "")

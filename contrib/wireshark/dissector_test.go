@@ -302,6 +302,8 @@ var messages = []struct {
 		map[string]string{"splitnic.request": "6", "splitnic.status": "3", "splitnic.size": "0"}},
 	{"binding", request(protocol.CfgBind, protocol.AppendProof(nil, protocol.Proof{0xab, 31: 0xcd})),
 		map[string]string{"splitnic.request": "12", "splitnic.proof": "ab" + strings.Repeat(":00", 30) + ":cd"}},
+	{"path", append(request(protocol.CfgPath, nil), make([]byte, 1004)...),
+		map[string]string{"splitnic.request": "16", "splitnic.size": "0"}},
 	{"unsupported", reply(13, protocol.CfgUnsupported, nil),
 		map[string]string{"splitnic.request": "13", "splitnic.status": "1"}},
 }

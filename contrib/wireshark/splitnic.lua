@@ -64,6 +64,7 @@ local requests = {
 	[13] = "pool keys",
 	[14] = "markers have arrived",
 	[15] = "refusal",
+	[16] = "path",
 }
 
 local statuses = {
@@ -264,6 +265,11 @@ local function chosen(qp)
 	return false
 end
 
+-- path reports whether this is the message that is as long as the path MTU.
+local function path(tvb)
+	return tvb:len() >= 20 and tvb(0, 2):uint() == 8 and tvb(12, 4):uint() == 16 and tvb(16, 4):uint() == 0
+end
+
 -- plausible reports whether a message of n bytes in all can have this header.
 local function plausible(tvb, n)
 	if tvb:len() < HEADER or tvb(2, 2):uint() ~= 1 then
@@ -290,7 +296,7 @@ local function plausible(tvb, n)
 	elseif func == 7 then
 		return body > 0 and body % 12 == 0
 	elseif func == 8 then
-		return body >= 8 and tvb:len() >= 20 and tvb(16, 4):uint() == body - 8
+		return body >= 8 and tvb:len() >= 20 and (tvb(16, 4):uint() == body - 8 or path(tvb))
 	elseif func == 9 then
 		return body >= 12 and tvb:len() >= 24 and tvb(20, 4):uint() == body - 12
 	elseif func == 10 then
@@ -566,7 +572,9 @@ local function cfg(tvb, tree, at)
 		what = what .. ": " .. (statuses[tvb(16, 4):uint()] or "failed")
 	end
 	tree:add(f.size, tvb(at - 4, 4))
-	if tvb:len() ~= at + tvb(at - 4, 4):uint() then
+	if at == 20 and path(tvb) then
+		return what
+	elseif tvb:len() ~= at + tvb(at - 4, 4):uint() then
 		tree:add_proto_expert_info(malformed, "The data is shorter or longer than its size")
 	elseif tvb:len() > at then
 		local d = tvb(at)

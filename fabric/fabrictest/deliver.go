@@ -80,7 +80,7 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 		q.sent.Drops++
 		return fabric.StatusSuccess, done
 	}
-	if p := q.other(); p != nil && !q.cutOff(p) {
+	if p := q.other(); p != nil && !q.cutOff(p) && !q.tooLong(w) {
 		p.resp.Lock()
 		if p.answers(q) {
 			s, o = p.respond(q, w)

@@ -53,6 +53,14 @@ func (n *Network) FailNextPost(dev string, err error) {
 	n.known(dev).failPost.Store(&err)
 }
 
+// DropAbove loses the messages of the device with a packet of more than the given number of bytes,
+// as a switch does whose MTU is smaller; 0: none is lost. A reliable sender reports
+// StatusRetryExcErr after its time-out.
+func (n *Network) DropAbove(dev string, bytes int) {
+	n.node(dev).largest.Store(int64(bytes))
+	n.kickAll()
+}
+
 // DropUC loses the next count messages that the device sends over unreliable
 // connections.
 func (n *Network) DropUC(dev string, count int) {

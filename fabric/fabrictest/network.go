@@ -22,7 +22,7 @@ func WithTimeScale(f float64) Option { return func(n *Network) { n.scale = f } }
 func WithLimits(l fabric.Limits) Option { return func(n *Network) { n.limits = l } }
 
 // WithMTU sets the path MTU in bytes that the devices offer; the default is 4096.
-func WithMTU(bytes int) Option { return func(n *Network) { n.mtu = bytes } }
+func WithMTU(bytes int) Option { return func(n *Network) { n.SetMTU(bytes) } }
 
 // WithQuietFlushes makes flushed requests raise no event on a completion queue that is armed for
 // solicited completions, as with Soft-RoCE of newer kernels (see conform.SoftRoCE).
@@ -51,11 +51,11 @@ func New(opts ...Option) *Network {
 	n := &Network{
 		scale:   0.1,
 		limits:  DefaultLimits(),
-		mtu:     4096,
 		nodes:   make(map[string]*node),
 		qps:     make(map[qpKey]*qp),
 		lastQPN: 0x10 + rand.Uint32N(0x1000),
 	}
+	n.SetMTU(4096)
 	for _, o := range opts {
 		o(n)
 	}
@@ -99,6 +99,9 @@ func (n *Network) known(name string) *node {
 	}
 	return nd
 }
+
+// SetMTU changes the path MTU in bytes that the devices offer. That of existing queue pairs stays.
+func (n *Network) SetMTU(bytes int) { n.mtu.Store(int64(bytes)) }
 
 // add assigns a number to q and makes q reachable.
 func (n *Network) add(q *qp) {

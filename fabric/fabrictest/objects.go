@@ -16,7 +16,7 @@ type Network struct {
 	quietFlushes bool
 	scale        float64
 	limits       fabric.Limits
-	mtu          int
+	mtu          atomic.Int64
 
 	// keys guards every key table of the network. A delivery holds it for reading while it
 	// copies, so that a region is no longer in use when its Close has returned. Lock order:
@@ -49,6 +49,7 @@ type node struct {
 
 	failPost atomic.Pointer[error]
 	dropUC   atomic.Int64
+	largest  atomic.Int64 // bytes of a packet that gets through; 0: any
 	overflow atomic.Uint64
 
 	mu   sync.Mutex
@@ -201,6 +202,7 @@ type qp struct {
 	recvCQ *cq
 	num    uint32
 	psn    uint32
+	mtu    int // the port's when it was created
 
 	state  atomic.Uint32      // changed with resp and rq held
 	peer   atomic.Pointer[qp] // found at the first message

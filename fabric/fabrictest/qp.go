@@ -18,6 +18,7 @@ func newQP(d *domain, cfg fabric.QPConfig, send, recv *cq) *qp {
 		dom: d, node: d.dev.node, net: d.dev.net,
 		cfg: cfg, sendCQ: send, recvCQ: recv,
 		psn:  rand.Uint32() & 0xffffff,
+		mtu:  int(d.dev.net.mtu.Load()),
 		ring: make([]fabric.RecvWR, size),
 		wake: make(chan struct{}, 1),
 	}
@@ -30,7 +31,7 @@ func (q *qp) Num() uint32 { return q.num }
 
 // Address implements fabric.QP.
 func (q *qp) Address() fabric.Address {
-	return fabric.Address{GID: q.node.gid, QPN: q.num, PSN: q.psn, MTU: q.net.mtu}
+	return fabric.Address{GID: q.node.gid, QPN: q.num, PSN: q.psn, MTU: q.mtu}
 }
 
 // errorf returns an error that names the operation, the queue pair and the cause.
@@ -61,6 +62,12 @@ func (q *qp) answers(from *qp) bool {
 // cutOff reports whether packets from q to p are lost.
 func (q *qp) cutOff(p *qp) bool {
 	return q.node != p.node && (q.node.cut.Load() || p.node.cut.Load())
+}
+
+// tooLong reports whether a packet of the message is lost on the way.
+func (q *qp) tooLong(w *work) bool {
+	largest := q.node.largest.Load()
+	return largest > 0 && int64(min(int(w.size), q.mtu, q.remote.MTU)) > largest
 }
 
 // kick wakes the pump, if it runs.

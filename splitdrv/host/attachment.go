@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,11 +40,20 @@ func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err()
 // does not. Without this check, such a session would be used, and the netdevice would have a
 // carrier without passing frames, until the peer time-out.
 func (a *attachment) reaches(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.client.Done(): // the I/O unit may have noticed it first
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	err := a.conn.Reach(ctx)
 	if err == nil {
 		return nil
 	}
-	if ended := a.conn.Err(); ended != nil {
+	if ended := cmp.Or(a.conn.Err(), a.client.Err()); ended != nil {
 		err = ended
 	}
 	return fmt.Errorf("no answer over the fabric: %w; do RDMA packets (RoCE v2: UDP port 4791) get through between the RDMA devices of both sides?", err)

@@ -47,6 +47,7 @@ func (d *directCommon) messaging(m *session.Direct) messaging.Config {
 	c.NoPack = !has(protocol.FeaturePack)
 	c.Invalidation, c.OneTouch = has(protocol.FeatureWindow), has(protocol.FeatureOneTouch)
 	c.Budget, c.ZeroCopy = d.cfg.Direct.Budget, nil // frames of several paths are copied
+	c.ProvePath = has(protocol.FeaturePathMTU)
 	c.Bind = messaging.NewBinding(*m.Secret, m.First)
 	return c
 }

@@ -34,6 +34,7 @@ type opener struct {
 	sessions *sessions
 	retired  *retired
 	direct   *direct
+	paths    pathMTUs
 }
 
 // dial connects to an I/O unit and authenticates it. answered, which may be nil, is signaled
@@ -120,11 +121,24 @@ func (o *opener) establish(ctx context.Context, a *attachment, d dialled, standb
 	}
 	watch.lap("ready")
 	if err := a.cross(ctx); err != nil {
-		return a.fail(err)
+		return a.fail(o.smaller(a, err))
 	}
 	watch.lap("cross the fabric")
 	a.stages = watch.stages
 	return nil
+}
+
+// smaller returns err, of a session that could not be used over the fabric. If the I/O unit's first
+// packet arrived, which is small, it lowers the path MTU of the next attempt and says so.
+func (o *opener) smaller(a *attachment, err error) error {
+	s := a.conn.Stats()
+	if !a.welcome.Grants(protocol.FeaturePathMTU) || s.ControlReceived == 0 {
+		return err
+	}
+	if next := o.paths.lost(a.addr, s.PathMTU, time.Now()); next != 0 {
+		return fmt.Errorf("packets of the path MTU, %d bytes, do not get through, the next attempt uses %d: %w", s.PathMTU, next, err)
+	}
+	return err
 }
 
 // fail tells the I/O unit why the session is not opened.
@@ -163,6 +177,7 @@ func (o *opener) features(standby bool) []string {
 		{protocol.FeatureOneTouch, true},
 		{protocol.FeatureKeySend, true},
 		{protocol.FeatureBind, true},
+		{protocol.FeaturePathMTU, true},
 		{protocol.FeatureRenew, true},
 		{protocol.FeatureDrain, true},
 		{protocol.FeatureStandby, standby},
@@ -200,6 +215,8 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 		return nil, err
 	}
 	cfg.Bind, cfg.OnHears = bind, a.client.Vouch
+	cfg.ProvePath = bind != nil && w.Grants(protocol.FeaturePathMTU)
+	cfg.PathMTU = o.paths.limit(a.addr, time.Now())
 	cfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {
 		return o.dev.onRequest(a, t, data)
 	}

@@ -78,12 +78,15 @@ type IOUnitStatus struct {
 	Name        string `json:"name,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Platform is the identifier of the I/O unit's process, absent if it has none.
-	Platform   protocol.Platform `json:"platform,omitzero"`
-	Insecure   bool              `json:"insecure"`
-	Session    string            `json:"session,omitempty"`
-	Mode       protocol.Mode     `json:"mode,omitempty"` // transfer mode
-	SpeedMbps  uint32            `json:"speed_mbps,omitempty"`
-	Configured []string          `json:"configured"` // as configured, in order of preference
+	Platform protocol.Platform `json:"platform,omitzero"`
+	Insecure bool              `json:"insecure"`
+	Session  string            `json:"session,omitempty"`
+	Mode     protocol.Mode     `json:"mode,omitempty"` // transfer mode
+	// PathMTULimit is the largest path MTU in bytes of sessions with the I/O unit, because
+	// larger packets did not get through; 0: nothing limits it.
+	PathMTULimit int      `json:"path_mtu_limit,omitempty"`
+	SpeedMbps    uint32   `json:"speed_mbps,omitempty"`
+	Configured   []string `json:"configured"` // as configured, in order of preference
 	// Candidates has the known addresses of I/O units, in order of preference, and DNS the
 	// state of each name among Configured.
 	Candidates []string           `json:"candidates,omitempty"`
@@ -110,6 +113,7 @@ func (h *Host) Status() Status {
 		},
 		IOUnit: IOUnitStatus{
 			Address: c.addr, Configured: h.cfg.IOUnits, Candidates: units, DNS: h.units.Status(),
+			PathMTULimit: h.opener.paths.limit(c.addr, time.Now()),
 		},
 		Device:      h.cfg.Device.Name(),
 		Protection:  h.protection,

@@ -195,6 +195,7 @@ func (u *Unit) messaging(h *host, w *session.Welcome) messaging.Config {
 	c.Invalidation = w.Grants(protocol.FeatureWindow)
 	c.OneTouch = w.Grants(protocol.FeatureOneTouch)
 	c.KeySend = w.Grants(protocol.FeatureKeySend)
+	c.ProvePath = w.Grants(protocol.FeaturePathMTU)
 	c.LatencyQueue = h.hasLatency()
 	c.LatencyPools = messaging.LatencyPools(w.Mode, h.hello.MaxMTU)
 	if c.Pools == nil {
@@ -226,6 +227,7 @@ func (u *Unit) features(h *host) []string {
 		{protocol.FeaturePack, !u.cfg.Messaging.NoPack},
 		{protocol.FeatureLatencyQueue, h.hasLatency()},
 		{protocol.FeatureBind, true},
+		{protocol.FeaturePathMTU, h.bound},
 		{protocol.FeatureRenew, true},
 		{protocol.FeatureDrain, true},
 		{protocol.FeatureStandby, true},

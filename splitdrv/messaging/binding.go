@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -10,8 +11,9 @@ import (
 )
 
 // binding is the state of the exchange of proofs. With Config.Bind, each side's first
-// control message is its proof. Until it has the peer's proof, a side accepts no other
-// message, lends no pool and polls no data channel.
+// control message is its proof, and with Config.ProvePath its second one is a CfgPath. Until
+// it has those of the peer, a side accepts no other message, lends no pool and polls no data
+// channel.
 type binding struct {
 	c     *shared
 	signs *signsOfLife
@@ -19,10 +21,11 @@ type binding struct {
 
 	ours, theirs protocol.Proof
 	proved       bool          // the peer's proof is right; only the control handler uses it
-	heard        chan struct{} // closed when proved becomes true
+	passed       bool          // the peer's CfgPath has arrived; only the control handler uses it
+	heard        chan struct{} // closed when all of these have arrived
 	trusted      chan struct{} // closed when the data channels were also found empty until then
 	bound        atomic.Bool   // the session has begun
-	answered     bool          // the proof is answered; only the request handler uses it
+	answered     [2]bool       // the proof and the CfgPath are answered; only the request handler uses it
 }
 
 func newBinding(c *shared, signs *signsOfLife, data []*channel) *binding {
@@ -30,10 +33,25 @@ func newBinding(c *shared, signs *signsOfLife, data []*channel) *binding {
 }
 
 // unproved reports whether the peer still has to prove that it is the peer of the
-// bootstrap connection. The control handler calls it.
-func (b *binding) unproved() bool { return b.c.cfg.Bind != nil && !b.proved }
+// bootstrap connection, or that packets of the path MTU get through. The control handler
+// calls it.
+func (b *binding) unproved() bool {
+	return b.c.cfg.Bind != nil && (!b.proved || b.c.cfg.ProvePath && !b.passed)
+}
 
-// hear handles the peer's first message, which must be its proof.
+// begin sends the first messages. They always find a free slot.
+func (b *binding) begin(q *requests) error {
+	if b.c.cfg.Bind == nil {
+		return nil
+	}
+	_, err := q.ask(context.Background(), protocol.CfgBind, b.ours[:], make(chan protocol.CfgUtilReply, 1))
+	if err == nil && b.c.cfg.ProvePath {
+		_, err = q.ask(context.Background(), protocol.CfgPath, nil, make(chan protocol.CfgUtilReply, 1))
+	}
+	return err
+}
+
+// hear handles the peer's first messages, which must be its proof, and then its CfgPath.
 func (b *binding) hear(f protocol.Function, msg []byte) error {
 	if f != protocol.FuncCfgUtilRequest {
 		return ErrProofMissing
@@ -41,6 +59,14 @@ func (b *binding) hear(f protocol.Function, msg []byte) error {
 	m, err := protocol.DecodeCfgUtilRequest(msg)
 	if err != nil {
 		return err
+	}
+	if b.proved {
+		if m.Type != protocol.CfgPath {
+			return controlViolation(ErrPathMissing, "CfgUtilRequest about %v", m.Type)
+		}
+		b.passed = true
+		close(b.heard)
+		return nil
 	}
 	if m.Type != protocol.CfgBind {
 		return controlViolation(ErrProofMissing, "CfgUtilRequest about %v", m.Type)
@@ -53,19 +79,25 @@ func (b *binding) hear(f protocol.Function, msg []byte) error {
 		return controlViolation(ErrProofWrong, "CfgUtilRequest about %v", m.Type)
 	}
 	b.proved = true
-	close(b.heard)
+	if !b.c.cfg.ProvePath {
+		close(b.heard)
+	}
 	return nil
 }
 
-// answer returns the status for the peer's proof. A second proof is invalid.
-func (b *binding) answer() protocol.CfgStatus {
+// answer returns the status for the peer's proof, or for its CfgPath. A second one is invalid.
+func (b *binding) answer(t protocol.CfgType) protocol.CfgStatus {
+	has, answered := b.c.cfg.Bind != nil, &b.answered[0]
+	if t == protocol.CfgPath {
+		has, answered = has && b.c.cfg.ProvePath, &b.answered[1]
+	}
 	switch {
-	case b.c.cfg.Bind == nil:
+	case !has:
 		return protocol.CfgUnsupported
-	case b.answered:
+	case *answered:
 		return protocol.CfgInvalid
 	}
-	b.answered = true
+	*answered = true
 	return protocol.CfgOK
 }
 
@@ -91,6 +123,10 @@ func (b *binding) wait() (proved bool, err error) {
 		if silence.over(b.c.cfg.PeerTimeout, heard()) {
 			if err := b.early(); err != nil {
 				return false, err
+			}
+			if heard() > 0 {
+				return false, fmt.Errorf("%w: packets of the path MTU, %d bytes, do not get through, and smaller ones do: "+
+					"does a switch on the way have a smaller MTU?", ErrPeerSilent, b.c.pathMTU.Load())
 			}
 			// An impostor would have sent something. So the fabric does not work.
 			return false, fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent,

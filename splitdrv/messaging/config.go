@@ -188,6 +188,12 @@ type Config struct {
 	// the sides of another, authenticated connection. Nothing else happens before.
 	Bind *Binding
 
+	// ProvePath is true if both sides have protocol.FeaturePathMTU: with Bind, each side
+	// shows that packets of the path MTU get through. PathMTU is the largest path MTU in bytes to use; 0: the
+	// port's.
+	ProvePath bool
+	PathMTU   int
+
 	// KeepAlive is the interval of keep-alive requests; default DefaultKeepAlive. The
 	// session ends when the peer has been silent for PeerTimeout; default 1 s.
 	KeepAlive   time.Duration
@@ -203,7 +209,7 @@ type Config struct {
 
 	// OnRequest answers the peer's configuration requests, one at a time, on a
 	// goroutine of the Conn. data is valid only during the call. Conn answers
-	// protocol.CfgKeepAlive, CfgSent, CfgBind and CfgPoolKeys itself. With nil the
+	// protocol.CfgKeepAlive, CfgSent, CfgBind, CfgPath and CfgPoolKeys itself. With nil the
 	// answer is protocol.CfgUnsupported.
 	OnRequest func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte)
 	// Pace is called once for each of these requests, in order, and returns how long

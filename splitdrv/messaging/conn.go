@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/splitnic/splitnic/bufpool"
@@ -126,6 +127,7 @@ func (c *Conn) Addresses() []fabric.Address {
 	for _, ch := range c.channels {
 		a = append(a, ch.qp.Address())
 	}
+	c.cfg.limitPath(a)
 	return a
 }
 
@@ -137,6 +139,13 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 	}
 	if need := protocol.ControlReceives(c.cfg.Mode, len(c.channels), c.cfg.MaxPools); controlReceives < need {
 		return fmt.Errorf("messaging: %w: %d, %d are needed", ErrControlReceives, controlReceives, need)
+	}
+	remote = slices.Clone(remote)
+	c.cfg.limitPath(remote)
+	path := min(remote[0].MTU, c.Addresses()[0].MTU)
+	c.pathMTU.Store(int64(path))
+	if c.cfg.ProvePath {
+		c.control.padded = uint32(path)
 	}
 	if err := c.control.qp.Connect(remote[0], c.cfg.Timing); err != nil {
 		return fmt.Errorf("messaging: connect the control channel: %w", err)
@@ -167,12 +176,8 @@ func (c *Conn) Start(ports []Port) error {
 // StartControl does not wait for the peer's proof; the session ends if the proof does not
 // arrive within Config.PeerTimeout.
 func (c *Conn) StartControl() (err error) {
-	if c.cfg.Bind != nil {
-		// The first message always finds a free slot.
-		if _, err = c.requests.ask(context.Background(), protocol.CfgBind, c.binding.ours[:],
-			make(chan protocol.CfgUtilReply, 1)); err != nil {
-			return fmt.Errorf("messaging: begin on the control channel: %w", err)
-		}
+	if err := c.binding.begin(c.requests); err != nil {
+		return fmt.Errorf("messaging: begin on the control channel: %w", err)
 	}
 	c.control.idle, err = c.newWaiter(epoll.Readable(c.control.cq.FD()), epoll.Readable(c.control.w.wake.FD()))
 	if err != nil {

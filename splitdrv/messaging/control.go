@@ -176,7 +176,14 @@ func (k *control) receive(index uint16, c *fabric.Completion) error {
 	if c.Op != fabric.OpRecv {
 		return controlViolation(ErrUnexpected, "an RDMA write with immediate data %#x", c.Imm)
 	}
-	msg := k.scratch[:copy(k.scratch[:], controlSlot(k.recvMem, index)[:c.Len])]
+	length := c.Len
+	if k.padded > 0 && k.received.Load() == 1 {
+		if length != k.padded {
+			return controlViolation(ErrPathMissing, "%d bytes, and the path MTU is %d", length, k.padded)
+		}
+		length = protocol.PathRequestSize
+	}
+	msg := k.scratch[:copy(k.scratch[:], controlSlot(k.recvMem, index)[:length])]
 	if err := k.postRecv(index); err != nil {
 		return err
 	}

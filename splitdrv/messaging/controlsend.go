@@ -28,6 +28,7 @@ type controlSends struct {
 	nOut       int
 	unsignaled int               // messages since the last signaled one
 	wr         [1]fabric.SendWR  // a field, because a variable on the stack would escape
+	padded     uint32            // length in bytes of the second message; 0: that of its content
 	blocked    []*queue[rxEvent] // receivers whose update found no free slot
 	closed     bool
 	progress   func() error // polls completions; nil if the handler does
@@ -127,6 +128,10 @@ func (s *controlSends) post(build func(dst []byte) []byte) error {
 	if s.unsignaled++; s.unsignaled >= signalEvery {
 		s.unsignaled = 0
 		s.wr[0].Flags |= fabric.Signaled
+	}
+	if s.sent.Load() == 1 {
+		// The slot was not used before: zeros follow.
+		s.wr[0].Len = max(s.wr[0].Len, s.padded)
 	}
 	s.out[(s.first+s.nOut)%len(s.out)] = slot
 	s.nOut++

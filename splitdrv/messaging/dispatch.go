@@ -220,8 +220,8 @@ func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus 
 		return protocol.CfgOK
 	case protocol.CfgSent:
 		return d.onSent(data)
-	case protocol.CfgBind:
-		return d.binding.answer()
+	case protocol.CfgBind, protocol.CfgPath:
+		return d.binding.answer(t)
 	default:
 		return d.pools.hearKeys(data)
 	}

@@ -22,6 +22,7 @@ var (
 	ErrIndications     = errors.New("more indications than elements")
 	ErrSequence        = errors.New("message out of sequence")
 	ErrProofMissing    = errors.New("no proof that the queue pairs are those of the authenticated connection")
+	ErrPathMissing     = errors.New("no message of the length of the path MTU after the proof")
 	ErrProofWrong      = errors.New("wrong proof that the queue pairs are those of the authenticated connection")
 )
 
@@ -89,6 +90,7 @@ var rules = []struct {
 	{"too-many-flushes", bufpool.ErrTooManyFlushes},
 	{"proof-missing", ErrProofMissing},
 	{"proof-wrong", ErrProofWrong},
+	{"path-missing", ErrPathMissing},
 	{"invalidated", bufpool.ErrInvalidated},
 	{"pool-keys", bufpool.ErrKeys},
 	{"key-message", bufpool.ErrKeyMessage},

@@ -290,7 +290,7 @@ func (q *requests) answer() error {
 // configures reports whether requests of type t are for Config.OnRequest.
 func configures(t protocol.CfgType) bool {
 	switch t {
-	case protocol.CfgKeepAlive, protocol.CfgSent, protocol.CfgBind, protocol.CfgPoolKeys:
+	case protocol.CfgKeepAlive, protocol.CfgSent, protocol.CfgBind, protocol.CfgPath, protocol.CfgPoolKeys:
 		return false
 	default:
 		return true

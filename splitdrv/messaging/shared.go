@@ -19,6 +19,7 @@ type shared struct {
 	handlers *handlers
 	memory   memory
 	mtu      atomic.Int64
+	pathMTU  atomic.Int64  // bytes; set by Connect
 	clock    *ticker.Clock // clock of the keep-alives
 	heard    atomic.Uint64 // time, by clock, of the last message or batch of frames from the peer
 

@@ -48,7 +48,9 @@ type Stats struct {
 	// the authenticated connection.
 	Bound             bool           `json:"bound"`
 	Mode              protocol.Mode  `json:"mode"`
-	Protection        Protecting     `json:"protection"` // of the local pools
+	Protection        Protecting     `json:"protection"`  // of the local pools
+	PathMTU           int            `json:"path_mtu"`    // bytes; 0: not connected yet
+	PathProved        bool           `json:"path_proved"` // packets of that length have got through, in both directions
 	Channels          []ChannelStats `json:"channels"`
 	ControlSent       uint64         `json:"control_sent"`
 	ControlReceived   uint64         `json:"control_received"`
@@ -68,9 +70,10 @@ type Stats struct {
 func (c *Conn) Stats() Stats {
 	pools := c.pools.count()
 	s := Stats{
-		Mode:        c.cfg.Mode,
-		Protection:  c.protecting,
-		Bound:       c.binding.bound.Load(),
+		Mode:       c.cfg.Mode,
+		Protection: c.protecting,
+		Bound:      c.binding.bound.Load(),
+		PathMTU:    int(c.pathMTU.Load()), PathProved: c.cfg.ProvePath && c.binding.bound.Load(),
 		ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load(),
 		MemoryPinned: c.memory.pinned(),
 		PoolsAsked:   pools.Asked, PoolsGiven: pools.Given,

@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,14 +18,15 @@ const queryInterval = time.Second
 // and no version of it flushes receives that are posted after the failure. The peer of a
 // reliable channel notices when it sends. The peer of an unreliable channel never notices,
 // and neither does a peer tell that has broken the queue pair on purpose. Each time it also
-// binds the workers' threads again that the kernel has released.
+// binds the workers' threads again that the kernel has released, and looks whether the port
+// still has the path MTU.
 func watch(c *shared, control *control, channels []*channel) *ticker.Task {
 	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
 		if c.stopped.Load() {
 			return ticker.MaxRest
 		}
 		c.handlers.keepBound()
-		if err := queryChannels(control, channels); err != nil {
+		if err := errors.Join(queryChannels(control, channels), c.fits()); err != nil {
 			c.endLater(err)
 		}
 		return 0

@@ -315,6 +315,9 @@ func TestBlindUnit(t *testing.T) {
 	_, lone, run := w.host("beta", func(c *host.Config) { c.IOUnits = addrs(blind) })
 	testenv.Eventually(t, func() bool { return lone.Status().LastError != "" }, "an attempt that came to nothing")
 	testenv.Explained(t, lone.Status().LastError)
+	if got := lone.Status().IOUnit.PathMTULimit; got != 0 {
+		t.Errorf("path MTU limited to %d bytes, although small packets do not get through either", got)
+	}
 	if err := run.stop(); err != nil {
 		t.Error(err)
 	}

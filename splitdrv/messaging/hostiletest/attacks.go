@@ -11,7 +11,7 @@ import (
 // Attacks returns all attacks.
 func Attacks() []Attack {
 	return slices.Concat(formOfControl(), formOfData(), poolsAndUpdates(), flushes(), requests(), writes(), indications(),
-		sequences(), packs(), devices(), windows(), proofs(), tolerated())
+		sequences(), packs(), devices(), windows(), proofs(), paths(), tolerated())
 }
 
 // rules has the errors of the rules, by code.
@@ -48,6 +48,7 @@ var rules = map[string]error{
 	"too-many-flushes":  bufpool.ErrTooManyFlushes,
 	"proof-missing":     messaging.ErrProofMissing,
 	"proof-wrong":       messaging.ErrProofWrong,
+	"path-missing":      messaging.ErrPathMissing,
 	"invalidated":       bufpool.ErrInvalidated,
 	"pool-keys":         bufpool.ErrKeys,
 	"key-message":       bufpool.ErrKeyMessage,

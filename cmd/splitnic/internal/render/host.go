@@ -59,6 +59,9 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	if s.LastError != "" {
 		fmt.Fprintf(w, "  last error\t%s\n", s.LastError)
 	}
+	if n := s.IOUnit.PathMTULimit; n > 0 {
+		fmt.Fprintf(w, "  path MTU limit\t%d bytes: larger packets did not get through; a switch with a smaller MTU drops them\n", n)
+	}
 	if s.Traffic != nil {
 		printTraffic(w, "  ", s.Traffic)
 	}

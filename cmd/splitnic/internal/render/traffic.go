@@ -37,6 +37,11 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	} else {
 		fmt.Fprintf(w, "%sbinding\tnone: the peer has not proved that the queue pairs are its own\n", indent)
 	}
+	proved := ", which was not tried"
+	if s.PathProved {
+		proved = ", packets of that length have got through"
+	}
+	fmt.Fprintf(w, "%spath MTU\t%d bytes%s\n", indent, s.PathMTU, proved)
 	fmt.Fprintf(w, "%spools protected by\t%s: %s\n", indent, s.Protection.Name, s.Protection.Why)
 	fmt.Fprintf(w, "%smemory\t%.1f MiB registered\n", indent, float64(s.MemoryPinned)/(1<<20))
 	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",

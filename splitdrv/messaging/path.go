@@ -1,0 +1,44 @@
+package messaging
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// ErrPathMTU ends a session whose path MTU the port no longer has: packets that are longer than
+// its netdevice allows do not get through.
+var ErrPathMTU = errors.New("the port's MTU is below the path MTU of the session")
+
+// With Config.ProvePath the second message of each side on the control channel is one packet of
+// the path MTU. The channel is reliable and ordered: where such packets do not get through, only
+// the first message of the peer is heard, and the session ends before it has begun.
+
+// limitPath limits the path MTU of addresses to Config.PathMTU.
+func (c *Config) limitPath(addresses []fabric.Address) {
+	for i := range addresses {
+		if c.PathMTU > 0 {
+			addresses[i].MTU = min(addresses[i].MTU, c.PathMTU)
+		}
+	}
+}
+
+// portMTU is a fabric.Device that knows its port's MTU in bytes at the moment.
+type portMTU interface {
+	PortMTU() (int, error)
+}
+
+// fits returns an error if the port's MTU has fallen below the path MTU. What the device cannot
+// say ends no session.
+func (c *shared) fits() error {
+	d, ok := c.cfg.Device.(portMTU)
+	if !ok {
+		return nil
+	}
+	path := int(c.pathMTU.Load())
+	if mtu, err := d.PortMTU(); err == nil && mtu < path {
+		return fmt.Errorf("%w: %d and %d bytes; was the MTU of a netdevice changed?", ErrPathMTU, mtu, path)
+	}
+	return nil
+}
