@@ -514,14 +514,14 @@ func (r *fixture) broken() {
 func TestDirectedEvict(t *testing.T) {
 	n := New(Config{MaxConnections: 2})
 	for p := protocol.Platform(1); p <= 3; p++ {
-		n.unit.acquire(p).mu.Unlock()
+		n.unit.acquire(peers{requester: p}).mu.Unlock()
 	}
-	if len(n.unit.conns) != 2 || n.unit.conns[1] != nil {
+	if len(n.unit.conns) != 2 || n.unit.conns[peers{requester: 1}] != nil {
 		t.Errorf("%d connections: %v", len(n.unit.conns), n.unit.conns)
 	}
-	used := n.unit.acquire(2)
-	n.unit.acquire(4).mu.Unlock()
-	if n.unit.conns[2] != used || n.unit.conns[3] != nil {
+	used := n.unit.acquire(peers{requester: 2})
+	n.unit.acquire(peers{requester: 4}).mu.Unlock()
+	if n.unit.conns[peers{requester: 2}] != used || n.unit.conns[peers{requester: 3}] != nil {
 		t.Errorf("%v", n.unit.conns)
 	}
 	used.mu.Unlock()

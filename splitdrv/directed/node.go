@@ -22,7 +22,7 @@ type Node struct {
 // New makes a node. The device has to stay open until after Close.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg.withDefaults(), units: make(map[uint32]*Link), passing: make(map[*Link]*Link)}
-	n.unit = unit{cfg: &n.cfg, conns: make(map[protocol.Platform]*connection)}
+	n.unit = unit{cfg: &n.cfg, conns: make(map[peers]*connection)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
 }

@@ -17,9 +17,13 @@ type unit struct {
 	cfg *Config
 
 	mu    sync.Mutex // guards the following fields
-	conns map[protocol.Platform]*connection
+	conns map[peers]*connection
 	clock uint64 // incremented with each use of a connection
 }
+
+// peers are an owner and a requester. The connection for the requests that a requester makes to
+// one owner reaches only the memory that is registered for this owner.
+type peers struct{ owner, requester protocol.Platform }
 
 // connections returns how many connections there are, and how many were made.
 func (u *unit) connections() (now int, made uint64) {
@@ -41,7 +45,7 @@ func (u *unit) connections() (now int, made uint64) {
 func (u *unit) close() error {
 	u.mu.Lock()
 	conns := u.conns
-	u.conns = make(map[protocol.Platform]*connection)
+	u.conns = make(map[peers]*connection)
 	u.mu.Unlock()
 	var last error
 	for _, c := range conns {
@@ -55,9 +59,9 @@ func (u *unit) close() error {
 	return last
 }
 
-// acquire returns the connection with a requester, with its mutex locked. The connection may
-// not be connected.
-func (u *unit) acquire(p protocol.Platform) *connection {
+// acquire returns the connection for an owner and a requester, with its mutex locked. The
+// connection may not be connected.
+func (u *unit) acquire(p peers) *connection {
 	for {
 		u.mu.Lock()
 		c := u.conns[p]
@@ -82,7 +86,7 @@ func (u *unit) acquire(p protocol.Platform) *connection {
 func (u *unit) evict() {
 	for len(u.conns) >= u.cfg.MaxConnections {
 		var oldest *connection
-		var of protocol.Platform
+		var of peers
 		for p, c := range u.conns {
 			if oldest != nil && c.used > oldest.used || !c.mu.TryLock() {
 				continue
@@ -181,7 +185,7 @@ func (u *unit) connectTo(
 func (u *unit) execute(l *Link, r *protocol.DirectedRequest, s Storage) (protocol.DirectedStatus, uint64) {
 	ctx, cancel := context.WithTimeout(l.ctx, u.cfg.Timeout)
 	defer cancel()
-	c := u.acquire(r.Requester)
+	c := u.acquire(peers{l.peer, r.Requester})
 	defer c.mu.Unlock()
 	if err := u.join(ctx, l, c, r.Requester); err != nil {
 		return protocol.DirectedUnreachable, 0
