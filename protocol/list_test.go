@@ -228,6 +228,8 @@ func TestListRefuses(t *testing.T) {
 		{"no last element", at(good, listFourth, word(listImmediate, 16, listEndOfBuffer)), ErrShort},
 		{"elements after the last", at(good, listFirst, word(listFragment, ListFragmentSize, listLast)), ErrTrailing},
 		{"a buffer that does not end", at(good, listFourth, word(listImmediate, 16, listLast)), ErrCount},
+		{"a last buffer that does not end, beside as many as announced", attributes(ListAttributes{64, 0, 2, 1, 8}, one,
+			ListElement{Fragment: one.Fragment}), ErrCount},
 		{"no data", at[uint32](good, listFourth+4, 0), ErrSize},
 		{"more data than the element", at[uint32](good, listFourth+4, 9), ErrSize},
 		{"less data than the element", at[uint32](good, listFourth+4, 4), ErrSize},
@@ -290,16 +292,32 @@ func TestChainRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("too long a chain", func(t *testing.T) {
+	// The sequence after n others ends the list, or leads to one more.
+	after := func(n int, ends bool) error {
+		whole := AttributesOf(slices.Repeat(elements, MaxListSequences))
+		sequence, to := AppendListSequence(nil, &whole, place(1), elements), place(1)
 		var d ListDecoder
-		_, more, err := d.Add(first)
-		for i := 2; more && err == nil; i++ {
-			if i > MaxListSequences {
-				t.Fatal("it goes on")
+		for i := range n {
+			if _, more, err := d.Add(sequence); !more || err != nil {
+				t.Fatalf("the list ends with sequence %d: %v", i, err)
 			}
-			_, more, err = d.Add(link(place(i)))
+			if to = place(i + 2); i+2 == n && ends {
+				to.Len = 2 * ListFragmentSize
+			}
+			if sequence = link(to); i+1 == n && ends {
+				sequence = link(nil)
+			}
 		}
-		if !errors.Is(err, ErrCount) {
+		_, _, err := d.Add(sequence)
+		return err
+	}
+	t.Run("the longest chain", func(t *testing.T) {
+		if err := after(MaxListSequences-1, true); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("too long a chain", func(t *testing.T) {
+		if err := after(MaxListSequences-1, false); !errors.Is(err, ErrCount) {
 			t.Error(err)
 		}
 	})
