@@ -33,15 +33,15 @@ const (
 	DirectedOK          DirectedStatus = 0
 	DirectedDenied      DirectedStatus = 1 // by the unit that owns the I/O device
 	DirectedInvalid     DirectedStatus = 2 // the list is malformed, or does not suit the operation
-	DirectedPlatform    DirectedStatus = 3 // memory of another unit than the requester
-	DirectedAccess      DirectedStatus = 4 // the requester's RDMA device refuses a handle
+	DirectedPlatform    DirectedStatus = 3 // memory of a unit that the owner does not allow
+	DirectedAccess      DirectedStatus = 4 // the RDMA device of the memory's unit refuses a handle
 	DirectedUnreachable DirectedStatus = 5 // there is no connection, or it has failed
 	DirectedFailed      DirectedStatus = 6 // the I/O device has failed, or something else
 )
 
 var directedStatuses = [...]string{
 	"ok", "denied by the owner", "the list is not valid", "memory of another platform", "access refused",
-	"the requester cannot be reached", "failed",
+	"the unit with the memory cannot be reached", "failed",
 }
 
 // String returns a description of the status.
@@ -61,7 +61,7 @@ type DirectedRequest struct {
 	Operation          DirectedOperation
 	Device             uint32 // number of the I/O device at its owner
 	Offset             uint64 // on the I/O device, in bytes
-	// Requester is the unit with the memory. The requester sends 0. The owner, which knows the
+	// Requester is the unit that the request is from. It sends 0. The owner, which knows the
 	// sender, sets it.
 	Requester Platform
 	List      []byte // the first sequence of the list
@@ -141,7 +141,7 @@ func AppendDirectedReply(dst []byte, r DirectedReply) []byte {
 	return binary.BigEndian.AppendUint64(dst, r.Bytes)
 }
 
-// DirectedEnd is one end of the connection between an I/O unit and a requester.
+// DirectedEnd is one end of the connection between an I/O unit and a unit with memory.
 type DirectedEnd struct {
 	BoundChannel
 	MTU   uint16 // the largest path MTU that this side can use
@@ -186,11 +186,12 @@ func (e *DirectedEnd) valid(b []byte) error {
 	return nil
 }
 
-// DirectedConnect requests a connection from an I/O unit to a requester. The owner forwards the
-// request and the answer.
+// DirectedConnect requests a connection from an I/O unit to a unit with memory. The owner forwards
+// the request and the answer.
 type DirectedConnect struct {
 	TransactionContext uint64
-	From, To           Platform // the I/O unit, and the requester
+	From, To           Platform // the I/O unit, and the unit with the memory
+	Requester          Platform // the unit whose request names the memory: often To
 	End                DirectedEnd
 }
 
@@ -200,19 +201,21 @@ func DecodeDirectedConnect(b []byte) (DirectedConnect, error) {
 	if err != nil {
 		return DirectedConnect{}, err
 	}
-	if err := exactly(rest, 16+directedEndSize); err != nil {
+	if err := exactly(rest, 24+directedEndSize); err != nil {
 		return DirectedConnect{}, fmt.Errorf("DirectedConnect: %w", err)
 	}
 	c := DirectedConnect{
 		TransactionContext: transaction,
 		From:               Platform(binary.BigEndian.Uint64(rest)),
 		To:                 Platform(binary.BigEndian.Uint64(rest[8:])),
+		Requester:          Platform(binary.BigEndian.Uint64(rest[16:])),
 	}
-	if c.From == 0 || c.To == 0 {
-		return DirectedConnect{}, fmt.Errorf("DirectedConnect from %v to %v: %w", c.From, c.To, ErrPlatform)
+	if c.From == 0 || c.To == 0 || c.Requester == 0 {
+		return DirectedConnect{}, fmt.Errorf("DirectedConnect from %v to %v for %v: %w", c.From, c.To, c.Requester,
+			ErrPlatform)
 	}
-	c.End.decode(rest[16:])
-	if err := c.End.valid(rest[16:]); err != nil {
+	c.End.decode(rest[24:])
+	if err := c.End.valid(rest[24:]); err != nil {
 		return DirectedConnect{}, fmt.Errorf("DirectedConnect: %w", err)
 	}
 	return c, nil
@@ -223,6 +226,7 @@ func AppendDirectedConnect(dst []byte, c DirectedConnect) []byte {
 	dst = appendHeader(dst, FuncDirectedConnect, c.TransactionContext)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(c.From))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(c.To))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(c.Requester))
 	return c.End.append(dst)
 }
 

@@ -26,7 +26,8 @@ var goldenDirected = map[string]func() []byte{
 		return AppendDirectedReply(nil, DirectedReply{goldenTransaction, DirectedAccess, 1<<32 + 1})
 	},
 	"connect": func() []byte {
-		return AppendDirectedConnect(nil, DirectedConnect{goldenTransaction, goldenOther, goldenPlatform, goldenEnd})
+		return AppendDirectedConnect(nil, DirectedConnect{goldenTransaction, goldenOther, goldenPlatform, goldenPlatform,
+			goldenEnd})
 	},
 	"connected": func() []byte {
 		return AppendDirectedConnected(nil, DirectedConnected{goldenTransaction, DirectedOK, goldenEnd})
@@ -107,17 +108,18 @@ func TestDirectedRefuses(t *testing.T) {
 		{"list longer", append(of(request), 0, 0, 0, 0), ErrTrailing},
 		{"reply cut", of(reply)[:23], ErrShort},
 		{"reply longer", append(of(reply), 0), ErrTrailing},
-		{"connect cut", of(connect)[:59], ErrShort},
+		{"connect cut", of(connect)[:67], ErrShort},
 		{"connect longer", append(of(connect), 0), ErrTrailing},
 		{"connect from nobody", at[uint64](of(connect), 12, 0), ErrPlatform},
 		{"connect to nobody", at[uint64](of(connect), 20, 0), ErrPlatform},
-		{"queue pair 0", at[uint32](of(connect), 28, 0), ErrSize},
-		{"queue pair of 25 bits", at[uint32](of(connect), 28, 1<<24), ErrSize},
-		{"sequence number of 25 bits", at[uint32](of(connect), 32, 1<<24), ErrSize},
-		{"MTU 0", at[uint16](of(connect), 38, 0), ErrSize},
-		{"MTU 1500", at[uint16](of(connect), 38, 1500), ErrSize},
-		{"256 reads", at[uint16](of(connect), 56, 256), ErrCount},
-		{"padding", at[uint16](of(connect), 58, 1), ErrPadding},
+		{"connect for nobody", at[uint64](of(connect), 28, 0), ErrPlatform},
+		{"queue pair 0", at[uint32](of(connect), 36, 0), ErrSize},
+		{"queue pair of 25 bits", at[uint32](of(connect), 36, 1<<24), ErrSize},
+		{"sequence number of 25 bits", at[uint32](of(connect), 40, 1<<24), ErrSize},
+		{"MTU 0", at[uint16](of(connect), 46, 0), ErrSize},
+		{"MTU 1500", at[uint16](of(connect), 46, 1500), ErrSize},
+		{"256 reads", at[uint16](of(connect), 64, 256), ErrCount},
+		{"padding", at[uint16](of(connect), 66, 1), ErrPadding},
 		{"connected cut", of(connected)[:47], ErrShort},
 		{"connected to queue pair 1", at[uint32](of(connected), 16, 1), ErrSize},
 		{"not connected, with a queue pair", at[uint32](of(not), 16, 17), ErrReserved},

@@ -293,7 +293,7 @@ func TestChainRefuses(t *testing.T) {
 		}
 	})
 	// The sequence after n others ends the list, or leads to one more.
-	after := func(n int, ends bool) error {
+	after := func(t *testing.T, n int, ends bool) error {
 		whole := AttributesOf(slices.Repeat(elements, MaxListSequences))
 		sequence, to := AppendListSequence(nil, &whole, place(1), elements), place(1)
 		var d ListDecoder
@@ -312,12 +312,12 @@ func TestChainRefuses(t *testing.T) {
 		return err
 	}
 	t.Run("the longest chain", func(t *testing.T) {
-		if err := after(MaxListSequences-1, true); err != nil {
+		if err := after(t, MaxListSequences-1, true); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Run("too long a chain", func(t *testing.T) {
-		if err := after(MaxListSequences-1, false); !errors.Is(err, ErrCount) {
+		if err := after(t, MaxListSequences-1, false); !errors.Is(err, ErrCount) {
 			t.Error(err)
 		}
 	})

@@ -42,7 +42,7 @@ local directed_statuses = {
 	[2] = "the list is not valid",
 	[3] = "memory of another platform",
 	[4] = "access refused",
-	[5] = "the requester cannot be reached",
+	[5] = "the unit with the memory cannot be reached",
 	[6] = "failed",
 }
 
@@ -304,7 +304,7 @@ local function plausible(tvb, n)
 	elseif func == 11 then
 		return body == 12
 	elseif func == 12 then
-		return body == 48
+		return body == 56
 	elseif func == 13 then
 		return body == 36
 	end
@@ -487,8 +487,9 @@ local function directed(func, tvb, tree)
 	elseif func == 12 then
 		tree:add(f.from, tvb(12, 8))
 		tree:add(f.to, tvb(20, 8))
-		directed_end(tvb(28, 32), tree)
-		return "queue pair " .. tvb(28, 4):uint()
+		tree:add(f.requester, tvb(28, 8))
+		directed_end(tvb(36, 32), tree)
+		return "queue pair " .. tvb(36, 4):uint()
 	end
 	tree:add(f.directed_status, tvb(12, 4))
 	directed_end(tvb(16, 32), tree)

@@ -24,8 +24,14 @@ type Config struct {
 	// this many bytes from or to this I/O device. Without Allow, no transfer is allowed. It is
 	// called from several goroutines.
 	Allow func(requester protocol.Platform, r *protocol.DirectedRequest, bytes uint64) bool
-	// MaxConnections is the largest number of connections of an I/O unit with requesters, and
-	// of a requester with the I/O units of one owner; 64 if zero.
+	// AllowMemory is the owner's policy for lists that name memory of another unit than the
+	// requester. It reports whether a requester may have this transfer from or to the memory of
+	// that unit, which also has to offer the memory (Link.Offer). Without AllowMemory, a list names
+	// memory of the requester only. It is called from several goroutines.
+	AllowMemory func(requester, of protocol.Platform, r *protocol.DirectedRequest) bool
+	// MaxConnections is the largest number of connections of an I/O unit with requesters, of one
+	// request with the units that its list names, and of a unit with the I/O units of one owner;
+	// 64 if zero.
 	MaxConnections int
 	// Timeout is the longest time to wait for an answer; 30 s if zero.
 	Timeout time.Duration

@@ -376,7 +376,7 @@ func TestDirectedHostile(t *testing.T) {
 	connect := func(from, to protocol.Platform) func(uint64) []byte {
 		return func(transaction uint64) []byte {
 			return protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{
-				TransactionContext: transaction, From: from, To: to,
+				TransactionContext: transaction, From: from, To: to, Requester: to,
 				End: protocol.DirectedEnd{BoundChannel: protocol.BoundChannel{QPN: 17}, MTU: 1024, Reads: 1},
 			})
 		}
@@ -422,7 +422,7 @@ func TestDirectedHostile(t *testing.T) {
 		r := newFixture(t, inMemory)
 		n := r.nodes[ownerSide]
 		n.mu.Lock()
-		n.passing[r.unit] = r.requester
+		n.passing[r.unit] = passed{requester: r.requester}
 		n.mu.Unlock()
 		b, err := r.owner.call(t.Context(), r.owner.joining, connect(9, platforms[requesterSide]))
 		if s := connected(r, b, err); s != protocol.DirectedUnreachable {

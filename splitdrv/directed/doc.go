@@ -9,16 +9,20 @@
 //   - The owner checks the request ([Config.Allow]) and passes it on to the I/O unit that
 //     has the device ([Node.Assign]), over another Link. It also passes on the messages by
 //     which the other two connect.
-//   - The I/O unit finds its connection to the requester by the platform identifier, or
-//     makes one. It moves the data by RDMA write (to read from the device) or RDMA read (to
-//     write to the device).
+//   - The I/O unit finds its connection to the requester by the platform identifier in the
+//     list, or makes one. It moves the data by RDMA write (to read from the device) or RDMA
+//     read (to write to the device).
+//
+// A list can also name memory of other units. They have a Link to the same owner and offer the
+// memory to the requester ([Link.Offer]). The owner admits them ([Node.Admit]) and allows it
+// ([Config.AllowMemory]), and is asked for each request.
 //
 // Memory that a requester registers is accessible to the I/O units that its owner directs. When
 // the memory is revoked ([Memory.Close]), the requester's device refuses its handle from then
-// on. The connections that a requester makes for an owner are in one protection domain,
-// separate from those for other owners. The link with the owner is in a domain of its own, so
-// that the owner cannot use a handle. A requester makes connections only while it waits for an
-// answer of the owner.
+// on. The connections that a unit makes for an owner and the requests of one unit are in one
+// protection domain, separate from all others. The link with the owner is in a domain of its
+// own, so that the owner cannot use a handle. A requester makes connections only while it waits
+// for an answer of the owner, another unit only while it offers memory.
 //
 // Each side may have at most one unanswered request and one unanswered connect message on a
 // link. If a side sends more, the other one ends the link. An I/O unit therefore carries out

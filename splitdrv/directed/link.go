@@ -35,7 +35,6 @@ type Link struct {
 	peer   protocol.Platform // the authenticated platform identifier of the peer
 
 	endpoint
-	space fabric.Domain // domain of the connections to I/O units, and of memory open to them
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -45,12 +44,13 @@ type Link struct {
 	asking  chan struct{} // has a token while no request of this side is unanswered
 	joining chan struct{} // has a token while no connect message of this side is unanswered
 
-	mu      sync.Mutex                      // guards the following fields
-	calls   map[uint64]chan []byte          // answers that this side waits for, by transaction
-	last    uint64                          // the last transaction context
-	serving map[protocol.Function]bool      // messages of the peer that are not yet answered
-	open    map[protocol.Platform]answering // connections by which I/O units reach space
-	doing   int                             // requests of this side that wait for an answer
+	mu      sync.Mutex                   // guards the following fields
+	calls   map[uint64]chan []byte       // answers that this side waits for, by transaction
+	last    uint64                       // the last transaction context
+	serving map[protocol.Function]bool   // messages of the peer that are not yet answered
+	spaces  map[protocol.Platform]*space // memory open to I/O units, by the unit whose requests they serve
+	open    map[reach]answering          // connections by which I/O units reach the spaces
+	doing   int                          // requests of this side that wait for an answer
 	err     error
 }
 
@@ -62,6 +62,15 @@ type endpoint struct {
 	recv fabric.CQ
 	mem  *pinned // buffers of the receives, and behind them that of the send
 }
+
+// space is the memory that I/O units can access for the requests of one unit.
+type space struct {
+	dom    fabric.Domain // also of the connections
+	offers int           // number of Memories
+}
+
+// reach identifies a connection: it is that of an I/O unit for the requests of a requester.
+type reach struct{ unit, requester protocol.Platform }
 
 // answering is the requester's end of a connection with an I/O unit. The device alone answers
 // the RDMA reads and writes of the I/O unit.
@@ -78,7 +87,7 @@ func newLink(ctx context.Context, cfg *Config, answer answerer) (l *Link, err er
 	l = &Link{
 		cfg: cfg, answer: answer, asking: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		calls: make(map[uint64]chan []byte), serving: make(map[protocol.Function]bool),
-		open: make(map[protocol.Platform]answering),
+		spaces: make(map[protocol.Platform]*space), open: make(map[reach]answering),
 	}
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	l.asking <- struct{}{}
@@ -91,9 +100,11 @@ func newLink(ctx context.Context, cfg *Config, answer answerer) (l *Link, err er
 	if l.dom, err = cfg.Device.NewDomain(); err != nil {
 		return l, err
 	}
-	if l.space, err = cfg.Device.NewDomain(); err != nil {
+	own, err := cfg.Device.NewDomain()
+	if err != nil {
 		return l, err
 	}
+	l.spaces[cfg.Platform] = &space{dom: own}
 	if l.send, err = l.dom.NewCQ(1, 0); err != nil {
 		return l, err
 	}
@@ -326,8 +337,8 @@ func (l *Link) release() error {
 	l.cancel()
 	var errs []error
 	l.mu.Lock()
-	open := l.open
-	l.open = make(map[protocol.Platform]answering)
+	open, spaces := l.open, l.spaces
+	l.open, l.spaces = make(map[reach]answering), make(map[protocol.Platform]*space)
 	l.mu.Unlock()
 	for _, a := range open {
 		errs = append(errs, a.close())
@@ -338,10 +349,11 @@ func (l *Link) release() error {
 	if l.mem != nil {
 		errs = append(errs, l.mem.Close())
 	}
-	for _, d := range []fabric.Domain{l.space, l.dom} {
-		if d != nil {
-			errs = append(errs, d.Close())
-		}
+	for _, s := range spaces {
+		errs = append(errs, s.dom.Close())
+	}
+	if l.dom != nil {
+		errs = append(errs, l.dom.Close())
 	}
 	return errors.Join(errs...)
 }

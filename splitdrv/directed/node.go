@@ -14,14 +14,24 @@ type Node struct {
 	cancel context.CancelFunc
 	unit   unit // for the role of the I/O unit
 
-	mu      sync.Mutex       // guards the following fields, which are for the role of the owner
-	units   map[uint32]*Link // link to the I/O unit of each device
-	passing map[*Link]*Link  // by link to an I/O unit: link of the requester that it works for
+	mu      sync.Mutex                  // guards the following fields, which are for the role of the owner
+	units   map[uint32]*Link            // link to the I/O unit of each device
+	lenders map[protocol.Platform]*Link // links to units whose memory the lists of others may name
+	passing map[*Link]passed            // by link to an I/O unit: what it works for
+}
+
+// passed is a request that was passed on to an I/O unit.
+type passed struct {
+	requester *Link
+	request   protocol.DirectedRequest
 }
 
 // New makes a node. The device has to stay open until after Close.
 func New(cfg Config) *Node {
-	n := &Node{cfg: cfg.withDefaults(), units: make(map[uint32]*Link), passing: make(map[*Link]*Link)}
+	n := &Node{
+		cfg: cfg.withDefaults(), units: make(map[uint32]*Link), lenders: make(map[protocol.Platform]*Link),
+		passing: make(map[*Link]passed),
+	}
 	n.unit = unit{cfg: &n.cfg, conns: make(map[peers]*connection)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
@@ -37,6 +47,14 @@ func (n *Node) Assign(device uint32, unit *Link) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.units[device] = unit
+}
+
+// Admit lets the lists of other units name memory of the unit at the other end of l, as far as
+// Config.AllowMemory permits. The link has to be started.
+func (n *Node) Admit(l *Link) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lenders[l.peer] = l
 }
 
 // Connections returns how many connections with requesters the I/O unit has, and how many it
@@ -80,16 +98,17 @@ func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedS
 		if !l.Owner || !ok {
 			return protocol.DirectedDenied, 0
 		}
-		return n.unit.execute(l, r, storage)
+		return n.unit.execute(l, r, storage, func(protocol.Platform) *Link { return l })
 	}
 	r.Requester = l.peer
+	holder := func(of protocol.Platform) *Link { return n.holder(l, r, of) }
 	var list protocol.ListDecoder
 	_, more, err := list.Add(r.List)
 	if err != nil {
 		return protocol.DirectedInvalid, 0
 	}
 	if !more {
-		if s := judge(&list, r); s != protocol.DirectedOK {
+		if s := judge(&list, r, func(of protocol.Platform) bool { return holder(of) != nil }); s != protocol.DirectedOK {
 			return s, 0
 		}
 	}
@@ -103,9 +122,23 @@ func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedS
 		return n.pass(l, unit, r)
 	}
 	if storage, ok := n.cfg.Storage[r.Device]; ok {
-		return n.unit.execute(l, r, storage)
+		return n.unit.execute(l, r, storage, holder)
 	}
 	return protocol.DirectedDenied, 0
+}
+
+// holder returns the link to a unit whose memory the list of a request may name, or nil if it must
+// not: the requester, or another unit that Config.AllowMemory permits.
+func (n *Node) holder(requester *Link, r *protocol.DirectedRequest, of protocol.Platform) *Link {
+	if of == requester.peer {
+		return requester
+	}
+	if n.cfg.AllowMemory == nil || !n.cfg.AllowMemory(requester.peer, of, r) {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lenders[of]
 }
 
 // pass makes an I/O unit carry out the request that was received from link l, and returns the
@@ -114,14 +147,14 @@ func (n *Node) pass(l, unit *Link, r *protocol.DirectedRequest) (protocol.Direct
 	transaction := r.TransactionContext
 	b, err := unit.call(l.ctx, unit.asking, func(own uint64) []byte {
 		n.mu.Lock()
-		n.passing[unit] = l // the I/O unit has no other request of this node now
+		n.passing[unit] = passed{l, *r} // the I/O unit has no other request of this node now
 		n.mu.Unlock()
 		r.TransactionContext = own
 		return protocol.AppendDirectedRequest(nil, *r)
 	})
 	r.TransactionContext = transaction
 	n.mu.Lock()
-	if n.passing[unit] == l {
+	if n.passing[unit].requester == l {
 		delete(n.passing, unit)
 	}
 	n.mu.Unlock()
@@ -135,18 +168,12 @@ func (n *Node) pass(l, unit *Link, r *protocol.DirectedRequest) (protocol.Direct
 	return reply.Status, reply.Bytes
 }
 
-// connect answers an I/O unit that wants to connect to a requester. The requester is this
-// node, which waits for the answer of the owner. Or this node is the owner, and has passed on
-// a request of this requester to this I/O unit; it then passes on the message.
+// connect answers an I/O unit that wants to connect to a unit with memory. That is this node, which
+// waits for the answer of the owner, or has offered the memory. Or this node is the owner, and has
+// passed on a request to this I/O unit; it then passes on the message.
 func (n *Node) connect(l *Link, c protocol.DirectedConnect) (protocol.DirectedStatus, protocol.DirectedEnd) {
 	const no = protocol.DirectedUnreachable
 	if c.To == n.cfg.Platform {
-		l.mu.Lock()
-		waits := l.doing > 0
-		l.mu.Unlock()
-		if !waits {
-			return no, protocol.DirectedEnd{}
-		}
 		end, err := l.accept(c)
 		if err != nil {
 			return no, protocol.DirectedEnd{}
@@ -154,12 +181,16 @@ func (n *Node) connect(l *Link, c protocol.DirectedConnect) (protocol.DirectedSt
 		return protocol.DirectedOK, end
 	}
 	n.mu.Lock()
-	requester := n.passing[l]
+	p := n.passing[l]
 	n.mu.Unlock()
-	if requester == nil || requester.peer != c.To || c.From != l.peer {
+	if p.requester == nil || p.requester.peer != c.Requester || c.From != l.peer {
 		return no, protocol.DirectedEnd{}
 	}
-	b, err := requester.call(l.ctx, requester.joining, func(own uint64) []byte {
+	to := n.holder(p.requester, &p.request, c.To)
+	if to == nil {
+		return protocol.DirectedPlatform, protocol.DirectedEnd{}
+	}
+	b, err := to.call(l.ctx, to.joining, func(own uint64) []byte {
 		c.TransactionContext = own
 		return protocol.AppendDirectedConnect(nil, c)
 	})

@@ -2,43 +2,11 @@ package directed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
-
-// Memory is registered memory of the requester, which can be named in lists until Close.
-type Memory struct {
-	region   fabric.Region
-	platform protocol.Platform
-}
-
-// Register makes mem accessible to the I/O units that the owner at the other end directs. They
-// can write mem if op reads from an I/O device, and read mem if op writes to one. mem has to
-// be outside the Go heap, and to stay mapped until the Memory is closed.
-func (l *Link) Register(mem []byte, op protocol.DirectedOperation) (*Memory, error) {
-	access := fabric.LocalWrite | fabric.RemoteWrite
-	if op == protocol.DirectedWrite {
-		access = fabric.RemoteRead
-	}
-	r, err := l.space.Register(mem, access)
-	if err != nil {
-		return nil, err
-	}
-	return &Memory{region: r, platform: l.cfg.Platform}, nil
-}
-
-// Fragment returns the list fragment for a part of the memory.
-func (m *Memory) Fragment(offset, length int) protocol.Fragment {
-	return protocol.Fragment{
-		Platform: m.platform, Handle: m.region.RKey(), Addr: m.region.Addr() + uint64(offset), Len: uint32(length),
-	}
-}
-
-// Close revokes the memory: from then on the device refuses its handle.
-func (m *Memory) Close() error { return m.region.Close() }
 
 // Request describes a transfer for Do.
 type Request struct {
@@ -105,7 +73,11 @@ func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinn
 		return nil, nil, fmt.Errorf("a list of %d elements in %d sequences: %w", len(list), len(parts)+1,
 			protocol.ErrCount)
 	}
-	chain, err = pin(l.space, len(parts)*protocol.MaxListSequence, fabric.RemoteRead)
+	own, err := l.space(l.cfg.Platform)
+	if err != nil {
+		return nil, nil, err
+	}
+	chain, err = pin(own.dom, len(parts)*protocol.MaxListSequence, fabric.RemoteRead)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,44 +91,4 @@ func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinn
 		}
 	}
 	return protocol.AppendListSequence(nil, &a, next, head), chain, nil
-}
-
-// errTooMany is the error if an owner's I/O units have MaxConnections connections already.
-var errTooMany = errors.New("connections with too many I/O units")
-
-// accept makes this side's end of a connection by which an I/O unit reaches the memory that
-// was registered with the link. It replaces an earlier connection of this I/O unit.
-func (l *Link) accept(c protocol.DirectedConnect) (protocol.DirectedEnd, error) {
-	l.mu.Lock()
-	old, again := l.open[c.From]
-	delete(l.open, c.From)
-	full := len(l.open) >= l.cfg.MaxConnections
-	l.mu.Unlock()
-	if again {
-		if err := old.close(); err != nil {
-			return protocol.DirectedEnd{}, err
-		}
-	}
-	if full {
-		return protocol.DirectedEnd{}, errTooMany
-	}
-	reads := min(int(c.End.Reads), l.cfg.Device.Limits().MaxDestRdAtomic)
-	var a answering
-	var err error
-	if a.cq, err = l.space.NewCQ(1, 0); err != nil {
-		return protocol.DirectedEnd{}, err
-	}
-	a.qp, err = l.space.NewQP(fabric.QPConfig{
-		Transport: fabric.RC, SendCQ: a.cq, RecvCQ: a.cq, MaxSend: 1, MaxRecv: 1, MaxDestRdAtomic: uint8(reads),
-	})
-	if err != nil {
-		return protocol.DirectedEnd{}, errors.Join(err, a.cq.Close())
-	}
-	if err := a.qp.Connect(addressOf(c.End), l.cfg.Timing); err != nil {
-		return protocol.DirectedEnd{}, errors.Join(err, a.close())
-	}
-	l.mu.Lock()
-	l.open[c.From] = a
-	l.mu.Unlock()
-	return endOf(a.qp.Address(), reads), nil
 }

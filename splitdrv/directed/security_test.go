@@ -79,7 +79,9 @@ func TestDirectedConnectRefused(t *testing.T) {
 		{"everything is right", func(*protocol.DirectedConnect) {}, true, true, protocol.DirectedOK, true},
 		{"in another's name", func(c *protocol.DirectedConnect) { c.From = platforms[ownerSide] }, true, true,
 			protocol.DirectedUnreachable, false},
-		{"to another", func(c *protocol.DirectedConnect) { c.To = 9 }, true, true, protocol.DirectedUnreachable, false},
+		{"to another", func(c *protocol.DirectedConnect) { c.To = 9 }, true, true, protocol.DirectedPlatform, false},
+		{"for another", func(c *protocol.DirectedConnect) { c.Requester = 9 }, true, true, protocol.DirectedUnreachable,
+			false},
 		{"no request waits", func(*protocol.DirectedConnect) {}, false, true, protocol.DirectedUnreachable, true},
 		{"no request was passed on", func(*protocol.DirectedConnect) {}, true, false, protocol.DirectedUnreachable, false},
 	} {
@@ -91,10 +93,13 @@ func TestDirectedConnectRefused(t *testing.T) {
 			if c.passed {
 				n := r.nodes[ownerSide]
 				n.mu.Lock()
-				n.passing[r.unit] = r.requester
+				n.passing[r.unit] = passed{requester: r.requester}
 				n.mu.Unlock()
 			}
-			m := protocol.DirectedConnect{From: platforms[unitSide], To: platforms[requesterSide], End: r.end(unitSide)}
+			m := protocol.DirectedConnect{
+				From: platforms[unitSide], To: platforms[requesterSide], Requester: platforms[requesterSide],
+				End: r.end(unitSide),
+			}
 			c.change(&m)
 			if s := r.connect(r.owner, m); s != c.want {
 				t.Errorf("%v, want %v", s, c.want)
@@ -224,10 +229,8 @@ func TestDirectedLongestList(t *testing.T) {
 	if !r.drive.holds(0, data) {
 		t.Error("the I/O device is not what the list has")
 	}
-	sent := asked(r.toOwner)
-	write := func() error { return r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}) }
 	list, _ = longList(most + 1)
-	if err := write(); !errors.Is(err, protocol.ErrCount) {
+	if _, _, err := r.toOwner.sequences(list); !errors.Is(err, protocol.ErrCount) {
 		t.Errorf("17 sequences: %v", err)
 	}
 	_, m := r.memory(r.toOwner, protocol.MaxListElements+1, protocol.DirectedWrite)
@@ -235,14 +238,11 @@ func TestDirectedLongestList(t *testing.T) {
 	for i := range protocol.MaxListElements + 1 {
 		list = append(list, protocol.ListElement{Fragment: m.Fragment(i, 1), EndOfBuffer: true})
 	}
-	if err := write(); !errors.Is(err, protocol.ErrCount) {
+	if _, _, err := r.toOwner.sequences(list); !errors.Is(err, protocol.ErrCount) {
 		t.Errorf("%d elements: %v", len(list), err)
 	}
-	if asked(r.toOwner) != sent {
-		t.Error("the requester has sent a list that is too long")
-	}
-	list = list[1:]
-	r.status(write(), protocol.DirectedOK)
+	request := Request{protocol.DirectedWrite, tapeDevice, 0, list[1:]}
+	r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
 }
 
 // TestDirectedAccept expects a requester to have a bounded number of connections with I/O units,
@@ -252,8 +252,11 @@ func TestDirectedAccept(t *testing.T) {
 	accept := func(from protocol.Platform, reads uint16) (protocol.DirectedEnd, error) {
 		end := r.end(unitSide)
 		end.Reads = reads
-		return r.toOwner.accept(protocol.DirectedConnect{From: from, To: platforms[requesterSide], End: end})
+		return r.toOwner.accept(protocol.DirectedConnect{
+			From: from, To: platforms[requesterSide], Requester: platforms[requesterSide], End: end,
+		})
 	}
+	r.toOwner.waits(1)
 	end, err := accept(1, 255)
 	if most := r.devices[requesterSide].Limits().MaxDestRdAtomic; err != nil || int(end.Reads) != most {
 		t.Errorf("granted %d reads of 255, the device has %d: %v", end.Reads, most, err)

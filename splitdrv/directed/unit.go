@@ -106,9 +106,9 @@ func (u *unit) evict() {
 	}
 }
 
-// join connects c to the requester, unless it is connected. Messages to the requester go over
-// link l. The caller holds c.mu.
-func (u *unit) join(ctx context.Context, l *Link, c *connection, to protocol.Platform) error {
+// join connects c to a unit with memory, unless it is connected, for the requests of a requester.
+// Messages to the unit go over link l. The caller holds c.mu.
+func (u *unit) join(ctx context.Context, l *Link, c *connection, to, requester protocol.Platform) error {
 	if c.qp != nil {
 		failed, err := c.qp.Failed()
 		if err == nil && !failed {
@@ -120,7 +120,9 @@ func (u *unit) join(ctx context.Context, l *Link, c *connection, to protocol.Pla
 	}
 	reads := min(wantedReads, u.cfg.Device.Limits().MaxRdAtomic)
 	for {
-		granted, err := u.connectTo(ctx, l, c, to, reads)
+		granted, err := u.connectTo(ctx, l, c, protocol.DirectedConnect{
+			From: u.cfg.Platform, To: to, Requester: requester, End: protocol.DirectedEnd{Reads: uint16(reads)},
+		})
 		if err != nil {
 			return errors.Join(err, c.reset())
 		}
@@ -137,11 +139,12 @@ func (u *unit) join(ctx context.Context, l *Link, c *connection, to protocol.Pla
 	}
 }
 
-// connectTo makes a queue pair for this number of outstanding reads, and returns how many the
-// requester grants. If the requester grants fewer, the queue pair is not connected.
+// connectTo makes a queue pair for the number of outstanding reads that ask has, and returns how
+// many the unit with the memory grants. If it grants fewer, the queue pair is not connected.
 func (u *unit) connectTo(
-	ctx context.Context, l *Link, c *connection, to protocol.Platform, reads int,
+	ctx context.Context, l *Link, c *connection, ask protocol.DirectedConnect,
 ) (granted int, err error) {
+	reads := int(ask.End.Reads)
 	if c.dom, err = u.cfg.Device.NewDomain(); err != nil {
 		return 0, err
 	}
@@ -159,9 +162,8 @@ func (u *unit) connectTo(
 	}
 	c.qp = qp
 	b, err := l.call(ctx, l.joining, func(transaction uint64) []byte {
-		return protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{
-			TransactionContext: transaction, From: u.cfg.Platform, To: to, End: endOf(qp.Address(), reads),
-		})
+		ask.TransactionContext, ask.End = transaction, endOf(qp.Address(), reads)
+		return protocol.AppendDirectedConnect(nil, ask)
 	})
 	if err != nil {
 		return 0, err
@@ -177,23 +179,4 @@ func (u *unit) connectTo(
 		return granted, nil
 	}
 	return granted, qp.Connect(addressOf(answer.End), u.cfg.Timing)
-}
-
-// execute moves the data of a request that was received from link l, within Config.Timeout. An
-// owner that waits for twice as long ends the link, which also has the requests of other
-// requesters.
-func (u *unit) execute(l *Link, r *protocol.DirectedRequest, s Storage) (protocol.DirectedStatus, uint64) {
-	ctx, cancel := context.WithTimeout(l.ctx, u.cfg.Timeout)
-	defer cancel()
-	c := u.acquire(peers{l.peer, r.Requester})
-	defer c.mu.Unlock()
-	if err := u.join(ctx, l, c, r.Requester); err != nil {
-		return protocol.DirectedUnreachable, 0
-	}
-	m := &mover{ctx: ctx, c: c, r: r, storage: s, at: int64(r.Offset)}
-	status := m.run()
-	if status == protocol.DirectedAccess || status == protocol.DirectedUnreachable {
-		_ = c.reset() // the queue pair is in the error state; the next request makes another one
-	}
-	return status, uint64(m.at - int64(r.Offset))
 }

@@ -1,0 +1,203 @@
+package directed
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/splitnic/splitnic/protocol"
+)
+
+// lender is the platform of a unit that offers memory to others.
+const lender protocol.Platform = 0x1e4de4
+
+// lend adds a unit to the fixture that offers memory, and returns its link to the owner. The owner
+// admits it. It has the requester's device.
+func (r *fixture) lend() *Link {
+	r.Helper()
+	n := New(Config{Device: r.devices[requesterSide], Platform: lender, Timing: r.timing})
+	of, err := n.NewLink()
+	r.check(err)
+	to, err := r.nodes[ownerSide].NewLink()
+	r.check(err)
+	r.check(of.Start(to.Address(), platforms[ownerSide]))
+	r.check(to.Start(of.Address(), lender))
+	r.nodes[ownerSide].Admit(to)
+	r.Cleanup(func() {
+		r.check(of.Close())
+		r.check(to.Close())
+		r.check(n.Close())
+	})
+	return of
+}
+
+// offered returns memory that the lender offers to a requester.
+func (r *fixture) offered(l *Link, size int, op protocol.DirectedOperation, to protocol.Platform) ([]byte, *Memory) {
+	r.Helper()
+	mem := r.mapped(size)
+	m, err := l.Offer(mem, op, to)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return mem, m
+}
+
+// allowLender is an owner's policy: the requester may name the lender's memory to read the device,
+// and to write to it.
+func allowLender(side int, c *Config) {
+	if side == ownerSide {
+		c.AllowMemory = func(requester, of protocol.Platform, q *protocol.DirectedRequest) bool {
+			return requester == platforms[requesterSide] && of == lender && q.Device == tapeDevice
+		}
+	}
+}
+
+func TestDirectedSeveralUnits(t *testing.T)     { testSeveralUnits(t, inMemory) }
+func TestRDMADirectedSeveralUnits(t *testing.T) { testSeveralUnits(t, onSoftRoCE) }
+
+// One request has data in the memory of two units, and in the list: the I/O unit finds the connection
+// for each element by its platform identifier. The connection with the requester is kept, the other
+// one is not.
+func testSeveralUnits(t *testing.T, on fabricOf) {
+	r := newFixture(t, on, allowLender)
+	lends := r.lend()
+	const size, pieces = 64 << 10, 5
+	for _, op := range []protocol.DirectedOperation{protocol.DirectedWrite, protocol.DirectedRead} {
+		own, m := r.memory(r.toOwner, size, op)
+		others, o := r.offered(lends, size, op, platforms[requesterSide])
+		pattern(own, 3)
+		pattern(others, 8)
+		lists, views := make([][]protocol.ListElement, 2), make([][][]byte, 2)
+		lists[0], views[0] = fragments(own, m, pieces)
+		lists[1], views[1] = fragments(others, o, pieces)
+		var list []protocol.ListElement
+		var view [][]byte
+		for i := range pieces { // alternately, and the requester's twice at the end
+			list = append(list, lists[1][i], lists[0][i])
+			view = append(view, views[1][i], views[0][i])
+		}
+		list, view = append(list, lists[0][0]), append(view, views[0][0])
+		list[len(list)-1].EndOfBuffer = true
+		if op == protocol.DirectedWrite {
+			data := []byte("in between")
+			list = slices.Insert(list, 3, protocol.ListElement{Data: data})
+			view = slices.Insert(view, 3, data)
+		} else {
+			list, view = list[:len(list)-1], view[:len(view)-1]
+		}
+		r.status(r.toOwner.Do(t.Context(), Request{op, tapeDevice, 99, list}), protocol.DirectedOK)
+		if !r.drive.holds(99, slices.Concat(view...)) {
+			t.Errorf("%v: the I/O device is not what the memory of both units has", op)
+		}
+		// No memory of the requester.
+		request := Request{op, tapeDevice, 7, []protocol.ListElement{{Fragment: o.Fragment(0, size), EndOfBuffer: true}}}
+		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
+		if !r.drive.holds(7, others) {
+			t.Errorf("%v: the I/O device is not what the memory of the other unit has", op)
+		}
+		r.check(o.Close())
+	}
+	if now, made := r.nodes[unitSide].Connections(); now != 1 || made != 1 {
+		t.Errorf("%d connections are kept, %d made", now, made)
+	}
+}
+
+// TestDirectedLenderRefused names memory of another unit in ways that each lack one permission: by the
+// owner, by the other unit, or for this direction. The list is in the request, or the other unit's
+// memory is where the owner does not see it. Neither memory nor device may change.
+func TestDirectedLenderRefused(t *testing.T) {
+	const size = 4096
+	for _, c := range []struct {
+		name   string
+		policy func(side int, c *Config)
+		offer  func(r *fixture, l *Link) *Memory // memory of the lender
+		want   protocol.DirectedStatus
+	}{
+		{"the owner has no policy", func(int, *Config) {}, nil, protocol.DirectedPlatform},
+		{"the owner allows another unit", func(side int, c *Config) {
+			c.AllowMemory = func(_, of protocol.Platform, _ *protocol.DirectedRequest) bool { return of != lender }
+		}, nil, protocol.DirectedPlatform},
+		{"the owner allows another requester", func(side int, c *Config) {
+			c.AllowMemory = func(requester, _ protocol.Platform, _ *protocol.DirectedRequest) bool { return requester == 9 }
+		}, nil, protocol.DirectedPlatform},
+		{"offered to nobody", allowLender, func(r *fixture, l *Link) *Memory {
+			_, m := r.memory(l, size, protocol.DirectedRead)
+			return m
+		}, protocol.DirectedUnreachable},
+		{"offered to another", allowLender, func(r *fixture, l *Link) *Memory {
+			_, m := r.offered(l, size, protocol.DirectedRead, 9)
+			return m
+		}, protocol.DirectedUnreachable},
+		{"no more offered", allowLender, func(r *fixture, l *Link) *Memory {
+			_, kept := r.offered(l, size, protocol.DirectedRead, platforms[requesterSide])
+			m := *kept
+			r.check(kept.Close())
+			return &Memory{link: l, space: m.space, region: m.region, platform: lender}
+		}, protocol.DirectedUnreachable},
+		{"offered beside memory for its own requests", allowLender, func(r *fixture, l *Link) *Memory {
+			r.offered(l, size, protocol.DirectedRead, platforms[requesterSide])
+			_, m := r.memory(l, size, protocol.DirectedRead)
+			return m
+		}, protocol.DirectedAccess},
+		{"offered for the other direction", allowLender, func(r *fixture, l *Link) *Memory {
+			_, m := r.offered(l, size, protocol.DirectedWrite, platforms[requesterSide])
+			return m
+		}, protocol.DirectedAccess},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newFixture(t, inMemory, c.policy)
+			lends := r.lend()
+			if c.offer == nil {
+				c.offer = func(r *fixture, l *Link) *Memory {
+					_, m := r.offered(l, size, protocol.DirectedRead, platforms[requesterSide])
+					return m
+				}
+			}
+			m := c.offer(r, lends)
+			request := Request{Operation: protocol.DirectedRead, Device: tapeDevice}
+			request.List = []protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}
+			r.status(r.toOwner.Do(t.Context(), request), c.want)
+			if r.drive.reads != 0 && c.want != protocol.DirectedAccess {
+				t.Errorf("the I/O device was read %d times", r.drive.reads)
+			}
+			// Once more, beyond the part of the list that is in the request.
+			mem, own := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
+			request.List, _ = fragments(mem, own, 500)
+			request.List[480].Fragment = m.Fragment(0, size)
+			r.status(r.toOwner.Do(t.Context(), request), c.want)
+			if c.want != protocol.DirectedAccess && !bytes.Equal(mem, make([]byte, len(mem))) {
+				t.Error("data was moved before the permissions were known")
+			}
+		})
+	}
+}
+
+// TestDirectedManyUnits expects a bound on the number of units whose memory one list names.
+func TestDirectedManyUnits(t *testing.T) {
+	r := newFixture(t, inMemory, allowLender, func(_ int, c *Config) { c.MaxConnections = 1 })
+	_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+	_, o := r.offered(r.lend(), 64, protocol.DirectedRead, platforms[requesterSide])
+	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64)}, {Fragment: o.Fragment(0, 64), EndOfBuffer: true}}
+	request := Request{protocol.DirectedRead, tapeDevice, 0, list}
+	r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedUnreachable)
+	request.List = list[1:]
+	r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
+}
+
+// TestDirectedOwnerIsUnitForOthers has an owner that has the I/O device itself, and expects a read to
+// the memory of another unit than the requester.
+func TestDirectedOwnerIsUnitForOthers(t *testing.T) {
+	drive := newDrive(driveSize)
+	r := newFixture(t, inMemory, func(side int, c *Config) {
+		if side == ownerSide {
+			c.Storage = map[uint32]Storage{1: drive}
+			c.AllowMemory = func(_, of protocol.Platform, _ *protocol.DirectedRequest) bool { return of == lender }
+		}
+	})
+	mem, m := r.offered(r.lend(), 64, protocol.DirectedRead, platforms[requesterSide])
+	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
+	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, 1, 5, list}), protocol.DirectedOK)
+	if !drive.holds(5, mem) {
+		t.Error("the memory is not what the I/O device has")
+	}
+}
