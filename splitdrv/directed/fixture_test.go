@@ -33,6 +33,7 @@ type ground struct {
 	devices [sides]fabric.Device
 	wire    func(side int) uint64 // returns the number of bytes sent and received by a device
 	timing  fabric.Timing
+	network *fabrictest.Network // nil if the fabric is not in memory
 }
 
 // fabricOf is a function that makes the ground of a test.
@@ -42,7 +43,7 @@ type fabricOf func(t *testing.T) *ground
 func inMemory(t *testing.T) *ground {
 	n := fabrictest.New()
 	fabrictest.NoLeaks(t, n)
-	g := &ground{}
+	g := &ground{network: n}
 	names := [sides]string{"requester", "owner", "unit"}
 	for i, name := range names {
 		g.devices[i] = n.Device(name)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -169,6 +170,47 @@ func TestDirectedLenderRefused(t *testing.T) {
 				t.Error("data was moved before the permissions were known")
 			}
 		})
+	}
+}
+
+// TestDirectedLenderHasNoList expects a list that continues in memory of another unit to be refused,
+// even if its data may be there. It also expects connections with that unit to end with the request.
+func TestDirectedLenderHasNoList(t *testing.T) {
+	r := newFixture(t, inMemory, allowLender)
+	mem, o := r.offered(r.lend(), 4096, protocol.DirectedWrite, platforms[requesterSide])
+	list := []protocol.ListElement{{Data: []byte("data"), EndOfBuffer: true}}
+	chain := o.Fragment(0, copy(mem, protocol.AppendListSequence(nil, nil, nil, list)))
+	a := protocol.AttributesOf(slices.Repeat(list, 2))
+	r.toOwner.waits(1)
+	b, err := r.toOwner.call(t.Context(), r.toOwner.asking, func(transaction uint64) []byte {
+		return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
+			TransactionContext: transaction, Operation: protocol.DirectedWrite, Device: tapeDevice,
+			List: protocol.AppendListSequence(nil, &a, &chain, list),
+		})
+	})
+	r.toOwner.waits(-1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := protocol.DecodeDirectedReply(b)
+	if err != nil || reply.Status != protocol.DirectedPlatform || r.drive.writes != 0 {
+		t.Errorf("%+v, %v, %d writes to the I/O device", reply, err, r.drive.writes)
+	}
+	r.nodes[ownerSide].mu.Lock()
+	to := r.nodes[ownerSide].lenders[lender]
+	r.nodes[ownerSide].mu.Unlock()
+	var before fabrictest.Live
+	for i := range 3 {
+		list := []protocol.ListElement{{Fragment: o.Fragment(0, 64), EndOfBuffer: true}}
+		r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}), protocol.DirectedOK)
+		if n := asked(to); n != uint64(i+1) {
+			t.Errorf("the other unit was asked %d times for %d requests", n, i+1)
+		}
+		live := r.network.Live()
+		if i > 0 && live != before {
+			t.Errorf("the objects on the fabric were %+v and are %+v", before, live)
+		}
+		before = live
 	}
 }
 

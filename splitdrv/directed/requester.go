@@ -28,12 +28,16 @@ func (l *Link) Do(ctx context.Context, r Request) error {
 	if chain != nil {
 		defer chain.Close()
 	}
+	message := protocol.DirectedRequest{Operation: r.Operation, Device: r.Device, Offset: r.Offset, List: first}
+	// The owner would end the link.
+	if _, err := protocol.DecodeDirectedRequest(protocol.AppendDirectedRequest(nil, message)); err != nil {
+		return err
+	}
 	l.waits(1)
 	defer l.waits(-1)
 	b, err := l.call(ctx, l.asking, func(transaction uint64) []byte {
-		return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
-			TransactionContext: transaction, Operation: r.Operation, Device: r.Device, Offset: r.Offset, List: first,
-		})
+		message.TransactionContext = transaction
+		return protocol.AppendDirectedRequest(nil, message)
 	})
 	if err != nil {
 		return err
