@@ -295,13 +295,14 @@ func TestChainRefuses(t *testing.T) {
 	// The sequence after n others ends the list, or leads to one more.
 	after := func(t *testing.T, n int, ends bool) error {
 		whole := AttributesOf(slices.Repeat(elements, MaxListSequences))
-		sequence, to := AppendListSequence(nil, &whole, place(1), elements), place(1)
+		sequence := AppendListSequence(nil, &whole, place(1), elements)
 		var d ListDecoder
 		for i := range n {
 			if _, more, err := d.Add(sequence); !more || err != nil {
 				t.Fatalf("the list ends with sequence %d: %v", i, err)
 			}
-			if to = place(i + 2); i+2 == n && ends {
+			to := place(i + 2)
+			if i+2 == n && ends {
 				to.Len = 2 * ListFragmentSize
 			}
 			if sequence = link(to); i+1 == n && ends {

@@ -115,10 +115,10 @@ func TestDirectedLenderRefused(t *testing.T) {
 		want   protocol.DirectedStatus
 	}{
 		{"the owner has no policy", func(int, *Config) {}, nil, protocol.DirectedPlatform},
-		{"the owner allows another unit", func(side int, c *Config) {
+		{"the owner allows another unit", func(_ int, c *Config) {
 			c.AllowMemory = func(_, of protocol.Platform, _ *protocol.DirectedRequest) bool { return of != lender }
 		}, nil, protocol.DirectedPlatform},
-		{"the owner allows another requester", func(side int, c *Config) {
+		{"the owner allows another requester", func(_ int, c *Config) {
 			c.AllowMemory = func(requester, _ protocol.Platform, _ *protocol.DirectedRequest) bool { return requester == 9 }
 		}, nil, protocol.DirectedPlatform},
 		{"offered to nobody", allowLender, func(r *fixture, l *Link) *Memory {
