@@ -16,7 +16,7 @@ build=(gcc libc6-dev make git ca-certificates pkg-config libibverbs-dev)
 # To run all layers of tests, with a guest if the kernel has no Soft-RoCE.
 test=(
 	rdma-core ibverbs-providers ibverbs-utils perftest
-	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux rpm
+	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux e2fsprogs rpm
 	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd dbus-daemon
 	qemu-system-x86 busybox cpio kmod xz-utils zstd debian-archive-keyring
 	dpdk-dev tmux
