@@ -24,6 +24,10 @@ const (
 	// pointer has the size of a fragment.
 	ListAttributesSize = 24
 	ListFragmentSize   = 28
+	// ListPlatformSize and ListShortSize are the sizes of a platform identifier, and of a fragment
+	// without one.
+	ListPlatformSize = 12
+	ListShortSize    = 20
 	// listImmediateSize is the size of an element with data, without the data.
 	listImmediateSize = 8
 )
@@ -44,6 +48,8 @@ const (
 	listChain      = 2
 	listFragment   = 3
 	listImmediate  = 4
+	listPlatform   = 5
+	listShort      = 6
 )
 
 // Fragment is memory anywhere on the fabric: process, handle, virtual address and number of bytes.
@@ -57,9 +63,15 @@ type Fragment struct {
 // valid checks that there is a platform and at least one byte, and that the memory is within an
 // address space of that many bits.
 func (f Fragment) valid(addressBits uint16) error {
-	switch {
-	case f.Platform == 0:
+	if f.Platform == 0 {
 		return fmt.Errorf("fragment at %#x: %w", f.Addr, ErrPlatform)
+	}
+	return f.inside(addressBits)
+}
+
+// inside is valid without the platform.
+func (f Fragment) inside(addressBits uint16) error {
+	switch {
 	case f.Len == 0:
 		return fmt.Errorf("fragment of no bytes at %#x: %w", f.Addr, ErrSize)
 	case f.Addr > math.MaxUint64>>(64-addressBits)-uint64(f.Len):
@@ -74,11 +86,25 @@ func (f Fragment) overlaps(o Fragment) bool {
 	return f.Platform == o.Platform && f.Addr < o.Addr+uint64(o.Len) && o.Addr < f.Addr+uint64(f.Len)
 }
 
+// Naming says where in a list the platform identifier of a fragment is.
+type Naming uint8
+
+const (
+	// NamedHere is a fragment with an identifier, which is not for other fragments.
+	NamedHere Naming = iota
+	// NamedOnce is a fragment after an identifier, which is also for those that are NamedBefore.
+	NamedOnce
+	// NamedBefore is a fragment without an identifier. It is of the same unit as the last one that
+	// is NamedOnce, or of the unit that has sent the list if there is none.
+	NamedBefore
+)
+
 // ListElement is a part of a buffer: a fragment, or the data itself.
 type ListElement struct {
 	Fragment
 	Data        []byte // if not nil, the data; there is no fragment then
 	EndOfBuffer bool   // the next element is of another buffer
+	Naming      Naming // of the fragment
 }
 
 // Bytes returns the number of bytes of the buffer in the element.
@@ -128,6 +154,9 @@ func (a *ListAttributes) valid() error {
 // ListDecoder decodes and checks the list of a peer, one sequence after the other. The zero value
 // expects the first sequence. ListDecoder borrows the bytes of the sequences and allocates nothing.
 type ListDecoder struct {
+	// Local is the unit that has sent the list: fragments without an identifier are of this unit.
+	Local Platform
+
 	attributes ListAttributes
 	sequences  [MaxListSequences][]byte
 	places     [MaxListSequences]Fragment // memory of the sequences after the first
@@ -137,6 +166,7 @@ type ListDecoder struct {
 	bytes             uint64
 	open              bool // the last buffer is not complete
 	next              bool // a chain pointer refers to another sequence
+	named             bool // the last element was a platform identifier
 }
 
 // Attributes returns the attributes at the beginning of the first sequence.
@@ -229,7 +259,23 @@ func (d *ListDecoder) take(b []byte, word uint32, index int) error {
 	if (kind == listAttributes) != (d.n == 0 && index == 0) {
 		return fmt.Errorf("type %d, a list begins with its attributes and has them once: %w", kind, ErrElement)
 	}
+	if d.named && kind != listShort {
+		return fmt.Errorf("type %d after a platform identifier: %w", kind, ErrElement)
+	}
 	switch kind {
+	case listPlatform:
+		d.named = true
+		return takePlatform(b, word)
+	case listShort:
+		d.named = false
+		if len(b) != ListShortSize {
+			return fmt.Errorf("fragment without an identifier, of %d bytes: %w", len(b), ErrSize)
+		}
+		f := shortAt(b)
+		if err := f.inside(d.attributes.AddressBits); err != nil {
+			return err
+		}
+		return d.count(int64(f.Len), word)
 	case listAttributes:
 		return d.takeAttributes(b, word)
 	case listChain:
@@ -265,6 +311,30 @@ func (d *ListDecoder) takeAttributes(b []byte, word uint32) error {
 		Bytes:       binary.BigEndian.Uint64(b[16:]),
 	}
 	return d.attributes.valid()
+}
+
+// takePlatform checks a platform identifier. The next element is a fragment without one.
+func takePlatform(b []byte, word uint32) error {
+	switch {
+	case len(b) != ListPlatformSize:
+		return fmt.Errorf("platform identifier of %d bytes: %w", len(b), ErrSize)
+	case word&(listLast|listEndOfBuffer) != 0:
+		return fmt.Errorf("a platform identifier at the end: %w", ErrElement)
+	case platformAt(b) == 0:
+		return fmt.Errorf("platform identifier: %w", ErrPlatform)
+	}
+	return nil
+}
+
+func platformAt(b []byte) Platform { return Platform(binary.BigEndian.Uint64(b[4:])) }
+
+// shortAt returns a fragment without its platform.
+func shortAt(b []byte) Fragment {
+	return Fragment{
+		Handle: binary.BigEndian.Uint32(b[4:]),
+		Addr:   binary.BigEndian.Uint64(b[8:]),
+		Len:    binary.BigEndian.Uint32(b[16:]),
+	}
 }
 
 // takeChain checks a chain pointer. It precedes all fragments and data of its sequence: it is the
@@ -345,6 +415,7 @@ func decodeImmediate(b []byte) ([]byte, error) {
 // Elements returns the parts of all buffers of a complete list, in order.
 func (d *ListDecoder) Elements() iter.Seq[ListElement] {
 	return func(yield func(ListElement) bool) {
+		of, naming := d.Local, NamedBefore
 		for _, rest := range d.sequences[:d.n] {
 			for len(rest) != 0 {
 				word := binary.BigEndian.Uint32(rest)
@@ -357,6 +428,12 @@ func (d *ListDecoder) Elements() iter.Seq[ListElement] {
 				case listImmediate:
 					n := binary.BigEndian.Uint32(b[4:])
 					e.Data = b[listImmediateSize:][:n:n]
+				case listPlatform:
+					of, naming = platformAt(b), NamedOnce
+					continue
+				case listShort:
+					e.Fragment, e.Naming = shortAt(b), naming
+					e.Platform, naming = of, NamedBefore
 				default:
 					continue
 				}
@@ -366,70 +443,4 @@ func (d *ListDecoder) Elements() iter.Seq[ListElement] {
 			}
 		}
 	}
-}
-
-// AppendListSequence appends one sequence: attributes, a chain pointer, and elements. The attributes
-// are nil except in the first sequence, and the chain pointer is nil in the last one. Besides the
-// attributes there must be a chain pointer or an element.
-func AppendListSequence(dst []byte, a *ListAttributes, chain *Fragment, elements []ListElement) []byte {
-	last := len(dst) // offset of the last element
-	if a != nil {
-		dst = appendWord(dst, listAttributes, ListAttributesSize)
-		dst = binary.BigEndian.AppendUint16(dst, a.AddressBits)
-		dst = binary.BigEndian.AppendUint16(dst, a.PageShift)
-		dst = binary.BigEndian.AppendUint32(dst, a.Elements)
-		dst = binary.BigEndian.AppendUint32(dst, a.Buffers)
-		dst = binary.BigEndian.AppendUint64(dst, a.Bytes)
-	}
-	if chain != nil {
-		last = len(dst)
-		dst = appendFragment(dst, listChain, *chain)
-	}
-	for i := range elements {
-		e := &elements[i]
-		last = len(dst)
-		if e.Data == nil {
-			dst = appendFragment(dst, listFragment, e.Fragment)
-		} else {
-			dst = appendWord(dst, listImmediate, uint32(e.size()))
-			dst = binary.BigEndian.AppendUint32(dst, uint32(len(e.Data)))
-			dst = append(dst, e.Data...)
-			dst = append(dst, make([]byte, -len(e.Data)&3)...)
-		}
-		if e.EndOfBuffer {
-			dst[last] |= listEndOfBuffer >> 24
-		}
-	}
-	dst[last] |= listLast >> 24
-	return dst
-}
-
-// size returns the size of the element on the wire in bytes.
-func (e *ListElement) size() int {
-	if e.Data == nil {
-		return ListFragmentSize
-	}
-	return listImmediateSize + (len(e.Data)+3)&^3
-}
-
-// ListFits returns how many of the elements, from the first on, fit that many bytes.
-func ListFits(elements []ListElement, room int) int {
-	for i := range elements {
-		if room -= elements[i].size(); room < 0 {
-			return i
-		}
-	}
-	return len(elements)
-}
-
-func appendWord(dst []byte, kind, size uint32) []byte {
-	return binary.BigEndian.AppendUint32(dst, kind<<listTypeShift|size)
-}
-
-func appendFragment(dst []byte, kind uint32, f Fragment) []byte {
-	dst = appendWord(dst, kind, ListFragmentSize)
-	dst = binary.BigEndian.AppendUint32(dst, f.Handle)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(f.Platform))
-	dst = binary.BigEndian.AppendUint64(dst, f.Addr)
-	return binary.BigEndian.AppendUint32(dst, f.Len)
 }

@@ -29,6 +29,19 @@ func goldenElements() []ListElement {
 	}
 }
 
+// goldenNamed returns a list of goldenPlatform with fragments of its own without an identifier, then
+// two of goldenOther with one identifier.
+func goldenNamed() []ListElement {
+	return []ListElement{
+		{Fragment: Fragment{goldenPlatform, 1, 0x1000, 10}, Naming: NamedBefore},
+		{Fragment: Fragment{goldenPlatform, 2, 0x2000, 20}, EndOfBuffer: true, Naming: NamedBefore},
+		{Fragment: Fragment{goldenOther, 3, 0x3000, 30}, EndOfBuffer: true, Naming: NamedOnce},
+		{Data: []byte("data")},
+		{Fragment: Fragment{goldenOther, 4, 0x4000, 40}, Naming: NamedBefore},
+		{Fragment: Fragment{goldenPlatform, 5, 0x5000, 50}, EndOfBuffer: true},
+	}
+}
+
 var goldenChain = Fragment{goldenPlatform, 0xc0ffee00, 0x7f0011445000, 2 * ListFragmentSize}
 
 // goldenLists has the sequences in testdata/golden-lists: a list in one sequence, and one in two.
@@ -42,6 +55,10 @@ var goldenLists = map[string]func() []byte{
 		a := AttributesOf(elements)
 		a.AddressBits, a.PageShift = 64, 12
 		return AppendListSequence(nil, &a, &goldenChain, elements[:2])
+	},
+	"list_named": func() []byte {
+		a := AttributesOf(goldenNamed())
+		return AppendListSequence(nil, &a, nil, goldenNamed())
 	},
 	"list_rest": func() []byte { return AppendListSequence(nil, nil, nil, goldenElements()[:2]) },
 }
@@ -66,6 +83,11 @@ func TestGoldenLists(t *testing.T) {
 		t.Fatal(more, err)
 	}
 	sameElements(t, &whole, goldenElements())
+	named := ListDecoder{Local: goldenPlatform}
+	if _, more, err := named.Add(goldenList(t, "list_named")); more || err != nil {
+		t.Fatal(more, err)
+	}
+	sameElements(t, &named, goldenNamed())
 	var d ListDecoder
 	chain, more, err := d.Add(goldenList(t, "list_chained"))
 	if chain != goldenChain || !more || err != nil {
@@ -84,7 +106,8 @@ func sameElements(t *testing.T, d *ListDecoder, want []ListElement) {
 	t.Helper()
 	got := slices.Collect(d.Elements())
 	if !slices.EqualFunc(got, want, func(a, b ListElement) bool {
-		return a.Fragment == b.Fragment && bytes.Equal(a.Data, b.Data) && a.EndOfBuffer == b.EndOfBuffer
+		return a.Fragment == b.Fragment && bytes.Equal(a.Data, b.Data) && a.EndOfBuffer == b.EndOfBuffer &&
+			a.Naming == b.Naming
 	}) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -96,6 +119,7 @@ func TestListRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
 		want := make([]ListElement, 1+r.IntN(300))
+		of := goldenPlatform // of fragments without an identifier
 		for i := range want {
 			want[i].EndOfBuffer = i == len(want)-1 || r.IntN(4) == 0
 			if r.IntN(5) == 0 {
@@ -106,10 +130,17 @@ func TestListRoundTrip(t *testing.T) {
 				continue
 			}
 			want[i].Fragment = Fragment{Platform(1 + r.Uint64N(9)), r.Uint32(), r.Uint64N(1 << 60), 1 + r.Uint32N(1<<31)}
+			switch want[i].Naming = Naming(r.IntN(3)); want[i].Naming {
+			case NamedHere:
+			case NamedOnce:
+				of = want[i].Platform
+			case NamedBefore:
+				want[i].Platform = of
+			}
 		}
 		a := AttributesOf(want)
 		sequences, places := cutList(r, a, want)
-		var d ListDecoder
+		d := ListDecoder{Local: goldenPlatform}
 		for i, s := range sequences {
 			chain, more, err := d.Add(s)
 			if err != nil {
@@ -175,7 +206,8 @@ const (
 
 // TestListRefuses decodes invalid lists that a hostile I/O unit can send in one sequence.
 func TestListRefuses(t *testing.T) {
-	good := goldenList(t, "list")
+	good, named := goldenList(t, "list"), goldenList(t, "list_named")
+	const namedOnce = listFirst + 2*ListShortSize
 	chained := goldenList(t, "list_chained")
 	word := func(kind, size, flags uint32) uint32 { return flags | kind<<listTypeShift | size }
 	attributes := func(a ListAttributes, elements ...ListElement) []byte {
@@ -220,7 +252,7 @@ func TestListRefuses(t *testing.T) {
 		{"an element beyond the end", at(good, listFourth, word(listImmediate, 20, listLast)), ErrShort},
 		{"an element of 16 MiB", at(good, listFirst, word(listFragment, listSizeMask&^3, 0)), ErrShort},
 		{"type 0", at(good, listFirst, word(0, ListFragmentSize, 0)), ErrElement},
-		{"type 5", at(good, listFirst, word(5, ListFragmentSize, 0)), ErrElement},
+		{"type 7", at(good, listFirst, word(7, ListFragmentSize, 0)), ErrElement},
 		{"a fragment of another size", at(good, listFirst, word(listFragment, ListFragmentSize+4, 0)), ErrSize},
 		{"no platform", at[uint64](good, listFirst+8, 0), ErrPlatform},
 		{"an address that wraps", at[uint64](good, listSecond+16, math.MaxUint64-65536), ErrOverflow},
@@ -230,6 +262,18 @@ func TestListRefuses(t *testing.T) {
 		{"a buffer that does not end", at(good, listFourth, word(listImmediate, 16, listLast)), ErrCount},
 		{"a last buffer that does not end, beside as many as announced", attributes(ListAttributes{64, 0, 2, 1, 8}, one,
 			ListElement{Fragment: one.Fragment}), ErrCount},
+		{"a short fragment of another size", at(named, listFirst, word(listShort, ListShortSize-4, 0)), ErrSize},
+		{"a short fragment of no bytes", at[uint32](named, listFirst+16, 0), ErrSize},
+		{"a short fragment whose address wraps", at[uint64](named, listFirst+8, math.MaxUint64-5), ErrOverflow},
+		{"an identifier of another size", at(named, namedOnce, word(listPlatform, ListPlatformSize+4, 0)), ErrSize},
+		{"an identifier of nobody", at[uint64](named, namedOnce+4, 0), ErrPlatform},
+		{"an identifier that ends a buffer", at(named, namedOnce, word(listPlatform, ListPlatformSize, listEndOfBuffer)),
+			ErrElement},
+		{"an identifier that ends the list", at(named, namedOnce, word(listPlatform, ListPlatformSize, listLast)),
+			ErrElement},
+		{"an identifier before data", at(named, namedOnce+ListPlatformSize, word(listImmediate, ListShortSize, 0)),
+			ErrElement},
+		{"two identifiers", slices.Concat(named[:namedOnce+ListPlatformSize], named[namedOnce:]), ErrElement},
 		{"no data", at[uint32](good, listFourth+4, 0), ErrSize},
 		{"more data than the element", at[uint32](good, listFourth+4, 9), ErrSize},
 		{"less data than the element", at[uint32](good, listFourth+4, 4), ErrSize},
@@ -252,6 +296,52 @@ func TestListRefuses(t *testing.T) {
 				t.Errorf("got error %v, want one that is %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestNameOnce expects every fragment to keep its unit, and identifiers only where they are needed.
+func TestNameOnce(t *testing.T) {
+	of := func(units ...Platform) (list []ListElement) {
+		for i, p := range units {
+			e := ListElement{Fragment: Fragment{p, 1, uint64(i) << 12, 1}, EndOfBuffer: true}
+			if p == 0 {
+				e = ListElement{Data: []byte("data"), EndOfBuffer: true}
+			}
+			list = append(list, e)
+		}
+		return list
+	}
+	const l, a, b = goldenPlatform, 2, 3
+	for _, list := range []struct {
+		units []Platform
+		want  []Naming // of the fragments
+	}{
+		{[]Platform{l, l, 0, l}, []Naming{NamedBefore, NamedBefore, NamedBefore}},
+		{[]Platform{a}, []Naming{NamedHere}},
+		{[]Platform{a, 0, a, a}, []Naming{NamedOnce, NamedBefore, NamedBefore}},
+		{[]Platform{l, a, l, b, l}, []Naming{NamedBefore, NamedHere, NamedBefore, NamedHere, NamedBefore}},
+		{[]Platform{a, a, l, a, b, b, l, l}, []Naming{
+			NamedOnce, NamedBefore, NamedHere, NamedBefore, NamedOnce, NamedBefore, NamedOnce, NamedBefore,
+		}},
+	} {
+		elements := of(list.units...)
+		named := NameOnce(elements, l)
+		attributes := AttributesOf(named)
+		d := ListDecoder{Local: l}
+		if _, more, err := d.Add(AppendListSequence(nil, &attributes, nil, named)); more || err != nil {
+			t.Fatal(more, err)
+		}
+		var got []Naming
+		var units []Platform
+		for e := range d.Elements() {
+			units = append(units, e.Platform)
+			if e.Data == nil {
+				got = append(got, e.Naming)
+			}
+		}
+		if !slices.Equal(got, list.want) || !slices.Equal(units, list.units) {
+			t.Errorf("%v is named %v and read as %v, want %v", list.units, got, units, list.want)
+		}
 	}
 }
 

@@ -176,6 +176,8 @@ func directedList() []byte {
 	elements := []protocol.ListElement{
 		{Fragment: protocol.Fragment{Platform: 77, Handle: 5, Addr: 4096, Len: 500}},
 		{Data: []byte("hello"), EndOfBuffer: true},
+		{Fragment: protocol.Fragment{Platform: 78, Handle: 7, Addr: 16384, Len: 600}, EndOfBuffer: true,
+			Naming: protocol.NamedOnce},
 	}
 	a := protocol.AttributesOf(elements)
 	return protocol.AppendListSequence(nil, &a, &protocol.Fragment{Platform: 77, Handle: 6, Addr: 8192, Len: 28}, elements)
@@ -249,11 +251,12 @@ var messages = []struct {
 		map[string]string{
 			"splitnic.function": "10", "splitnic.directed.operation": "2", "splitnic.directed.device": "3",
 			"splitnic.directed.offset": "4096", "splitnic.directed.requester": "77",
-			"splitnic.list.type": "1 2 3 4", "splitnic.list.last": "0 0 0 1", "splitnic.list.end_of_buffer": "0 0 0 1",
-			"splitnic.list.elements": "2", "splitnic.list.buffers": "1", "splitnic.list.bytes": "505",
+			"splitnic.list.type": "1 2 3 4 5 6", "splitnic.list.last": "0 0 0 0 0 1",
+			"splitnic.list.end_of_buffer": "0 0 0 1 0 1",
+			"splitnic.list.elements":      "3", "splitnic.list.buffers": "2", "splitnic.list.bytes": "1105",
 			"splitnic.list.address_bits": "64", "splitnic.list.page_shift": "0",
-			"splitnic.list.platform": "77 77", "splitnic.rkey": "6 5", "splitnic.address": "8192 4096",
-			"splitnic.length": "28 500", "splitnic.size": "5", "splitnic.data": "68:65:6c:6c:6f",
+			"splitnic.list.platform": "77 77 78", "splitnic.rkey": "6 5 7", "splitnic.address": "8192 4096 16384",
+			"splitnic.length": "28 500 600", "splitnic.size": "5", "splitnic.data": "68:65:6c:6c:6f",
 		}},
 	{"DirectedReply",
 		protocol.AppendDirectedReply(nil, protocol.DirectedReply{Status: protocol.DirectedAccess, Bytes: 12}),

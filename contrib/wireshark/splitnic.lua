@@ -46,7 +46,9 @@ local directed_statuses = {
 	[6] = "failed",
 }
 
-local element_types = { "attributes", "chain pointer", "fragment", "immediate data" }
+local element_types = {
+	"attributes", "chain pointer", "fragment", "immediate data", "platform identifier", "fragment without identifier",
+}
 
 local requests = {
 	[1] = "MAC",
@@ -438,7 +440,8 @@ local function list(tvb, tree)
 		local left = tvb:len() - at
 		local word = left >= 4 and tvb(at, 4):uint() or 0
 		local size, kind = word % 0x1000000, math.floor(word / 0x1000000) % 0x40
-		if size < 8 or size > left or (kind == 1 and size ~= 24) or ((kind == 2 or kind == 3) and size ~= 28) then
+		if size < 8 or size > left or (kind == 1 and size ~= 24) or ((kind == 2 or kind == 3) and size ~= 28)
+			or (kind == 5 and size ~= 12) or (kind == 6 and size ~= 20) then
 			tree:add_tvb_expert_info(malformed, tvb(math.min(at, tvb:len() - 1)), "Ends within an element")
 			return
 		end
@@ -458,6 +461,12 @@ local function list(tvb, tree)
 			t:add(f.platform, tvb(at + 8, 8))
 			t:add(f.address, tvb(at + 16, 8))
 			t:add(f.length, tvb(at + 24, 4))
+		elseif kind == 5 then
+			t:add(f.platform, tvb(at + 4, 8))
+		elseif kind == 6 then
+			t:add(f.rkey, tvb(at + 4, 4))
+			t:add(f.address, tvb(at + 8, 8))
+			t:add(f.length, tvb(at + 16, 4))
 		elseif kind == 4 and tvb(at + 4, 4):uint() <= size - 8 then
 			t:add(f.size, tvb(at + 4, 4))
 			t:add(f.data, tvb(at + 8, tvb(at + 4, 4):uint()))

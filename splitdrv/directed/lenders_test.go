@@ -90,10 +90,10 @@ func testSeveralUnits(t *testing.T, on fabricOf) {
 		if !r.drive.holds(99, slices.Concat(view...)) {
 			t.Errorf("%v: the I/O device is not what the memory of both units has", op)
 		}
-		// No memory of the requester.
-		request := Request{op, tapeDevice, 7, []protocol.ListElement{{Fragment: o.Fragment(0, size), EndOfBuffer: true}}}
+		// No memory of the requester. The fragments share one identifier.
+		request := Request{op, tapeDevice, 7, lists[1]}
 		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
-		if !r.drive.holds(7, others) {
+		if !r.drive.holds(7, slices.Concat(views[1]...)) {
 			t.Errorf("%v: the I/O device is not what the memory of the other unit has", op)
 		}
 		r.check(o.Close())

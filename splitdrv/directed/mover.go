@@ -107,7 +107,7 @@ var errStorage = errors.New("I/O device")
 
 // run reads the rest of the list, checks the list, and moves the data.
 func (m *mover) run() protocol.DirectedStatus {
-	var list protocol.ListDecoder
+	list := protocol.ListDecoder{Local: m.r.Requester}
 	sequence := m.r.List
 	for {
 		chain, more, err := list.Add(sequence)

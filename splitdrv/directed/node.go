@@ -102,7 +102,7 @@ func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedS
 	}
 	r.Requester = l.peer
 	holder := func(of protocol.Platform) *Link { return n.holder(l, r, of) }
-	var list protocol.ListDecoder
+	list := protocol.ListDecoder{Local: r.Requester}
 	_, more, err := list.Add(r.List)
 	if err != nil {
 		return protocol.DirectedInvalid, 0

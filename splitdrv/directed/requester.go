@@ -63,6 +63,7 @@ func (l *Link) waits(n int) {
 // whole list fits.
 func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinned, err error) {
 	a := protocol.AttributesOf(list)
+	list = protocol.NameOnce(list, l.cfg.Platform)
 	room := protocol.MaxDirectedList - protocol.ListAttributesSize
 	if protocol.ListFits(list, room) == len(list) {
 		return protocol.AppendListSequence(nil, &a, nil, list), nil, nil
