@@ -159,51 +159,55 @@ type ListDecoder struct {
 
 	attributes ListAttributes
 	sequences  [MaxListSequences][]byte
-	places     [MaxListSequences]Fragment // memory of the sequences after the first
 	n          int
+	places     [MaxListSequences]Fragment // where the chain pointers lead, in their order
+	chains     int                        // number of places
+	ahead      [MaxListSequences]Fragment // those of sequences that are to be added, the next one last
+	left       int                        // number of those
 
 	elements, buffers uint32
 	bytes             uint64
 	open              bool // the last buffer is not complete
-	next              bool // a chain pointer refers to another sequence
 	named             bool // the last element was a platform identifier
 }
 
 // Attributes returns the attributes at the beginning of the first sequence.
 func (d *ListDecoder) Attributes() ListAttributes { return d.attributes }
 
-// Add decodes the next sequence. If it has a chain pointer, more is true, and chain is the memory of
-// the sequence after it. The caller reads that memory once, and adds it. Otherwise the list is
-// complete and conforms to its attributes. The decoder cannot be used after an error.
+// Add decodes the next sequence. If a chain pointer leads to another one, more is true, and chain is
+// its memory. The caller reads that memory once, and adds it. Otherwise the list is complete and
+// conforms to its attributes. The decoder cannot be used after an error.
 func (d *ListDecoder) Add(sequence []byte) (chain Fragment, more bool, err error) {
 	if err := d.add(sequence); err != nil {
 		return Fragment{}, false, fmt.Errorf("scatter-gather list, sequence %d: %w", d.n, err)
 	}
-	if d.next {
-		return d.places[d.n], true, nil
+	if d.left != 0 {
+		return d.ahead[d.left-1], true, nil
 	}
 	return Fragment{}, false, nil
 }
 
 func (d *ListDecoder) add(sequence []byte) error {
-	if d.n > 0 && !d.next {
+	if d.n > 0 && d.left == 0 {
 		return fmt.Errorf("a sequence after the last one: %w", ErrTrailing)
 	}
 	if len(sequence) > MaxListSequence {
 		return fmt.Errorf("%d bytes, at most %d: %w", len(sequence), MaxListSequence, ErrLong)
 	}
-	if d.n > 0 && len(sequence) != int(d.places[d.n].Len) {
-		return fmt.Errorf("%d bytes where the chain pointer says %d: %w", len(sequence), d.places[d.n].Len, ErrSize)
+	if d.n > 0 {
+		d.left--
+		if at := d.ahead[d.left]; len(sequence) != int(at.Len) {
+			return fmt.Errorf("%d bytes where the chain pointer says %d: %w", len(sequence), at.Len, ErrSize)
+		}
 	}
-	d.next = false
-	had := d.elements
+	had, linked := d.elements, d.chains
 	index := 0
 	for rest, last := sequence, false; !last; index++ {
 		element, word, err := cutElement(rest)
 		if err != nil {
 			return fmt.Errorf("element %d: %w", index, err)
 		}
-		if err := d.take(element, word, index); err != nil {
+		if err := d.take(element, word, index, had); err != nil {
 			return fmt.Errorf("element %d: %w", index, err)
 		}
 		rest, last = rest[len(element):], word&listLast != 0
@@ -211,12 +215,16 @@ func (d *ListDecoder) add(sequence []byte) error {
 			return fmt.Errorf("%d bytes after the last element: %w", len(rest), ErrTrailing)
 		}
 	}
-	if d.elements == had && (d.n > 0 || !d.next) {
+	if d.elements == had && (d.n > 0 || d.chains == 0) {
 		return fmt.Errorf("no memory and no data: %w", ErrCount)
 	}
 	d.sequences[d.n] = sequence
 	d.n++
-	if d.next {
+	for i := d.chains; i > linked; i-- { // what a sequence leads to comes directly after it
+		d.ahead[d.left] = d.places[i-1]
+		d.left++
+	}
+	if d.left != 0 {
 		return nil
 	}
 	return d.whole()
@@ -253,8 +261,9 @@ func cutElement(b []byte) (element []byte, word uint32, err error) {
 	return b[:size], word, nil
 }
 
-// take checks an element, and adds it to the list.
-func (d *ListDecoder) take(b []byte, word uint32, index int) error {
+// take checks an element, and adds it to the list. index is its number in the sequence, before which
+// the list had this many elements.
+func (d *ListDecoder) take(b []byte, word uint32, index int, had uint32) error {
 	kind := word >> listTypeShift & listTypeMask
 	if (kind == listAttributes) != (d.n == 0 && index == 0) {
 		return fmt.Errorf("type %d, a list begins with its attributes and has them once: %w", kind, ErrElement)
@@ -279,7 +288,7 @@ func (d *ListDecoder) take(b []byte, word uint32, index int) error {
 	case listAttributes:
 		return d.takeAttributes(b, word)
 	case listChain:
-		return d.takeChain(b, word, index)
+		return d.takeChain(b, word, d.elements == had)
 	case listFragment:
 		f, err := decodeFragment(b, d.attributes.AddressBits)
 		if err != nil {
@@ -337,16 +346,15 @@ func shortAt(b []byte) Fragment {
 	}
 }
 
-// takeChain checks a chain pointer. It precedes all fragments and data of its sequence: it is the
-// second element in the first sequence, and the first element in the others.
-func (d *ListDecoder) takeChain(b []byte, word uint32, index int) error {
-	if d.n == 0 && index != 1 || d.n > 0 && index != 0 {
-		return fmt.Errorf("a chain pointer here: %w", ErrElement)
+// takeChain checks a chain pointer. Chain pointers precede all fragments and data of their sequence.
+func (d *ListDecoder) takeChain(b []byte, word uint32, chainsOnly bool) error {
+	if !chainsOnly {
+		return fmt.Errorf("a chain pointer after fragments or data: %w", ErrElement)
 	}
 	if word&listEndOfBuffer != 0 {
 		return fmt.Errorf("a chain pointer that ends a buffer: %w", ErrElement)
 	}
-	if d.n+1 == MaxListSequences {
+	if d.chains+1 == MaxListSequences {
 		return fmt.Errorf("more than %d sequences: %w", MaxListSequences, ErrCount)
 	}
 	f, err := decodeFragment(b, d.attributes.AddressBits)
@@ -356,12 +364,13 @@ func (d *ListDecoder) takeChain(b []byte, word uint32, index int) error {
 	if f.Len > MaxListSequence {
 		return fmt.Errorf("chain pointer to %d bytes, at most %d: %w", f.Len, MaxListSequence, ErrLong)
 	}
-	for i := 1; i <= d.n; i++ {
-		if f.overlaps(d.places[i]) {
-			return fmt.Errorf("chain pointer back to sequence %d: %w", i, ErrLoop)
+	for i, at := range d.places[:d.chains] {
+		if f.overlaps(at) {
+			return fmt.Errorf("chain pointer %d leads to the memory of chain pointer %d: %w", d.chains, i, ErrLoop)
 		}
 	}
-	d.places[d.n+1], d.next = f, true
+	d.places[d.chains] = f
+	d.chains++
 	return nil
 }
 

@@ -54,7 +54,7 @@ var goldenLists = map[string]func() []byte{
 		elements := slices.Concat(goldenElements()[:2], goldenElements()[:2])
 		a := AttributesOf(elements)
 		a.AddressBits, a.PageShift = 64, 12
-		return AppendListSequence(nil, &a, &goldenChain, elements[:2])
+		return AppendListSequence(nil, &a, []Fragment{goldenChain}, elements[:2])
 	},
 	"list_named": func() []byte {
 		a := AttributesOf(goldenNamed())
@@ -169,14 +169,14 @@ func cutList(r *rand.Rand, a ListAttributes, elements []ListElement) (sequences 
 	sequences, places = make([][]byte, len(parts)), make([]Fragment, len(parts))
 	for i := len(parts) - 1; i >= 0; i-- {
 		var head *ListAttributes
-		var chain *Fragment
+		var chains []Fragment
 		if i == 0 {
 			head = &a
 		}
 		if i+1 < len(parts) {
-			chain = &places[i+1]
+			chains = places[i+1 : i+2]
 		}
-		sequences[i] = AppendListSequence(nil, head, chain, parts[i])
+		sequences[i] = AppendListSequence(nil, head, chains, parts[i])
 		places[i] = Fragment{goldenPlatform, 9, 1<<60 + uint64(i)*MaxListSequence, uint32(len(sequences[i]))}
 	}
 	return sequences, places
@@ -283,7 +283,9 @@ func TestListRefuses(t *testing.T) {
 		{"2^32-1 bytes of data", at[uint32](good, listFourth+4, math.MaxUint32), ErrSize},
 		{"a hundred elements for one", attributes(ListAttributes{64, 0, 1, 1, 400}, many...), ErrCount},
 		{"a chain pointer late", at(good, listSecond, word(listChain, ListFragmentSize, 0)), ErrElement},
-		{"a second chain pointer", at(chained, listSecond, word(listChain, ListFragmentSize, 0)), ErrElement},
+		{"a chain pointer behind a fragment", at(chained, listThird, word(listChain, ListFragmentSize, listLast)),
+			ErrElement},
+		{"two chain pointers to the same memory", slices.Concat(chained[:listSecond], chained[listFirst:]), ErrLoop},
 		{"a chain pointer that ends a buffer", at(chained, listFirst, word(listChain, ListFragmentSize, listEndOfBuffer)),
 			ErrElement},
 		{"a chain pointer to nobody", at[uint64](chained, listFirst+8, 0), ErrPlatform},
@@ -348,14 +350,14 @@ func TestNameOnce(t *testing.T) {
 // TestChainRefuses decodes invalid lists that a hostile I/O unit can send in several sequences.
 func TestChainRefuses(t *testing.T) {
 	elements := goldenElements()[:2]
-	place := func(i int) *Fragment {
-		return &Fragment{goldenPlatform, 1, uint64(0x10000 * i), 3 * ListFragmentSize}
+	place := func(i int) Fragment {
+		return Fragment{goldenPlatform, 1, uint64(0x10000 * i), 3 * ListFragmentSize}
 	}
 	a := ListAttributes{AddressBits: 64, Elements: MaxListElements, Buffers: 1, Bytes: 1}
-	first := AppendListSequence(nil, &a, place(1), elements)
-	link := func(to *Fragment) []byte { return AppendListSequence(nil, nil, to, elements) }
+	first := AppendListSequence(nil, &a, []Fragment{place(1)}, elements)
+	link := func(to ...Fragment) []byte { return AppendListSequence(nil, nil, to, elements) }
 	t.Run("loops", func(t *testing.T) {
-		for name, back := range map[string]*Fragment{
+		for name, back := range map[string]Fragment{
 			"to itself": place(2), "to the one before": place(1),
 			"into the middle": {goldenPlatform, 77, 0x10000 + 3*ListFragmentSize - 1, 28},
 		} {
@@ -376,7 +378,7 @@ func TestChainRefuses(t *testing.T) {
 		var d ListDecoder
 		_, _, err := d.Add(first)
 		if err == nil {
-			_, _, err = d.Add(link(&Fragment{goldenOther, 1, 0x10000, 3 * ListFragmentSize}))
+			_, _, err = d.Add(link(Fragment{goldenOther, 1, 0x10000, 3 * ListFragmentSize}))
 		}
 		if err != nil {
 			t.Error(err)
@@ -385,7 +387,7 @@ func TestChainRefuses(t *testing.T) {
 	// The sequence after n others ends the list, or leads to one more.
 	after := func(t *testing.T, n int, ends bool) error {
 		whole := AttributesOf(slices.Repeat(elements, MaxListSequences))
-		sequence := AppendListSequence(nil, &whole, place(1), elements)
+		sequence := AppendListSequence(nil, &whole, []Fragment{place(1)}, elements)
 		var d ListDecoder
 		for i := range n {
 			if _, more, err := d.Add(sequence); !more || err != nil {
@@ -396,12 +398,60 @@ func TestChainRefuses(t *testing.T) {
 				to.Len = 2 * ListFragmentSize
 			}
 			if sequence = link(to); i+1 == n && ends {
-				sequence = link(nil)
+				sequence = link()
 			}
 		}
 		_, _, err := d.Add(sequence)
 		return err
 	}
+	t.Run("several chain pointers", func(t *testing.T) {
+		// Sequence 0 leads to 1, 4 and 5, and 1 leads to 2 and 3: their elements are in this order.
+		one := func(i int) []ListElement {
+			return []ListElement{{Fragment: Fragment{goldenPlatform, uint32(i), 1, 1}, EndOfBuffer: true}}
+		}
+		leads := map[int][]int{0: {1, 4, 5}, 1: {2, 3}}
+		to := func(i int) (places []Fragment) {
+			for _, j := range leads[i] {
+				p := place(j)
+				p.Len = uint32(ListFragmentSize * (1 + len(leads[j])))
+				places = append(places, p)
+			}
+			return places
+		}
+		a := ListAttributes{AddressBits: 64, Elements: 6, Buffers: 6, Bytes: 6}
+		var d ListDecoder
+		chain, more, err := d.Add(AppendListSequence(nil, &a, to(0), one(0)))
+		for i := 1; i < 6; i++ {
+			if !more || err != nil || chain.Addr != place(i).Addr {
+				t.Fatalf("before sequence %d: %+v, %v, %v", i, chain, more, err)
+			}
+			chain, more, err = d.Add(AppendListSequence(nil, nil, to(i), one(i)))
+		}
+		if more || err != nil {
+			t.Fatal(more, err)
+		}
+		next := uint32(0)
+		for e := range d.Elements() {
+			if e.Handle != next {
+				t.Errorf("element %d is that of sequence %d", next, e.Handle)
+			}
+			next++
+		}
+	})
+	t.Run("too many chain pointers", func(t *testing.T) {
+		var d ListDecoder
+		var to []Fragment
+		for i := range MaxListSequences {
+			to = append(to, place(i+1))
+		}
+		if _, _, err := d.Add(AppendListSequence(nil, &a, to, elements)); !errors.Is(err, ErrCount) {
+			t.Errorf("17 sequences: %v", err)
+		}
+		d = ListDecoder{}
+		if _, _, err := d.Add(AppendListSequence(nil, &a, to[1:], elements)); err != nil {
+			t.Errorf("16 sequences: %v", err)
+		}
+	})
 	t.Run("the longest chain", func(t *testing.T) {
 		if err := after(t, MaxListSequences-1, true); err != nil {
 			t.Error(err)
@@ -412,7 +462,7 @@ func TestChainRefuses(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	again, alone := AppendListSequence(nil, &a, nil, nil), AppendListSequence(nil, nil, place(2), nil)
+	again, alone := AppendListSequence(nil, &a, nil, nil), AppendListSequence(nil, nil, []Fragment{place(2)}, nil)
 	for name, tt := range map[string]struct {
 		second []byte
 		want   error
@@ -434,12 +484,12 @@ func TestChainRefuses(t *testing.T) {
 	}
 	t.Run("nothing but a chain pointer", func(t *testing.T) {
 		var d ListDecoder
-		to := *place(1)
+		to := place(1)
 		to.Len = ListFragmentSize
-		if _, _, err := d.Add(AppendListSequence(nil, &a, &to, nil)); err != nil {
+		if _, _, err := d.Add(AppendListSequence(nil, &a, []Fragment{to}, nil)); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := d.Add(AppendListSequence(nil, nil, place(2), nil)); !errors.Is(err, ErrCount) {
+		if _, _, err := d.Add(AppendListSequence(nil, nil, []Fragment{place(2)}, nil)); !errors.Is(err, ErrCount) {
 			t.Error(err)
 		}
 	})
@@ -492,7 +542,7 @@ func FuzzList(f *testing.F) {
 		}
 		// The number of elements in the first sequence follows from the length of the sequence.
 		n := ListFits(elements, len(first)-ListAttributesSize-ListFragmentSize)
-		got := AppendListSequence(nil, &a, &chain, elements[:n])
+		got := AppendListSequence(nil, &a, []Fragment{chain}, elements[:n])
 		rest := AppendListSequence(nil, nil, nil, elements[n:])
 		if !bytes.Equal(got, first) || !bytes.Equal(rest, second) {
 			t.Errorf("accepted %x %x\nencoded again %x %x", first, second, got, rest)

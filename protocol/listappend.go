@@ -28,10 +28,10 @@ func NameOnce(elements []ListElement, local Platform) []ListElement {
 	return named
 }
 
-// AppendListSequence appends one sequence: attributes, a chain pointer, and elements. The attributes
-// are nil except in the first sequence, and the chain pointer is nil in the last one. Besides the
-// attributes there must be a chain pointer or an element.
-func AppendListSequence(dst []byte, a *ListAttributes, chain *Fragment, elements []ListElement) []byte {
+// AppendListSequence appends one sequence: attributes, chain pointers, and elements. The attributes
+// are nil except in the first sequence. Besides the attributes there must be a chain pointer or an
+// element.
+func AppendListSequence(dst []byte, a *ListAttributes, chains []Fragment, elements []ListElement) []byte {
 	last := len(dst) // offset of the last element
 	if a != nil {
 		dst = appendWord(dst, listAttributes, ListAttributesSize)
@@ -41,9 +41,9 @@ func AppendListSequence(dst []byte, a *ListAttributes, chain *Fragment, elements
 		dst = binary.BigEndian.AppendUint32(dst, a.Buffers)
 		dst = binary.BigEndian.AppendUint64(dst, a.Bytes)
 	}
-	if chain != nil {
+	for _, chain := range chains {
 		last = len(dst)
-		dst = appendFragment(dst, listChain, *chain)
+		dst = appendFragment(dst, listChain, chain)
 	}
 	for i := range elements {
 		e := &elements[i]

@@ -180,7 +180,8 @@ func directedList() []byte {
 			Naming: protocol.NamedOnce},
 	}
 	a := protocol.AttributesOf(elements)
-	return protocol.AppendListSequence(nil, &a, &protocol.Fragment{Platform: 77, Handle: 6, Addr: 8192, Len: 28}, elements)
+	chain := protocol.Fragment{Platform: 77, Handle: 6, Addr: 8192, Len: 28}
+	return protocol.AppendListSequence(nil, &a, []protocol.Fragment{chain}, elements)
 }
 
 // messages has one message of each function and each request type.

@@ -20,9 +20,9 @@ func testHostileList(t *testing.T, on fabricOf) {
 	// sequence writes a sequence of the list, which continues at chain, to the memory.
 	sequence := func(at int, chain protocol.Fragment) {
 		clear(mem)
-		copy(mem[at:], protocol.AppendListSequence(nil, nil, &chain, list))
+		copy(mem[at:], protocol.AppendListSequence(nil, nil, []protocol.Fragment{chain}, list))
 	}
-	size := len(protocol.AppendListSequence(nil, nil, &protocol.Fragment{Len: 64}, list))
+	size := len(protocol.AppendListSequence(nil, nil, make([]protocol.Fragment, 1), list))
 	for _, c := range []struct {
 		name  string
 		chain func() protocol.Fragment // returns the chain of the sequence in the request
@@ -37,7 +37,7 @@ func testHostileList(t *testing.T, on fabricOf) {
 			for i := range mem[:len(mem)-size] {
 				if i%size == 0 {
 					chain := m.Fragment(i+size, size)
-					copy(mem[i:], protocol.AppendListSequence(nil, nil, &chain, list))
+					copy(mem[i:], protocol.AppendListSequence(nil, nil, []protocol.Fragment{chain}, list))
 				}
 			}
 			return m.Fragment(0, size)
@@ -73,7 +73,7 @@ func testHostileList(t *testing.T, on fabricOf) {
 		b, err := r.toOwner.call(t.Context(), r.toOwner.asking, func(transaction uint64) []byte {
 			return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
 				TransactionContext: transaction, Operation: protocol.DirectedWrite, Device: tapeDevice,
-				List: protocol.AppendListSequence(nil, &attributes, &chain, list),
+				List: protocol.AppendListSequence(nil, &attributes, []protocol.Fragment{chain}, list),
 			})
 		})
 		r.toOwner.waits(-1)

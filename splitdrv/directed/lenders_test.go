@@ -185,7 +185,7 @@ func TestDirectedLenderHasNoList(t *testing.T) {
 	b, err := r.toOwner.call(t.Context(), r.toOwner.asking, func(transaction uint64) []byte {
 		return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
 			TransactionContext: transaction, Operation: protocol.DirectedWrite, Device: tapeDevice,
-			List: protocol.AppendListSequence(nil, &a, &chain, list),
+			List: protocol.AppendListSequence(nil, &a, []protocol.Fragment{chain}, list),
 		})
 	})
 	r.toOwner.waits(-1)

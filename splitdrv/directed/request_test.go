@@ -20,6 +20,8 @@ func TestDirectedInvalid(t *testing.T) {
 		"no operation":       {Request{0, tapeDevice, 0, good}, protocol.ErrFunction},
 		"beyond all devices": {Request{protocol.DirectedRead, tapeDevice, 1<<63 - 1, good}, protocol.ErrOverflow},
 		"nothing":            {Request{protocol.DirectedRead, tapeDevice, 0, nil}, protocol.ErrElement},
+		"too much data": {Request{protocol.DirectedWrite, tapeDevice, 0, []protocol.ListElement{
+			{Data: make([]byte, 2*protocol.MaxListSequence), EndOfBuffer: true}}}, protocol.ErrSize},
 		"an element of no bytes": {Request{protocol.DirectedRead, tapeDevice, 0, []protocol.ListElement{
 			{Fragment: m.Fragment(0, 0), EndOfBuffer: true}}}, protocol.ErrSize},
 		"a buffer without an end": {Request{protocol.DirectedRead, tapeDevice, 0, []protocol.ListElement{

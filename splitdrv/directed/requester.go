@@ -58,25 +58,25 @@ func (l *Link) waits(n int) {
 	l.doing += n
 }
 
-// sequences makes the sequences of a list. It returns the first one, and memory with the
-// others, which do not fit the message and are linked by chain pointers. chain is nil if the
+// sequences makes the sequences of a list. It returns the first one, and memory with the others,
+// which do not fit the message. The chain pointers to them are in the first one. chain is nil if the
 // whole list fits.
 func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinned, err error) {
+	if len(list) > protocol.MaxListElements {
+		return nil, nil, fmt.Errorf("a list of %d elements: %w", len(list), protocol.ErrCount)
+	}
+	for i := range list {
+		if n := len(list[i].Data); n > protocol.MaxListImmediate {
+			return nil, nil, fmt.Errorf("%d bytes of data in an element: %w", n, protocol.ErrSize)
+		}
+	}
 	a := protocol.AttributesOf(list)
-	list = protocol.NameOnce(list, l.cfg.Platform)
-	room := protocol.MaxDirectedList - protocol.ListAttributesSize
-	if protocol.ListFits(list, room) == len(list) {
-		return protocol.AppendListSequence(nil, &a, nil, list), nil, nil
+	head, parts := cut(protocol.NameOnce(list, l.cfg.Platform))
+	if parts == nil {
+		return protocol.AppendListSequence(nil, &a, nil, head), nil, nil
 	}
-	n := protocol.ListFits(list, room-protocol.ListFragmentSize)
-	head, parts := list[:n], [][]protocol.ListElement(nil)
-	for rest := list[n:]; len(rest) != 0; rest = rest[n:] {
-		n = protocol.ListFits(rest, protocol.MaxListSequence-protocol.ListFragmentSize)
-		parts = append(parts, rest[:n])
-	}
-	if len(parts)+1 > protocol.MaxListSequences || len(list) > protocol.MaxListElements {
-		return nil, nil, fmt.Errorf("a list of %d elements in %d sequences: %w", len(list), len(parts)+1,
-			protocol.ErrCount)
+	if len(parts)+1 > protocol.MaxListSequences {
+		return nil, nil, fmt.Errorf("a list in %d sequences: %w", len(parts)+1, protocol.ErrCount)
 	}
 	own, err := l.space(l.cfg.Platform)
 	if err != nil {
@@ -86,14 +86,30 @@ func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinn
 	if err != nil {
 		return nil, nil, err
 	}
-	// The last sequence is made first, because a chain pointer has the length of the next one.
-	var next *protocol.Fragment
-	for i := len(parts) - 1; i >= 0; i-- {
+	pointers := make([]protocol.Fragment, len(parts))
+	for i, part := range parts {
 		at := i * protocol.MaxListSequence
-		b := protocol.AppendListSequence(chain.mem[at:at], nil, next, parts[i])
-		next = &protocol.Fragment{
+		b := protocol.AppendListSequence(chain.mem[at:at], nil, nil, part)
+		pointers[i] = protocol.Fragment{
 			Platform: l.cfg.Platform, Handle: chain.RKey(), Addr: chain.Addr() + uint64(at), Len: uint32(len(b)),
 		}
 	}
-	return protocol.AppendListSequence(nil, &a, next, head), chain, nil
+	return protocol.AppendListSequence(nil, &a, pointers, head), chain, nil
+}
+
+// cut divides a list into the elements that fit the message together with chain pointers to the
+// parts, and the parts. The fewer parts there are, the more elements fit the message.
+func cut(list []protocol.ListElement) (head []protocol.ListElement, parts [][]protocol.ListElement) {
+	for pointers := 0; ; pointers++ {
+		room := protocol.MaxDirectedList - protocol.ListAttributesSize - pointers*protocol.ListFragmentSize
+		n := protocol.ListFits(list, room)
+		head, parts = list[:n], nil
+		for rest := list[n:]; len(rest) != 0; rest = rest[n:] {
+			n = protocol.ListFits(rest, protocol.MaxListSequence)
+			parts = append(parts, rest[:n])
+		}
+		if len(parts) <= pointers || pointers == protocol.MaxListSequences {
+			return head, parts
+		}
+	}
 }
