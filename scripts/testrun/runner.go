@@ -33,8 +33,7 @@ func (r *runner) goTest(ctx context.Context, require string, tests []testlist.Pa
 	if len(tests) == 0 {
 		return nil
 	}
-	// Tests wait for a part of their time: twice as many packages as processors run at a time. The
-	// limit is for those that hang: beside other work a package takes several times as long.
+	// Tests wait for a part of their time, and take several times as long beside other work.
 	args = append([]string{"-timeout=15m", "-p", strconv.Itoa(2 * runtime.NumCPU())}, args...)
 	return r.pass(r.command(ctx, require, tests, args...))
 }
