@@ -144,6 +144,18 @@ func (f *fixture) ended() *fixture {
 	return f
 }
 
+// starts starts a connection of hosts a and b, of which b has the greater number.
+func (f *fixture) starts(a, b Host) *fixture {
+	f.t.Helper()
+	f.flows(a, b, 1000).is(fmt.Sprintf("%d offer", a), fmt.Sprintf("%d offer", b))
+	id := f.ids
+	f.step(a, session.DirectAccept, id).step(b, session.DirectAccept, id)
+	f.is(fmt.Sprintf("%d connect", a), fmt.Sprintf("%d connect", b))
+	f.step(a, session.DirectReady, id).step(b, session.DirectReady, id)
+	f.is(fmt.Sprintf("%d start", a), fmt.Sprintf("%d start", b))
+	return f
+}
+
 // none expects that no state of any connection is left.
 func (f *fixture) none() {
 	f.t.Helper()

@@ -503,17 +503,8 @@ func TestBounds(t *testing.T) {
 	for h := range Host(5) {
 		f.set(h)
 	}
-	connect := func(a, b Host) {
-		t.Helper()
-		f.flows(a, b, 1000).is(fmt.Sprintf("%d offer", a), fmt.Sprintf("%d offer", b))
-		id := f.ids
-		f.step(a, session.DirectAccept, id).step(b, session.DirectAccept, id)
-		f.step(a, session.DirectReady, id).step(b, session.DirectReady, id)
-		f.said = nil
-	}
-	connect(0, 1)
-	f.after(time.Second)
-	connect(0, 2)
+	f.starts(0, 1).after(time.Second)
+	f.starts(0, 2)
 	f.after(8*time.Second).flows(0, 3, 1000).is()
 	if l := f.p.List(); len(l) != 3 || l[2].Why != Full || l[2].Hosts != [2]Host{0, 3} {
 		t.Errorf("%+v", l)
@@ -521,7 +512,7 @@ func TestBounds(t *testing.T) {
 	f.after(time.Second).flows(0, 3, 1000).is("0 end full", "1 end full") // the oldest connection ends
 	f.flows(0, 3, 1000).is()
 	f.step(0, session.DirectEnded, 1).step(1, session.DirectEnded, 1).is("1 ended", "0 ended")
-	connect(0, 3)
+	f.starts(0, 3)
 
 	for _, hub := range []Host{0, 19} {
 		f = newFixture(t, func(c *Config) { c.Peers = 64 })
@@ -541,6 +532,26 @@ func TestBounds(t *testing.T) {
 func TestSameProcess(t *testing.T) {
 	f := newFixture(t).set(1).set(2, func(x *Facts) { x.Platform = facts(1).Platform })
 	f.flows(1, 2, 1000).is()
+}
+
+// TestOldestEnds gives two hosts each the largest number of connections, all of which have lasted
+// long enough to be replaced. It expects the oldest one of a host to end, also if an older one of
+// that host was replaced before, and if it is the host's peer that has too many.
+func TestOldestEnds(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Peers = 3 })
+	for h := range Host(8) {
+		f.set(h)
+	}
+	for h := range Host(3) {
+		f.starts(0, h+1).after(time.Second)
+	}
+	f.after(2 * least)
+	f.flows(0, 4, 1000).is("0 end full", "1 end full")
+	f.step(0, session.DirectEnded, 1).step(1, session.DirectEnded, 1).is("1 ended", "0 ended")
+	f.starts(0, 4).after(2 * least)
+	f.flows(5, 0, 1000).is("0 end full", "2 end full")
+	f.step(0, session.DirectEnded, 2).step(2, session.DirectEnded, 2).is("2 ended", "0 ended")
+	f.starts(0, 5)
 }
 
 // TestNotesAreBounded reports traffic between many hosts that may not have connections. It expects
