@@ -130,6 +130,11 @@ func (a *Attack) check(p *Peer, f twoDevices) {
 		}
 		testenv.Explained(p.t, err.Error())
 	case a.Refused != nil:
+		p.until(p.ctx, func() bool { return len(p.refused) > 0 || p.sent == p.posted }, "the device to refuse")
+		if len(p.refused) == 0 {
+			p.t.Error("the device has refused nothing")
+			return
+		}
 		a.checkFailed(p, p.victim.ended(p.ctx))
 		a.checkRefused(p, f.Traits)
 	case a.Dropped:
@@ -163,7 +168,6 @@ func (a *Attack) checkFailed(p *Peer, err error) {
 
 // checkRefused checks the status that the attacker's device reports.
 func (a *Attack) checkRefused(p *Peer, traits conform.Traits) {
-	p.until(p.ctx, func() bool { return len(p.refused) > 0 }, "the device to refuse")
 	for _, s := range p.refused {
 		if !slices.Contains(a.Refused, s) && !traits.Lost(s) {
 			p.t.Errorf("the device refused with %q, want one of %q", s, a.Refused)

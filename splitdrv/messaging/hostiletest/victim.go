@@ -26,9 +26,11 @@ type victim struct {
 	lends   int   // largest number of pools that it, or the peer, lends on each data channel
 	port    *port // of the first data channel
 	wire    *porttest.Wire
-	gate    *gate  // holds back invalidations, if not nil
 	release func() // cancels ctx, which ends everything that is held back
 	ctx     context.Context
+
+	gate     *gate     // holds back invalidations, if not nil
+	registry *registry // knows the regions' own keys, if not nil
 }
 
 // small returns a configuration of a session that is quick to make and to close.

@@ -49,6 +49,26 @@ func heldBack(v *victim, cfg *messaging.Config) {
 	cfg.Device = v.gate
 }
 
+// listed adds to a way to prepare a session that its regions' own keys become known to the attacker.
+func listed(prepare func(*victim, *messaging.Config)) func(*victim, *messaging.Config) {
+	return func(v *victim, cfg *messaging.Config) {
+		prepare(v, cfg)
+		v.registry = &registry{Device: cfg.Device}
+		cfg.Device = v.registry
+	}
+}
+
+// pastWindow writes to the first element of a pool with the own key of the region behind it, past
+// the window.
+func (p *Peer) pastWindow(l protocol.Pool) {
+	p.t.Helper()
+	r := p.victim.registry.behind(l.Addr)
+	if r == nil {
+		p.t.Fatalf("no region has the address %#x of pool %d", l.Addr, l.Ref)
+	}
+	p.post(p.data[l.Channel()-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: r.RKey()}, frame(100))
+}
+
 // tell sends keys of a pool that the peer is about to lend, and returns the status of the reply.
 func (p *Peer) tell(pool, first uint32, keys int) protocol.CfgStatus {
 	p.t.Helper()
@@ -118,6 +138,10 @@ func windows() []Attack {
 			prepare: windowed, do: func(p *Peer) {
 				p.invalidate(first(p).RKey)
 			}},
+		{Name: "write past a window with the key of the region behind it", Modes: writing, Refused: accessError, Local: true,
+			prepare: listed(windowed), do: func(p *Peer) { p.pastWindow(first(p)) }},
+		{Name: "write past a one-touch window with the key of the region behind it", Modes: writing, Refused: accessError,
+			Local: true, prepare: listed(oneTouch), do: func(p *Peer) { p.pastWindow(p.Pools[0]) }},
 		{Name: "second write to a one-touch element", Modes: writing, Refused: accessError, Delivered: 1, Local: true,
 			prepare: oneTouch, do: func(p *Peer) {
 				// When the frame is delivered, its element can no longer be written.
