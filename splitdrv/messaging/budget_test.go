@@ -8,6 +8,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -100,6 +101,46 @@ func TestBudgetEndsATurn(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestBudgetYieldsTheProcessor floods two channels whose handlers have one processor for both, and
+// threads of their own. When its budget is exhausted, a thread has to leave the processor to the
+// other one. If it did not, it would keep the processor for a time slice of the kernel, in which it
+// polls thousands of completions.
+func TestBudgetYieldsTheProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	const budget, turns = 40, 200
+	cpu, bound := cpus.Allowed()[:1], 0
+	_, runs := flood(t, Config{Queues: 2, Handlers: []Handler{
+		{Number: 1, Budget: budget, CPUs: cpu}, {Number: 2, Budget: budget, CPUs: cpu},
+	}}, func(c *Conn, runs []taking) bool {
+		if bound == 0 {
+			for _, ch := range c.channels {
+				if w := ch.rx.w; !w.hasThread() {
+					return false
+				}
+			}
+			bound = len(runs)
+		}
+		return len(runs) > bound+turns
+	})
+	long := 0
+	for _, r := range runs[bound : bound+turns] {
+		if r.completions > 4*budget {
+			long++
+		}
+	}
+	// Sometimes the kernel runs the same thread again.
+	if long > turns/4 {
+		t.Errorf("%d of %d turns are longer than four budgets", long, turns)
+	}
+}
+
+// hasThread reports whether the worker is locked to a thread.
+func (w *worker) hasThread() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.placed.tid != 0
 }
 
 // TestBudgetInAFlood changes the handler of a channel that never runs out of completions, and

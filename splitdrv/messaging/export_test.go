@@ -90,3 +90,16 @@ func (c *Conn) PoolsRest() bool { return c.pools.resting.Load() }
 func (c *Conn) CountPoolBeats(n *atomic.Uint64) (stop func()) {
 	return poolBeats.Every(poolInterval(&c.cfg), func(ticker.Tick) int { n.Add(1); return 0 }).Stop
 }
+
+// Allowances returns the budgets of the workers of a channel, and the times for which they poll.
+func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
+	c.handlers.mu.Lock()
+	defer c.handlers.mu.Unlock()
+	for _, w := range c.handlers.workers {
+		if w.channel == channel {
+			budgets = append(budgets, int(w.budget.Load()))
+			spins = append(spins, time.Duration(w.polling.longest.Load()))
+		}
+	}
+	return budgets, spins
+}

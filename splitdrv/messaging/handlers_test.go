@@ -327,6 +327,58 @@ func TestHandlerBindsAgain(t *testing.T) {
 	followed(t, a.conn) // without an error
 }
 
+// TestHandlerFreesItsWorkers takes a channel away from its handler, and closes a session with a
+// handler. The threads of the workers that are free must lose the processors and the nice value of
+// the handler, and the workers its budget and its time to poll.
+func TestHandlerFreesItsWorkers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may raise a priority again")
+	}
+	allowed, own := cpus.Allowed(), niceOf(t, os.Getpid())
+	h := messaging.Handler{Number: 2, CPUs: allowed[:1], Priority: own + 1, Budget: 7, Spin: time.Millisecond}
+	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{h}})
+	_, a, _ := newPair(t, cfg, patient(messaging.Config{Queues: 2}))
+	threads := func() (all []int) {
+		t.Helper()
+		for _, w := range followed(t, a.conn)[2].Workers {
+			all = append(all, w.Thread)
+			if got := maskOf(t, w.Thread); !slices.Equal(got, h.CPUs) || niceOf(t, w.Thread) != h.Priority {
+				t.Fatalf("the %s may run on %v, with priority %d", w.Role, got, niceOf(t, w.Thread))
+			}
+		}
+		if len(all) != 2 {
+			t.Fatalf("the handler has threads %d", all)
+		}
+		return all
+	}
+	was := threads()
+	if budgets, spins := a.conn.Allowances(2); !slices.Equal(budgets, []int{7, 7}) || !slices.Contains(spins, h.Spin) {
+		t.Errorf("the workers of the handler have budgets %d, and poll for %v", budgets, spins)
+	}
+	if err := a.conn.Assign(2, messaging.Unassigned); err != nil {
+		t.Fatal(err)
+	}
+	for _, tid := range was {
+		if got := maskOf(t, tid); !slices.Equal(got, allowed) || niceOf(t, tid) != own {
+			t.Errorf("a freed thread may run on %v, with priority %d, not on %v with %d", got, niceOf(t, tid), allowed, own)
+		}
+	}
+	budgets, spins := a.conn.Allowances(2)
+	if def := messaging.DefaultBudget; !slices.Equal(budgets, []int{def, def}) || slices.Max(spins) != 0 {
+		t.Errorf("freed workers have budgets %d, and poll for %v", budgets, spins)
+	}
+	if err := a.conn.Assign(2, 2); err != nil {
+		t.Fatal(err)
+	}
+	threads()
+	if err := a.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := boundThreads(t); n > 0 {
+		t.Errorf("%d threads of workers that have ended are bound", n)
+	}
+}
+
 // TestHandlerPriorities runs two channels on one processor with different priorities, and then
 // exchanges the priorities.
 func TestHandlerPriorities(t *testing.T) {

@@ -257,8 +257,8 @@ func TestHandlerRemoved(t *testing.T)     { inMemory(t, handlerRemoved) }
 func TestRDMAHandlerRemoved(t *testing.T) { onSoftRoCE(t, handlerRemoved) }
 
 // The association of a channel with its handler is removed during a session, and traffic goes on.
-// The handler has no workers of the channel any more, and does not count its completions. Then the
-// association is made again.
+// The handler has no workers of the channel any more, whose threads may run on all processors, and
+// does not count its completions. Then the association is made again.
 func handlerRemoved(t *testing.T, on fabricOf) {
 	cfg := answering
 	cfg.Queues, cfg.Handlers = 2, []messaging.Handler{{Number: 1, CPUs: cpus.Allowed()[:1], Priority: 10, Budget: 8}}
@@ -266,8 +266,21 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 	p.traffic()
 	for _, side := range sides {
 		conn := p.endpoints[side].conn
+		workers := p.handlersFollowed(side)[1].Workers
 		if err := assign(conn, 2, messaging.Unassigned); err != nil {
 			t.Fatal(err)
+		}
+		for _, w := range workers {
+			if w.Channel != 2 {
+				continue
+			}
+			var mask unix.CPUSet
+			if err := unix.SchedGetaffinity(w.Thread, &mask); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(cpus.Of(&mask), cpus.Allowed()) {
+				t.Errorf("%s: the %s of channel 2 may run on %v only, without a handler", side, w.Role, cpus.Of(&mask))
+			}
 		}
 		h := p.handlersFollowed(side)[1]
 		if !slices.Equal(h.Channels, []int{1}) || len(h.Workers) != 2 {
