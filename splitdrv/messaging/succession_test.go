@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
@@ -161,6 +162,58 @@ func TestPause(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFlushWhilePaused flushes a paused session, from either side, with frames at its port. The flush
+// must end all pools and windows of both sides, and take no frame from the port.
+func TestFlushWhilePaused(t *testing.T) {
+	for _, g := range guards {
+		for _, byPeer := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, by the peer: %t", g, byPeer), func(t *testing.T) {
+				cfg := g.of(messaging.Config{Mode: g.mode, PeerTimeout: time.Minute, FlushTime: 10 * time.Second})
+				_, a, b := newPair(t, cfg, cfg)
+				ctx := deadline(t)
+				if err := stream(ctx, a.wires[0], b.wires[0], randomSizes(1, 20), 1500); err != nil {
+					t.Fatal(err)
+				}
+				if err := a.conn.Pause(ctx); err != nil {
+					t.Fatal(err)
+				}
+				before := a.conn.Stats().Channels[0].TxFrames
+				for i := range 20 {
+					if err := a.wires[0].Send(ctx, frame(uint64(i), 100, 1500)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := stream(ctx, b.wires[0], a.wires[0], randomSizes(2, 20), 1500); err != nil {
+					t.Fatal(err)
+				}
+				ends := a
+				if byPeer {
+					ends = b
+				}
+				if err := ends.conn.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				for _, h := range []*endpoint{a, b} {
+					until(t, func() error {
+						s := h.conn.Stats()
+						c := s.Channels[0]
+						if n := len(c.LocalPools) + len(c.RemotePools); n > 0 {
+							return fmt.Errorf("%d pools are left", n)
+						}
+						if n := c.WindowsInvalidated + c.WindowsInvalidatedByPeer; n != c.WindowsBound {
+							return fmt.Errorf("%d of %d windows are invalidated", n, c.WindowsBound)
+						}
+						return h.conn.Err()
+					})
+				}
+				if n := a.conn.Stats().Channels[0].TxFrames; n != before {
+					t.Errorf("%d frames were taken in a pause", n-before)
+				}
+			})
+		}
 	}
 }
 
