@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -166,13 +167,14 @@ func TestPause(t *testing.T) {
 }
 
 // TestFlushWhilePaused flushes a paused session, from either side, with frames at its port. The flush
-// must end all pools and windows of both sides, and take no frame from the port.
+// must end all pools and windows of both sides, and take no frame from the port. It must not return
+// before its last messages have arrived.
 func TestFlushWhilePaused(t *testing.T) {
 	for _, g := range guards {
 		for _, byPeer := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, by the peer: %t", g, byPeer), func(t *testing.T) {
 				cfg := g.of(messaging.Config{Mode: g.mode, PeerTimeout: time.Minute, FlushTime: 10 * time.Second})
-				_, a, b := newPair(t, cfg, cfg)
+				n, a, b := newPair(t, cfg, cfg)
 				ctx := deadline(t)
 				if err := stream(ctx, a.wires[0], b.wires[0], randomSizes(1, 20), 1500); err != nil {
 					t.Fatal(err)
@@ -193,8 +195,20 @@ func TestFlushWhilePaused(t *testing.T) {
 				if byPeer {
 					ends = b
 				}
+				var arrived atomic.Int64
+				n.OnSend(ends.dev.Name(), func(_ uint32, wr fabric.SendWR) fabric.Status {
+					if wr.Op == fabric.OpSendInv {
+						arrived.Add(1)
+					}
+					return fabric.StatusSuccess
+				})
+				pools := len(ends.conn.Stats().Channels[0].RemotePools)
+				n.Delay(ends.dev.Name(), time.Millisecond) // a flush that does not wait for arrivals is over before them
 				if err := ends.conn.Flush(); err != nil {
 					t.Fatal(err)
+				}
+				if got := int(arrived.Load()); g.agreed && g.protection == messaging.ProtectWindow && got != pools {
+					t.Errorf("the flush has ended, and %d of %d messages that invalidate windows have arrived", got, pools)
 				}
 				for _, h := range []*endpoint{a, b} {
 					until(t, func() error {
