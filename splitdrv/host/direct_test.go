@@ -235,11 +235,11 @@ func TestDirectChannels(t *testing.T) {
 		c.LatencyPools != nil || c.Assigned != nil || c.Budget != d.cfg.Direct.Budget || c.Bind == nil {
 		t.Errorf("%+v", c)
 	}
-	if !c.NoPack || c.Invalidation || c.OneTouch {
+	if !c.NoPack || c.Invalidation || c.OneTouch || c.KeySend {
 		t.Error("there are features that the peer does not have")
 	}
-	m.Features = []string{protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureOneTouch}
-	if c := d.messaging(m); c.NoPack || !c.Invalidation || !c.OneTouch {
+	m.Features = []string{protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureKeySend, protocol.FeatureOneTouch}
+	if c := d.messaging(m); c.NoPack || !c.Invalidation || !c.OneTouch || !c.KeySend {
 		t.Error("features are not used")
 	}
 }

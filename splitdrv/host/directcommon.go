@@ -46,6 +46,7 @@ func (d *directCommon) messaging(m *session.Direct) messaging.Config {
 	c.LatencyQueue, c.LatencyPools, c.Assigned = false, nil, nil
 	c.NoPack = !has(protocol.FeaturePack)
 	c.Invalidation, c.OneTouch = has(protocol.FeatureWindow), has(protocol.FeatureOneTouch)
+	c.KeySend = has(protocol.FeatureKeySend)
 	c.Budget, c.ZeroCopy = d.cfg.Direct.Budget, nil // frames of several paths are copied
 	c.ProvePath = has(protocol.FeaturePathMTU)
 	c.Bind = messaging.NewBinding(*m.Secret, m.First)

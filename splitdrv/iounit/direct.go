@@ -116,7 +116,8 @@ func (d *directing) sampler(h *host) sampler {
 
 // aboutChannels are the features that a direct connection has if both hosts have them.
 var aboutChannels = []string{
-	protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureOneTouch, protocol.FeaturePathMTU,
+	protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureKeySend, protocol.FeatureOneTouch,
+	protocol.FeaturePathMTU,
 }
 
 // join adds a session that is about to be established. From now on the host may send
