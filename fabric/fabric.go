@@ -56,7 +56,7 @@ const (
 	LocalWrite  Access = 1 << iota // the device may write here for its own work requests
 	RemoteWrite                    // the peer may write here with the region's key; needs LocalWrite
 	WindowBind                     // windows may be bound to the region
-	RemoteRead                     // the peer may read here with the region's key; windows never grant this
+	RemoteRead                     // the peer may read here with the region's key
 	// Relaxed is not a right. It permits relaxed ordering: until a work request has
 	// completed, its writes to the region may become visible in any order, also after the
 	// writes of later requests. So data must not be read before the completion that covers
@@ -103,6 +103,24 @@ type Window interface {
 	// Invalidated records that a completion with WithInv named this window.
 	Invalidated()
 	Close() error
+}
+
+// BindWR is a work request that binds a window to [Addr, Addr+Length) of a region. The window must
+// not be bound.
+type BindWR struct {
+	ID     uint64 // returned in Completion.ID
+	Window Window
+	Region Region // registered with WindowBind, and with LocalWrite for RemoteWrite
+	Addr   uint64
+	Length int
+	Access Access // rights of the peer with the key: RemoteWrite, RemoteRead, or both
+	Flags  Flags  // Signaled or 0
+}
+
+// Grants reports whether a window can grant the rights that are asked for.
+func (b *BindWR) Grants() bool {
+	const all = RemoteWrite | RemoteRead
+	return b.Access&all != 0 && b.Access&^all == 0
 }
 
 // Transport is the service type of a queue pair.
@@ -186,17 +204,17 @@ type QP interface {
 	PostSend(wrs []SendWR) (n int, err error)
 	// PostRecv posts wrs in order and returns the number of posted records.
 	PostRecv(wrs []RecvWR) (n int, err error)
-	// Bind binds w to [addr, addr+length) of r through the send queue, for remote write over
-	// this queue pair only, and returns the new key. The key may be sent to the peer on this
-	// queue pair at once, without waiting for the bind. w must not be bound.
-	Bind(w Window, r Region, addr uint64, length int, id uint64, f Flags) (rkey uint32, err error)
+	// Bind binds a window through the send queue, for this queue pair only, and returns the new
+	// key. The key may be sent to the peer on this queue pair at once, without waiting for the
+	// bind.
+	Bind(b BindWR) (rkey uint32, err error)
 	// BindSend posts a bind like Bind, and after it, in the same post, an OpSendImm without
 	// data whose immediate data is the new key. The peer receives the key when the window is
-	// bound, and this side does not wait for the bind before it sends. The bind has the
-	// identifier bind and is unsignaled; the SEND has the identifier send and the flags f. If
-	// the bind fails, the queue pair fails and the SEND is flushed. If BindSend returns an
-	// error, the SEND was not posted, and Window.Bound reports whether the bind was.
-	BindSend(w Window, r Region, addr uint64, length int, bind, send uint64, f Flags) (rkey uint32, err error)
+	// bound, and this side does not wait for the bind before it sends. The SEND has the
+	// identifier send and the flags f. If the bind fails, the queue pair fails and the SEND is
+	// flushed. If BindSend returns an error, the SEND was not posted, and Window.Bound reports
+	// whether the bind was.
+	BindSend(b BindWR, send uint64, f Flags) (rkey uint32, err error)
 	// Unbind invalidates w through the send queue (LOCAL_INV). It rejects a window that is not
 	// bound, because invalidating a window twice crashes Soft-RoCE.
 	Unbind(w Window, id uint64, f Flags) error

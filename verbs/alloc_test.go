@@ -126,7 +126,7 @@ func TestRDMACgoCalls(t *testing.T) {
 	}
 	w := newWindow(t, a)
 	postRecv(t, b.qp, fabric.RecvWR{})
-	calls("bind and send", func() { must(a.qp.BindSend(w, a.mr, a.mr.Addr(), 4096, 1, 2, fabric.Signaled))(t) })
+	calls("bind and send", func() { must(a.qp.BindSend(a.binding(w, 1, 0), 2, fabric.Signaled))(t) })
 	pollOK(t, a.sendCQ, 1)
 	pollOK(t, b.recvCQ, 1)
 	out := make([]fabric.Completion, n)

@@ -36,7 +36,7 @@ func TestRDMAUseAfterClose(t *testing.T) {
 	wantClosed(t, "PostSend", err)
 	_, err = a.qp.PostRecv(make([]fabric.RecvWR, 1))
 	wantClosed(t, "PostRecv", err)
-	_, err = a.qp.Bind(w, a.mr, a.mr.Addr(), 8, 0, 0)
+	_, err = a.qp.Bind(a.binding(w, 0, 0))
 	wantClosed(t, "Bind", err)
 	wantClosed(t, "Unbind", a.qp.Unbind(w, 0, 0))
 	wantClosed(t, "Fail", a.qp.Fail())

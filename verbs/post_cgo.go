@@ -135,36 +135,31 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 // Bind implements fabric.QP.
 //
 // Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_BIND_MW
-func (q *QP) Bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
-) (uint32, error) {
-	return q.bind(w, r, addr, length, id, nil, f)
-}
+func (q *QP) Bind(b fabric.BindWR) (uint32, error) { return q.bind(&b, nil, 0) }
 
 // BindSend implements fabric.QP.
 //
 // Implements: int ibv_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr) with IBV_WR_BIND_MW and IBV_WR_SEND_WITH_IMM in one list
-func (q *QP) BindSend(
-	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
-) (uint32, error) {
-	return q.bind(w, r, addr, length, bind, &send, f)
+func (q *QP) BindSend(b fabric.BindWR, send uint64, f fabric.Flags) (uint32, error) {
+	return q.bind(&b, &send, f)
 }
 
-func (q *QP) bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, send *uint64, f fabric.Flags,
-) (uint32, error) {
+func (q *QP) bind(b *fabric.BindWR, send *uint64, f fabric.Flags) (uint32, error) {
 	const op = "bind memory window"
-	mw, ok := w.(*MW)
-	mr, ok2 := r.(*MR)
-	if !ok || !ok2 || mw.pd != q.pd || mr.pd != q.pd {
+	mw, ok := b.Window.(*MW)
+	mr, ok2 := b.Region.(*MR)
+	switch {
+	case !ok || !ok2 || mw.pd != q.pd || mr.pd != q.pd:
 		return 0, q.opErr(op, syscall.EINVAL, "window, region and queue pair must be of one protection domain")
+	case !b.Grants():
+		return 0, q.opErr(op, syscall.EINVAL, "a window grants remote write, remote read, or both")
 	}
 	q.sendMu.Lock()
 	if q.sq == 0 {
 		q.sendMu.Unlock()
 		return 0, q.notReady(op)
 	}
-	key, err := q.postBind(mw, mr, addr, length, id, send, f)
+	key, err := q.postBind(mw, mr, b, send, f)
 	q.sendMu.Unlock()
 	return key, err
 }
@@ -192,10 +187,11 @@ func (q *QP) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 	return err
 }
 
-// postBind posts the bind with identifier id. If send is not nil, a SEND of the key with
-// identifier *send follows, and f applies to the SEND. sendMu is held and sq is not 0.
-func (q *QP) postBind(w *MW, r *MR, addr uint64, length int, id uint64, send *uint64, f fabric.Flags) (uint32, error) {
+// postBind posts the bind. If send is not nil, a SEND of the key with identifier *send and the
+// flags f follows. sendMu is held and sq is not 0.
+func (q *QP) postBind(w *MW, r *MR, b *fabric.BindWR, send *uint64, f fabric.Flags) (uint32, error) {
 	const op = "bind memory window"
+	addr, length := b.Addr, b.Length
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r.mu.Lock()
@@ -213,12 +209,22 @@ func (q *QP) postBind(w *MW, r *MR, addr uint64, length int, id uint64, send *ui
 			return 0, q.opErr(op, no, "")
 		}
 	}
+	access := 0
+	if b.Access&fabric.RemoteWrite != 0 {
+		access |= C.IBV_ACCESS_REMOTE_WRITE
+	}
+	if b.Access&fabric.RemoteRead != 0 {
+		access |= C.IBV_ACCESS_REMOTE_READ
+	}
+	bind := C.struct_snv_bind{
+		mw: w.mw, mr: r.mr, addr: C.uint64_t(addr), len: C.uint64_t(length), id: C.uint64_t(b.ID),
+		access: C.int(access), flags: C.int(b.Flags & fabric.Signaled),
+	}
 	var no syscall.Errno
 	if send == nil {
-		no = syscall.Errno(C.snv_post_bind(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id), C.int(f)))
+		no = syscall.Errno(C.snv_post_bind(q.sq, bind))
 	} else {
-		no = syscall.Errno(C.snv_post_bind_send(q.sq, w.mw, r.mr, C.uint64_t(addr), C.uint64_t(length), C.uint64_t(id),
-			C.uint64_t(*send), C.int(f)))
+		no = syscall.Errno(C.snv_post_bind_send(q.sq, bind, C.uint64_t(*send), C.int(f)))
 	}
 	if uint32(w.mw.rkey) != w.rkey { // also if only the SEND was rejected
 		w.setBound(&q.bound, r)

@@ -533,45 +533,43 @@ struct snv_posted snv_post_recv(snv_qp qp, const struct snv_recv_wr *wr, int n)
 }
 
 /* Returns a bind with the next key of the window. */
-static struct ibv_send_wr bind_wr(struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id)
+static struct ibv_send_wr bind_wr(const struct snv_bind *b)
 {
 	return (struct ibv_send_wr){
-		.wr_id = id,
+		.wr_id = b->id,
 		.opcode = IBV_WR_BIND_MW,
+		.send_flags = send_flags(b->flags),
 		.bind_mw = {
-			.mw = mw,
-			.rkey = ibv_inc_rkey(mw->rkey),
+			.mw = b->mw,
+			.rkey = ibv_inc_rkey(b->mw->rkey),
 			.bind_info = {
-				.mr = mr,
-				.addr = addr,
-				.length = len,
-				.mw_access_flags = IBV_ACCESS_REMOTE_WRITE,
+				.mr = b->mr,
+				.addr = b->addr,
+				.length = b->len,
+				.mw_access_flags = b->access,
 			},
 		},
 	};
 }
 
-/* On success mw->rkey is the new key. */
-int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags)
+/* On success b.mw->rkey is the new key. */
+int snv_post_bind(snv_qp qp, struct snv_bind b)
 {
-	struct ibv_send_wr w = bind_wr(mw, mr, addr, len, id), *bad = NULL;
-	int err;
+	struct ibv_send_wr w = bind_wr(&b), *bad = NULL;
+	int err = ibv_post_send((struct ibv_qp *)qp, &w, &bad);
 
-	w.send_flags = send_flags(flags);
-	err = ibv_post_send((struct ibv_qp *)qp, &w, &bad);
 	if (!err)
-		mw->rkey = w.bind_mw.rkey;
+		b.mw->rkey = w.bind_mw.rkey;
 	return err;
 }
 
 /*
  * Posts a bind and a SEND of its key in one chain. If only the SEND is rejected,
- * the window is bound nevertheless, and mw->rkey is the new key.
+ * the window is bound nevertheless, and b.mw->rkey is the new key.
  */
-int snv_post_bind_send(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t bind,
-		       uint64_t send, int flags)
+int snv_post_bind_send(snv_qp qp, struct snv_bind b, uint64_t send, int flags)
 {
-	struct ibv_send_wr w[2] = {bind_wr(mw, mr, addr, len, bind)}, *bad = NULL;
+	struct ibv_send_wr w[2] = {bind_wr(&b)}, *bad = NULL;
 	int err;
 
 	w[0].next = &w[1];
@@ -581,7 +579,7 @@ int snv_post_bind_send(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t
 	w[1].imm_data = htonl(w[0].bind_mw.rkey);
 	err = ibv_post_send((struct ibv_qp *)qp, w, &bad);
 	if (!err || bad == &w[1])
-		mw->rkey = w[0].bind_mw.rkey;
+		b.mw->rkey = w[0].bind_mw.rkey;
 	return err;
 }
 

@@ -117,6 +117,15 @@ struct snv_event {
 };
 
 int snv_list(struct ibv_device ***list, int *n);
+/* A bind of a memory window; see fabric.BindWR. */
+struct snv_bind {
+	struct ibv_mw *mw;
+	struct ibv_mr *mr;
+	uint64_t addr, len, id;
+	int access; /* IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ */
+	int flags;
+};
+
 int snv_open(const char *name, struct ibv_context **ctx);
 int snv_nonblock(int fd);
 int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *out);
@@ -142,9 +151,8 @@ int snv_query_qp_state(struct ibv_qp *qp, int *state);
 
 struct snv_posted snv_post_send(snv_qp qp, const struct snv_send_wr *wr, int n, struct snv_send_limits lim);
 struct snv_posted snv_post_recv(snv_qp qp, const struct snv_recv_wr *wr, int n);
-int snv_post_bind(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t id, int flags);
-int snv_post_bind_send(snv_qp qp, struct ibv_mw *mw, struct ibv_mr *mr, uint64_t addr, uint64_t len, uint64_t bind,
-		       uint64_t send, int flags);
+int snv_post_bind(snv_qp qp, struct snv_bind b);
+int snv_post_bind_send(snv_qp qp, struct snv_bind b, uint64_t send, int flags);
 int snv_post_local_inv(snv_qp qp, uint32_t rkey, uint64_t id, int flags);
 
 #endif

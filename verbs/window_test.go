@@ -20,9 +20,16 @@ func newWindow(t *testing.T, e *end) fabric.Window {
 	return must(e.dom.NewWindow())(t)
 }
 
+// binding is a bind of w to the start of the end's region, for remote write.
+func (e *end) binding(w fabric.Window, id uint64, f fabric.Flags) fabric.BindWR {
+	return fabric.BindWR{
+		ID: id, Window: w, Region: e.mr, Addr: e.mr.Addr(), Length: 4096, Access: fabric.RemoteWrite, Flags: f,
+	}
+}
+
 func bind(t *testing.T, e *end, w fabric.Window) uint32 {
 	t.Helper()
-	key := must(e.qp.Bind(w, e.mr, e.mr.Addr(), 4096, 1, fabric.Signaled))(t)
+	key := must(e.qp.Bind(e.binding(w, 1, fabric.Signaled)))(t)
 	c := pollOK(t, e.sendCQ, 1)[0]
 	if c.Op != fabric.OpBind || c.ID != 1 || key != w.RKey() || !w.Bound() {
 		t.Fatalf("bound with %+v, key %#x, window %#x, bound %v", c, key, w.RKey(), w.Bound())
@@ -52,7 +59,7 @@ func TestRDMAWindow(t *testing.T) {
 	}
 	key := bind(t, b, w)
 	wantStatus(t, write(t, a, b, key), fabric.StatusSuccess)
-	if _, err := b.qp.Bind(w, b.mr, b.mr.Addr(), 8, 0, 0); !errors.Is(err, syscall.EBUSY) {
+	if _, err := b.qp.Bind(b.binding(w, 0, 0)); !errors.Is(err, syscall.EBUSY) {
 		t.Fatalf("binding a bound window: %v", err)
 	}
 	if err := b.mr.Close(); !errors.Is(err, syscall.EBUSY) {
@@ -126,13 +133,15 @@ func TestRDMABindRange(t *testing.T) {
 		{b.mr.Addr() - 1, 1}, {b.mr.Addr(), 0}, {b.mr.Addr(), -1}, {b.mr.Addr(), memLen + 1},
 		{b.mr.Addr() + memLen, 1}, {b.mr.Addr() + memLen - 8, 9}, {^uint64(0), 1},
 	} {
-		if _, err := b.qp.Bind(w, b.mr, r.addr, r.n, 0, 0); !errors.Is(err, syscall.EINVAL) {
+		wr := b.binding(w, 0, 0)
+		wr.Addr, wr.Length = r.addr, r.n
+		if _, err := b.qp.Bind(wr); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("bind of %d bytes at %#x: %v", r.n, r.addr, err)
 		}
 	}
 	check(t, w.Close())
 	check(t, w.Close())
-	if _, err := b.qp.Bind(w, b.mr, b.mr.Addr(), 8, 0, 0); !errors.Is(err, net.ErrClosed) {
+	if _, err := b.qp.Bind(b.binding(w, 0, 0)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("bind of a closed window: %v", err)
 	}
 }
@@ -167,10 +176,10 @@ func TestRDMAWindowAcrossQueuePairs(t *testing.T) {
 func TestRDMAWindowOfAnotherDomain(t *testing.T) {
 	a, b := newPair(t, fabric.RC)
 	w := newWindow(t, a)
-	if _, err := b.qp.Bind(w, b.mr, b.mr.Addr(), 8, 0, 0); !errors.Is(err, syscall.EINVAL) {
+	if _, err := b.qp.Bind(b.binding(w, 0, 0)); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("window of another domain: %v", err)
 	}
-	if _, err := b.qp.Bind(newWindow(t, b), a.mr, a.mr.Addr(), 8, 0, 0); !errors.Is(err, syscall.EINVAL) {
+	if _, err := b.qp.Bind(a.binding(newWindow(t, b), 0, 0)); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("region of another domain: %v", err)
 	}
 }

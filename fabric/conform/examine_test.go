@@ -118,24 +118,22 @@ func TestExamineUnreachable(t *testing.T) {
 func TestExamineBindSend(t *testing.T) {
 	limits := fabrictest.DefaultLimits()
 	for name, post := range map[string]postBindSend{
-		"key before the bind": func(q fabric.QP, w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64,
-			f fabric.Flags) (uint32, error) {
-			before := w.RKey()
+		"key before the bind": func(q fabric.QP, b fabric.BindWR, send uint64, f fabric.Flags) (uint32, error) {
+			before := b.Window.RKey()
 			if _, err := q.PostSend([]fabric.SendWR{{ID: send, Op: fabric.OpSendImm, Imm: before, Flags: f}}); err != nil {
 				return 0, err
 			}
-			return q.Bind(w, r, addr, length, bind, 0)
+			return q.Bind(b)
 		},
-		"key of a bind that fails": func(q fabric.QP, w fabric.Window, r fabric.Region, addr uint64, length int,
-			bind, send uint64, f fabric.Flags) (uint32, error) {
-			if w.Bound() {
+		"key of a bind that fails": func(q fabric.QP, b fabric.BindWR, send uint64, f fabric.Flags) (uint32, error) {
+			if b.Window.Bound() {
 				return 0, errNoWay
 			}
-			next := w.RKey()&^0xff | (w.RKey()+1)&0xff
+			next := b.Window.RKey()&^0xff | (b.Window.RKey()+1)&0xff
 			if _, err := q.PostSend([]fabric.SendWR{{ID: send, Op: fabric.OpSendImm, Imm: next, Flags: f}}); err != nil {
 				return 0, err
 			}
-			return q.Bind(w, r, addr, length, bind, 0)
+			return q.Bind(b)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,8 +155,7 @@ func TestExamineBindSend(t *testing.T) {
 	}
 }
 
-type postBindSend func(q fabric.QP, w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64,
-	f fabric.Flags) (uint32, error)
+type postBindSend func(q fabric.QP, b fabric.BindWR, send uint64, f fabric.Flags) (uint32, error)
 
 // posting is a device whose queue pairs use post as BindSend.
 type posting struct {
@@ -186,9 +183,8 @@ type postingQP struct {
 	post postBindSend
 }
 
-func (q postingQP) BindSend(w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64,
-	f fabric.Flags) (uint32, error) {
-	return q.post(q.QP, w, r, addr, length, bind, send, f)
+func (q postingQP) BindSend(b fabric.BindWR, send uint64, f fabric.Flags) (uint32, error) {
+	return q.post(q.QP, b, send, f)
 }
 
 var errNoWay = errors.New("no way")

@@ -181,7 +181,8 @@ func testUseAfterClose(r *fixture) {
 			if w == nil {
 				return net.ErrClosed
 			}
-			_, err := r.a.qp.Bind(w, r.a.region, r.a.region.Addr(), 8, 0, 0)
+			_, err := r.a.qp.Bind(fabric.BindWR{Window: w, Region: r.a.region, Addr: r.a.region.Addr(), Length: 8,
+				Access: fabric.RemoteWrite})
 			return err
 		}},
 		{"QP.Unbind", func() error {

@@ -88,6 +88,7 @@ var properties = []Property{
 	{"Window", testWindow},
 	{"WindowBindSend", testWindowBindSend},
 	{"WindowBindSendFails", testWindowBindSendFails},
+	{"WindowRights", testWindowRights},
 	{"WindowStaleKey", testWindowStaleKey},
 	{"WindowNextKey", testWindowNextKey},
 	{"WindowUnbound", testWindowUnbound},

@@ -21,10 +21,18 @@ func (r *fixture) windows() fabric.Window {
 	return must(r.b.dom.NewWindow())(r)
 }
 
+// binding is a bind of w to the start of b's region, for remote write.
+func (r *fixture) binding(w fabric.Window, id uint64, f fabric.Flags) fabric.BindWR {
+	return fabric.BindWR{
+		ID: id, Window: w, Region: r.b.region, Addr: r.b.region.Addr(), Length: windowSize, Access: fabric.RemoteWrite,
+		Flags: f,
+	}
+}
+
 // bind binds w to the start of b's region and returns its key.
 func (r *fixture) bind(w fabric.Window) uint32 {
 	r.Helper()
-	key := must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), windowSize, 77, fabric.Signaled))(r)
+	key := must(r.b.qp.Bind(r.binding(w, 77, fabric.Signaled)))(r)
 	c := r.take(r.b.sendCQ, 1)
 	r.ok(r.b.qp, 77, c...)
 	if c[0].Op != fabric.OpBind || !w.Bound() || w.RKey() != key {
@@ -82,7 +90,7 @@ func testWindow(r *fixture) {
 		r.Fatalf("unbound: completion %+v, window bound %v", c[0], w.Bound())
 	}
 	// The key may be sent directly after the bind that creates it.
-	key = must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), windowSize, 1, 0))(r)
+	key = must(r.b.qp.Bind(r.binding(w, 1, 0)))(r)
 	r.receive(r.a.qp, fabric.RecvWR{ID: 6})
 	r.send(r.b.qp, fabric.SendWR{ID: 2, Op: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: key})
 	r.writeImmOK(r.a.qp, r.take(r.a.recvCQ, 1)[0], 6, key, 0)
@@ -101,8 +109,8 @@ func testWindowBindSend(r *fixture) {
 	for i := range uint64(8) {
 		r.receive(r.a.qp, fabric.RecvWR{ID: 10 + i})
 		before := w.RKey()
-		key := must(r.b.qp.BindSend(w, r.b.region, r.b.region.Addr(), windowSize, 20, 30+i,
-			fabric.Signaled|fabric.Solicited))(r)
+		signaled := fabric.Flags(i%2) * fabric.Signaled // the bind
+		key := must(r.b.qp.BindSend(r.binding(w, 20, signaled), 30+i, fabric.Signaled|fabric.Solicited))(r)
 		if want := before&^0xff | (before+1)&0xff; key != want || w.RKey() != key || !w.Bound() {
 			r.Fatalf("bound with key %#x after %#x; the window says %#x, bound %v", key, before, w.RKey(), w.Bound())
 		}
@@ -116,12 +124,19 @@ func testWindowBindSend(r *fixture) {
 			r.Fatalf("a write with the key that has come completed with %q", s)
 		}
 		r.same(r.b.mem[64:128], r.a.mem[:64])
-		c = r.take(r.b.sendCQ, 1) // the bind was not signaled
+		if signaled != 0 {
+			c = r.take(r.b.sendCQ, 1)
+			r.ok(r.b.qp, 20, c...)
+			if c[0].Op != fabric.OpBind {
+				r.Fatalf("completion %+v of the bind", c[0])
+			}
+		}
+		c = r.take(r.b.sendCQ, 1)
 		r.ok(r.b.qp, 30+i, c...)
 		if c[0].Op != fabric.OpSend {
 			r.Fatalf("completion %+v of the message", c[0])
 		}
-		if _, err := r.b.qp.BindSend(w, r.b.region, r.b.region.Addr(), windowSize, 1, 2, 0); err == nil || !w.Bound() ||
+		if _, err := r.b.qp.BindSend(r.binding(w, 1, 0), 2, 0); err == nil || !w.Bound() ||
 			w.RKey() != key {
 			r.Fatalf("bound a window that was bound: %v", err)
 		}
@@ -144,12 +159,75 @@ func testWindowBindSendFails(r *fixture) {
 	w := r.windows()
 	unbindable := must(r.b.dom.Register(Alloc(r, windowSize), fabric.LocalWrite))(r)
 	r.receive(r.a.qp, fabric.RecvWR{ID: 1})
-	must(r.b.qp.BindSend(w, unbindable, unbindable.Addr(), windowSize, 7, 8, fabric.Signaled))(r)
+	b := r.binding(w, 7, 0)
+	b.Region, b.Addr = unbindable, unbindable.Addr()
+	must(r.b.qp.BindSend(b, 8, fabric.Signaled))(r)
 	c := r.take(r.b.sendCQ, 2)
 	r.all(r.b.qp, r.Traits.BadBind, 7, c[0])
 	r.all(r.b.qp, fabric.StatusWRFlushErr, 8, c[1])
 	r.none(r.a.recvCQ)
 	r.dead(r.b, r.a)
+}
+
+// A window grants the rights that its bind asks for, and no others: it is written to, or read, or
+// both, through a bind alone and through one with a message.
+func testWindowRights(r *fixture) {
+	r.windows()
+	for _, c := range []struct {
+		access      fabric.Access
+		write, read fabric.Status
+	}{
+		{fabric.RemoteWrite, fabric.StatusSuccess, fabric.StatusRemAccessErr},
+		{fabric.RemoteRead, fabric.StatusRemAccessErr, fabric.StatusSuccess},
+		{fabric.RemoteWrite | fabric.RemoteRead, fabric.StatusSuccess, fabric.StatusSuccess},
+	} {
+		for _, message := range []bool{false, true} {
+			for _, reads := range []bool{false, true} {
+				w := must(r.b.dom.NewWindow())(r)
+				r.connectReading(1)
+				b := r.binding(w, 1, fabric.Signaled)
+				b.Access = c.access
+				if message {
+					r.receive(r.a.qp, fabric.RecvWR{ID: 3})
+					must(r.b.qp.BindSend(b, 2, fabric.Signaled))(r)
+					r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
+					r.ok(r.b.qp, 2, r.take(r.b.sendCQ, 1)...)
+					r.ok(r.a.qp, 3, r.take(r.a.recvCQ, 1)...)
+				} else {
+					must(r.b.qp.Bind(b))(r)
+					r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
+				}
+				r.access(w.RKey(), reads, map[bool]fabric.Status{false: c.write, true: c.read}[reads])
+				r.check(r.a.qp.Close())
+				r.check(r.b.qp.Close())
+				r.check(w.Close())
+			}
+		}
+	}
+}
+
+// access writes to b's region with a key, or reads from it, and checks the status, and the memory
+// on both sides.
+func (r *fixture) access(key uint32, reads bool, want fabric.Status) {
+	r.Helper()
+	const n = 64
+	op, from, to := fabric.OpWrite, r.a.mem[:n], r.b.mem[:n]
+	if reads {
+		op, from, to = fabric.OpRead, r.b.mem[:n], r.a.mem[:n]
+	}
+	fill(from, 5)
+	clear(to)
+	wr := write(op, 88, r.a, r.b, n)
+	wr.RKey = key
+	r.send(r.a.qp, wr)
+	if s := r.take(r.a.sendCQ, 1)[0].Status; s != want {
+		r.Fatalf("operation %v completed with %q, want %q", op, s, want)
+	}
+	if want != fabric.StatusSuccess {
+		r.untouched(to)
+		return
+	}
+	r.same(to, from)
 }
 
 func testWindowStaleKey(r *fixture) {
@@ -220,7 +298,9 @@ func (r *fixture) pastWindow() (taken []int) {
 	r.Helper()
 	w := r.windows()
 	for _, off := range outsideWindow {
-		key := must(r.b.qp.Bind(w, r.b.region, r.b.region.Addr()+windowSize, windowSize, 0, fabric.Signaled))(r)
+		b := r.binding(w, 0, fabric.Signaled)
+		b.Addr += windowSize
+		key := must(r.b.qp.Bind(b))(r)
 		r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
 		if s := r.through(key, 2*windowSize-64); s != fabric.StatusSuccess {
 			r.Fatalf("a write to the end of the window completed with %q", s)
@@ -299,10 +379,20 @@ func testWindowMisuse(r *fixture) {
 	w := r.windows()
 	addr := r.b.region.Addr()
 	bind := func(w fabric.Window, reg fabric.Region, addr uint64, n int) error {
-		_, err := r.b.qp.Bind(w, reg, addr, n, 0, 0)
+		_, err := r.b.qp.Bind(fabric.BindWR{Window: w, Region: reg, Addr: addr, Length: n, Access: fabric.RemoteWrite})
 		return err
 	}
 	other := must(r.b.dev.NewDomain())(r)
+	granting := func(a fabric.Access) error {
+		b := r.binding(w, 0, 0)
+		b.Access = a
+		_, err := r.b.qp.Bind(b)
+		if err == nil {
+			return nil
+		}
+		_, err = r.b.qp.BindSend(b, 1, 0)
+		return err
+	}
 	foreign := must(other.Register(Alloc(r, 4096), fabric.LocalWrite|fabric.WindowBind))(r)
 	stray := must(other.NewWindow())(r)
 	if r.b.qp.Unbind(w, 0, 0) == nil {
@@ -320,6 +410,8 @@ func testWindowMisuse(r *fixture) {
 		{"of negative length", bind(w, r.b.region, addr, -1)},
 		{"to a region of another domain", bind(w, foreign, foreign.Addr(), 16)},
 		{"of a window of another domain", bind(stray, r.b.region, addr, 16)},
+		{"without rights", granting(0)},
+		{"with a right that no window has", granting(fabric.RemoteWrite | fabric.WindowBind)},
 	} {
 		if c.err == nil {
 			r.Errorf("a bind %s was taken", c.name)
@@ -359,7 +451,7 @@ func testWindowHoldsRegion(r *fixture) {
 	r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
 	r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
 	r.check(r.b.region.Close())
-	if _, err := r.b.qp.Bind(w, r.b.region, r.b.region.Addr(), 8, 0, 0); err == nil {
+	if _, err := r.b.qp.Bind(r.binding(w, 0, 0)); err == nil {
 		r.Fatal("bound a window to a region that is closed")
 	}
 	r.check(w.Close())

@@ -84,17 +84,17 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 		}
 		return r.slice(addr, length)
 	}
-	if op == fabric.OpRead {
-		return nil
-	}
 	w := e.window
-	if w == nil || w.region == nil || w.key != rkey || w.qp != q {
+	if w == nil || w.at == nil || w.at.key != rkey || w.qp != q {
 		return nil
 	}
-	if q.dom.dev.net.limits.WindowBounds && !within(addr, uint64(length), w.addr, w.length) {
+	if op == fabric.OpRead && !w.at.mayRead || op != fabric.OpRead && !w.at.mayWrite {
 		return nil
 	}
-	return w.region.slice(addr, length)
+	if q.dom.dev.net.limits.WindowBounds && !within(addr, uint64(length), w.at.addr, w.at.length) {
+		return nil
+	}
+	return w.at.region.slice(addr, length)
 }
 
 // memoryAt returns the bytes at an address. Inline data need not be registered, so the caller of

@@ -9,29 +9,23 @@ import (
 )
 
 // Bind implements fabric.QP.
-func (q *qp) Bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
-) (uint32, error) {
-	return q.bind(w, r, addr, length, &work{SendWR: fabric.SendWR{ID: id, Flags: f}}, nil)
-}
+func (q *qp) Bind(b fabric.BindWR) (uint32, error) { return q.bind(&b, nil) }
 
 // BindSend implements fabric.QP.
-func (q *qp) BindSend(
-	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
-) (uint32, error) {
-	return q.bind(w, r, addr, length, &work{SendWR: fabric.SendWR{ID: bind}},
-		&work{SendWR: fabric.SendWR{ID: send, Op: fabric.OpSendImm, Flags: f &^ fabric.More}})
+func (q *qp) BindSend(b fabric.BindWR, send uint64, f fabric.Flags) (uint32, error) {
+	return q.bind(&b, &work{SendWR: fabric.SendWR{ID: send, Op: fabric.OpSendImm, Flags: f &^ fabric.More}})
 }
 
 // bind posts a bind, and then a SEND of the key, unless send is nil.
-func (q *qp) bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send *work,
-) (uint32, error) {
+func (q *qp) bind(b *fabric.BindWR, send *work) (uint32, error) {
 	const doing = "binding a memory window on"
-	win, ok1 := w.(*window)
-	reg, ok2 := r.(*region)
-	if !ok1 || !ok2 {
+	win, ok1 := b.Window.(*window)
+	reg, ok2 := b.Region.(*region)
+	switch {
+	case !ok1 || !ok2:
 		return 0, q.errorf(doing, fmt.Errorf("window or region are not of this fabric: %w", unix.EINVAL))
+	case !b.Grants():
+		return 0, q.errorf(doing, fmt.Errorf("no window grants the rights %#x: %w", b.Access, unix.EINVAL))
 	}
 	q.sq.Lock()
 	defer q.sq.Unlock()
@@ -42,13 +36,15 @@ func (q *qp) bind(
 	if err := q.checkSlots(slots); err != nil {
 		return 0, q.errorf(doing, err)
 	}
-	key, err := win.ask(q, reg, addr, length)
+	key, err := win.ask(q, reg, b.Addr, b.Length)
 	if err != nil {
 		return 0, q.errorf(doing, err)
 	}
-	bind.Op, bind.RKey, bind.Flags = fabric.OpBind, key, bind.Flags&^fabric.Inline
-	bind.bind = &binding{window: win, region: reg, key: key, addr: addr, length: uint64(length)}
-	q.submit(bind)
+	q.submit(&work{
+		SendWR: fabric.SendWR{ID: b.ID, Op: fabric.OpBind, RKey: key, Flags: b.Flags & fabric.Signaled},
+		bind: &binding{window: win, region: reg, key: key, addr: b.Addr, length: uint64(b.Length),
+			mayWrite: b.Access&fabric.RemoteWrite != 0, mayRead: b.Access&fabric.RemoteRead != 0},
+	})
 	if send != nil {
 		send.Imm = key
 		q.submit(send)

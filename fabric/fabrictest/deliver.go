@@ -57,7 +57,7 @@ func (q *qp) boundWindow(key uint32) *window {
 	if e == nil || e.window == nil {
 		return nil
 	}
-	if w := e.window; w.region != nil && w.key == key && w.qp == q {
+	if w := e.window; w.at != nil && w.at.key == key && w.qp == q {
 		return w
 	}
 	return nil

@@ -113,20 +113,19 @@ type window struct {
 	askedRegion *region // region of the posted bind, nil if there is none
 	askedQP     *qp
 
-	region *region // nil while unbound in the device
-	qp     *qp
-	key    uint32
-	addr   uint64
-	length uint64
+	qp *qp
+	at *binding // nil while unbound in the device
 }
 
-// binding has the parameters of a bind: window, key, and range in the region.
+// binding has the parameters of a bind: window, key, rights, and range in the region.
 type binding struct {
-	window *window
-	region *region
-	key    uint32
-	addr   uint64
-	length uint64
+	window   *window
+	region   *region
+	key      uint32
+	addr     uint64
+	length   uint64
+	mayWrite bool
+	mayRead  bool
 }
 
 // keyTable holds the keys of one device. Network.keys guards it.

@@ -88,19 +88,19 @@ func (w *window) forget() {
 // attach executes a bind and reports whether the device accepts it. Network.keys is held.
 func (w *window) attach(q *qp, b *binding) bool {
 	r := b.region
-	if w.region != nil || w.closed || r.closed || !r.mayBind || !r.mayWriteLocal {
+	if w.at != nil || w.closed || r.closed || !r.mayBind || b.mayWrite && !r.mayWriteLocal {
 		return false
 	}
-	w.region, w.qp, w.key, w.addr, w.length = r, q, b.key, b.addr, b.length
+	w.at, w.qp = b, q
 	r.bound++
 	return true
 }
 
 // detach ends the binding of the window in the device. Network.keys is held.
 func (w *window) detach() {
-	if w.region == nil {
+	if w.at == nil {
 		return
 	}
-	w.region.bound--
-	w.region, w.qp = nil, nil
+	w.at.region.bound--
+	w.at, w.qp = nil, nil
 }

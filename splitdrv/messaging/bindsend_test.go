@@ -20,9 +20,7 @@ func (q *notingQP) PostSend(wrs []fabric.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
-func (q *notingQP) BindSend(
-	_ fabric.Window, _ fabric.Region, _ uint64, _ int, _, _ uint64, f fabric.Flags,
-) (uint32, error) {
+func (q *notingQP) BindSend(_ fabric.BindWR, _ uint64, f fabric.Flags) (uint32, error) {
 	q.keys = append(q.keys, f)
 	return 7, nil
 }

@@ -209,9 +209,16 @@ func (q *sendQueue) postWindows(r *sqRequest, n int) (err error) {
 func (q *sendQueue) bindWindow(l *bufpool.Local, i int, signaled bool) (err error) {
 	id, flags := q.number(signaled)
 	q.count.WindowsBound.Add(1)
-	r, addr, n := l.Span(i)
-	l.Keys[i], err = q.ch.qp.Bind(l.Windows[i], r, addr, n, id, flags)
+	l.Keys[i], err = q.ch.qp.Bind(bindWR(l, i, id, flags))
 	return err
+}
+
+// bindWR returns the work request that binds window i of a pool. The peer may only write.
+func bindWR(l *bufpool.Local, i int, id uint64, flags fabric.Flags) fabric.BindWR {
+	r, addr, n := l.Span(i)
+	return fabric.BindWR{
+		ID: id, Window: l.Windows[i], Region: r, Addr: addr, Length: n, Access: fabric.RemoteWrite, Flags: flags,
+	}
 }
 
 // bindWindowAndSend binds the window of a pool, and sends its key to the peer in the same
@@ -220,8 +227,7 @@ func (q *sendQueue) bindWindowAndSend(l *bufpool.Local) error {
 	bind, _ := q.number(false)
 	send, flags := q.number(true)
 	q.count.WindowsBound.Add(1)
-	r, addr, n := l.Span(0)
-	key, err := q.ch.qp.BindSend(l.Windows[0], r, addr, n, bind, send, flags|fabric.Solicited)
+	key, err := q.ch.qp.BindSend(bindWR(l, 0, bind, 0), send, flags|fabric.Solicited)
 	if err != nil {
 		return fmt.Errorf("bind the window of pool %d on data channel %d, and send its key: %w", l.Ref, q.ch.number, err)
 	}

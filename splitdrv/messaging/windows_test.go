@@ -16,12 +16,10 @@ type windowQP struct {
 	flags []fabric.Flags
 }
 
-func (q *windowQP) Bind(
-	w fabric.Window, _ fabric.Region, _ uint64, _ int, _ uint64, f fabric.Flags,
-) (uint32, error) {
-	q.flags = append(q.flags, f)
-	q.keys[w] = protocol.NextKey(q.keys[w])
-	return q.keys[w], nil
+func (q *windowQP) Bind(b fabric.BindWR) (uint32, error) {
+	q.flags = append(q.flags, b.Flags)
+	q.keys[b.Window] = protocol.NextKey(q.keys[b.Window])
+	return q.keys[b.Window], nil
 }
 
 func (q *windowQP) Unbind(_ fabric.Window, _ uint64, f fabric.Flags) error {

@@ -227,6 +227,9 @@ func (p *pair) oneKeyEach(side string) {
 			p.channel(side, k.bind.qpn) != int(l.Channel()) || k.bind.qpn != k.send.qpn {
 			p.t.Errorf("%s: pool %+v, bound as %+v, its key sent as %+v", side, l, k.bind, k.send)
 		}
+		if k.bind.access != fabric.RemoteWrite {
+			p.t.Errorf("%s: key %#x grants %#x", side, k.bind.rkey, k.bind.access)
+		}
 	}
 }
 

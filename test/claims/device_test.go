@@ -325,14 +325,13 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	return q.QP.PostRecv(wrs)
 }
 
-func (q *qp) Bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, f fabric.Flags,
-) (uint32, error) {
+func (q *qp) Bind(b fabric.BindWR) (uint32, error) {
 	e := q.entry(bound)
 	e.when = time.Now()
-	key, err := q.QP.Bind(w, r.(*region).Region, addr, length, id, f)
+	b.Region = b.Region.(*region).Region
+	key, err := q.QP.Bind(b)
 	if err == nil {
-		e.rkey, e.addr, e.length = key, addr, length
+		e.rkey, e.addr, e.length, e.access = key, b.Addr, b.Length, b.Access
 		q.dom.dev.trace.add(e)
 	}
 	return key, err
@@ -340,17 +339,16 @@ func (q *qp) Bind(
 
 // BindSend records one post of two requests, whose entries have the same batch. The entries are
 // recorded before the call, because the peer may have the key before the call returns.
-func (q *qp) BindSend(
-	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, f fabric.Flags,
-) (uint32, error) {
-	batch, key := q.dom.dev.trace.number(), protocol.NextKey(w.RKey())
+func (q *qp) BindSend(b fabric.BindWR, send uint64, f fabric.Flags) (uint32, error) {
+	batch, key := q.dom.dev.trace.number(), protocol.NextKey(b.Window.RKey())
 	e := q.entry(bound)
-	e.rkey, e.addr, e.length, e.batch = key, addr, length, batch
+	e.rkey, e.addr, e.length, e.access, e.batch = key, b.Addr, b.Length, b.Access, batch
 	q.dom.dev.trace.add(e)
 	e = q.entry(sendPosted)
 	e.send, e.batch = fabric.SendWR{ID: send, Op: fabric.OpSendImm, Flags: f, Imm: key}, batch
 	q.dom.dev.trace.add(e)
-	return q.QP.BindSend(w, r.(*region).Region, addr, length, bind, send, f)
+	b.Region = b.Region.(*region).Region
+	return q.QP.BindSend(b, send, f)
 }
 
 func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {

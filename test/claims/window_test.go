@@ -90,6 +90,11 @@ func poolsBehindWindows(t *testing.T, on fabricOf) {
 					}
 				}
 				binds := p.pick(side, bound)
+				for _, b := range binds {
+					if b.access != fabric.RemoteWrite {
+						t.Errorf("%s: the window under key %#x grants %#x", side, b.rkey, b.access)
+					}
+				}
 				for _, l := range p.lent(side) {
 					if !slices.ContainsFunc(binds, func(b entry) bool {
 						return b.rkey == l.RKey && b.addr == l.Addr && uint64(b.length) == l.Bytes() && b.at < l.at &&

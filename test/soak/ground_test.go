@@ -209,17 +209,15 @@ func (q *queuePair) PostSend(wrs []fabric.SendWR) (int, error) {
 }
 
 // Bind implements fabric.QP.
-func (q *queuePair) Bind(
-	w fabric.Window, r fabric.Region, addr uint64, length int, id uint64, flags fabric.Flags,
-) (uint32, error) {
-	return q.QP.Bind(w.(*window).Window, r, addr, length, id, flags)
+func (q *queuePair) Bind(b fabric.BindWR) (uint32, error) {
+	b.Window = b.Window.(*window).Window
+	return q.QP.Bind(b)
 }
 
 // BindSend implements fabric.QP.
-func (q *queuePair) BindSend(
-	w fabric.Window, r fabric.Region, addr uint64, length int, bind, send uint64, flags fabric.Flags,
-) (uint32, error) {
-	return q.QP.BindSend(w.(*window).Window, r, addr, length, bind, send, flags)
+func (q *queuePair) BindSend(b fabric.BindWR, send uint64, flags fabric.Flags) (uint32, error) {
+	b.Window = b.Window.(*window).Window
+	return q.QP.BindSend(b, send, flags)
 }
 
 // Unbind implements fabric.QP.
