@@ -134,6 +134,33 @@ func targetChannelAdapter(t *testing.T, on fabricOf) {
 	}
 }
 
+func TestNetnsLocalObjects(t *testing.T) { inMemory(t, localObjects) }
+func TestRDMALocalObjects(t *testing.T)  { onSoftRoCE(t, localObjects) }
+
+// With a bridge as the LAN, an I/O unit passes frames between a host and what is on its own machine:
+// here the protocols of its operating system, which have an address on the bridge. Stations behind
+// the card, which is another port of the bridge, are reached too.
+func localObjects(t *testing.T, on fabricOf) {
+	s := newTestbedOn(t, on, onBridge)
+	cardFrames := func() uint64 {
+		n := testenv.Link(t, s.cardNS, "eth1").Attrs().Statistics
+		return n.RxPackets + n.TxPackets
+	}
+	before := cardFrames()
+	const count = 100
+	s.pings(s.hostNS, ownAddr, count, 1000)
+	s.pings(s.cardNS, hostAddr, count, 1000)
+	for _, side := range sides {
+		if err := s.carried(side, 2*count); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := cardFrames() - before; n >= count {
+		t.Errorf("%d frames have passed the card, of those between a host and the I/O unit's machine", n)
+	}
+	s.pings(s.hostNS, lanAddr, count, 1000)
+}
+
 func TestNetnsClaim17NICConfiguration(t *testing.T) { inMemory(t, nicConfiguration) }
 func TestRDMAClaim17NICConfiguration(t *testing.T)  { onSoftRoCE(t, nicConfiguration) }
 

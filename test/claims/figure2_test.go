@@ -22,7 +22,8 @@ func figure2Topology(t *testing.T, on fabricOf) {
 	for u := range units {
 		var cardNS string
 		cardNS, lans[u] = newLAN(t, fmt.Sprintf("10.79.%d.1", u))
-		units[u] = on.startUnit(t, devs[unitSide], fmt.Sprintf("unit%d", u), cardNS, security(t, unitKey, hostKey)).addr
+		name := fmt.Sprintf("unit%d", u)
+		units[u] = on.startUnit(t, devs[unitSide], name, cardNS, onCard, security(t, unitKey, hostKey)).addr
 	}
 	var hosts [2]string
 	for h := range hosts {

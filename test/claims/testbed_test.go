@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +40,9 @@ type testbed struct {
 const (
 	hostAddr = "10.79.0.2"
 	lanAddr  = "10.79.0.1"
+	ownAddr  = "10.79.0.3" // of the I/O unit's own machine, on the bridge
+	onCard   = "macvtap:eth1"
+	onBridge = "tap:br0"
 	// slow is the value of all time-outs of the endpoints. No test is about a time-out, and on a
 	// slow machine an attempt that times out would begin again.
 	slow = time.Minute
@@ -47,14 +51,27 @@ const (
 // newTestbed starts both endpoints and waits until the netdevice works.
 func newTestbed(t *testing.T, on fabricOf) *testbed {
 	t.Helper()
+	return newTestbedOn(t, on, onCard)
+}
+
+// newTestbedOn is newTestbed with another LAN than the card: br0 is a bridge with the card as a
+// port, and has the address ownAddr.
+func newTestbedOn(t *testing.T, on fabricOf, spec string) *testbed {
+	t.Helper()
 	testenv.NeedTUN(t)
 	s := &testbed{hostNS: testenv.NetNS(t)}
 	s.cardNS, s.lanNS = newLAN(t, lanAddr)
+	if spec == onBridge {
+		testenv.NeedTools(t, "ip")
+		testenv.Run(t, s.cardNS, "ip", "link", "add", "br0", "up", "type", "bridge")
+		testenv.Run(t, s.cardNS, "ip", "link", "set", "eth1", "master", "br0")
+		testenv.Address(t, s.cardNS, "br0", ownAddr+"/24")
+	}
 	tp, devs := openDevices(t, on)
 	s.observed = &observed{trace: tp, t: t, qpns: make(map[string][]uint32)}
 	s.until = func(cond func() error) { t.Helper(); poll(t, cond) }
 	hostKey, unitKey := newKey(t), newKey(t)
-	unit := on.startUnit(t, devs[unitSide], "unit", s.cardNS, security(t, unitKey, hostKey))
+	unit := on.startUnit(t, devs[unitSide], "unit", s.cardNS, spec, security(t, unitKey, hostKey))
 	h, endHost := on.startHost(t, devs[hostSide], "alpha", "sn0", s.hostNS, unit.addr, security(t, hostKey, unitKey))
 	s.host, s.unit, s.end = h, unit.Unit, map[string]func(){hostSide: endHost, unitSide: unit.end}
 	carrier(t, s.hostNS, "sn0", hostAddr)
@@ -136,18 +153,19 @@ type startedUnit struct {
 	end  func()
 }
 
-// startUnit starts an I/O unit with the card in cardNS.
+// startUnit starts an I/O unit with the LAN spec in cardNS.
 func (on fabricOf) startUnit(
-	t *testing.T, dev fabric.Device, name, cardNS string, sec *session.Security,
+	t *testing.T, dev fabric.Device, name, cardNS, spec string, sec *session.Security,
 ) startedUnit {
 	t.Helper()
 	u := must(iounit.New(iounit.Config{
 		Name: name, Software: "test", Device: dev,
 		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return lan.Open("macvtap:eth1", lan.Config{NetNS: cardNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+			return lan.Open(spec, lan.Config{NetNS: cardNS, MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
 		},
 		LinkState: func() (lan.LinkState, error) {
-			info, err := lan.LinkInfo("eth1", cardNS)
+			_, nic, _ := strings.Cut(spec, ":")
+			info, err := lan.LinkInfo(nic, cardNS)
 			return info.LinkState, err
 		},
 		Policy:    must(policy.Parse("policy", []byte("default: {macs: any}")))(t), // another address is set
