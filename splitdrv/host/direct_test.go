@@ -114,6 +114,29 @@ func TestLeastUsed(t *testing.T) {
 	}
 }
 
+// TestUse passes frames over the older one of two connections. It expects the other one to make
+// room for a third, and each to end when no frame has passed for the idle time.
+func TestUse(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	d := newTestDirect(2)
+	d.cfg.Direct.Idle = time.Minute
+	older := d.newTestLink(1, DirectEstablished, begun.UnixNano())
+	younger := d.newTestLink(2, DirectEstablished, begun.Add(time.Second).UnixNano())
+	if d.leastUsed() != older {
+		t.Error("the younger connection goes, without frames over either")
+	}
+	at := func(seconds int) time.Time { return begun.Add(time.Duration(seconds) * time.Second) }
+	if older.idles(5, at(59)) || younger.idles(0, at(59)) {
+		t.Error("a connection is idle too early")
+	}
+	if d.leastUsed() != younger {
+		t.Error("the connection that was used last goes")
+	}
+	if older.idles(5, at(118)) || !older.idles(5, at(119)) || !younger.idles(0, at(61)) {
+		t.Error("a connection is idle too early or too late")
+	}
+}
+
 // TestWordsOfAnotherSession expects a message about a link to be ignored if it arrives in a session
 // that is not in use any more.
 func TestWordsOfAnotherSession(t *testing.T) {

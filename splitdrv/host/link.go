@@ -55,6 +55,8 @@ type link struct {
 	full  latch // the path was given up, because too many frames waited for the markers
 	began time.Time
 	took  time.Duration // from began until frames went directly
+
+	frames uint64 // that had passed when serve last looked
 }
 
 // inbox has the events that other goroutines send to a link.
@@ -366,6 +368,16 @@ func (l *link) mark(come <-chan struct{}) *leaving {
 	}
 }
 
+// idles records that the link was used if it has passed more frames than at the last call. It
+// reports whether the link was unused for so long that it ends.
+func (l *link) idles(frames uint64, now time.Time) bool {
+	if frames != l.frames {
+		l.frames = frames
+		l.used.Store(now.UnixNano())
+	}
+	return now.Sub(time.Unix(0, l.used.Load())) >= l.d.cfg.Direct.Idle
+}
+
 // serve waits until something ends the link.
 func (l *link) serve() *leaving {
 	cfg := &l.d.cfg.Direct
@@ -374,7 +386,6 @@ func (l *link) serve() *leaving {
 	origin := origin{of: l.author, security: l.d.cfg.Security}
 	defer origin.stop()
 	var grace <-chan time.Time // deadline for the permission of another I/O unit; nil: permitted
-	frames := uint64(0)
 	for {
 		if origin.check() != nil {
 			return &leaving{reason: "the I/O unit that made it is not trusted any more"}
@@ -412,11 +423,7 @@ func (l *link) serve() *leaving {
 		case <-grace:
 			return &leaving{reason: "no I/O unit has permitted it in time"}
 		case <-look.C:
-			c := l.path.Counts()
-			if now := c.InFrames + c.OutFrames; now != frames {
-				frames = now
-				l.used.Store(time.Now().UnixNano())
-			} else if time.Since(time.Unix(0, l.used.Load())) >= cfg.Idle {
+			if c := l.path.Counts(); l.idles(c.InFrames+c.OutFrames, time.Now()) {
 				return &leaving{reason: "idle"}
 			}
 		}
