@@ -1,8 +1,6 @@
 package iounit
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"sync"
@@ -16,7 +14,6 @@ import (
 // addresses has the MAC addresses of all hosts.
 type addresses struct {
 	link func() (lan.LinkState, error) // reads the state of the network card
-	most int                           // largest length of granted
 
 	taken atomic.Pointer[protocol.MACSet] // addresses of the card and of all hosts
 
@@ -24,7 +21,6 @@ type addresses struct {
 	card    protocol.MAC // address of the network card that is in taken
 	of      map[*host]claimed
 	waiting map[*host]waiter
-	granted []grant // the latest one last
 }
 
 // claimed has the addresses of a host.
@@ -44,13 +40,8 @@ type waiter struct {
 	wake func()
 }
 
-// grantsOfHost is how many addresses are remembered, multiplied by the largest number of
-// hosts.
-const grantsOfHost = 4
-
-func newAddresses(link func() (lan.LinkState, error), hosts int) *addresses {
-	d := &addresses{link: link, most: grantsOfHost * hosts, of: make(map[*host]claimed),
-		waiting: make(map[*host]waiter)}
+func newAddresses(link func() (lan.LinkState, error)) *addresses {
+	d := &addresses{link: link, of: make(map[*host]claimed), waiting: make(map[*host]waiter)}
 	d.taken.Store(new(protocol.MACSet))
 	return d
 }
@@ -146,14 +137,11 @@ func (d *addresses) cardHas(m protocol.MAC) {
 	}
 }
 
-// leave frees the addresses of a host, and remembers the one that was generated for it.
+// leave frees the addresses of a host.
 func (d *addresses) leave(h *host) {
 	card := d.ofCard()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if h.own.Valid() && d.of[h].mac == h.own {
-		d.remember(grant{key: h.newestKey(), mac: h.own})
-	}
 	delete(d.of, h)
 	delete(d.waiting, h)
 	d.publish(card)
@@ -243,38 +231,37 @@ func (d *addresses) all() []protocol.MAC {
 	return macs
 }
 
-// madeAddresses is how many addresses are generated for a host until one is free.
-const madeAddresses = 8
-
 // choose claims an address for a host: the one that it requests, or one that the policy
-// permits. The latter is derived from the host's key, if the policy permits that one. If
-// another host has it, choose tries random ones.
+// permits. The latter is derived from the host's identity, if the policy permits that one. If
+// another host has it, choose tries the next ones, and random ones of the policy's patterns.
 func (d *addresses) choose(h *host) (protocol.MAC, error) {
+	derived := ownAddresses(h.peer(), h.hello.Name)
 	mac := h.hello.MAC
 	if mac != (protocol.MAC{}) {
-		h.own = d.madeFor(h, mac)
+		if h.own = derived[0]; slices.Contains(derived[:], mac) {
+			h.own = mac
+		}
 		if err := mayUse(h.policy, mac, h.own); err != nil {
 			return mac, err
 		}
 		return mac, d.claim(h, mac, nil)
 	}
-	patterns := h.policy.MACs
-	if h.policy.OwnMAC {
-		patterns = append([]policy.Pattern{{}}, patterns...)
-	}
 	var err error
-	made := macOf(h.ownKey)
-	for range madeAddresses {
-		for _, p := range patterns {
-			own := p.Fit(made)
-			if p == (policy.Pattern{}) {
-				h.own = own
-			}
-			if err = mayUse(h.policy, own, h.own); err == nil {
-				err = d.claim(h, own, nil)
-			}
-			if err == nil {
-				return own, nil
+	try := func(mac, own protocol.MAC) bool {
+		h.own = own
+		if err = mayUse(h.policy, mac, own); err == nil {
+			err = d.claim(h, mac, nil)
+		}
+		return err == nil
+	}
+	made := derived[0]
+	for _, own := range derived {
+		if h.policy.OwnMAC && try(own, own) {
+			return own, nil
+		}
+		for _, p := range h.policy.MACs {
+			if mac := p.Fit(made); try(mac, own) {
+				return mac, nil
 			}
 		}
 		made = randomMAC()
@@ -293,50 +280,4 @@ func mayUse(host *policy.Host, mac, own protocol.MAC) error {
 		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host; `macs` gives it others",
 			errDenied, mac)
 	}
-}
-
-// grant is an address that was generated for a host.
-type grant struct {
-	key string // hostKey
-	mac protocol.MAC
-}
-
-// remember remembers an address that was generated for a host. The caller holds d.mu.
-func (d *addresses) remember(g grant) {
-	d.granted = append(slices.DeleteFunc(d.granted, func(o grant) bool { return o == g }), g)
-	if len(d.granted) > d.most {
-		d.granted = slices.Delete(d.granted, 0, len(d.granted)-d.most)
-	}
-}
-
-// madeFor returns the generated address of a host that requests mac: mac itself if that was
-// generated for the host before, for another of its keys, and otherwise the one derived from
-// its key.
-func (d *addresses) madeFor(h *host, mac protocol.MAC) protocol.MAC {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if slices.Contains(d.granted, grant{key: h.key, mac: mac}) {
-		return mac
-	}
-	return macOf(h.ownKey)
-}
-
-// macOf derives a locally administered unicast address from a host's ownKey. So the host
-// gets the same address, and the same DHCP lease, each time and from every I/O unit, by
-// whatever name the I/O unit knows the host.
-func macOf(ownKey string) protocol.MAC {
-	sum := sha256.Sum256([]byte("splitnic MAC address of " + ownKey))
-	return localMAC(protocol.MAC(sum[:6]))
-}
-
-// randomMAC returns a random address.
-func randomMAC() (mac protocol.MAC) {
-	rand.Read(mac[:]) // never fails
-	return localMAC(mac)
-}
-
-// localMAC makes an address locally administered, and unicast.
-func localMAC(mac protocol.MAC) protocol.MAC {
-	mac[0] = mac[0]&^1 | 2
-	return mac
 }

@@ -15,13 +15,17 @@ import (
 
 // comes has a host that is trusted under this name request the address wish. The zero address
 // requests any.
-func comes(u *Unit, name, key string, wish protocol.MAC) (*attachment, protocol.MAC, error) {
-	id := session.Identity{Name: name}
+func comes(u *Unit, name string, wish protocol.MAC) (*attachment, protocol.MAC, error) {
+	return comesAs(u, session.Identity{Name: name}, name, wish)
+}
+
+// comesAs is comes for a host that has another name than that under which it is trusted.
+func comesAs(u *Unit, id session.Identity, name string, wish protocol.MAC) (*attachment, protocol.MAC, error) {
 	a := &attachment{
 		host: host{
-			key: hostKey(id, name), ownKey: key + "/" + name, peer: func() session.Identity { return id },
-			policy: u.policy.Load().For(key, name), log: u.cfg.Log, hello: session.Hello{Name: name, MAC: wish},
-			since: time.Now(),
+			key: hostKey(id, name), peer: func() session.Identity { return id },
+			policy: u.policy.Load().For(id.Fingerprint.String(), id.Name), log: u.cfg.Log,
+			hello: session.Hello{Name: name, MAC: wish}, since: time.Now(),
 		},
 	}
 	if old := u.hosts[a.key]; old != nil {
@@ -33,42 +37,76 @@ func comes(u *Unit, name, key string, wish protocol.MAC) (*attachment, protocol.
 	return a, mac, err
 }
 
+// ownOf returns the address of a host that is trusted under its name.
+func ownOf(name string) protocol.MAC { return ownAddresses(session.Identity{Name: name}, name)[0] }
+
 // TestOwnAddressOnly has hosts without a policy of their own request addresses. They must get
 // only their own.
 func TestOwnAddressOnly(t *testing.T) {
 	u := newUnit(t, Config{})
-	alpha, mac, err := comes(u, "alpha", "k1", protocol.MAC{})
-	if err != nil || mac != macOf("k1/alpha") {
+	alpha, mac, err := comes(u, "alpha", protocol.MAC{})
+	if err != nil || mac != ownOf("alpha") {
 		t.Fatalf("%v, %v", mac, err)
 	}
 	u.leave(alpha)
 	for what, wish := range map[string]protocol.MAC{"a gateway's": machine, "an absent host's": mac, "the card's": card} {
-		if _, got, err := comes(u, "mallory", "k2", wish); !errors.Is(err, errDenied) {
+		if _, got, err := comes(u, "mallory", wish); !errors.Is(err, errDenied) {
 			t.Errorf("%s: %v, %v", what, got, err)
 		}
 	}
-	if _, got, err := comes(u, "beta", "k3", macOf("k3/beta")); err != nil || got != macOf("k3/beta") {
+	if _, got, err := comes(u, "beta", ownOf("beta")); err != nil || got != ownOf("beta") {
 		t.Errorf("its own: %v, %v", got, err)
 	}
-	// A host with a new key keeps its address.
-	alpha, got, err := comes(u, "alpha", "k4", mac)
-	if err != nil || got != mac {
-		t.Errorf("with another key: %v, %v", got, err)
+}
+
+// TestOwnAddressIsNotChosen has hosts with many names. The addresses that these give them must be
+// few of all that there are, so that no host finds a name, or a key if the I/O unit knows the key by
+// a name, for which its address is that of another station.
+func TestOwnAddressIsNotChosen(t *testing.T) {
+	keys := []session.Identity{{Fingerprint: session.Fingerprint{1}}, {Fingerprint: session.Fingerprint{2}}}
+	few := map[protocol.MAC]bool{}
+	for i := range 100_000 {
+		few[ownAddresses(keys[0], fmt.Sprint("name", i))[0]] = true
 	}
-	u.leave(alpha)
-	// The number of remembered addresses is a multiple of the largest number of hosts.
-	for i := range grantsOfHost * u.cfg.MaxHosts {
-		a, _, err := comes(u, fmt.Sprint("host", i), "k", protocol.MAC{})
-		if err != nil {
-			t.Fatal(err)
+	if len(few) > 1<<16 {
+		t.Errorf("a key can have %d addresses", len(few))
+	}
+	if of := ownAddresses(keys[1], "name0")[0]; few[of] {
+		t.Errorf("two keys have the address %v", of)
+	}
+	for i := range keys {
+		keys[i].Name = "alpha"
+	}
+	if a, b := ownAddresses(keys[0], "sn0")[0], ownAddresses(keys[1], "sn0")[0]; a != b || few[a] {
+		t.Errorf("keys with one name have the addresses %v and %v", a, b)
+	}
+}
+
+// TestOwnAddressesOfOneKey has netdevices with one key whose names give them the same address. Each
+// must get one of its own, and keep it with an I/O unit that does not know of the others.
+func TestOwnAddressesOfOneKey(t *testing.T) {
+	id := session.Identity{Fingerprint: session.Fingerprint{1}}
+	names := map[protocol.MAC]string{}
+	one, other := "", ""
+	for i := 0; one == ""; i++ {
+		if i > 1<<16 {
+			t.Fatal("no two names give the same address")
 		}
-		u.leave(a)
+		other = fmt.Sprint("card", i)
+		mac := ownAddresses(id, other)[0]
+		one, names[mac] = names[mac], other
 	}
-	if n := len(u.addresses.granted); n != grantsOfHost*u.cfg.MaxHosts {
-		t.Errorf("%d addresses are remembered", n)
+	u := newUnit(t, Config{})
+	_, first, err := comesAs(u, id, one, protocol.MAC{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, got, err := comes(u, "alpha", "k5", mac); !errors.Is(err, errDenied) {
-		t.Errorf("one that is forgotten: %v, %v", got, err)
+	_, second, err := comesAs(u, id, other, protocol.MAC{})
+	if err != nil || second == first {
+		t.Errorf("%s has %v, %s has %v, %v", one, first, other, second, err)
+	}
+	if _, got, err := comesAs(newUnit(t, Config{}), id, other, second); err != nil || got != second {
+		t.Errorf("elsewhere: %v, %v, not %v", got, err, second)
 	}
 }
 
@@ -95,14 +133,14 @@ hosts:
 		{"closed", machine, "not among those"},
 		{"gateway", machine, "`macs`"}, {"open", machine, ""}, {"farm", inFarm, ""}, {"gateway", gateway, ""},
 	} {
-		if _, got, err := comes(u, tc.host, tc.host, tc.mac); (err == nil) != (tc.want == "") ||
+		if _, got, err := comes(u, tc.host, tc.mac); (err == nil) != (tc.want == "") ||
 			err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s asks for %v: %v, %v", tc.host, tc.mac, got, err)
 		}
 	}
-	for host, want := range map[string]protocol.MAC{"gateway": gateway, "farm": macOf("farm/farm"),
-		"open": macOf("open/open"), "closed": macOf("closed/closed")} {
-		if _, got, err := comes(u, host, host, protocol.MAC{}); err != nil || got != want {
+	for host, want := range map[string]protocol.MAC{"gateway": gateway, "farm": ownOf("farm"),
+		"open": ownOf("open"), "closed": ownOf("closed")} {
+		if _, got, err := comes(u, host, protocol.MAC{}); err != nil || got != want {
 			t.Errorf("%s asks for none: %v, %v", host, got, err)
 		}
 	}
@@ -134,15 +172,15 @@ func TestSharedAddresses(t *testing.T) {
 `
 	u := newUnit(t, Config{Policy: parsed(t, text)})
 	bond := protocol.MAC{2, 0xbb, 0, 0, 0, 1}
-	left, mac, err := comes(u, "left", "k1", protocol.MAC{})
+	left, mac, err := comes(u, "left", protocol.MAC{})
 	if err != nil || mac != bond || u.addresses.shared(&left.host, bond) {
 		t.Fatalf("%v, %v", mac, err)
 	}
-	right, mac, err := comes(u, "right", "k2", protocol.MAC{})
+	right, mac, err := comes(u, "right", protocol.MAC{})
 	if err != nil || mac != bond || !u.addresses.shared(&left.host, bond) || !u.addresses.shared(&right.host, bond) {
 		t.Fatalf("%v, %v", mac, err)
 	}
-	if third, mac, err := comes(u, "third", "k3", bond); !errors.Is(err, errDenied) || u.addresses.shared(&third.host, macOf("k3/third")) {
+	if third, mac, err := comes(u, "third", bond); !errors.Is(err, errDenied) || u.addresses.shared(&third.host, ownOf("third")) {
 		t.Errorf("who does not share: %v, %v", mac, err)
 	}
 	delete(u.hosts, "third/third")

@@ -22,7 +22,6 @@ type host struct {
 	log    *slog.Logger
 	peer   func() session.Identity // s.Peer
 	key    string                  // hostKey
-	ownKey string
 	owner  string                  // fingerprint of the key, "" if there is none
 	limits limit.Key               // key of the limits of the host's requests
 	cancel context.CancelCauseFunc // ends the session
@@ -45,11 +44,6 @@ func hostKey(id session.Identity, name string) string {
 	if !id.Insecure && id.Name != "" {
 		return id.Name + "/" + name // differs from a fingerprint, which has a colon
 	}
-	return ownKey(id, name)
-}
-
-// ownKey returns an identifier of a host with one key, whatever name the key has.
-func ownKey(id session.Identity, name string) string {
 	if id.Insecure {
 		return "/" + name
 	}

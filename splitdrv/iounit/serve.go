@@ -46,7 +46,7 @@ func (u *Unit) serve(ctx context.Context, s *session.Server) {
 	a := &attachment{
 		host: host{
 			s: s, peer: s.Peer, hello: hello, log: log, key: hostKey(s.Peer(), hello.Name),
-			ownKey: ownKey(s.Peer(), hello.Name), limits: s.LimitKey(), cancel: cancel, since: time.Now(),
+			limits: s.LimitKey(), cancel: cancel, since: time.Now(),
 		},
 		gone:    make(chan struct{}),
 		leaving: leaving{stays: make(chan struct{}, 1), telling: make(chan struct{}, 1)},

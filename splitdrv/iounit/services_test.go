@@ -407,11 +407,12 @@ func TestAddressOfPolicy(t *testing.T) {
 	u := newUnit(t, Config{})
 	var latest *host
 	attach := func(key string, wish protocol.MAC, h *policy.Host) (protocol.MAC, error) {
-		latest = &host{key: key, ownKey: key, policy: h, hello: session.Hello{Name: key, MAC: wish}}
+		latest = &host{key: key, policy: h, hello: session.Hello{Name: key, MAC: wish},
+			peer: func() session.Identity { return session.Identity{Name: key} }}
 		return u.addresses.choose(latest)
 	}
 	open, two := hostWith("all"), hostWith("all", "02:55:00:00:00:01", "02:66:*")
-	if m, err := attach("a", protocol.MAC{}, open); err != nil || m != macOf("a") {
+	if m, err := attach("a", protocol.MAC{}, open); err != nil || m != ownOf("a") {
 		t.Errorf("%v, %v", m, err)
 	}
 	if m, err := attach("b", machine, open); err != nil || m != machine {
@@ -435,7 +436,7 @@ func TestAddressOfPolicy(t *testing.T) {
 	// Another host has taken the address that a host would get, before that host connects.
 	for i, h := range []*policy.Host{open, hostWith("all", "02:77:*")} {
 		late := fmt.Sprint("late", i)
-		theirs := macOf(late)
+		theirs := ownOf(late)
 		if len(h.MACs) > 0 {
 			theirs = h.MACs[0].Fit(theirs)
 		}

@@ -49,7 +49,7 @@ func New(cfg Config) (*Unit, error) {
 		cfg: cfg, protecting: protecting, started: time.Now(), setups: newSetups(),
 		requests: limit.NewKeyed(requestRate),
 		common: common{
-			addresses: newAddresses(cfg.LinkState, cfg.MaxHosts),
+			addresses: newAddresses(cfg.LinkState),
 			stations:  newStations(func() time.Duration { return time.Since(started) }),
 		},
 		tallies:  newTallies(),

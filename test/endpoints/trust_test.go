@@ -131,6 +131,7 @@ func TestHostChangesKey(t *testing.T) {
 	next := w.key()
 	before, after := "alpha="+w.hostKey.Fingerprint().String(), "alpha="+next.Fingerprint().String()
 	trust := w.security(w.hostKey, w.unitKey)
+	w.trusts(before)
 	d, h, _ := w.host("alpha", func(c *host.Config) { c.Security = trust })
 	d.up(t)
 	mac := d.mac

@@ -33,7 +33,7 @@ import (
 // Host has the settings of one host, with a field for each key of the file. A Host is not
 // changed once it is in use.
 type Host struct {
-	OwnMAC        bool             // the host may have the address that is derived from its key
+	OwnMAC        bool             // the host may have the address that is derived from its identity
 	AnyMAC        bool             // it may have, and send from, any address that no other host has
 	MACs          []Pattern        // other addresses that it may have and send from
 	Share         string           // hosts with this word may share an address; "": none
@@ -115,7 +115,7 @@ func (p *Policy) For(fingerprint, name string) *Host {
 }
 
 // MayUse reports whether the host may have address m, and send from it. own is the address
-// that is derived from the host's key. MayUse is fast enough to be called for every frame.
+// that is derived from the host's identity. MayUse is fast enough to be called for every frame.
 func (h *Host) MayUse(m, own protocol.MAC) bool {
 	may := h.AnyMAC || h.OwnMAC && m == own
 	for i := range h.MACs {
