@@ -112,6 +112,26 @@ func TestBucketOverdraft(t *testing.T) {
 	}
 }
 
+// TestBucketBegins has a session begin with a bucket that another one has left overdrawn, or with
+// something in it. It must have to wait for as long as the other one, or begin with nothing.
+func TestBucketBegins(t *testing.T) {
+	for _, to := range []bounds{{bits: 8e6}, {packets: 1000}} {
+		h := &hand{}
+		b := newBucket(to, h.now)
+		h.at = time.Millisecond
+		for b.take(sized(60), true) == 1 {
+		}
+		before := b.wait(false)
+		if b.begin(); before == 0 || b.wait(false) != before {
+			t.Errorf("%+v: the next session waits for %v, the last one had to for %v", to, b.wait(false), before)
+		}
+		h.at += time.Hour
+		if b.begin(); b.wait(false) == 0 {
+			t.Errorf("%+v: a session begins with a burst", to)
+		}
+	}
+}
+
 // TestBucketUrgent checks that frames of the latency channel pass while others wait, up to a limit.
 func TestBucketUrgent(t *testing.T) {
 	h := &hand{}

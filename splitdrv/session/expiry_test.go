@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
@@ -44,6 +45,29 @@ func TestExpiryEndsSession(t *testing.T) {
 			endedAs(t, by, of, "expired")
 		})
 	}
+}
+
+// TestIntermediateExpires has a host whose certificate outlasts that of the intermediate authority
+// that has issued it. The session's term must be that of the latter.
+func TestIntermediateExpires(t *testing.T) {
+	now := time.Now()
+	from := now.Add(-time.Hour)
+	a, key := &authority{testca.NewFor(t, from, now.Add(100*time.Hour))}, newKey(t)
+	between := a.intermediate(t, from, now.Add(time.Hour))
+	own := between.issueFor(t, key, "node17", x509.ExtKeyUsageClientAuth, from, now.Add(50*time.Hour))
+	host, ofUnit := a.trusting(t, key, joined(t, own, between.File)), newKey(t)
+	unit := a.trusting(t, ofUnit, a.issueFor(t, ofUnit, "gw1", x509.ExtKeyUsageServerAuth, from, now.Add(50*time.Hour)))
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	c, s := establish(t, ln, host)
+	if term, _ := s.Term(); term.Expires.After(now.Add(time.Hour)) {
+		t.Fatalf("the session's term is %v", term)
+	}
+	s.expire(now.Add(59 * time.Minute))
+	if s.Err() != nil {
+		t.Errorf("ended before its time: %v", s.Err())
+	}
+	s.expire(now.Add(2 * time.Hour))
+	endedAs(t, s.Conn, c.Conn, "expired")
 }
 
 // TestCostOfHandshakes checks the charge for handshakes.

@@ -217,6 +217,64 @@ func TestRenewRefuses(t *testing.T) {
 	p.lives(20*time.Minute, false)
 }
 
+// TestRenewByAnotherKey renews a session with a connection on which the host has shown another key.
+// It must be a key with the same name; keys without names are of different hosts.
+func TestRenewByAnotherKey(t *testing.T) {
+	first, second, u := newKey(t), newKey(t), newKey(t)
+	for _, tt := range []struct {
+		name  string
+		names [2]string
+		want  error
+	}{
+		{"no names", [2]string{"", ""}, ErrUnexpected},
+		{"other names", [2]string{"alpha=", "beta="}, ErrUnexpected},
+		{"a name, and none", [2]string{"alpha=", ""}, ErrUnexpected},
+		{"one name", [2]string{"alpha=", "alpha="}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			unit := secured(t, u, tt.names[0]+first.Fingerprint().String(), tt.names[1]+second.Fingerprint().String())
+			ln, _ := listen(t, ServerConfig{Security: unit})
+			_, session := establish(t, ln, secured(t, first, u.Fingerprint().String()))
+			_, fresh := establish(t, ln, secured(t, second, u.Fingerprint().String()))
+			if err := unit.renew(&session.authentication, &fresh.authentication); !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+			want := first.Fingerprint()
+			if tt.want == nil {
+				want = second.Fingerprint()
+			}
+			if got := session.Peer().Fingerprint; got != want {
+				t.Errorf("the session is that of %v, not %v", got, want)
+			}
+		})
+	}
+}
+
+// TestRevokedWhileRenewing revokes the key that a host has shown while the I/O unit verifies it for
+// the renewal, by an Update that has not judged the session yet. The session must go on as that of
+// the key with which it began.
+func TestRevokedWhileRenewing(t *testing.T) {
+	first, second, u := newKey(t), newKey(t), newKey(t)
+	listed := []string{"alpha=" + first.Fingerprint().String(), "alpha=" + second.Fingerprint().String()}
+	unit, next := secured(t, u, listed...), revoking(t, u, second.Fingerprint(), listed...)
+	ln, _ := listen(t, ServerConfig{Security: unit})
+	_, session := establish(t, ln, secured(t, first, u.Fingerprint().String()))
+	_, fresh := establish(t, ln, secured(t, second, u.Fingerprint().String()))
+	unit.once(func() {
+		unit.mu.Lock()
+		defer unit.mu.Unlock()
+		unit.made = next.made
+		unit.changes++
+	})
+	var untrusted *UntrustedError
+	if err := unit.renew(&session.authentication, &fresh.authentication); !errors.As(err, &untrusted) {
+		t.Errorf("%v", err)
+	}
+	if session.Peer().Fingerprint != first.Fingerprint() || session.Err() != nil {
+		t.Errorf("the session is that of %v, %v", session.Peer(), session.Err())
+	}
+}
+
 // TestRenewAtAnother sends the renewal to another server than the I/O unit of the session. It has
 // a certificate with the same name, but must be refused.
 func TestRenewAtAnother(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,40 +204,73 @@ func TestUpdateWithAuthority(t *testing.T) {
 	}
 }
 
-// TestUpdateWhileConnecting changes the list of hosts that an I/O unit trusts while hosts connect.
-// However far their handshakes are, no connection of an untrusted host may be left.
+// once has a side call do when it reads its clock for the next time, which it does between taking
+// the list of trusted peers and verifying a peer by it.
+func (s *Security) once(do func()) {
+	var called atomic.Bool
+	now := func() time.Time {
+		if called.CompareAndSwap(false, true) {
+			do()
+		}
+		return time.Now()
+	}
+	s.now.Store(&now)
+}
+
+// TestUpdateWhileConnecting removes a host from the list of an I/O unit while it connects. However
+// far its handshake is, its connection must end.
 func TestUpdateWhileConnecting(t *testing.T) {
-	h, u := newKey(t), newKey(t)
-	host := secured(t, h, u.Fingerprint().String())
-	trusted := func() *Security { return secured(t, u, h.Fingerprint().String()) }
-	unit := trusted()
-	ln, _ := listen(t, ServerConfig{Security: unit})
-	for range 10 {
-		var hosts sync.WaitGroup
-		for range 8 {
-			hosts.Go(func() {
-				if c, err := dial(t, ln, host); err == nil {
-					defer c.Close()
-					_, _ = c.Hello(testContext(t), testHello()) // until the other side ends it
-				}
-			})
-		}
-		s, err := ln.Accept(testContext(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := unit.Update(secured(t, u, newKey(t).Fingerprint().String())); err != nil {
-			t.Fatal(err)
-		}
-		if n := unit.living(); n != 0 {
-			t.Fatalf("%d connections of hosts that are not trusted", n)
-		}
-		if waitDone(t, s.Conn); s.Err() == nil {
-			t.Fatal("a host that is not trusted is still there")
-		}
-		s.Close()
-		hosts.Wait()
-		update(t, unit, trusted(), 0)
+	h, u, other := newKey(t), newKey(t), newKey(t)
+	for _, tt := range []struct {
+		name string
+		ends int // number of connections that Update ends
+		// at calls change when the handshake is that far, and returns the host's error.
+		at func(t *testing.T, ln *Listener, host, unit *Security, change func()) error
+	}{
+		{"its certificate is being verified", 0,
+			func(t *testing.T, ln *Listener, host, unit *Security, change func()) error {
+				unit.once(change)
+				return knock(t, ln, host)
+			}},
+		{"it has sent no hello", 1, func(t *testing.T, ln *Listener, host, unit *Security, change func()) error {
+			c, err := dial(t, ln, host)
+			if err != nil {
+				return err
+			}
+			testenv.Eventually(t, func() bool { return unit.living() == 1 }, "the host is authenticated")
+			if change(); t.Failed() {
+				return nil
+			}
+			_, err = c.Hello(testContext(t), testHello())
+			return err
+		}},
+		{"it waits for a welcome", 1, func(t *testing.T, ln *Listener, host, _ *Security, change func()) error {
+			called := make(chan error, 1)
+			go func() { called <- call(t, ln, host) }()
+			s, err := ln.Accept(testContext(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if change(); t.Failed() {
+				return nil
+			}
+			waitDone(t, s.Conn)
+			return <-called
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			host := secured(t, h, u.Fingerprint().String())
+			unit, next := secured(t, u, h.Fingerprint().String()), secured(t, u, other.Fingerprint().String())
+			ln, _ := listen(t, ServerConfig{Security: unit})
+			// The test refuses a host that has got through.
+			var refused *RefusedError
+			err := tt.at(t, ln, host, unit, func() { update(t, unit, next, tt.ends) })
+			if err == nil || errors.As(err, &refused) {
+				t.Fatalf("the host got through: %v", err)
+			}
+			testenv.Eventually(t, func() bool { return unit.living() == 0 }, "no connection is left")
+		})
 	}
 }
 
