@@ -39,6 +39,8 @@ type Device struct {
 
 	reminder  atomic.Pointer[ticker.Task] // task of Watch that calls remind
 	unglanced bool                        // a glance is due; only the goroutine of remind uses it
+
+	pace pace // of Watch
 }
 
 // Name returns the device's name at the time it was made.

@@ -1,7 +1,20 @@
 package tap
 
+import (
+	"context"
+	"time"
+)
+
 // Enters returns the number of system calls that the queue's rings have made.
 func (q *Queue) Enters() (reads, writes uint64) { return q.fd.Enters() }
+
+// Pause has the next read of Watch wait until rest returns.
+func (d *Device) Pause(rest func()) {
+	d.pace = pace{owed: 1 << 50, at: time.Now(), rest: func(context.Context, time.Duration) {
+		d.pace.owed = 0
+		rest()
+	}}
+}
 
 // Waiting returns the number of frames in the queue, by the counts of the filter before the queue.
 func (q *Queue) Waiting() int { return q.meter.Waiting() }

@@ -34,7 +34,8 @@ var looks ticker.Ticker
 // Calls of fn do not overlap. While fn runs no change is lost, but several may be reported as
 // one. A change that is undone at once may not be reported, unless State has returned it in
 // between. fn is then called with the old state, so that a caller that has acted on the result
-// of State acts again. Only one Watch may run at a time.
+// of State acts again. If reads take long, because there are thousands of devices in the
+// namespace, changes are reported later. Only one Watch may run at a time.
 func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	fail := func(err error) error { return fmt.Errorf("watching %s: %w", d.name, err) }
 	var s *subscription
@@ -52,12 +53,14 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 	due := true // fn is to be called
 	for {
 		// The state is read after subscribing: no change can be missed.
+		d.pace.wait(ctx, time.Now())
 		if err := d.tun.subscribe(&s); err != nil {
 			return fail(err)
 		}
 		d.subscription.Store(s)
 		var now State
 		var seen digest
+		begun := time.Now()
 		err := d.do("reading the state", func() (err error) {
 			if seen, err = d.read(&now); err != nil || seen.namespace != s.at {
 				return err
@@ -74,6 +77,7 @@ func (d *Device) Watch(ctx context.Context, fn func(State)) error {
 		if err != nil {
 			return fail(err)
 		}
+		d.pace.spent(begun, time.Now())
 		if seen.namespace != s.at {
 			continue // the device was moved in between
 		}

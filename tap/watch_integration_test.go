@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,6 +117,54 @@ func TestNetnsWatch(t *testing.T) {
 			w.await("one address", func(s tap.State) bool { return len(s.Unicast) == 0 && !s.Promisc })
 		})
 	}
+}
+
+// TestNetnsWatchPaced changes the device while reads have to pause, as after many of them in a
+// namespace with thousands of devices. Nothing may be read meanwhile, and afterwards the last
+// change must be reported.
+func TestNetnsWatchPaced(t *testing.T) {
+	testenv.NeedTUN(t)
+	testenv.NeedTools(t, "ip")
+	testenv.NoLeaks(t)
+	d, ns := device(t, openers["vnet"], nil, tap.Config{MAC: testMAC})
+	resting, rested := make(chan struct{}), make(chan struct{})
+	w := &watched{t: t, dev: d, ns: ns, states: make(chan tap.State, 1000), ended: make(chan error, 1)}
+	ctx, stop := context.WithCancel(t.Context())
+	paused := false
+	go func() {
+		w.ended <- d.Watch(ctx, func(s tap.State) {
+			if !paused {
+				paused = true
+				d.Pause(func() {
+					close(resting)
+					select {
+					case <-rested:
+					case <-ctx.Done():
+					}
+				})
+			}
+			w.states <- s
+		})
+	}()
+	defer func() {
+		stop()
+		if err := <-w.ended; err != nil {
+			t.Errorf("Watch: %v", err)
+		}
+	}()
+	w.await("the state at the beginning", func(s tap.State) bool { return s.MTU == 1500 })
+	for mtu := 1300; mtu <= 1400; mtu += 10 {
+		w.ip("link set sn0 mtu " + strconv.Itoa(mtu))
+		if mtu == 1300 {
+			select {
+			case <-resting:
+			case s := <-w.states:
+				t.Fatalf("a read without a pause: %+v", s)
+			}
+		}
+	}
+	close(rested)
+	w.await("the last change", func(s tap.State) bool { return s.MTU == 1400 })
 }
 
 // TestNetnsWatchPacketSocket changes the device's receive filter as tcpdump and multicast receivers
