@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // MaxRefusal is the largest number of bytes of a refusal.
@@ -41,10 +41,5 @@ func DecodeRefusal(data []byte) (string, error) {
 	if len(data) > MaxRefusal {
 		return "", fmt.Errorf("%v: %d bytes of data, at most %d: %w", CfgRefusal, len(data), MaxRefusal, ErrSize)
 	}
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, string(data)), nil
+	return printable.Text(string(data)), nil
 }

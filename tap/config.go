@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/printable"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -65,7 +66,7 @@ func CheckName(name string) error {
 	if len(name) >= unix.IFNAMSIZ {
 		return fmt.Errorf("the name has %d bytes; a network device's has at most %d", len(name), unix.IFNAMSIZ-1)
 	}
-	if name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r") {
+	if !printable.Is(name) || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r") {
 		return errors.New("the name contains a character that names of network devices cannot have")
 	}
 	if before, after, ok := strings.Cut(name, "%"); ok && (after != "d" || before == "") {

@@ -34,6 +34,15 @@ func TestLabel(t *testing.T) {
 			t.Errorf("%q is taken for a label: %+v", alias, l)
 		}
 	}
+	// Whoever is root in the device's namespace can write a label, too.
+	for _, name := range []string{"sn\x1b[2J", "sn\u009b2J", "sn\xff", "sn\u202e0"} {
+		if l, ok := parseLabel((&Label{Name: name, Since: since}).String()); !ok || l.Name != "" {
+			t.Errorf("%t, the label's name is %q", ok, l.Name)
+		}
+		if err := CheckName(name); err == nil {
+			t.Errorf("%q may be the name of a device", name)
+		}
+	}
 	// Invalid parts of a label are ignored.
 	l, ok := parseLabel(labelPrefix + "x-y-today-1_0-z-030000000001--yes-0200-578-a/b")
 	if want := (Label{Since: time.Unix(0, 0).UTC(), Memory: Memory{WantMTU: 1400}}); !ok || !reflect.DeepEqual(l, want) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/splitnic/splitnic/internal/printable"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -38,10 +39,10 @@ func (d *opening) resume() error {
 	if err != nil {
 		return err
 	}
-	if d.label.Name != "" {
-		d.name = d.label.Name
+	if d.label.Name == "" {
+		d.label.Name = printable.Text(d.name) // whoever is root in its namespace can rename it
 	}
-	d.label.Name = d.name
+	d.name = d.label.Name
 	d.label.Adopted++
 	if !d.plain {
 		if err := SetHeader(d.queues[0].FD()); err != nil {

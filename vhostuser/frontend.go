@@ -6,11 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // frontEnd is the connection with a front end, and the negotiated state. Only the goroutine that
@@ -99,16 +98,6 @@ func (f *frontEnd) reply(r request, body ...uint32) error {
 // number replies with a number of 64 bits.
 func (f *frontEnd) number(r request, n uint64) error { return f.reply(r, uint32(n), uint32(n>>32)) }
 
-// printable replaces the unprintable characters of a text that the front end has chosen.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
-}
-
 // peerOf returns the name and number of the process at the other end of a connection.
 func peerOf(c *net.UnixConn) string {
 	raw, err := c.SyscallConn()
@@ -120,7 +109,7 @@ func peerOf(c *net.UnixConn) string {
 		if u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
 			name = fmt.Sprintf("pid %d, uid %d", u.Pid, u.Uid)
 			if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", u.Pid)); err == nil {
-				name = fmt.Sprintf("%s (%s)", printable(string(comm[:max(len(comm)-1, 0)])), name)
+				name = fmt.Sprintf("%s (%s)", printable.Text(string(comm[:max(len(comm)-1, 0)])), name)
 			}
 		}
 	})

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 var (
@@ -224,12 +224,7 @@ func text(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText]
 	}
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
+	return printable.Text(s)
 }
 
 func as[E error](err error) bool {

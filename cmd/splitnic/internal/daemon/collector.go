@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // desc returns the description of a metric.
@@ -29,6 +31,9 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	c.collect(func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		for i := range labels {
+			labels[i] = printable.Text(labels[i]) // a single label that is not UTF-8 fails all metrics
+		}
 		ch <- prometheus.MustNewConstMetric(d, t, v, labels...)
 	})
 }

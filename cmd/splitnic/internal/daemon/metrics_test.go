@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 )
 
@@ -32,6 +34,17 @@ func TestProcessMetrics(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %s in\n%s", want, text)
 		}
+	}
+}
+
+// TestMetricsOfOddNames expects a label with the name of a device to be printable: one that is not
+// UTF-8 would be the end of all metrics.
+func TestMetricsOfOddNames(t *testing.T) {
+	text := scraped(handler(func(emit emit) {
+		emit(descCarrier, prometheus.GaugeValue, 1, "sn\x1b[2J\xff")
+	}))
+	if want := `splitnic_carrier{netdevice="sn?[2J?"} 1`; !strings.Contains(text, want+"\n") {
+		t.Errorf("there is no %s in\n%s", want, text)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // Width is the maximum number of columns of a table's line.
@@ -42,7 +44,7 @@ const none = "-"
 
 func (t *columns) add(cells ...string) {
 	for i, c := range cells {
-		cells[i] = strings.Join(strings.Fields(c), " ") // an error may have several lines
+		cells[i] = printable.Text(strings.Join(strings.Fields(c), " ")) // an error may have several lines
 		if cells[i] == "" {
 			cells[i] = none
 		}
@@ -111,8 +113,9 @@ func (t *columns) print(w io.Writer) error {
 	return nil
 }
 
-// Cut shortens text to n characters.
+// Cut shortens text to n characters, and makes it printable.
 func Cut(text string, n int) string {
+	text = printable.Text(text)
 	if utf8.RuneCountInString(text) <= n {
 		return text
 	}

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // Status is the status of one daemon: of a host, an agent, or an I/O unit.
@@ -44,7 +45,7 @@ func Parse(raw json.RawMessage) (s Status, err error) {
 
 // Details prints everything about the daemons.
 func Details(w io.Writer, all []Status) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := tabwriter.NewWriter(printable.Writer(w), 0, 0, 2, ' ', 0)
 	for _, s := range all {
 		switch {
 		case s.Host != nil:

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/printable"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
@@ -61,6 +62,29 @@ func someUnit(hosts int) *daemon.UnitStatus {
 		})
 	}
 	return s
+}
+
+// TestEscapeSequences prints names and errors with escape sequences, which must not reach a terminal.
+func TestEscapeSequences(t *testing.T) {
+	const evil = "sn\x1b[2J\u009b1m\xff"
+	h, u := someHost(evil), someUnit(1)
+	h.State, h.LastError, h.Netdevice.Name, h.IOUnit.Name = host.Connecting, evil, evil, evil
+	u.Hosts[0].Name = evil
+	all := []Status{{Host: h}, {Unit: u}}
+	var b strings.Builder
+	if err := Details(&b, all); err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"table": table(t, all...), "details": b.String(), "top": Cut(evil, 20)} {
+		for line := range strings.SplitSeq(text, "\n") {
+			if line = strings.ReplaceAll(line, "\t", ""); !printable.Is(line) {
+				t.Errorf("%s: %q", what, line)
+			}
+		}
+		if !strings.Contains(text, "sn?[2J?1m?") {
+			t.Errorf("the name is not in the %s: %q", what, text)
+		}
+	}
 }
 
 // TestTable prints a typical status of two hosts and an I/O unit.
