@@ -158,7 +158,7 @@ func (d *addresses) ownerOf(m protocol.MAC, h *host, card protocol.MAC) string {
 	}
 	for other, c := range d.of {
 		if other != h && c.has(m) && !h.shares(other) {
-			return "host " + other.hello.Name
+			return other.told()
 		}
 	}
 	return ""
@@ -196,7 +196,7 @@ func (d *addresses) disputed(h *host, staying []*host) error {
 	for _, other := range staying {
 		for _, m := range c.all() {
 			if m.Valid() && d.of[other].has(m) && !h.shares(other) {
-				return fmt.Errorf("%w: MAC address %v is that of host %s, and not shared (`share`)", errPolicy, m, other.hello.Name)
+				return fmt.Errorf("%w: MAC address %v is that of %s, and not shared (`share`)", errPolicy, m, other.told())
 			}
 		}
 	}

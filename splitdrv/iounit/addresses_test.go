@@ -110,6 +110,37 @@ func TestOwnAddressesOfOneKey(t *testing.T) {
 	}
 }
 
+// TestNamesAreNotTold has hosts request addresses of others. The refusal must say whose an address
+// is by the name that the I/O unit's list gives it, and never by the name that the host has chosen.
+func TestNamesAreNotTold(t *testing.T) {
+	named, unnamed := session.Identity{Name: "gateway"}, session.Identity{Fingerprint: session.Fingerprint{1}}
+	for _, tc := range []struct {
+		owner session.Identity
+		want  string
+	}{
+		{named, "is that of host gateway"}, {unnamed, "is that of another host"},
+		{session.Identity{Name: "nobody", Insecure: true}, "is that of another host"},
+	} {
+		u := newUnit(t, Config{Policy: parsed(t, "default: {macs: any}")})
+		owner, _, err := comesAs(u, tc.owner, "chosen", machine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asking, _, err := comesAs(u, session.Identity{Fingerprint: session.Fingerprint{2}}, "other", machine)
+		_, refused := u.addresses.claimEach(&asking.host, asking.own, []protocol.MAC{machine}, 1,
+			func(protocol.MAC) error { return nil }, func() {})
+		if len(refused) != 1 {
+			t.Fatalf("%+v", refused)
+		}
+		u.addresses.of[&asking.host] = claimed{mac: machine}
+		for _, err := range []error{err, refused[0].why, u.addresses.disputed(&asking.host, []*host{&owner.host})} {
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "chosen") {
+				t.Errorf("of %v: %v", tc.owner, err)
+			}
+		}
+	}
+}
+
 // TestReservedAddresses has hosts request addresses that the policy reserves for other hosts. They
 // must be refused.
 func TestReservedAddresses(t *testing.T) {

@@ -63,6 +63,15 @@ func (h *host) by(p *policy.Policy) *policy.Host {
 	return p.For(id.Fingerprint.String(), id.Name)
 }
 
+// told returns what other hosts may be told about whose something is: the name under which the
+// host's key is trusted, and not the name that the host has chosen.
+func (h *host) told() string {
+	if id := h.peer(); !id.Insecure && id.Name != "" {
+		return "host " + id.Name
+	}
+	return "another host"
+}
+
 // payer returns the owner of the session's account: its key, or its name if it has no key.
 func (h *host) payer() string { return cmp.Or(h.owner, h.key) }
 
