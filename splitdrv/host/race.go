@@ -22,8 +22,8 @@ type race struct {
 	opened    chan opened
 	overtake  context.CancelCauseFunc // ends the opening of a session; nil: none is being opened
 	retry     *uplink.Backoff
-	permanent []error
-	won       bool // there is a session
+	permanent map[string]error // by I/O unit
+	won       bool             // there is a session
 }
 
 // opened is the result of opening a session.
@@ -42,7 +42,7 @@ func (o *opener) reach(ctx context.Context, order []string, retry *uplink.Backof
 		Race: uplink.NewRace(order, o.cfg.Patience, retry), opener: o, dctx: dctx, retry: retry,
 		dials:    make(chan dialled),
 		answered: make(chan struct{}, 1), heard: make(chan struct{}, 1), ready: make(map[string]dialled),
-		opened: make(chan opened),
+		opened: make(chan opened), permanent: make(map[string]error),
 	}
 	defer func() {
 		cancel()
@@ -59,7 +59,11 @@ func (o *opener) reach(ctx context.Context, order []string, retry *uplink.Backof
 	permanent := len(r.permanent) == len(order)
 	o.sessions.notePermanent(permanent)
 	if permanent && o.sessions.ever() == 0 && !o.cfg.Persevere {
-		return nil, false, errors.Join(r.permanent...)
+		errs := make([]error, 0, len(order))
+		for _, unit := range order {
+			errs = append(errs, r.permanent[unit])
+		}
+		return nil, false, errors.Join(errs...)
 	}
 	return nil, r.Restarting(), nil
 }
@@ -88,6 +92,9 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 				r.failed(d.addr, d.err)
 				actions = r.DialFailed(time.Now(), d.addr, restarts(d.err))
 			} else {
+				if older, is := r.ready[d.addr]; is {
+					older.client.Close()
+				}
 				r.ready[d.addr] = d
 				actions = r.Dialled(time.Now(), d.addr, d.took)
 			}
@@ -143,7 +150,7 @@ func (r *race) failed(addr string, err error) {
 	r.sessions.tried(addr, err)
 	r.retry.Advise(retryAfter(err))
 	if isPermanent(err) {
-		r.permanent = append(r.permanent, err)
+		r.permanent[addr] = err
 	}
 	r.cfg.Log.Log(r.dctx, r.sessions.level(addr, err), "no session", "iounit", addr, "error", err)
 }
@@ -152,16 +159,19 @@ func (r *race) failed(addr string, err error) {
 // the I/O units so, because they report connections that end without a bye.
 func (r *race) dismiss() {
 	for range r.dialing {
-		d := <-r.dials
-		r.ready[d.addr] = d
+		r.dismissOne(<-r.dials)
 	}
 	for _, d := range r.ready {
-		switch {
-		case d.client == nil:
-		case r.won:
-			_ = d.client.Bye(session.CodeElsewhere, "the host uses another I/O unit") // it may be gone
-		default:
-			d.client.Close()
-		}
+		r.dismissOne(d)
+	}
+}
+
+func (r *race) dismissOne(d dialled) {
+	switch {
+	case d.client == nil:
+	case r.won:
+		_ = d.client.Bye(session.CodeElsewhere, "the host uses another connection") // it may be gone
+	default:
+		d.client.Close()
 	}
 }

@@ -2,11 +2,15 @@ package endpoints
 
 import (
 	"errors"
+	"io"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 // TestPauseIsInterrupted has hosts that would try their I/O units again in half an hour at the
@@ -61,4 +65,73 @@ func TestPauseIsInterrupted(t *testing.T) {
 		d.up(t)
 		with(t, h, two)
 	})
+}
+
+// front is a TCP listener that passes its first connection to one address, and all others to
+// another.
+func front(t *testing.T, first, others string) (addr string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", testenv.Loopback()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var relays sync.WaitGroup
+	relays.Go(func() {
+		for to := first; ; to = others {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			relays.Go(func() {
+				defer c.Close()
+				far, err := net.Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				relays.Go(func() { _, _ = io.Copy(c, far); c.Close() }) // until one of them ends
+				_, _ = io.Copy(far, c)
+				far.Close()
+			})
+		}
+	})
+	t.Cleanup(func() { ln.Close(); relays.Wait() })
+	return ln.Addr().String()
+}
+
+// TestAttemptWithoutAnswer has the only I/O unit answer the first attempt of a host never, and the
+// second one. The host must not wait for the time-out of the first one, which is far away.
+func TestAttemptWithoutAnswer(t *testing.T) {
+	for name, silent := range map[string]func(t *testing.T, w *world) (addr string){
+		"not authenticated": func(t *testing.T, _ *world) string {
+			ln, err := net.Listen("tcp", testenv.Loopback()+":0") // connections wait in its queue
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { ln.Close() })
+			return ln.Addr().String()
+		},
+		"no welcome": func(t *testing.T, w *world) string {
+			ln, err := session.Listen(testenv.Loopback()+":0", session.ServerConfig{
+				Security: w.security(w.unitKey, w.hostKey), HandshakeTimeout: time.Hour, PeerTimeout: time.Hour,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { ln.Close() })
+			return ln.Addr().String()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.unit()
+			addr := front(t, silent(t, w), w.addr)
+			d, h, _ := w.host("alpha", func(c *host.Config) {
+				c.IOUnits, c.HandshakeTimeout, c.Patience = []string{addr}, time.Hour, time.Millisecond
+			})
+			d.up(t)
+			if n := h.Status().Sessions; n != 1 {
+				t.Errorf("%d sessions", n)
+			}
+		})
+	}
 }

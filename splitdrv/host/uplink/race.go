@@ -19,11 +19,17 @@ const (
 	// unit's process may hang, or its machine may just have died.
 	longestSilence = 2 * time.Second
 	silences       = 10
+	// mostAttempts is the number of attempts with one I/O unit at a time.
+	mostAttempts = 2
 )
 
 // Race finds the first I/O unit with which a session can be opened. Several I/O units are
 // dialled in parallel. Only one session is opened at a time, because that changes the
 // netdevice.
+//
+// If none of the I/O units answers, each is dialled once more, beside the first attempt: its
+// process may have hung for a while, and what it has missed can take until the time-out. The
+// pause doubles each time.
 //
 // Each method returns actions. Tick must be called at the time Wake. When Over reports true,
 // the race has ended without a session.
@@ -35,6 +41,10 @@ type Race struct {
 	least   time.Duration // lower bound of all waiting times
 
 	head time.Time // when the next I/O unit is dialled; zero: never
+
+	attempts map[string]int // with each I/O unit: dials, and connections that are kept or used
+	repeat   time.Time      // when an I/O unit is dialled once more; zero: never
+	pause    time.Duration  // before repeat
 
 	// I/O units that may be restarting are dialled again before the others have failed,
 	// because that can take as long as a handshake time-out.
@@ -59,7 +69,10 @@ type dialled struct {
 // NewRace returns a race of I/O units, in order of preference. An I/O unit that is not known
 // to be dead has at least the time patience for each of its answers.
 func NewRace(order []string, patience time.Duration, retry *Backoff) *Race {
-	return &Race{order: order, least: patience, retry: retry, opening: dialled{unit: None}}
+	return &Race{
+		order: order, least: patience, retry: retry, opening: dialled{unit: None},
+		attempts: make(map[string]int), pause: max(longestSilence, patience),
+	}
 }
 
 // Start starts the race.
@@ -75,7 +88,7 @@ func (r *Race) Over() bool { return r.dialing == 0 && r.opening.unit == None }
 func (r *Race) Restarting() bool { return !r.lasting }
 
 // Wake returns when Tick is due; zero: never.
-func (r *Race) Wake() time.Time { return earliest(r.head, r.again, r.patient) }
+func (r *Race) Wake() time.Time { return earliest(r.head, r.repeat, r.again, r.patient) }
 
 // earliest returns the first of the times that are not zero, or zero.
 func earliest(times ...time.Time) (first time.Time) {
@@ -103,15 +116,20 @@ func (r *Race) Tick(now time.Time) []Action {
 	}
 	if due(&r.again, now) && r.hurried() {
 		for _, unit := range r.away {
-			r.act(Dial, unit)
-			r.dialing++
+			r.dial(unit)
 		}
 		r.redialled = append(r.redialled, r.away...)
 		r.away = nil
 	}
 	if due(&r.patient, now) {
 		r.silent = true
+		if r.started == len(r.order) {
+			r.repeat = now
+		}
 		r.next(now)
+	}
+	if due(&r.repeat, now) && r.hurried() {
+		r.dialAgain(now)
 	}
 	return r.done(now)
 }
@@ -134,7 +152,11 @@ func (r *Race) Heard(now time.Time) []Action {
 // time.
 func (r *Race) Dialled(now time.Time, unit string, took time.Duration) []Action {
 	r.dialing--
-	r.ready = append(r.ready, dialled{unit, took})
+	if slices.ContainsFunc(r.ready, func(d dialled) bool { return d.unit == unit }) {
+		r.attempts[unit]-- // one of them is enough
+	} else {
+		r.ready = append(r.ready, dialled{unit, took})
+	}
 	return r.done(now)
 }
 
@@ -158,6 +180,7 @@ func (r *Race) OpenFailed(now time.Time, restarts bool) []Action {
 }
 
 func (r *Race) failed(unit string, restarts bool) {
+	r.attempts[unit]--
 	if restarts {
 		r.away = append(r.away, unit)
 	} else {
@@ -187,25 +210,47 @@ func (r *Race) done(now time.Time) []Action {
 // next dials the next I/O unit, if there is one, and gives it a head start.
 func (r *Race) next(now time.Time) {
 	if r.started < len(r.order) {
-		r.act(Dial, r.order[r.started])
-		r.dialing++
+		r.dial(r.order[r.started])
 		r.started++
 	}
 	r.giveHeadStart(now, headStart)
 }
 
-// giveHeadStart sets when the next I/O unit is dialled, if there is one.
+func (r *Race) dial(unit string) {
+	r.act(Dial, unit)
+	r.dialing++
+	r.attempts[unit]++
+}
+
+// dialAgain dials the first I/O unit that has not answered once more.
+func (r *Race) dialAgain(now time.Time) {
+	for _, unit := range r.order {
+		if n := r.attempts[unit]; n > 0 && n < mostAttempts {
+			r.dial(unit)
+			r.redialled = append(r.redialled, unit)
+			break
+		}
+	}
+	r.pause *= 2
+	r.repeat = now.Add(r.pause)
+}
+
+// giveHeadStart sets when the next I/O unit is dialled, or if there is none, one of those that
+// were.
 func (r *Race) giveHeadStart(now time.Time, start time.Duration) {
 	r.head = time.Time{}
-	if r.started < len(r.order) {
+	switch {
+	case r.started < len(r.order):
 		r.head = now.Add(max(start, r.least))
+	case r.repeat.IsZero() || r.repeat.After(now):
+		r.repeat = now.Add(r.pause)
 	}
 }
 
 // wait starts the time for the next answer while a session is opened.
 func (r *Race) wait(now time.Time) {
 	if r.opening.unit != None {
-		r.silent, r.head = false, time.Time{}
+		r.silent, r.head, r.repeat = false, time.Time{}, time.Time{}
 		r.patient = now.Add(max(longestSilence, r.least, silences*r.opening.took))
 	}
 }

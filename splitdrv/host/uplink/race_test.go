@@ -139,6 +139,32 @@ func TestRace(t *testing.T) {
 			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {longestSilence, tick, "dial 1"},
 			{longestSilence + ms, dialledIn(1, ms), "abandon 0"}, {longestSilence + 2*ms, openFailed, "open 1"},
 		}, false, false},
+		{"the only one is dialled again beside a dial that says nothing", 1, 0, []raceMove{
+			{0, start, "dial 0"}, {ms, answered, ""}, {ms + longestSilence, tick, "dial 0"},
+			{3 * s, dialledIn(0, ms), "open 0"}, {3*s + ms, dialledIn(0, 3*s), ""},
+			{3*s + 2*ms, openFailed, "open 0"},
+		}, false, false},
+		{"and beside a session that is not opened", 1, 0, []raceMove{
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {longestSilence, tick, "dial 0"},
+			{longestSilence + ms, dialledIn(0, ms), "abandon 0"}, {longestSilence + 2*ms, openFailed, "open 0"},
+		}, false, false},
+		{"twice at a time, and seldom", 1, 0, []raceMove{
+			{0, start, "dial 0"}, {longestSilence, tick, "dial 0"}, {longestSilence + ms, refusedBy(0), ""},
+			{3 * longestSilence, tick, "dial 0"}, {7 * longestSilence, tick, ""},
+			{8 * longestSilence, refusedBy(0), ""}, {9 * longestSilence, refusedBy(0), ""},
+		}, true, false},
+		{"all are dialled again, in their order", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {headStart, tick, "dial 1"}, {headStart + longestSilence, tick, "dial 0"},
+			{headStart + 3*longestSilence, tick, "dial 1"}, {headStart + 7*longestSilence, tick, ""},
+		}, false, true},
+		{"one that has failed is not", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {ms, refusedBy(0), "dial 1"}, {ms + longestSilence, tick, "dial 1"},
+		}, false, false},
+		{"one of two connections to it is enough", 2, 0, []raceMove{
+			{0, start, "dial 0"}, {headStart, tick, "dial 1"}, {headStart + longestSilence, tick, "dial 0"},
+			{3 * s, dialledIn(1, ms), "open 1"}, {3*s + ms, dialledIn(0, ms), ""}, {3*s + 2*ms, dialledIn(0, ms), ""},
+			{4 * s, openFailed, "open 0"}, {5 * s, openFailed, ""},
+		}, true, false},
 		{"all restart", 2, 0, []raceMove{
 			{0, start, "dial 0"}, {ms, away(0), "dial 1"}, {2 * ms, away(1), ""},
 		}, true, true},
