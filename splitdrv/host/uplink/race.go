@@ -29,7 +29,8 @@ const (
 //
 // If none of the I/O units answers, each is dialled once more, beside the first attempt: its
 // process may have hung for a while, and what it has missed can take until the time-out. The
-// pause doubles each time.
+// pause doubles each time: an I/O unit that is only slow, because many hosts want a session, does
+// not lose what it has begun again and again.
 //
 // Each method returns actions. Tick must be called at the time Wake. When Over reports true,
 // the race has ended without a session.
@@ -57,6 +58,7 @@ type Race struct {
 	opening dialled   // I/O unit with which a session is being opened; unit is None if none is
 	patient time.Time // when opening counts as silent
 	silent  bool
+	overdue bool // silent for so long that it is given up even for another attempt with that unit
 
 	lasting bool // an I/O unit has failed that is not restarting
 }
@@ -123,12 +125,10 @@ func (r *Race) Tick(now time.Time) []Action {
 	}
 	if due(&r.patient, now) {
 		r.silent = true
-		if r.started == len(r.order) {
-			r.repeat = now
-		}
 		r.next(now)
 	}
 	if due(&r.repeat, now) && r.hurried() {
+		r.overdue = r.silent
 		r.dialAgain(now)
 	}
 	return r.done(now)
@@ -198,7 +198,7 @@ func (r *Race) done(now time.Time) []Action {
 		r.opening, r.ready = r.ready[0], r.ready[1:]
 		r.act(Open, r.opening.unit)
 		r.wait(now)
-	case r.silent:
+	case r.overdue, r.silent && slices.ContainsFunc(r.ready, func(d dialled) bool { return d.unit != r.opening.unit }):
 		r.act(Abandon, r.opening.unit)
 	}
 	if len(r.away) > 0 && r.again.IsZero() && r.hurried() && !r.Over() {
@@ -250,7 +250,7 @@ func (r *Race) giveHeadStart(now time.Time, start time.Duration) {
 // wait starts the time for the next answer while a session is opened.
 func (r *Race) wait(now time.Time) {
 	if r.opening.unit != None {
-		r.silent, r.head, r.repeat = false, time.Time{}, time.Time{}
+		r.silent, r.overdue, r.head, r.repeat = false, false, time.Time{}, time.Time{}
 		r.patient = now.Add(max(longestSilence, r.least, silences*r.opening.took))
 	}
 }

@@ -145,9 +145,20 @@ func TestRace(t *testing.T) {
 			{3*s + 2*ms, openFailed, "open 0"},
 		}, false, false},
 		{"and beside a session that is not opened", 1, 0, []raceMove{
-			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {longestSilence, tick, "dial 0"},
-			{longestSilence + ms, dialledIn(0, ms), "abandon 0"}, {longestSilence + 2*ms, openFailed, "open 0"},
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {longestSilence, tick, ""},
+			{2 * longestSilence, tick, "dial 0"},
+			{5 * s, dialledIn(0, ms), "abandon 0"}, {5*s + ms, openFailed, "open 0"},
+			{5*s + ms + longestSilence, tick, ""}, {5*s + ms + 3*longestSilence, tick, "dial 0"},
 		}, false, false},
+		{"one that is only slow is not given up at once for itself", 1, 0, []raceMove{
+			{0, start, "dial 0"}, {longestSilence, tick, "dial 0"}, {3 * s, dialledIn(0, ms), "open 0"},
+			{4 * s, dialledIn(0, ms), ""}, {3*s + longestSilence, tick, ""}, {6 * s, heard, ""},
+			{6*s + longestSilence, tick, ""}, {6*s + 3*longestSilence, tick, "abandon 0"},
+		}, false, true},
+		{"one that answers after all keeps it, also against another attempt", 1, 0, []raceMove{
+			{0, start, "dial 0"}, {0, dialledIn(0, ms), "open 0"}, {longestSilence, tick, ""},
+			{2 * longestSilence, tick, "dial 0"}, {5 * s, heard, ""}, {6 * s, dialledIn(0, ms), ""},
+		}, false, true},
 		{"twice at a time, and seldom", 1, 0, []raceMove{
 			{0, start, "dial 0"}, {longestSilence, tick, "dial 0"}, {longestSilence + ms, refusedBy(0), ""},
 			{3 * longestSilence, tick, "dial 0"}, {7 * longestSilence, tick, ""},
