@@ -90,7 +90,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 	}
 	var hosts []*Conn
 	for i := range kept {
-		c := connFrom(fmt.Sprintf("10.0.%d.1", i))
+		c := withKey(connFrom(fmt.Sprintf("10.0.%d.1", i)), i)
 		w.authenticated(c)
 		hosts = append(hosts, c)
 	}
@@ -106,7 +106,7 @@ func TestFloodFromEverywhere(t *testing.T) {
 	}
 	// Known machines must not keep the others out either.
 	for i := range 2 * kept {
-		c := connFrom(fmt.Sprintf("10.1.%d.1", i))
+		c := withKey(connFrom(fmt.Sprintf("10.1.%d.1", i)), i)
 		w.authenticated(c)
 		w.enter(c)
 	}
@@ -143,10 +143,10 @@ func TestKnownMachines(t *testing.T) {
 		if i == 100 {
 			w.authenticated(first) // again
 		}
-		w.authenticated(netHalf(i + 1).conn())
+		w.authenticated(withKey(netHalf(i+1).conn(), i))
 	}
-	if !knows(first) || knows(second) || len(w.known) != maxKnown {
-		t.Errorf("%d are known", len(w.known))
+	if !knows(first) || knows(second) || w.known.all != maxKnown {
+		t.Errorf("%d are known", w.known.all)
 	}
 	anybody, nowhere := connFrom("192.0.2.3"), connAt(&net.UnixAddr{})
 	anybody.verdict.Store(&verdict{id: Identity{Insecure: true}})

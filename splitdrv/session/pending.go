@@ -34,16 +34,11 @@ type pendingConns struct {
 	conns    []*pendingConn // oldest first
 	unknown  int            // number of conns from machines that are not known
 	networks map[networkID]*network
-	known    map[netip.Prefix]uint64 // known machines, with the value of seen when they were last seen
-	seen     uint64                  // counter of authenticated connections
+	known    *knownMachines
 }
 
-const (
-	// perMachine is the number of machines that can occupy all places.
-	perMachine = 4
-	// maxKnown is the largest number of known machines that are remembered.
-	maxKnown = 4096
-)
+// perMachine is the number of machines that can occupy all places.
+const perMachine = 4
 
 type pendingConn struct {
 	conn  *Conn
@@ -67,7 +62,7 @@ type networkID struct {
 func newPendingConns(most int) *pendingConns {
 	return &pendingConns{
 		most: most, perMachine: max(most/perMachine, 1),
-		networks: make(map[networkID]*network), known: make(map[netip.Prefix]uint64),
+		networks: make(map[networkID]*network), known: newKnownMachines(),
 	}
 }
 
@@ -126,9 +121,8 @@ func (n *pendingConn) machine() *network { return n.from[len(n.from)-1] }
 
 func (p *pendingConns) add(c *Conn) *pendingConn {
 	from := limit.NetworksOf(c.RemoteAddr())
-	_, known := p.known[from.Machine()]
-	n := &pendingConn{conn: c, known: known}
-	if !known {
+	n := &pendingConn{conn: c, known: p.known.has(from.Machine())}
+	if !n.known {
 		p.unknown++
 	}
 	for i, prefix := range from {
@@ -167,27 +161,15 @@ func (p *pendingConns) leave(c *Conn) {
 	}
 }
 
-// authenticated makes the machine of c known, because its peer is authenticated. If there
-// are too many known machines, the one that was not seen for longest is removed.
+// authenticated makes the machine of c known, because its peer is authenticated.
 func (p *pendingConns) authenticated(c *Conn) {
-	from := limit.NetworksOf(c.RemoteAddr())
-	if c.Peer().Insecure || !from.Valid() {
+	from, peer := limit.NetworksOf(c.RemoteAddr()), c.Peer()
+	if peer.Insecure || !from.Valid() {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen++
-	p.known[from.Machine()] = p.seen
-	if len(p.known) <= maxKnown {
-		return
-	}
-	oldest := from.Machine()
-	for machine, at := range p.known {
-		if at < p.known[oldest] {
-			oldest = machine
-		}
-	}
-	delete(p.known, oldest)
+	p.known.add(peer.Fingerprint, from.Machine())
 }
 
 func (p *pendingConns) count() int {
