@@ -33,7 +33,7 @@ func TestCounterMetrics(t *testing.T) {
 	w := httptest.NewRecorder()
 	handler(func(emit emit) {
 		hostTraffic.emit(emit, peer{"unit", "sha256:1"}, &messaging.Stats{Channels: []messaging.ChannelStats{c}})
-		portMetrics(emit, &h)
+		portMetrics(emit, peerOf(&h), &h)
 	}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, table := range []struct {
 		counters []counter.Counter

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -108,6 +109,7 @@ func agentMetrics(
 }
 
 func iounitMetrics(u *iounit.Unit, r *reloader) http.Handler {
+	series := newHostSeries()
 	return handler(func(emit emit) {
 		s := u.Status()
 		buildMetrics(emit, s.Software)
@@ -116,11 +118,11 @@ func iounitMetrics(u *iounit.Unit, r *reloader) http.Handler {
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descRefused, prometheus.CounterValue, float64(s.Refused))
 		unitMetrics(emit, &s)
-		for i := range s.Hosts {
+		for i, p := range series.of(s.Hosts, time.Now()) {
 			h := &s.Hosts[i]
-			portMetrics(emit, h)
+			portMetrics(emit, p, h)
 			if h.Traffic != nil {
-				unitTraffic.emit(emit, hostLabels(h), h.Traffic)
+				unitTraffic.emit(emit, p, h.Traffic)
 			}
 		}
 	})

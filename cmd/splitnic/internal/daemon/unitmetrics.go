@@ -92,19 +92,8 @@ func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
 	}
 }
 
-// hostLabels returns the labels of a host's metrics. Several keys can have the same name; name
-// and key together are unique.
-func hostLabels(h *iounit.HostStatus) peer {
-	p := peer{name: h.Name, key: h.Fingerprint}
-	if h.Insecure {
-		p.key = ""
-	}
-	return p
-}
-
-// portMetrics emits the metrics of a host's port on the LAN.
-func portMetrics(emit emit, h *iounit.HostStatus) {
-	p := hostLabels(h)
+// portMetrics emits the metrics of a host's port on the LAN, with its labels.
+func portMetrics(emit emit, p peer, h *iounit.HostStatus) {
 	emitCounters(emit, portCounterMetrics, h.Counts(), p.name, p.key)
 	for direction, rate := range map[string]int64{"rx": h.MaxRxRate, "tx": h.MaxTxRate} {
 		if rate > 0 {

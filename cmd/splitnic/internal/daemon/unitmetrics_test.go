@@ -50,7 +50,7 @@ func TestUnitMetrics(t *testing.T) {
 	s := unitStatus(t)
 	h := handler(func(emit emit) {
 		unitMetrics(emit, s)
-		portMetrics(emit, &s.Hosts[0])
+		portMetrics(emit, peerOf(&s.Hosts[0]), &s.Hosts[0])
 	})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
