@@ -130,8 +130,9 @@ func (p *Pools) giveBack(out []Action) []Action {
 		if r.idle++; r.Used() {
 			r.idle = 0
 		}
-		if r.extra && r.idle >= p.cfg.IdleTicks && len(p.ownFlush.giving) == 0 && !r.keyless {
-			out = p.stop([]*Remote{r}, out)
+		if r.extra && r.idle >= p.cfg.IdleTicks && p.ownFlush.giving == nil && !r.keyless {
+			r.state, p.ownFlush.giving = remoteStopping, r
+			out = append(out, Action{Do: Stop, Remote: r})
 		}
 	}
 	return out
@@ -146,28 +147,21 @@ func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
 	return p.give(out)
 }
 
-// give requests that the peer takes back the pools that are being given back, if their
-// senders have stopped and no flush is unanswered. It leaves out pools that the peer has taken
+// give requests that the peer takes back the pool that is being given back, if its sender
+// has stopped and no flush is unanswered. It does nothing if the peer has taken the pool
 // back by itself.
 func (p *Pools) give(out []Action) []Action {
-	running := func(r *Remote) bool { return !r.stopped }
-	if len(p.ownFlush.giving) == 0 || slices.ContainsFunc(p.ownFlush.giving, running) || p.ownFlush.awaited {
+	r := p.ownFlush.giving
+	if r == nil || !r.stopped || p.ownFlush.awaited {
 		return out
-	}
-	var refs []uint32
-	for _, r := range p.ownFlush.giving {
-		if r.state == remoteStopping {
-			r.state = remoteGiven
-			p.ownFlush.given = append(p.ownFlush.given, r)
-			refs = append(refs, r.Ref|protocol.FlushGiveBack)
-		}
 	}
 	p.ownFlush.giving = nil
-	if len(refs) == 0 {
+	if r.state != remoteStopping {
 		return out
 	}
-	p.count.Given += uint64(len(refs))
-	return p.request(refs, out)
+	r.state, p.ownFlush.given = remoteGiven, r
+	p.count.Given++
+	return p.request(r.Ref|protocol.FlushGiveBack, out)
 }
 
 // ask asks the peer for another pool, for a sender that lacks an element. The pool is to be

@@ -71,8 +71,9 @@ func (p *Pools) takeBack(tight bool, out []Action) []Action {
 		if l.idle++; l.Elements.Used() {
 			l.idle = 0
 		}
-		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.ownFlush.awaited && len(p.ownFlush.taking) == 0 {
-			out = p.take([]*Local{l}, out)
+		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.ownFlush.awaited && p.ownFlush.taking == nil {
+			l.state, p.ownFlush.taking = localFlushing, l
+			out = p.request(l.Ref, out)
 		}
 	}
 	return out
@@ -104,13 +105,10 @@ func (p *Pools) drained(l *Local, out []Action) []Action {
 	return out
 }
 
-// took permits that the next pools are taken back, if the last ones are drained and the peer
-// has replied, in either order.
+// took permits that the next pool is taken back, if the last one is drained and the peer has
+// replied, in either order.
 func (p *Pools) took() {
-	if p.ownFlush.awaited && len(p.ownFlush.given) == 0 {
-		return
-	}
-	if !slices.ContainsFunc(p.ownFlush.taking, func(l *Local) bool { return l.state != localRevoking }) {
+	if l := p.ownFlush.taking; l != nil && l.state == localRevoking && (!p.ownFlush.awaited || p.ownFlush.given != nil) {
 		p.ownFlush.taking = nil
 	}
 }

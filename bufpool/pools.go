@@ -117,7 +117,7 @@ const (
 	SendKeys   // Local: send its keys to the peer; then KeysSent
 	Offer      // Local: offer it to the peer
 	Ask        // Channel, Size, Elements: ask the peer for a pool; when the peer has handled that, Answered
-	Request    // Refs, Transaction: send a flush request
+	Request    // Ref, Transaction: send a flush request
 	Reply      // Transaction, Pools, Elements: Replying; then answer the flush of this many remote pools and elements
 	Deregister // Local: deregister it; then Deregistered
 )
@@ -132,7 +132,7 @@ type Action struct {
 	Size        int // size of the elements in bytes
 	Elements    int
 	Pools       int
-	Refs        []uint32 // with protocol.FlushGiveBack
+	Ref         uint32 // with protocol.FlushGiveBack
 	Transaction uint64
 }
 
@@ -178,13 +178,10 @@ type Action struct {
 // # Flushes
 //
 // At the end of a session in good order (Ending), this side flushes all pools, local and
-// remote, and lends no others. The local pools of a data channel end together, with one flush,
-// and so do the remote pools of one. Pools of several channels would need an update for each
-// channel, and the peer has receives for one. During a session idle pools end one after the
-// other.
+// remote, and lends no others.
 //
-// Each side has at most one unanswered flush. Local pools are taken back only after those
-// before have been drained: the update that acknowledges their indications has to be sent
+// Each side has at most one unanswered flush. A local pool is taken back only after the one
+// before has been drained: the update that acknowledges its indications has to be sent
 // before the next flush, whose reply shows that the update was received.
 type Pools struct {
 	cfg    Config
@@ -206,13 +203,13 @@ type Pools struct {
 	count Counts
 }
 
-// ownFlush is the last flush of this side, and the pools of the next one.
+// ownFlush is the last flush of this side, and the pool of the next one.
 type ownFlush struct {
-	latest  uint64    // transaction of the last flush
-	taking  []*Local  // pools that are being taken back, until all are drained and the peer has replied
-	giving  []*Remote // pools to be given back when their senders have stopped and no flush is unanswered
-	given   []*Remote // pools that the last flush gives back
-	awaited bool      // the last flush is unanswered
+	latest  uint64  // transaction of the last flush
+	taking  *Local  // pool that is being taken back, until it is drained and the peer has replied
+	giving  *Remote // pool to be given back when its sender has stopped and no flush is unanswered
+	given   *Remote // pool that the last flush gives back
+	awaited bool    // the last flush is unanswered
 }
 
 // asked has the requests for pools that this side has made.
@@ -301,7 +298,7 @@ func (p *Pools) AtRest() error {
 		}
 	}
 	own := &p.ownFlush
-	if p.unready > 0 || len(p.unsent) > 0 || len(own.taking)+len(own.giving) > 0 || own.awaited || p.peerFlush.out ||
+	if p.unready > 0 || len(p.unsent) > 0 || own.taking != nil || own.giving != nil || own.awaited || p.peerFlush.out ||
 		p.asked.open {
 		return fmt.Errorf("bufpool: pools are under way: %d without their keys sent, flush awaited %t, to be answered %t, asking %t",
 			len(p.unsent), own.awaited, p.peerFlush.out, p.asked.open)
@@ -321,7 +318,7 @@ func (p *Pools) Gone() bool {
 			return false
 		}
 	}
-	return !p.ownFlush.awaited && !p.peerFlush.out && len(p.ownFlush.taking)+len(p.ownFlush.giving) == 0
+	return !p.ownFlush.awaited && !p.peerFlush.out && p.ownFlush.taking == nil && p.ownFlush.giving == nil
 }
 
 // First returns a new local pool, one of the first of a channel, or nil if no reference is
@@ -348,31 +345,12 @@ func (p *Pools) newLocal(channel int) *Local {
 	return nil
 }
 
-// request requests a flush: that the peer stops using local pools, or takes back remote ones.
-func (p *Pools) request(refs []uint32, out []Action) []Action {
+// request requests a flush: that the peer stops using a local pool, or takes back a remote
+// one.
+func (p *Pools) request(ref uint32, out []Action) []Action {
 	p.ownFlush.latest++
 	p.ownFlush.awaited = true
-	return append(out, Action{Do: Request, Refs: refs, Transaction: p.ownFlush.latest})
-}
-
-// take requests that the peer stops using local pools.
-func (p *Pools) take(pools []*Local, out []Action) []Action {
-	refs := make([]uint32, len(pools))
-	for i, l := range pools {
-		l.state, refs[i] = localFlushing, l.Ref
-	}
-	p.ownFlush.taking = pools
-	return p.request(refs, out)
-}
-
-// stop makes the senders of remote pools stop, so that the pools can be given back.
-func (p *Pools) stop(pools []*Remote, out []Action) []Action {
-	for _, r := range pools {
-		r.state = remoteStopping
-		out = append(out, Action{Do: Stop, Remote: r})
-	}
-	p.ownFlush.giving = pools
-	return out
+	return append(out, Action{Do: Request, Ref: ref, Transaction: p.ownFlush.latest})
 }
 
 // done records that another pool of the peer's flush is finished.

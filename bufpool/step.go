@@ -1,7 +1,6 @@
 package bufpool
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,34 +18,34 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 	return out, err
 }
 
-// endNext starts to end the next pools, at the end of the session: the local pools of a channel
-// together, and the remote pools of one. Pools that are not offered yet, or whose key has not
-// arrived, end later. Those with the largest elements are the last of a flush, because a sender
-// drops a frame that fits none of its pools.
+// endNext starts to end the next pools, at the end of the session: a local and a remote one
+// at a time. Those with the largest elements are the last, because a sender drops a frame
+// that fits none of its pools.
 func (p *Pools) endNext(out []Action) []Action {
-	if len(p.ownFlush.giving)+len(p.ownFlush.given) == 0 {
-		var next []*Remote
+	if p.ownFlush.giving == nil && p.ownFlush.given == nil {
+		var next *Remote
 		for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
 			r := p.remote[ref]
-			if r.state == remoteInUse && !r.keyless && (len(next) == 0 || r.Channel == next[0].Channel) {
-				next = append(next, r)
+			if r.state == remoteInUse && !r.keyless && (next == nil || r.ElementSize() < next.ElementSize()) {
+				next = r
 			}
 		}
-		slices.SortStableFunc(next, func(a, b *Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
-		out = p.stop(next, out)
+		if next != nil {
+			next.state, p.ownFlush.giving = remoteStopping, next
+			out = append(out, Action{Do: Stop, Remote: next})
+		}
 	}
-	if !p.ownFlush.awaited && len(p.ownFlush.taking) == 0 {
-		var next []*Local
+	if !p.ownFlush.awaited && p.ownFlush.taking == nil {
+		var next *Local
 		for _, l := range p.local {
-			if l != nil && l.state == localOffered && (len(next) == 0 || l.Channel == next[0].Channel) {
-				next = append(next, l)
+			if l != nil && l.state == localOffered &&
+				(next == nil || l.Elements.ElementSize() < next.Elements.ElementSize()) {
+				next = l
 			}
 		}
-		if len(next) > 0 {
-			slices.SortStableFunc(next, func(a, b *Local) int {
-				return cmp.Compare(a.Elements.ElementSize(), b.Elements.ElementSize())
-			})
-			return p.take(next, out)
+		if next != nil {
+			next.state, p.ownFlush.taking = localFlushing, next
+			return p.request(next.Ref, out)
 		}
 	}
 	return out
@@ -112,27 +111,21 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 }
 
 // replied handles the reply to this side's flush request. With its next message the peer may
-// use the references of pools that were given back.
+// use the reference of a pool that was given back.
 func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
 	if !p.ownFlush.awaited || transaction != p.ownFlush.latest {
 		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
 	}
 	p.ownFlush.awaited = false
-	if given := p.ownFlush.given; len(given) > 0 {
+	if r := p.ownFlush.given; r != nil {
 		p.ownFlush.given = nil
-		for _, r := range given {
-			p.close(r)
-			if r.Invalidate {
-				// After the reply, so that the peer expects the message.
-				out = append(out, Action{Do: Invalidate, Remote: r})
-			}
+		p.close(r)
+		if r.Invalidate {
+			// After the reply, so that the peer expects the message.
+			out = append(out, Action{Do: Invalidate, Remote: r})
 		}
-	} else {
-		for _, l := range p.ownFlush.taking {
-			if l.state == localFlushing { // otherwise the peer has given it back itself
-				out = p.drain(l, out)
-			}
-		}
+	} else if p.ownFlush.taking.state == localFlushing { // otherwise the peer has given it back itself
+		out = p.drain(p.ownFlush.taking, out)
 	}
 	p.took()
 	return p.give(out), nil

@@ -145,11 +145,9 @@ func (s *side) do(a bufpool.Action) {
 			s.step(bufpool.Event{Kind: bufpool.Answered})
 		}
 	case bufpool.Request:
-		s.send(message{kind: msgFlush, refs: a.Refs, number: a.Transaction})
-		for _, entry := range a.Refs {
-			if ref := entry &^ protocol.FlushGiveBack; ref != entry && s.m.rules.earlyInvalidate {
-				s.hand(bufpool.Action{Do: bufpool.Invalidate, Remote: s.pools.Remote(ref)})
-			}
+		s.send(message{kind: msgFlush, ref: a.Ref, number: a.Transaction})
+		if ref := a.Ref &^ protocol.FlushGiveBack; ref != a.Ref && s.m.rules.earlyInvalidate {
+			s.hand(bufpool.Action{Do: bufpool.Invalidate, Remote: s.pools.Remote(ref)})
 		}
 	case bufpool.Reply:
 		s.step(bufpool.Event{Kind: bufpool.Replying})
@@ -167,12 +165,6 @@ func (s *side) do(a bufpool.Action) {
 	default:
 		s.m.fail("%s: nobody carries out action %d", s.name, a.Do)
 	}
-}
-
-// end ends all pools at the end of the session.
-func (s *side) end() {
-	s.ending = true
-	s.step(bufpool.Event{Kind: bufpool.Ending})
 }
 
 // tick makes the pools look for unused ones.

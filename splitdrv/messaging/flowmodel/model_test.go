@@ -293,8 +293,7 @@ func (m *model) abandoned() {
 	}
 }
 
-// run makes one run: a walk, sometimes the death of a side or an end in good order, and a rest from
-// time to time.
+// run makes one run: a walk, sometimes the death of a side, and a rest from time to time.
 // A panic is a failure of the run too, so that the caller prints its seed.
 func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int) (m *model) {
 	m = newModel(seed, mode, windows, broken)
@@ -326,37 +325,5 @@ func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int)
 			return m
 		}
 	}
-	// A separate generator, so that up to here a seed gives the same run without an end.
-	if r := rand.New(rand.NewPCG(seed, 0xe0d)); !mode.Sends() && r.IntN(4) == 0 {
-		m.end(r, steps/rounds)
-	}
 	return m
-}
-
-// end ends the session in good order, from one side or both, in the middle of a walk. All pools of
-// both sides must end.
-func (m *model) end(r *rand.Rand, steps int) {
-	m.walk(steps)
-	first, both := r.IntN(2), r.IntN(4) == 0
-	if m.failure == nil {
-		m.sides[first].end()
-		m.walk(r.IntN(steps))
-	}
-	if m.failure == nil && both {
-		m.sides[1-first].end()
-	}
-	if m.failure == nil {
-		m.walk(steps)
-	}
-	if m.failure == nil {
-		m.quiesce()
-	}
-	if m.failure == nil {
-		m.rested()
-	}
-	for _, s := range m.sides {
-		if m.failure == nil && !s.pools.Gone() {
-			m.fail("%s: pools are left at the end", s.name)
-		}
-	}
 }

@@ -30,8 +30,8 @@ type message struct {
 	forced  bool    // an update that was due for no pool
 	retire  bool    // an update before the end of a pool
 	inds    []indication
-	refs    []uint32 // msgFlush
-	number  uint64   // transaction of a flush
+	ref     uint32 // msgFlush
+	number  uint64 // transaction of a flush
 	request requestKind
 	size    int // msgGet: size of the elements
 	sent    uint64
@@ -62,7 +62,6 @@ type side struct {
 	name     string
 	peer     *side
 	dead     bool
-	ending   bool // it ends the session in good order
 	channels []*channel
 
 	out         []message // on their way to the peer
@@ -315,13 +314,12 @@ func (s *side) dispatch(msg message) {
 	case msgGet:
 		s.step(bufpool.Event{Kind: bufpool.Get, Channel: msg.channel + 1, Size: msg.size})
 	case msgFlush:
-		for _, entry := range msg.refs {
-			ref := entry &^ protocol.FlushGiveBack
-			if l := s.local(ref); ref != entry && l != nil && !l.Extra && !s.peer.ending {
+		if ref := msg.ref &^ protocol.FlushGiveBack; ref != msg.ref {
+			if l := s.local(ref); l != nil && !l.Extra {
 				m.fail("%s: the peer gives back pool %d, which it has not asked for", s.name, ref)
 			}
 		}
-		s.step(bufpool.Event{Kind: bufpool.Flush, Transaction: msg.number, Refs: msg.refs})
+		s.step(bufpool.Event{Kind: bufpool.Flush, Transaction: msg.number, Refs: []uint32{msg.ref}})
 	case msgFlushed:
 		switch {
 		case m.rules.lateTaken:
