@@ -489,7 +489,7 @@ func TestDirectPathUnwanted(t *testing.T) {
 func TestDirectPathMarkersLost(t *testing.T) {
 	w := newWorld(t)
 	w.unit(directly)
-	a, ha, _ := w.host("alpha", makesDirect, func(c *host.Config) { c.Direct.Answer = time.Second })
+	a, ha, _ := w.host("alpha", makesDirect, func(c *host.Config) { c.Direct.Answer = 3 * time.Second })
 	b, _, _ := w.host("beta", makesDirect)
 	a.up(t)
 	b.up(t)

@@ -16,8 +16,8 @@ func TestFaultsModes(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			r := newFixture(t)
-			unit := r.newUnit("--peer-timeout=3s")
-			h := r.newHost("--peer-timeout=3s", "--mode", mode)
+			unit := r.newUnit("--peer-timeout=6s")
+			h := r.newHost("--peer-timeout=6s", "--mode", mode)
 			x := r.transfer(h, 512<<10)
 			x.moves(128 << 10)
 			r.cable(false)
@@ -27,7 +27,7 @@ func TestFaultsModes(t *testing.T) {
 			if n := h.sessions(); n != 1 {
 				t.Errorf("%d sessions after the cable was out for a second", n)
 			}
-			r.losesCarrier(h, r.cable(false), r.noticed(3*time.Second))
+			r.losesCarrier(h, r.cable(false), r.noticed(6*time.Second))
 			r.cable(true)
 			h.waitCarrier(true)
 			x.moves(128 << 10)
