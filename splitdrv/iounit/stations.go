@@ -18,10 +18,11 @@ import (
 // otherwise a host that may have many addresses could choose those that displace the address of
 // somebody else.
 type stations struct {
-	used     atomic.Bool          // a host has a limit, so that it matters what is known
-	now      func() time.Duration // time since any fixed moment
-	add, mul uint64
-	sets     [1 << setBits][ways]atomic.Uint64
+	used atomic.Bool          // a host has a limit, so that it matters what is known
+	now  func() time.Duration // time since any fixed moment
+	add  uint64
+	mul  [2]uint64
+	sets [1 << setBits][ways]atomic.Uint64
 }
 
 const (
@@ -36,7 +37,7 @@ const (
 )
 
 func newStations(now func() time.Duration) *stations {
-	return &stations{now: now, add: rand.Uint64(), mul: rand.Uint64() | 1}
+	return &stations{now: now, add: rand.Uint64(), mul: [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}}
 }
 
 // tick returns the time in an entry. It begins with one, because an entry of zero is empty.
@@ -48,9 +49,11 @@ func (s *stations) tick() uint64 {
 }
 
 // place returns the set of an address in a VLAN, and the tag of its entry. Multiplication by an odd
-// number loses nothing.
+// number loses nothing, and neither does adding the upper half to the lower one. Without the
+// latter, and a second multiplication, addresses that follow each other fill some sets only.
 func (s *stations) place(mac [6]byte, vlan uint16) (set *[ways]atomic.Uint64, tag uint64) {
-	h := ((number(mac) | uint64(vlan)<<48) ^ s.add) * s.mul
+	h := ((number(mac) | uint64(vlan)<<48) ^ s.add) * s.mul[0]
+	h = (h ^ h>>32) * s.mul[1]
 	return &s.sets[h>>tagBits], h & (1<<tagBits - 1)
 }
 

@@ -95,7 +95,7 @@ func TestNetnsVirtualAddressMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newShared(t, "macvtap", "default: {macs: any}")
 			a, b := newRouters(t, s)
-			b.eventually("the reason", func() bool { return strings.Contains(b.refusal(), virtualMAC.String()+" is that of host a") })
+			b.eventually("the reason", func() bool { return strings.Contains(b.refusal(), virtualMAC.String()+" is that of another host") })
 			free(a)
 			b.eventually("the virtual address", b.has)
 			if r := b.refusal(); r != "" {
