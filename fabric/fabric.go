@@ -138,7 +138,9 @@ type QPConfig struct {
 	RecvCQ    CQ
 	MaxSend   int // send work requests outstanding
 	MaxRecv   int // receive work requests outstanding
-	MaxInline int // bytes that an Inline work request may carry
+	// MaxInline is how many bytes an Inline work request should be able to carry. The device
+	// may grant fewer, also none: see QP.MaxInline. That is no error.
+	MaxInline int
 	MaxSGE    int // records of one send request, with More; 0 means 1
 
 	// Maximum numbers of outstanding reads (ibv_modify_qp(3)): MaxRdAtomic for the reads of
@@ -195,6 +197,9 @@ type QP interface {
 	Num() uint32
 	// Address returns the address that the peer passes to Connect. It does not change.
 	Address() Address
+	// MaxInline returns how many bytes an Inline work request may carry: QPConfig.MaxInline, or
+	// less if the device does not grant that.
+	MaxInline() int
 	// Connect moves the queue pair from INIT through RTR to RTS. Both ends must be connected
 	// before either sends: an end in INIT drops a message, and the sender retries it. The
 	// smaller of the two MTUs is used.

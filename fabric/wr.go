@@ -35,7 +35,7 @@ const (
 	// a CQ armed for solicited completions only.
 	Solicited
 	// Inline copies the data during the post, so that the buffer may be reused at once. The
-	// total length of all pieces must not exceed QPConfig.MaxInline.
+	// total length of all pieces must not exceed QP.MaxInline.
 	Inline
 	// Fence delays the request until earlier reads and atomics are done.
 	Fence

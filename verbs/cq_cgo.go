@@ -67,10 +67,10 @@ func (d *PD) NewCQ(depth, vector int) (fabric.CQ, error) {
 		// itself, so the bit is unambiguous.
 		c.invFlags |= C.IBV_WC_IP_CSUM_OK
 	}
-	if no := syscall.Errno(C.snv_create_channel(d.ctx.ctx, &c.channel)); no != 0 {
+	if no := errno(C.snv_create_channel(d.ctx.ctx, &c.channel)); no != 0 {
 		return nil, opErr(d.ctx.name, "create completion channel", no, "")
 	}
-	if no := syscall.Errno(C.snv_create_cq(d.ctx.ctx, C.int(depth), c.channel, C.int(vector), &c.cq)); no != 0 {
+	if no := errno(C.snv_create_cq(d.ctx.ctx, C.int(depth), c.channel, C.int(vector), &c.cq)); no != 0 {
 		C.ibv_destroy_comp_channel(c.channel)
 		return nil, opErr(d.ctx.name, op, no, cqHint(no, depth, vector, l))
 	}
@@ -131,7 +131,7 @@ func (c *CQ) Arm(solicitedOnly bool) error {
 		c.mu.Unlock()
 		return c.opErr("arm completion queue", net.ErrClosed)
 	}
-	no := syscall.Errno(C.snv_arm(c.number(), s))
+	no := errno(C.snv_arm(c.number(), s))
 	c.mu.Unlock()
 	if no != 0 {
 		return c.opErr("arm completion queue", no)
@@ -152,7 +152,7 @@ func (c *CQ) Moderate(count int, period time.Duration) error {
 	if c.cq == nil {
 		return c.opErr(op, net.ErrClosed)
 	}
-	no := syscall.Errno(C.snv_moderate(c.cq, C.uint16_t(count), C.uint16_t(period/time.Microsecond)))
+	no := errno(C.snv_moderate(c.cq, C.uint16_t(count), C.uint16_t(period/time.Microsecond)))
 	if no != 0 {
 		a := &c.pd.ctx.attr
 		return opErr(c.pd.ctx.name, op, no, moderationHint(no, a.ModerationCount, a.ModerationPeriod))
@@ -170,7 +170,7 @@ func (c *CQ) takeEvent() syscall.Errno {
 		c.eventMu.Unlock()
 		return syscall.EBADF
 	}
-	no := syscall.Errno(C.snv_get_cq_event(c.channel))
+	no := errno(C.snv_get_cq_event(c.channel))
 	c.eventMu.Unlock()
 	return no
 }
@@ -223,7 +223,7 @@ func (c *CQ) Close() error {
 	if c.channel == nil {
 		return nil
 	}
-	if no := syscall.Errno(C.ibv_destroy_comp_channel(c.channel)); no != 0 {
+	if no := errno(C.ibv_destroy_comp_channel(c.channel)); no != 0 {
 		return c.opErr("destroy completion channel", no)
 	}
 	c.channel = nil
@@ -237,7 +237,7 @@ func (c *CQ) destroy() error {
 	if c.cq == nil {
 		return nil
 	}
-	if no := syscall.Errno(C.ibv_destroy_cq(c.cq)); no != 0 {
+	if no := errno(C.ibv_destroy_cq(c.cq)); no != 0 {
 		return c.opErr("destroy completion queue", no)
 	}
 	c.cq = nil

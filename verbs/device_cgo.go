@@ -27,7 +27,7 @@ import (
 func Devices() ([]DeviceInfo, error) {
 	var list **C.struct_ibv_device
 	var n C.int
-	if no := syscall.Errno(C.snv_list(&list, &n)); no != 0 {
+	if no := errno(C.snv_list(&list, &n)); no != 0 {
 		return nil, &OpError{Op: "list RDMA devices", Err: no, Hint: openHint(no)}
 	}
 	defer C.ibv_free_device_list(list)
@@ -50,6 +50,7 @@ type Context struct {
 	attr   DeviceAttr
 	limits fabric.Limits
 	family family // of PDs
+	inline inlineLimits
 
 	closing sync.Mutex // one Close at a time
 
@@ -78,7 +79,7 @@ func Open(name string, opts ...Option) (*Context, error) {
 	}
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
-	if no := syscall.Errno(C.snv_open(cname, &c.ctx)); no != 0 {
+	if no := errno(C.snv_open(cname, &c.ctx)); no != 0 {
 		no = openErrno(no, charDevOf(name))
 		return nil, &OpError{Op: "open device", Device: name, Err: no, Hint: openHint(no)}
 	}
@@ -94,7 +95,7 @@ func (c *Context) init() error {
 		return opErr(c.name, "make the event descriptor non-blocking", no, "")
 	}
 	var a C.struct_ibv_device_attr
-	if no := syscall.Errno(C.ibv_query_device(c.ctx, &a)); no != 0 {
+	if no := errno(C.ibv_query_device(c.ctx, &a)); no != 0 {
 		return opErr(c.name, "query device", no, "")
 	}
 	c.attr = DeviceAttr{
@@ -120,7 +121,7 @@ func (c *Context) init() error {
 		MemWindow2B:  a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0,
 	}
 	var count, period C.uint16_t
-	if no := syscall.Errno(C.snv_query_moderation(c.ctx, &count, &period)); no != 0 {
+	if no := errno(C.snv_query_moderation(c.ctx, &count, &period)); no != 0 {
 		return opErr(c.name, "query device", no, "")
 	}
 	c.attr.ModerationCount, c.attr.ModerationPeriod = int(count), time.Duration(period)*time.Microsecond
@@ -172,7 +173,7 @@ func (c *Context) Port(port int) (PortAttr, error) {
 		return PortAttr{}, opErr(c.name, op, syscall.EINVAL, fmt.Sprintf("the device has ports 1 … %d", c.attr.Ports))
 	}
 	var a C.struct_snv_port_attr
-	if no := syscall.Errno(C.snv_query_port(c.ctx, C.uint8_t(port), &a)); no != 0 {
+	if no := errno(C.snv_query_port(c.ctx, C.uint8_t(port), &a)); no != 0 {
 		return PortAttr{}, opErr(c.name, op, no, "")
 	}
 	p := PortAttr{
@@ -232,7 +233,7 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 	size := 0
 	for i := 1; i <= c.attr.Ports; i++ {
 		var a C.struct_snv_port_attr
-		if no := syscall.Errno(C.snv_query_port(c.ctx, C.uint8_t(i), &a)); no != 0 {
+		if no := errno(C.snv_query_port(c.ctx, C.uint8_t(i), &a)); no != 0 {
 			return nil, opErr(c.name, op, no, "")
 		}
 		size += int(a.gid_tbl_len)
@@ -242,7 +243,7 @@ func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 	}
 	raw := make([]C.struct_ibv_gid_entry, size)
 	var n C.int
-	if no := syscall.Errno(C.snv_query_gids(c.ctx, &raw[0], C.int(size), &n)); no != 0 {
+	if no := errno(C.snv_query_gids(c.ctx, &raw[0], C.int(size), &n)); no != 0 {
 		return nil, opErr(c.name, op, no, "")
 	}
 	table := make([]GIDEntry, 0, int(n))
@@ -315,7 +316,7 @@ func (c *Context) PKeys(port int) ([]uint16, error) {
 	table := make([]uint16, p.PKeys)
 	for i := range table {
 		var key C.uint16_t
-		if no := syscall.Errno(C.snv_query_pkey(c.ctx, C.uint8_t(port), C.int(i), &key)); no != 0 {
+		if no := errno(C.snv_query_pkey(c.ctx, C.uint8_t(port), C.int(i), &key)); no != 0 {
 			return nil, opErr(c.name, op, no, "")
 		}
 		table[i] = uint16(key)

@@ -57,19 +57,36 @@ func MemlockLimit() (limit uint64, limited bool) {
 	return r.Cur, true
 }
 
+// errno returns the result of a verb as an errno. Some drivers return a negative one, against
+// the manual.
+func errno[T ~int32](result T) syscall.Errno {
+	n := int64(result)
+	return syscall.Errno(max(n, -n))
+}
+
+// errNotSupp is ENOTSUPP, which drivers pass on from inside the kernel.
+const errNotSupp syscall.Errno = 524
+
 // wrapped wraps an errno with fabric.ErrUnsupported if it means that, and otherwise returns
 // it unchanged.
 func wrapped(no syscall.Errno) error {
 	switch no {
-	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT:
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT, errNotSupp:
 		return fmt.Errorf("%w: %w", fabric.ErrUnsupported, no)
 	}
 	return no
 }
 
 func opErr(device, op string, no syscall.Errno, hint string) error {
+	if hint == "" && no == syscall.EAGAIN {
+		hint = cgroupHint
+	}
 	return &OpError{Op: op, Device: device, Err: wrapped(no), Hint: hint}
 }
+
+// cgroupHint explains EAGAIN. Verbs do not wait, and only a control group answers with it.
+const cgroupHint = "a control group limits the RDMA objects of this process: see rdma.current and raise rdma.max of its cgroup, " +
+	"or of the container or service, hca_handle or hca_object"
 
 // openErrno returns the reason why a device could not be opened. If the character device
 // exists but cannot be opened, libibverbs looks for another one and returns ENOENT. In that
@@ -190,8 +207,13 @@ func sendHint(wrs []fabric.SendWR, c fabric.QPConfig) string {
 func qpHint(no syscall.Errno, c fabric.QPConfig, l fabric.Limits) string {
 	switch no {
 	case syscall.EINVAL:
-		return fmt.Sprintf("asked for %d sends of up to %d pieces, %d receives and %d bytes inline; the device takes at most %d work requests and %d pieces, fewer of one if the other is many, and limits inline data too (Soft-RoCE: 512 bytes)",
-			c.MaxSend, c.MaxSGE, c.MaxRecv, c.MaxInline, l.MaxQPWR, l.MaxSGE)
+		return fmt.Sprintf("asked for %d sends of up to %d pieces and %d receives, without inline data in the end; the device takes at most %d work requests and %d pieces, fewer of one if the other is many",
+			c.MaxSend, c.MaxSGE, c.MaxRecv, l.MaxQPWR, l.MaxSGE)
+	case syscall.EOPNOTSUPP, syscall.ENOSYS, errNotSupp:
+		if c.Transport == fabric.UC {
+			return "the device has no unreliable connections (UC): use another mode than send-uc"
+		}
+		return "the device has no reliable connections (RC), on which sessions run: use another device"
 	case syscall.ENOMEM:
 		return "the device is out of queue pairs or memory, or RLIMIT_MEMLOCK is too low: ulimit -l unlimited"
 	}

@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,7 +63,10 @@ func TestHints(t *testing.T) {
 		{"cq", cqHint(syscall.EINVAL, 300, 9, l), []string{"1 … 200", "0 … 3", "300", "9"}},
 		{"cq other", cqHint(syscall.EIO, 300, 9, l), nil},
 		{"qp", qpHint(syscall.EINVAL, fabric.QPConfig{MaxSend: 300, MaxInline: 7}, l),
-			[]string{"300 sends", "7 bytes inline", "at most 100"}},
+			[]string{"300 sends", "without inline data", "at most 100"}},
+		{"no UC", qpHint(syscall.EOPNOTSUPP, fabric.QPConfig{Transport: fabric.UC}, l), []string{"send-uc"}},
+		{"no RC", qpHint(syscall.EOPNOTSUPP, fabric.QPConfig{Transport: fabric.RC}, l), []string{"another device"}},
+		{"cgroup", opErr("", "", syscall.EAGAIN, "").(*OpError).Hint, []string{"rdma.max", "rdma.current"}},
 		{"no moderation", moderationHint(syscall.EOPNOTSUPP, 0, 0), []string{"every completion", "poll"}},
 		{"moderation", moderationHint(syscall.EINVAL, 99, 7*time.Microsecond), []string{"99 completions", "7µs"}},
 		{"moderation other", moderationHint(syscall.EIO, 99, 7*time.Microsecond), nil},
@@ -79,6 +83,25 @@ func TestHints(t *testing.T) {
 		}
 		if c.got != "" {
 			testenv.Explained(t, (&OpError{Op: "doing something", Device: "rxe0", Err: syscall.EIO, Hint: c.got}).Error())
+		}
+	}
+}
+
+// TestErrno expects that a negative result of a driver means the same as a positive one, and that
+// no result is taken for another.
+func TestErrno(t *testing.T) {
+	for _, c := range []struct {
+		result int32
+		want   syscall.Errno
+	}{{0, 0}, {22, syscall.EINVAL}, {-22, syscall.EINVAL}, {-95, syscall.EOPNOTSUPP}, {-1, syscall.EPERM},
+		{math.MinInt32, 1 << 31}} {
+		if got := errno(c.result); got != c.want {
+			t.Errorf("%d: %d, want %d", c.result, got, c.want)
+		}
+	}
+	for _, no := range []int32{-95, 95, -524, -int32(syscall.ENOSYS)} {
+		if err := opErr("rxe0", "arm", errno(no), ""); !errors.Is(err, fabric.ErrUnsupported) {
+			t.Errorf("%d: %v", no, err)
 		}
 	}
 }

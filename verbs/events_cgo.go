@@ -20,7 +20,7 @@ type eventQueue struct {
 
 // open makes the event descriptor of ctx non-blocking and prepares waiting for it.
 func (q *eventQueue) open(ctx *C.struct_ibv_context) syscall.Errno {
-	if no := syscall.Errno(C.snv_nonblock(ctx.async_fd)); no != 0 {
+	if no := errno(C.snv_nonblock(ctx.async_fd)); no != 0 {
 		return no
 	}
 	q.ctx = ctx
@@ -36,7 +36,7 @@ func (q *eventQueue) take() syscall.Errno {
 		return syscall.EBADF
 	}
 	var ev C.struct_snv_event
-	if no := syscall.Errno(C.snv_get_async(q.ctx, &ev)); no != 0 {
+	if no := errno(C.snv_get_async(q.ctx, &ev)); no != 0 {
 		return no
 	}
 	q.pending = append(q.pending, makeEvent(EventType(ev._type), uint32(ev.element)))

@@ -190,7 +190,6 @@ func TestRDMANewQPRefusals(t *testing.T) {
 		"CQ of another device": func(c *fabric.QPConfig) { c.RecvCQ = b.recvCQ },
 		"negative size":        func(c *fabric.QPConfig) { c.MaxRecv = -1 },
 		"too many sends":       func(c *fabric.QPConfig) { c.MaxSend = a.ctx.Limits().MaxQPWR + 1 },
-		"too much inline":      func(c *fabric.QPConfig) { c.MaxInline = 1 << 20 },
 	} {
 		c := good
 		change(&c)

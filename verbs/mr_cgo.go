@@ -76,7 +76,7 @@ func (d *PD) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
 		flags |= C.IBV_ACCESS_RELAXED_ORDERING
 	}
 	r := &MR{pd: d, addr: uint64(uintptr(unsafe.Pointer(&mem[0]))), length: len(mem)}
-	if no := syscall.Errno(C.snv_reg_mr(d.pd, unsafe.Pointer(&mem[0]), C.size_t(len(mem)), flags, &r.mr)); no != 0 {
+	if no := errno(C.snv_reg_mr(d.pd, unsafe.Pointer(&mem[0]), C.size_t(len(mem)), flags, &r.mr)); no != 0 {
 		limit, limited := MemlockLimit()
 		return nil, opErr(d.ctx.name, op, no, regHint(no, len(mem), limit, limited))
 	}
@@ -112,7 +112,7 @@ func (r *MR) Close() error {
 		return opErr(r.pd.ctx.name, op, syscall.EBUSY,
 			fmt.Sprintf("%d windows are bound to it: unbind or close them first", r.bound))
 	}
-	if no := syscall.Errno(C.ibv_dereg_mr(r.mr)); no != 0 {
+	if no := errno(C.ibv_dereg_mr(r.mr)); no != 0 {
 		return opErr(r.pd.ctx.name, op, no, "")
 	}
 	r.mr = nil

@@ -96,7 +96,7 @@ func (d *PD) NewWindow() (fabric.Window, error) {
 
 // alloc allocates the window on the device. mu is held, or the window is not yet shared.
 func (w *MW) alloc() syscall.Errno {
-	if no := syscall.Errno(C.snv_alloc_mw(w.pd.pd, &w.mw)); no != 0 {
+	if no := errno(C.snv_alloc_mw(w.pd.pd, &w.mw)); no != 0 {
 		w.mw = nil
 		return no
 	}
@@ -109,7 +109,7 @@ func (w *MW) dealloc() error {
 	if w.mw == nil {
 		return nil
 	}
-	if no := syscall.Errno(C.ibv_dealloc_mw(w.mw)); no != 0 {
+	if no := errno(C.ibv_dealloc_mw(w.mw)); no != 0 {
 		return opErr(w.pd.ctx.name, "deallocate memory window", no, "")
 	}
 	w.mw = nil

@@ -6,7 +6,6 @@ import "C"
 import (
 	"net"
 	"sync"
-	"syscall"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -38,7 +37,7 @@ func (c *Context) NewDomain() (fabric.Domain, error) {
 	}
 	defer c.family.leave()
 	d := &PD{ctx: c}
-	if no := syscall.Errno(C.snv_alloc_pd(c.ctx, &d.pd)); no != 0 {
+	if no := errno(C.snv_alloc_pd(c.ctx, &d.pd)); no != 0 {
 		return nil, opErr(c.name, op, no, "")
 	}
 	c.family.add(d, rankPD)
@@ -87,7 +86,7 @@ func (d *PD) Close() error {
 	if d.pd == nil {
 		return nil
 	}
-	if no := syscall.Errno(C.ibv_dealloc_pd(d.pd)); no != 0 {
+	if no := errno(C.ibv_dealloc_pd(d.pd)); no != 0 {
 		return opErr(d.ctx.name, "deallocate protection domain", no, "")
 	}
 	d.pd = nil

@@ -65,7 +65,7 @@ func (q *QP) PostSend(wrs []fabric.SendWR) (int, error) {
 	}
 	q.sendMu.Unlock()
 	if p.err != 0 {
-		return n, q.postErr("post send", syscall.Errno(p.err), wrs[n:])
+		return n, q.postErr("post send", errno(p.err), wrs[n:])
 	}
 	return n, nil
 }
@@ -84,7 +84,7 @@ func (q *QP) postRest(wrs []fabric.SendWR, n int) (int, error) {
 		p := C.snv_post_send(q.sq, (*C.struct_snv_send_wr)(unsafe.Pointer(&wrs[n])), C.int(len(wrs)-n), q.sendLim)
 		n += int(p.n)
 		if p.err != 0 && p.err != C.SNV_LOCAL_INV {
-			return n, q.postErr("post send", syscall.Errno(p.err), wrs[n:])
+			return n, q.postErr("post send", errno(p.err), wrs[n:])
 		}
 	}
 	return n, nil
@@ -127,7 +127,7 @@ func (q *QP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	p := C.snv_post_recv(q.rq, (*C.struct_snv_recv_wr)(unsafe.Pointer(&wrs[0])), C.int(len(wrs)))
 	q.recvMu.Unlock()
 	if p.err != 0 {
-		return int(p.n), q.postErr("post receive", syscall.Errno(p.err), nil)
+		return int(p.n), q.postErr("post receive", errno(p.err), nil)
 	}
 	return int(p.n), nil
 }
@@ -222,9 +222,9 @@ func (q *QP) postBind(w *MW, r *MR, b *fabric.BindWR, send *uint64, f fabric.Fla
 	}
 	var no syscall.Errno
 	if send == nil {
-		no = syscall.Errno(C.snv_post_bind(q.sq, bind))
+		no = errno(C.snv_post_bind(q.sq, bind))
 	} else {
-		no = syscall.Errno(C.snv_post_bind_send(q.sq, bind, C.uint64_t(*send), C.int(f)))
+		no = errno(C.snv_post_bind_send(q.sq, bind, C.uint64_t(*send), C.int(f)))
 	}
 	if uint32(w.mw.rkey) != w.rkey { // also if only the SEND was rejected
 		w.setBound(&q.bound, r)
@@ -247,7 +247,7 @@ func (q *QP) postUnbind(w *MW, key uint32, id uint64, f fabric.Flags) error {
 	case w.in != &q.bound || w.rkey != key:
 		return q.opErr(op, syscall.EINVAL, "the window is not bound to this queue pair")
 	}
-	if no := syscall.Errno(C.snv_post_local_inv(q.sq, C.uint32_t(key), C.uint64_t(id), C.int(f))); no != 0 {
+	if no := errno(C.snv_post_local_inv(q.sq, C.uint32_t(key), C.uint64_t(id), C.int(f))); no != 0 {
 		return q.postErr(op, no, nil)
 	}
 	w.setFree()

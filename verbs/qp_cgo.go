@@ -63,7 +63,7 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	}
 	cfg.MaxSGE = max(cfg.MaxSGE, 1)
 	q := &QP{pd: d, cfg: cfg}
-	q.sendLim.sge, q.sendLim.inl = C.uint32_t(cfg.MaxSGE), C.uint32_t(cfg.MaxInline)
+	q.sendLim.sge = C.uint32_t(cfg.MaxSGE)
 	q.sendLim.rd = C.uint32_t(cfg.MaxRdAtomic)
 	var p C.struct_snv_qp_params
 	switch cfg.Transport {
@@ -96,10 +96,17 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	}
 	p.send_cq, p.recv_cq = q.sendCQ.cq, q.recvCQ.cq
 	p.max_send_wr, p.max_recv_wr = C.uint32_t(cfg.MaxSend), C.uint32_t(cfg.MaxRecv)
-	p.max_sge, p.max_inline = q.sendLim.sge, q.sendLim.inl
-	if no := syscall.Errno(C.snv_create_qp(d.pd, &p, &q.qp)); no != 0 {
+	p.max_sge = q.sendLim.sge
+	shape := qpShape{cfg.Transport, cfg.MaxSend, cfg.MaxRecv, cfg.MaxSGE, cfg.MaxInline}
+	granted, no := d.ctx.inline.create(d.ctx.driver, shape, func(size int) (int, syscall.Errno) {
+		p.max_inline = C.uint32_t(size)
+		no := errno(C.snv_create_qp(d.pd, &p, &q.qp))
+		return int(p.max_inline), no
+	})
+	if no != 0 {
 		return nil, opErr(d.ctx.name, op, no, qpHint(no, cfg, d.ctx.limits))
 	}
+	q.cfg.MaxInline, q.sendLim.inl = granted, C.uint32_t(granted)
 	q.num = uint32(q.qp.qp_num)
 	q.addr.QPN = q.num
 	if err := q.ToInit(); err != nil {
@@ -135,6 +142,9 @@ func (q *QP) opErr(op string, err error, hint string) error {
 // Num implements fabric.QP.
 func (q *QP) Num() uint32 { return q.num }
 
+// MaxInline implements fabric.QP.
+func (q *QP) MaxInline() int { return q.cfg.MaxInline }
+
 // Address implements fabric.QP.
 func (q *QP) Address() fabric.Address { return q.addr }
 
@@ -159,7 +169,7 @@ func (q *QP) QueryState() (QPState, error) {
 		return 0, q.opErr("query queue pair", net.ErrClosed, "")
 	}
 	var s C.int
-	if no := syscall.Errno(C.snv_query_qp_state(q.qp, &s)); no != 0 {
+	if no := errno(C.snv_query_qp_state(q.qp, &s)); no != 0 {
 		return 0, q.opErr("query queue pair", no, "")
 	}
 	return QPState(s), nil
@@ -185,7 +195,7 @@ func (q *QP) modify(to QPState, mask QPAttrMask, a *C.struct_snv_qp_attr, hint f
 		return q.opErr(op, fmt.Errorf("%w: %w", err, syscall.EINVAL), "")
 	}
 	a.state, a.attr_mask = C.uint32_t(to), C.uint32_t(mask)
-	if no := syscall.Errno(C.snv_modify_qp(q.qp, a)); no != 0 {
+	if no := errno(C.snv_modify_qp(q.qp, a)); no != 0 {
 		h := ""
 		if hint != nil {
 			h = hint(no)
@@ -365,7 +375,7 @@ func (q *QP) Close() error {
 	if err := q.quiesce(); err != nil {
 		return err
 	}
-	if no := syscall.Errno(C.ibv_destroy_qp(q.qp)); no != 0 {
+	if no := errno(C.ibv_destroy_qp(q.qp)); no != 0 {
 		return q.opErr("destroy queue pair", no, "")
 	}
 	q.qp = nil

@@ -288,7 +288,7 @@ int snv_get_cq_event(struct ibv_comp_channel *ch)
 	return 0;
 }
 
-int snv_create_qp(struct ibv_pd *pd, const struct snv_qp_params *p, struct ibv_qp **qp)
+int snv_create_qp(struct ibv_pd *pd, struct snv_qp_params *p, struct ibv_qp **qp)
 {
 	struct ibv_qp_init_attr a = {
 		.send_cq = p->send_cq,
@@ -305,7 +305,10 @@ int snv_create_qp(struct ibv_pd *pd, const struct snv_qp_params *p, struct ibv_q
 
 	errno = 0;
 	*qp = ibv_create_qp(pd, &a);
-	return *qp ? 0 : failed();
+	if (!*qp)
+		return failed();
+	p->max_inline = a.cap.max_inline_data;
+	return 0;
 }
 
 int snv_modify_qp(struct ibv_qp *qp, const struct snv_qp_attr *a)

@@ -90,7 +90,8 @@ struct snv_posted {
 	int32_t err; /* errno, or SNV_LOCAL_INV: record n is a LOCAL_INV */
 };
 
-#define SNV_LOCAL_INV (-1)
+/* No errno, positive or negative: those are up to 4095. */
+#define SNV_LOCAL_INV 0x10000
 
 struct snv_port_attr {
 	uint32_t state, max_mtu, active_mtu, gid_tbl_len, pkey_tbl_len, max_msg_sz, lid, sm_lid;
@@ -145,7 +146,7 @@ int snv_moderate(struct ibv_cq *cq, uint16_t count, uint16_t period); /* µs */
 int snv_arm(snv_cq cq, int solicited_only);
 int snv_get_cq_event(struct ibv_comp_channel *ch);
 
-int snv_create_qp(struct ibv_pd *pd, const struct snv_qp_params *p, struct ibv_qp **qp);
+int snv_create_qp(struct ibv_pd *pd, struct snv_qp_params *p, struct ibv_qp **qp); /* p->max_inline: asked, granted */
 int snv_modify_qp(struct ibv_qp *qp, const struct snv_qp_attr *a);
 int snv_query_qp_state(struct ibv_qp *qp, int *state);
 

@@ -27,7 +27,7 @@ type benchConfig struct {
 	device, peerDevice, listen, addr string
 	adapter                          daemon.Adapter // without its device
 	strictOrdering                   bool
-	packCopy                         int
+	packCopy, inline                 int
 	forever                          bool
 	secret, secretFile               string
 	modes                            []protocol.Mode
@@ -79,6 +79,7 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		f.addSpec(g, def.size, def.iters)
 		addOrdering(g, &f.strictOrdering)
+		addInline(g, &f.inline)
 		if f.kind != bench.Lat { // a round trip has no pack
 			addPackCopy(g, &f.packCopy)
 		}

@@ -34,6 +34,7 @@ func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error
 		PeerTimeout:    time.Minute,
 		StrictOrdering: b.strictOrdering,
 		PackCopy:       b.packCopy,
+		MaxInline:      b.inline,
 		Timing:         fabric.Timing{Timeout: daemon.QPTimeout(dev, 0)},
 	}, nil
 }

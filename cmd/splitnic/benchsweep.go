@@ -39,6 +39,7 @@ var sweepSettings = []sweep.Setting{
 	{Flag: "spin", Value: "20us"}, {Flag: "spin", Value: "100us"}, {Flag: "spin", Value: "auto"},
 	{Flag: "cq-moderation", Value: "8,20us"}, {Flag: "cq-moderation", Value: "32,50us"},
 	{Flag: "pack-copy", Value: "0"}, {Flag: "pack-copy", Value: "128"}, {Flag: "pack-copy", Value: "512"},
+	{Flag: "inline", Value: "0"},
 }
 
 // sweepNames returns the flags of sweepSettings.
@@ -190,7 +191,9 @@ func applySweep(s sweep.Setting, c *messaging.Config) error {
 	case "cq-moderation":
 		return (*moderationValue)(&c.Moderation).Set(s.Value)
 	case "pack-copy":
-		return (*packCopyValue)(&c.PackCopy).Set(s.Value)
+		return packCopyValue(&c.PackCopy).Set(s.Value)
+	case "inline":
+		return inlineValue(&c.MaxInline).Set(s.Value)
 	default:
 		return nil
 	}

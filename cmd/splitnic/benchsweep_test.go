@@ -46,7 +46,7 @@ func TestSweepSettings(t *testing.T) {
 		}
 		if s.Flag == "spin" != (c.Spin > 0 || c.SpinAdaptive) ||
 			s.Flag == "cq-moderation" != (c.Moderation != messaging.Moderation{}) ||
-			s.Flag == "pack-copy" != (c.PackCopy != 0) {
+			s.Flag == "pack-copy" != (c.PackCopy != 0) || s.Flag == "inline" != (c.MaxInline != 0) {
 			t.Errorf("%v: %+v", s, c)
 		}
 	}

@@ -76,6 +76,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 			"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
 				"if the device supports it (default: for each completion)")
 		addPackCopy(f, &m.PackCopy)
+		addInline(f, &m.MaxInline)
 		f.IntVar(&m.MaxPools, "max-pools", 0,
 			"maximum number of pools to lend on each data channel, on request of the peer (default: two more than at the beginning)")
 		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second,

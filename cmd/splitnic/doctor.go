@@ -286,6 +286,11 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 	} else {
 		r.ok(name, "protection: %s by default: %s; %s; --protection for another one", p.Name, p.Name.Description(), p.Why)
 	}
+	if n, err := (messaging.Config{Device: dev}).Inline(); err != nil {
+		r.missing(name, "queue pairs as sessions have: "+err.Error(), "")
+	} else {
+		r.ok(name, "inline data: up to %d bytes of %d (--inline), as the device grants", n, messaging.DefaultInline)
+	}
 	if limits.Moderation {
 		r.ok(name, "moderation: one event for up to %d completions or %v (--cq-moderation)", a.ModerationCount,
 			a.ModerationPeriod)

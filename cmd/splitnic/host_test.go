@@ -66,7 +66,7 @@ func commonDefaults() daemon.Common {
 		Handlers: daemon.Handlers{Budget: messaging.DefaultBudget, IRQ: daemon.IRQOff}, HandshakeTimeout: 10 * time.Second,
 		Messaging: messaging.Config{
 			KeepAlive: 500 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
-			PackCopy: messaging.DefaultPackCopy, Timing: messaging.Config{}.Timing,
+			PackCopy: messaging.DefaultPackCopy, MaxInline: messaging.DefaultInline, Timing: messaging.Config{}.Timing,
 		},
 	}
 }
@@ -127,6 +127,8 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--cq-moderation 0,0", nil, ""},
 		{"--pack-copy 80", m(func(m *messaging.Config) { m.PackCopy = 80 }), ""},
 		{"--pack-copy 0", m(func(m *messaging.Config) { m.PackCopy = -1 }), ""},
+		{"--inline 64", m(func(m *messaging.Config) { m.MaxInline = 64 }), ""},
+		{"--inline 0", m(func(m *messaging.Config) { m.MaxInline = -1 }), ""},
 		{"--pack-copy -1", nil, `"-1": must be 0 to 65535 bytes`},
 		{"--pack-copy 65536", nil, `"65536": must be 0 to 65535 bytes`},
 		{"--pack-copy some", nil, "--pack-copy"},

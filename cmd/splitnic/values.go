@@ -83,34 +83,55 @@ func (v *moderationValue) String() string {
 // Type implements pflag.Value.
 func (v *moderationValue) Type() string { return "COUNT,PERIOD" }
 
-// packCopyValue is the value of --pack-copy, which sets a messaging.Config's PackCopy.
-type packCopyValue int
+// sizeValue is the value of a flag that sets a size in a messaging.Config, where 0 means the
+// default and a negative number none.
+type sizeValue struct {
+	bytes   *int
+	largest int
+}
 
 // addPackCopy adds --pack-copy.
 func addPackCopy(f *pflag.FlagSet, p *int) {
 	*p = messaging.DefaultPackCopy
-	f.Var((*packCopyValue)(p), "pack-copy",
+	f.Var(packCopyValue(p), "pack-copy",
 		"copy a frame of up to this many bytes behind the one before it in its pack; 0: the adapter gathers all frames "+
 			"of a pack from their send slots")
 }
 
+func packCopyValue(p *int) sizeValue { return sizeValue{p, messaging.MaxPackCopy} }
+
+// addInline adds --inline.
+func addInline(f *pflag.FlagSet, p *int) {
+	*p = messaging.DefaultInline
+	f.Var(inlineValue(p), "inline",
+		"hand transfers of up to this many bytes to the adapter inline, as far as it grants that, which splitnic doctor "+
+			"and status show; 0: none")
+}
+
+func inlineValue(p *int) sizeValue { return sizeValue{p, messaging.LargestInline} }
+
 // Set implements pflag.Value.
-func (v *packCopyValue) Set(s string) error {
+func (v sizeValue) Set(s string) error {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > messaging.MaxPackCopy {
-		return fmt.Errorf("%q: must be 0 to %d bytes", s, messaging.MaxPackCopy)
+	if err != nil || n < 0 || n > v.largest {
+		return fmt.Errorf("%q: must be 0 to %d bytes", s, v.largest)
 	}
-	if *v = packCopyValue(n); n == 0 {
-		*v = -1 // in messaging.Config, 0 is the default
+	if *v.bytes = n; n == 0 {
+		*v.bytes = -1 // in messaging.Config, 0 is the default
 	}
 	return nil
 }
 
-// String implements pflag.Value.
-func (v *packCopyValue) String() string { return strconv.Itoa(max(int(*v), 0)) }
+// String implements pflag.Value. It is also called for the zero value.
+func (v sizeValue) String() string {
+	if v.bytes == nil {
+		return "0"
+	}
+	return strconv.Itoa(max(*v.bytes, 0))
+}
 
 // Type implements pflag.Value.
-func (v *packCopyValue) Type() string { return "BYTES" }
+func (v sizeValue) Type() string { return "BYTES" }
 
 // rangeValue is the value of a flag that is a number in a range. A default outside of the range
 // means that there is none.

@@ -118,8 +118,8 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 			unix.EINVAL))
 	case cfg.Transport != fabric.RC && cfg.MaxRdAtomic|cfg.MaxDestRdAtomic != 0:
 		return fail(fmt.Errorf("reads on a connection that is not reliable: %w", unix.EINVAL))
-	case cfg.MaxInline < 0 || cfg.MaxInline > maxInline:
-		return fail(fmt.Errorf("MaxInline is %d and must be 0 to %d: %w", cfg.MaxInline, maxInline, unix.EINVAL))
+	case cfg.MaxInline < 0:
+		return fail(fmt.Errorf("MaxInline is %d and must not be negative: %w", cfg.MaxInline, unix.EINVAL))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,6 +127,7 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 		return fail(net.ErrClosed)
 	}
 	cfg.MaxSGE = max(cfg.MaxSGE, 1)
+	cfg.MaxInline = min(cfg.MaxInline, d.dev.net.adapter.mostInline())
 	q := newQP(d, cfg, send, recv)
 	d.qps[q] = struct{}{}
 	return q, nil

@@ -43,9 +43,6 @@ func DefaultLimits() fabric.Limits {
 	}
 }
 
-// maxInline is the largest QPConfig.MaxInline, in bytes.
-const maxInline = 512
-
 // New returns an empty network.
 func New(opts ...Option) *Network {
 	n := &Network{

@@ -16,6 +16,7 @@ type Network struct {
 	quietFlushes bool
 	scale        float64
 	limits       fabric.Limits
+	adapter      Adapter
 	mtu          atomic.Int64
 
 	// keys guards every key table of the network. A delivery holds it for reading while it

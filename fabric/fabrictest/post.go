@@ -38,7 +38,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 var (
 	errNotConnected = fmt.Errorf("it is not connected: %w", unix.EINVAL)
 	errOpcode       = fmt.Errorf("not the opcode of a send request: %w", unix.EINVAL)
-	errInline       = fmt.Errorf("inline data is longer than QPConfig.MaxInline: %w", unix.EINVAL)
+	errInline       = fmt.Errorf("inline data is longer than QP.MaxInline: %w", unix.EINVAL)
 	errMoreLast     = fmt.Errorf("the last record of the call has the flag More: %w", unix.EINVAL)
 	errMoreOf       = fmt.Errorf("the flag More with an opcode that sends no data: %w", unix.EINVAL)
 	errNoReads      = fmt.Errorf("QPConfig.MaxRdAtomic is 0: %w", unix.EINVAL)

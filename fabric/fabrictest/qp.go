@@ -29,6 +29,9 @@ func newQP(d *domain, cfg fabric.QPConfig, send, recv *cq) *qp {
 // Num implements fabric.QP.
 func (q *qp) Num() uint32 { return q.num }
 
+// MaxInline implements fabric.QP.
+func (q *qp) MaxInline() int { return q.cfg.MaxInline }
+
 // Address implements fabric.QP.
 func (q *qp) Address() fabric.Address {
 	return fabric.Address{GID: q.node.gid, QPN: q.num, PSN: q.psn, MTU: q.mtu}

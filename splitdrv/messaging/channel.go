@@ -1,6 +1,8 @@
 package messaging
 
 import (
+	"errors"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -33,17 +35,7 @@ func newChannel(c *shared, number int, control *control, pools *poolManager) (ch
 	if ch.moderated, err = cfg.Moderation.apply(ch.sendCQ, ch.recvCQ); err != nil {
 		return nil, err
 	}
-	transport := fabric.RC
-	if cfg.Mode == protocol.ModeSendUC {
-		transport = fabric.UC
-	}
-	ch.qp, err = c.domain.NewQP(fabric.QPConfig{
-		Transport: transport,
-		SendCQ:    ch.sendCQ, RecvCQ: ch.recvCQ,
-		TrafficClass: cfg.TrafficClass, ServiceLevel: cfg.ServiceLevel,
-		MaxSend: sqDepth(cfg) + 1, MaxRecv: cfg.receives(), MaxInline: cfg.MaxInline, MaxSGE: maxRecords(cfg),
-	})
-	if err != nil {
+	if ch.qp, err = c.domain.NewQP(cfg.queuePair(ch.sendCQ, ch.recvCQ)); err != nil {
 		return nil, err
 	}
 	ch.tx, err = newSender(c, &ch.dataQP, slots, &control.controlSends, pools)
@@ -55,4 +47,41 @@ func newChannel(c *shared, number int, control *control, pools *poolManager) (ch
 	}
 	ch.tx.requests.receiver, ch.rx.oneTouch.sender = &ch.rx.queue, &ch.tx.queue
 	return ch, nil
+}
+
+// queuePair returns the configuration of the queue pair of a data channel.
+func (c *Config) queuePair(send, recv fabric.CQ) fabric.QPConfig {
+	transport := fabric.RC
+	if c.Mode == protocol.ModeSendUC {
+		transport = fabric.UC
+	}
+	return fabric.QPConfig{
+		Transport: transport,
+		SendCQ:    send, RecvCQ: recv,
+		TrafficClass: c.TrafficClass, ServiceLevel: c.ServiceLevel,
+		MaxSend: sqDepth(c) + 1, MaxRecv: c.receives(), MaxInline: c.MaxInline, MaxSGE: maxRecords(c),
+	}
+}
+
+// Inline returns how many bytes the device grants inline to the queue pair of a data channel.
+func (c Config) Inline() (n int, err error) {
+	c = c.withDefaults()
+	d, err := c.Device.NewDomain()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	send, err := d.NewCQ(sqDepth(&c)+2, 0)
+	if err != nil {
+		return 0, err
+	}
+	recv, err := d.NewCQ(c.receives()+1, 0)
+	if err != nil {
+		return 0, err
+	}
+	qp, err := d.NewQP(c.queuePair(send, recv))
+	if err != nil {
+		return 0, err
+	}
+	return qp.MaxInline(), nil
 }

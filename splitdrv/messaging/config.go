@@ -34,6 +34,10 @@ const (
 	// firstSlots is the number of send slots of a new data channel, enough for a channel that
 	// sends a single frame now and then.
 	firstSlots = 8
+	// DefaultInline is the default of Config.MaxInline, and LargestInline its largest useful
+	// value.
+	DefaultInline = 220
+	LargestInline = 4096
 	// DefaultPackCopy is the default of Config.PackCopy, and MaxPackCopy its largest useful
 	// value.
 	DefaultPackCopy = 256
@@ -160,7 +164,9 @@ type Config struct {
 	Batch       int // most frames per doorbell; default a quarter of SendSlots, at most 32
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
 	SignalEvery int // number of slots of which one is signaled; default 16
-	MaxInline   int // transfers up to this many bytes are posted inline; default 220, negative: never
+	// MaxInline is the size in bytes up to which transfers are posted inline, if the device
+	// grants that for the queue pairs. Default DefaultInline; negative: never.
+	MaxInline int
 	// PackCopy is the size in bytes up to which a frame of a pack is copied behind the frame
 	// before it. The device gathers longer frames from their slots. Default
 	// DefaultPackCopy; negative: all frames are gathered.

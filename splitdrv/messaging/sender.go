@@ -65,7 +65,7 @@ func newSender(
 	s.in = newInput(slots, c.cfg.Batch, &s.count, c.cfg.path(ch.number))
 	s.out = batch{
 		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(&c.cfg, slots.Len()),
-		pieces: maxPieces(&c.cfg), requests: &s.sendQueue, count: &s.count,
+		pieces: maxPieces(&c.cfg), inline: ch.qp.MaxInline(), requests: &s.sendQueue, count: &s.count,
 		wrs: make([]fabric.SendWR, 0, c.cfg.Batch*(1+lentPieces(&c.cfg))), held: make([]inFlightEntry, 0, c.cfg.Batch),
 	}
 	s.remote.Store(new([]*bufpool.Remote))

@@ -26,7 +26,7 @@ func (c Config) withDefaults() Config {
 	c.Batch = cmp.Or(c.Batch, min(32, max(c.SendSlots/4, 1)))
 	c.BatchBytes = cmp.Or(c.BatchBytes, 128<<10)
 	c.SignalEvery = cmp.Or(c.SignalEvery, 16)
-	c.MaxInline = max(cmp.Or(c.MaxInline, 220), 0)
+	c.MaxInline = max(cmp.Or(c.MaxInline, DefaultInline), 0)
 	c.PackCopy = max(cmp.Or(c.PackCopy, DefaultPackCopy), 0)
 	if c.Pools == nil {
 		c.Pools = DefaultPools(c.Mode, c.MTU)

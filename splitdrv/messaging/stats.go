@@ -27,6 +27,7 @@ type ChannelStats struct {
 	QPN        uint32 `json:"qpn"`       // number of the data queue pair
 	PeerQPN    uint32 `json:"peer_qpn"`  // number of the peer's queue pair
 	Latency    bool   `json:"latency"`   // this is the latency channel
+	Inline     int    `json:"inline"`    // bytes up to which transfers are posted inline, as the device grants
 	// RevocationMax is the longest of the counted revocations.
 	RevocationMax time.Duration `json:"revocation_max_ns,omitempty"`
 }
@@ -98,7 +99,7 @@ func (c *Conn) Stats() Stats {
 func (ch *channel) stats() ChannelStats {
 	s := ChannelStats{
 		MemoryPinned: int(ch.tx.in.slots.made.Load()) * ch.tx.in.slots.size, CompVector: ch.vector, Moderated: ch.moderated,
-		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency,
+		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency, Inline: ch.qp.MaxInline(),
 		LocalPools: []Pool{}, RemotePools: []Pool{},
 	}
 	counter.Snapshot(&s.TxCounters, &ch.tx.count)

@@ -17,6 +17,7 @@ type batch struct {
 	channel     uint8
 	slots       *sendSlots
 	pieces      int // most frames in a transfer
+	inline      int // largest transfer in bytes that is posted inline
 	requests    *sendQueue
 	count       *txCounters
 	signalEvery int
@@ -255,7 +256,7 @@ func (b *batch) finish() {
 	}
 	wr.Addr -= uint64(lead)
 	wr.Len += uint32(lead)
-	if size <= b.cfg.MaxInline && !f.lent { // a processor must not read lent memory, which can disappear
+	if size <= b.inline && !f.lent { // a processor must not read lent memory, which can disappear
 		wr.Flags |= fabric.Inline
 		f.inline = true
 		b.count.TxInline.Add(1)

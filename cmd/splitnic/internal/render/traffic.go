@@ -55,8 +55,8 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		if c.Handler == messaging.Unassigned {
 			handler = "no handler"
 		}
-		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, %s, completion vector %d%s\n", indent, i+1, class(&c), c.QPN,
-			c.PeerQPN, handler, c.CompVector, moderated)
+		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, %s, completion vector %d%s, up to %d bytes inline\n", indent, i+1,
+			class(&c), c.QPN, c.PeerQPN, handler, c.CompVector, moderated, c.Inline)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
 			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
