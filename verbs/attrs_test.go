@@ -46,12 +46,12 @@ func TestStrings(t *testing.T) {
 		{PortAttr{Port: 2, State: PortActive, LinkLayer: LinkInfiniBand, ActiveMTU: 2048, MaxMTU: 4096, LID: 3, Lanes: 4,
 			Speed: 100}.String(),
 			"port 2: ACTIVE, InfiniBand, MTU 2048 of 4096, LID 0x3, 100 Gb/s (4X)"},
-		{EventGIDChange.String(), "GID table changed"},
-		{EventType(99).String(), "event 99"},
-		{makeEvent(EventPortErr, 2).String(), "port down (port 2)"},
-		{makeEvent(EventQPFatal, 0x12).String(), "queue pair failed (queue pair 0x12)"},
-		{makeEvent(EventCQErr, 0).String(), "completion queue overflowed (completion queue 0)"},
-		{makeEvent(EventDeviceFatal, 0).String(), "device failed"},
+		{fabric.EventGIDChange.String(), "GID table changed"},
+		{fabric.EventType(99).String(), "event 99"},
+		{makeEvent(fabric.EventPortErr, 2).String(), "port down (port 2)"},
+		{makeEvent(fabric.EventQPFatal, 0x12).String(), "queue pair failed (queue pair 0x12)"},
+		{makeEvent(fabric.EventCQErr, 0).String(), "completion queue overflowed (completion queue 0)"},
+		{makeEvent(fabric.EventDeviceFatal, 0).String(), "device failed"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)

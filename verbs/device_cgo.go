@@ -349,25 +349,25 @@ func (c *Context) EventFD() int { return c.events.poll.fd }
 // one. It never blocks. The event has already been acknowledged.
 //
 // Implements: int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-func (c *Context) ReadEvent() (Event, bool, error) {
+func (c *Context) ReadEvent() (fabric.Event, bool, error) {
 	const op = "read asynchronous event"
 	if !c.family.enter() {
-		return Event{}, false, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
+		return fabric.Event{}, false, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
 	}
 	defer c.family.leave()
 	ev, there, no := c.events.read()
 	if no != 0 {
-		return Event{}, false, opErr(c.name, op, no, "")
+		return fabric.Event{}, false, opErr(c.name, op, no, "")
 	}
 	return ev, there, nil
 }
 
 // WaitEvent consumes one asynchronous event. It sleeps in Go's poller until there is one, ctx
 // is done or the device is closed.
-func (c *Context) WaitEvent(ctx context.Context) (Event, error) {
+func (c *Context) WaitEvent(ctx context.Context) (fabric.Event, error) {
 	ev, err := c.events.wait(ctx)
 	if err != nil {
-		return Event{}, &OpError{Op: "wait for an asynchronous event", Device: c.name, Err: err}
+		return fabric.Event{}, &OpError{Op: "wait for an asynchronous event", Device: c.name, Err: err}
 	}
 	return ev, nil
 }

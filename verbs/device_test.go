@@ -185,7 +185,7 @@ func TestRDMAAsyncEvent(t *testing.T) {
 	}
 	for {
 		ev := must(b.ctx.WaitEvent(testContext(t)))(t)
-		if ev.Type == verbs.EventCQErr {
+		if ev.Type == fabric.EventCQErr {
 			if ev.CQ != small.Handle() {
 				t.Errorf("event %v, want completion queue %d", ev, small.Handle())
 			}
@@ -238,7 +238,7 @@ func TestRDMAGIDOfPeersSubnet(t *testing.T) {
 	t.Cleanup(func() { check(t, netlink.AddrDel(link, addr)) })
 	for {
 		ev := must(c.WaitEvent(testContext(t)))(t)
-		if ev.Type == verbs.EventGIDChange && ev.Port == 1 {
+		if ev.Type == fabric.EventGIDChange && ev.Port == 1 {
 			break
 		}
 	}

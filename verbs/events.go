@@ -1,103 +1,20 @@
 package verbs
 
-import (
-	"fmt"
-	"strconv"
-)
-
-// EventType is the type of an asynchronous event: the values of enum
-// ibv_event_type.
-type EventType uint32
-
-// Asynchronous events.
-const (
-	EventCQErr EventType = iota
-	EventQPFatal
-	EventQPReqErr
-	EventQPAccessErr
-	EventCommEst
-	EventSQDrained
-	EventPathMig
-	EventPathMigErr
-	EventDeviceFatal
-	EventPortActive
-	EventPortErr
-	EventLIDChange
-	EventPKeyChange
-	EventSMChange
-	EventSRQErr
-	EventSRQLimitReached
-	EventQPLastWQEReached
-	EventClientReregister
-	EventGIDChange
-	EventWQFatal
-)
-
-var eventNames = [...]string{
-	EventCQErr:            "completion queue overflowed",
-	EventQPFatal:          "queue pair failed",
-	EventQPReqErr:         "invalid request on queue pair",
-	EventQPAccessErr:      "access violation on queue pair",
-	EventCommEst:          "communication established",
-	EventSQDrained:        "send queue drained",
-	EventPathMig:          "path migrated",
-	EventPathMigErr:       "path migration failed",
-	EventDeviceFatal:      "device failed",
-	EventPortActive:       "port active",
-	EventPortErr:          "port down",
-	EventLIDChange:        "LID changed",
-	EventPKeyChange:       "partition key table changed",
-	EventSMChange:         "subnet manager changed",
-	EventSRQErr:           "shared receive queue failed",
-	EventSRQLimitReached:  "shared receive queue below its limit",
-	EventQPLastWQEReached: "last receive of the queue pair used",
-	EventClientReregister: "subnet manager asks for re-registration",
-	EventGIDChange:        "GID table changed",
-	EventWQFatal:          "work queue failed",
-}
-
-// String returns a description of the event type.
-func (t EventType) String() string {
-	if int(t) < len(eventNames) {
-		return eventNames[t]
-	}
-	return "event " + strconv.Itoa(int(t))
-}
-
-// Event is an asynchronous event of a device.
-type Event struct {
-	Type EventType
-	Port int    // port number, for events of a port
-	QPN  uint32 // queue pair number, for events of a queue pair
-	CQ   uint32 // CQ.Handle, for events of a completion queue
-}
-
-// String returns a description of the event and the object that it concerns.
-func (e Event) String() string {
-	switch {
-	case e.QPN != 0:
-		return fmt.Sprintf("%s (queue pair %#x)", e.Type, e.QPN)
-	case e.Port != 0:
-		return fmt.Sprintf("%s (port %d)", e.Type, e.Port)
-	case e.Type == EventCQErr:
-		return fmt.Sprintf("%s (completion queue %d)", e.Type, e.CQ)
-	}
-	return e.Type.String()
-}
+import "github.com/splitnic/splitnic/fabric"
 
 // makeEvent returns an Event of type t with element in the field for that type.
-func makeEvent(t EventType, element uint32) Event {
-	e := Event{Type: t}
+func makeEvent(t fabric.EventType, element uint32) fabric.Event {
+	e := fabric.Event{Type: t}
 	switch t {
-	case EventCQErr:
+	case fabric.EventCQErr:
 		e.CQ = element
-	case EventQPFatal, EventQPReqErr, EventQPAccessErr, EventCommEst, EventSQDrained,
-		EventPathMig, EventPathMigErr, EventQPLastWQEReached:
+	case fabric.EventQPFatal, fabric.EventQPReqErr, fabric.EventQPAccessErr, fabric.EventCommEst, fabric.EventSQDrained,
+		fabric.EventPathMig, fabric.EventPathMigErr, fabric.EventQPLastWQEReached:
 		e.QPN = element
-	case EventPortActive, EventPortErr, EventLIDChange, EventPKeyChange, EventSMChange,
-		EventClientReregister, EventGIDChange:
+	case fabric.EventPortActive, fabric.EventPortErr, fabric.EventLIDChange, fabric.EventPKeyChange, fabric.EventSMChange,
+		fabric.EventClientReregister, fabric.EventGIDChange:
 		e.Port = int(element)
-	case EventDeviceFatal, EventSRQErr, EventSRQLimitReached, EventWQFatal:
+	case fabric.EventDeviceFatal, fabric.EventSRQErr, fabric.EventSRQLimitReached, fabric.EventWQFatal:
 	}
 	return e
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"sync"
 	"syscall"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 // eventQueue reads the asynchronous events of a device.
@@ -15,7 +17,7 @@ type eventQueue struct {
 
 	mu      sync.Mutex
 	ctx     *C.struct_ibv_context // nil once closed
-	pending []Event               // events read from the device and not yet returned
+	pending []fabric.Event        // events read from the device and not yet returned
 }
 
 // open makes the event descriptor of ctx non-blocking and prepares waiting for it.
@@ -39,15 +41,15 @@ func (q *eventQueue) take() syscall.Errno {
 	if no := errno(C.snv_get_async(q.ctx, &ev)); no != 0 {
 		return no
 	}
-	q.pending = append(q.pending, makeEvent(EventType(ev._type), uint32(ev.element)))
+	q.pending = append(q.pending, makeEvent(fabric.EventType(ev._type), uint32(ev.element)))
 	return 0
 }
 
-func (q *eventQueue) pop() (Event, bool) {
+func (q *eventQueue) pop() (fabric.Event, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.pending) == 0 {
-		return Event{}, false
+		return fabric.Event{}, false
 	}
 	ev := q.pending[0]
 	q.pending = q.pending[1:]
@@ -55,27 +57,27 @@ func (q *eventQueue) pop() (Event, bool) {
 }
 
 // read consumes one event, if there is one. It never blocks.
-func (q *eventQueue) read() (ev Event, there bool, no syscall.Errno) {
+func (q *eventQueue) read() (ev fabric.Event, there bool, no syscall.Errno) {
 	if ev, there = q.pop(); there {
 		return ev, true, 0
 	}
 	if no = q.take(); no == syscall.EAGAIN {
-		return Event{}, false, 0
+		return fabric.Event{}, false, 0
 	} else if no != 0 {
-		return Event{}, false, no
+		return fabric.Event{}, false, no
 	}
 	ev, there = q.pop()
 	return ev, there, 0
 }
 
 // wait consumes one event. It sleeps in Go's poller until there is one.
-func (q *eventQueue) wait(ctx context.Context) (Event, error) {
+func (q *eventQueue) wait(ctx context.Context) (fabric.Event, error) {
 	for {
 		if ev, there := q.pop(); there {
 			return ev, nil
 		}
 		if err := q.poll.wait(ctx); err != nil {
-			return Event{}, err
+			return fabric.Event{}, err
 		}
 	}
 }

@@ -67,10 +67,10 @@ func (*Context) ChoosePKey() (int, error) { return 0, errNoCgo }
 func (*Context) EventFD() int { return -1 }
 
 // ReadEvent consumes one asynchronous event.
-func (*Context) ReadEvent() (Event, bool, error) { return Event{}, false, errNoCgo }
+func (*Context) ReadEvent() (fabric.Event, bool, error) { return fabric.Event{}, false, errNoCgo }
 
 // WaitEvent waits for one asynchronous event.
-func (*Context) WaitEvent(context.Context) (Event, error) { return Event{}, errNoCgo }
+func (*Context) WaitEvent(context.Context) (fabric.Event, error) { return fabric.Event{}, errNoCgo }
 
 // NewDomain implements fabric.Device.
 func (*Context) NewDomain() (fabric.Domain, error) { return nil, errNoCgo }
