@@ -97,3 +97,38 @@ type EventSource interface {
 type Numbered interface {
 	Handle() uint32 // Event.CQ
 }
+
+var eventKeys = [...]string{
+	EventCQErr:            "cq-err",
+	EventQPFatal:          "qp-fatal",
+	EventQPReqErr:         "qp-req-err",
+	EventQPAccessErr:      "qp-access-err",
+	EventCommEst:          "comm-est",
+	EventSQDrained:        "sq-drained",
+	EventPathMig:          "path-mig",
+	EventPathMigErr:       "path-mig-err",
+	EventDeviceFatal:      "device-fatal",
+	EventPortActive:       "port-active",
+	EventPortErr:          "port-err",
+	EventLIDChange:        "lid-change",
+	EventPKeyChange:       "pkey-change",
+	EventSMChange:         "sm-change",
+	EventSRQErr:           "srq-err",
+	EventSRQLimitReached:  "srq-limit-reached",
+	EventQPLastWQEReached: "qp-last-wqe-reached",
+	EventClientReregister: "client-reregister",
+	EventGIDChange:        "gid-change",
+	EventWQFatal:          "wq-fatal",
+}
+
+// EventKeys returns the keys of all event types.
+func EventKeys() []string { return eventKeys[:] }
+
+// Key returns the name of the event type in ibv_get_async_event(3), as one word in small letters,
+// and "other" for a type without a name.
+func (t EventType) Key() string {
+	if int(t) < len(eventKeys) {
+		return eventKeys[t]
+	}
+	return "other"
+}

@@ -15,7 +15,9 @@ func (d *device) Close() error {
 		return nil
 	}
 	d.closed = true
+	close(d.done)
 	d.mu.Unlock()
+	d.gone.Store(false) // closing the device closes everything
 	var errs []error
 	for _, dom := range d.openDomains() {
 		errs = append(errs, dom.Close())
@@ -55,6 +57,9 @@ func (d *device) drop(dom *domain) {
 
 // Close implements fabric.Domain.
 func (d *domain) Close() error {
+	if err := d.dev.refuse("closing a protection domain"); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
@@ -111,6 +116,9 @@ func keysOf[K comparable](m map[K]struct{}) []K {
 
 // Close implements fabric.CQ. It closes the queue pairs that use c.
 func (c *cq) Close() error {
+	if err := c.dom.dev.refuse("closing a completion queue"); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -130,14 +138,26 @@ func (c *cq) Close() error {
 	return nil
 }
 
-// Close implements fabric.QP. It never fails.
+// Close implements fabric.QP. It fails only on a removed device.
 func (q *qp) Close() error {
+	if err := q.dom.dev.refuse("closing a queue pair"); err != nil {
+		return err
+	}
+	q.halt()
+	q.dom.mu.Lock()
+	delete(q.dom.qps, q)
+	q.dom.mu.Unlock()
+	return nil
+}
+
+// halt ends everything that q does, and forgets its completions.
+func (q *qp) halt() {
 	q.resp.Lock()
 	q.rq.Lock()
 	if q.state.Load() == stateClosed {
 		q.rq.Unlock()
 		q.resp.Unlock()
-		return nil
+		return
 	}
 	q.state.Store(stateClosed)
 	q.wakeSender()
@@ -159,10 +179,6 @@ func (q *qp) Close() error {
 	q.node.past.add(&c)
 	q.node.mu.Unlock()
 	q.net.remove(q)
-	q.dom.mu.Lock()
-	delete(q.dom.qps, q)
-	q.dom.mu.Unlock()
-	return nil
 }
 
 // dropWindows unbinds the windows that are bound to q.
@@ -184,6 +200,9 @@ func (q *qp) dropWindows() {
 
 // Close implements fabric.Region.
 func (r *region) Close() error {
+	if err := r.dom.dev.refuse("deregistering memory"); err != nil {
+		return err
+	}
 	d := r.dom
 	n := d.dev.net
 	n.keys.Lock()
@@ -207,6 +226,9 @@ func (r *region) Close() error {
 
 // Close implements fabric.Window. A bound window may be closed.
 func (w *window) Close() error {
+	if err := w.dom.dev.refuse("closing a memory window"); err != nil {
+		return err
+	}
 	d := w.dom
 	d.dev.net.keys.Lock()
 	if w.closed {

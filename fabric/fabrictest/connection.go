@@ -2,7 +2,6 @@ package fabrictest
 
 import (
 	"fmt"
-	"net"
 
 	"golang.org/x/sys/unix"
 
@@ -44,7 +43,7 @@ func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
 	defer q.rq.Unlock()
 	switch q.state.Load() {
 	case stateClosed:
-		return q.errorf(doing, net.ErrClosed)
+		return q.errorf(doing, q.dom.dev.closedErr())
 	case stateReady:
 		return q.errorf(doing, fmt.Errorf("it is connected already: %w", unix.EINVAL))
 	case stateError:
@@ -72,7 +71,7 @@ func (q *qp) Fail() error {
 	}
 	q.resp.Unlock()
 	if closed {
-		return q.errorf("failing", net.ErrClosed)
+		return q.errorf("failing", q.dom.dev.closedErr())
 	}
 	q.sq.Lock()
 	q.flushPending()
@@ -84,7 +83,7 @@ func (q *qp) Fail() error {
 func (q *qp) Failed() (bool, error) {
 	s := q.state.Load()
 	if s == stateClosed {
-		return false, q.errorf("querying", net.ErrClosed)
+		return false, q.errorf("querying", q.dom.dev.closedErr())
 	}
 	return s == stateError, nil
 }

@@ -23,7 +23,7 @@ func newCQ(d *domain, depth int) (*cq, error) {
 		size *= 2
 	}
 	return &cq{
-		dom: d, depth: depth, ring: make([]cqe, size), fd: fd,
+		dom: d, number: d.dev.net.lastCQ.Add(1), depth: depth, ring: make([]cqe, size), fd: fd,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
 	}, nil
 }
@@ -79,6 +79,7 @@ func (c *cq) raise() {
 // asynchronous event of a device. c.mu is held.
 func (c *cq) overflow() {
 	c.overflowed = true
+	c.dom.dev.raise(fabric.Event{Type: fabric.EventCQErr, CQ: c.number})
 	c.dom.dev.node.overflow.Add(1)
 	c.raise()
 	c.bg.Add(1)
@@ -90,6 +91,9 @@ func (c *cq) overflow() {
 
 // Poll implements fabric.CQ.
 func (c *cq) Poll(out []fabric.Completion) (int, error) {
+	if err := c.dom.dev.refuse("polling a completion queue"); err != nil {
+		return 0, err
+	}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -117,6 +121,9 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 
 // Arm implements fabric.CQ.
 func (c *cq) Arm(solicitedOnly bool) error {
+	if err := c.dom.dev.refuse("arming a completion queue"); err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

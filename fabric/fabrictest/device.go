@@ -2,7 +2,6 @@ package fabrictest
 
 import (
 	"fmt"
-	"net"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -22,8 +21,8 @@ func (d *device) PortMTU() (int, error) { return int(d.net.mtu.Load()), nil }
 func (d *device) NewDomain() (fabric.Domain, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return nil, fmt.Errorf("allocating a protection domain on %s: %w", d.node.name, net.ErrClosed)
+	if d.closed || d.gone.Load() {
+		return nil, fmt.Errorf("allocating a protection domain on %s: %w", d.node.name, d.closedErr())
 	}
 	dom := newDomain(d)
 	d.domains[dom] = struct{}{}

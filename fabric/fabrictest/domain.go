@@ -2,7 +2,6 @@ package fabrictest
 
 import (
 	"fmt"
-	"net"
 
 	"golang.org/x/sys/unix"
 
@@ -37,8 +36,8 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return fail(net.ErrClosed)
+	if d.closed || d.dev.gone.Load() {
+		return fail(d.dev.closedErr())
 	}
 	r := newRegion(d, mem, access)
 	d.regions[r] = struct{}{}
@@ -49,8 +48,8 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 func (d *domain) NewWindow() (fabric.Window, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, net.ErrClosed)
+	if d.closed || d.dev.gone.Load() {
+		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, d.dev.closedErr())
 	}
 	if !d.dev.net.limits.Windows {
 		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, fabric.ErrUnsupported)
@@ -74,8 +73,8 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return fail(net.ErrClosed)
+	if d.closed || d.dev.gone.Load() {
+		return fail(d.dev.closedErr())
 	}
 	c, err := newCQ(d, depth)
 	if err != nil {
@@ -123,8 +122,8 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || send.isClosed() || recv.isClosed() {
-		return fail(net.ErrClosed)
+	if d.closed || d.dev.gone.Load() || send.isClosed() || recv.isClosed() {
+		return fail(d.dev.closedErr())
 	}
 	cfg.MaxSGE = max(cfg.MaxSGE, 1)
 	cfg.MaxInline = min(cfg.MaxInline, d.dev.net.adapter.mostInline())

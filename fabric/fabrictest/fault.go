@@ -82,13 +82,7 @@ func (n *Network) OnSend(dev string, h Hook) {
 // net.ErrClosed, its peers get no answer. Device can open the name again.
 func (n *Network) Kill(dev string) {
 	nd := n.known(dev)
-	nd.mu.Lock()
-	devs := make([]*device, 0, len(nd.devs))
-	for d := range nd.devs {
-		devs = append(devs, d)
-	}
-	nd.mu.Unlock()
-	for _, d := range devs {
+	for _, d := range nd.openings() {
 		d.kill()
 	}
 }

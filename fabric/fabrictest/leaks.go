@@ -17,13 +17,7 @@ func (n *Network) Live() Live {
 	n.mu.Unlock()
 	var l Live
 	for _, nd := range nodes {
-		nd.mu.Lock()
-		devs := make([]*device, 0, len(nd.devs))
-		for d := range nd.devs {
-			devs = append(devs, d)
-		}
-		nd.mu.Unlock()
-		for _, d := range devs {
+		for _, d := range nd.openings() {
 			l.Devices++
 			for _, dom := range d.openDomains() {
 				l.Domains++

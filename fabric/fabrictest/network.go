@@ -62,12 +62,10 @@ func New(opts ...Option) *Network {
 // Device opens the device with the given name, and creates it first if there is none. A device
 // that is opened twice, or again after Kill, has the same GID.
 func (n *Network) Device(name string) fabric.Device {
-	nd := n.node(name)
-	d := &device{net: n, node: nd, domains: make(map[*domain]struct{})}
-	d.table.init()
-	nd.mu.Lock()
-	nd.devs[d] = struct{}{}
-	nd.mu.Unlock()
+	d, err := n.Open(name)
+	if err != nil {
+		panic(err) // a mistake in the test
+	}
 	return d
 }
 

@@ -18,6 +18,7 @@ type Network struct {
 	limits       fabric.Limits
 	adapter      Adapter
 	mtu          atomic.Int64
+	lastCQ       atomic.Uint32
 
 	// keys guards every key table of the network. A delivery holds it for reading while it
 	// copies, so that a region is no longer in use when its Close has returned. Lock order:
@@ -53,9 +54,10 @@ type node struct {
 	largest  atomic.Int64 // bytes of a packet that gets through; 0: any
 	overflow atomic.Uint64
 
-	mu   sync.Mutex
-	devs map[*device]struct{}
-	past Counters // counters of closed queue pairs
+	mu      sync.Mutex
+	removed bool
+	devs    map[*device]struct{}
+	past    Counters // counters of closed queue pairs
 }
 
 // Hook is called before a work request is executed. If it returns a status other than
@@ -68,6 +70,10 @@ type device struct {
 	net   *Network
 	node  *node
 	table keyTable // guarded by net.keys
+
+	gone   atomic.Bool       // the device was removed
+	events chan fabric.Event // unread asynchronous events
+	done   chan struct{}     // closed by Close
 
 	mu      sync.Mutex
 	closed  bool
@@ -161,6 +167,7 @@ type cqe struct {
 // cq is a completion queue.
 type cq struct {
 	dom     *domain
+	number  uint32
 	depth   int
 	failQPs func() // fails the queue pairs that use the completion queue
 

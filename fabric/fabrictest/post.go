@@ -3,7 +3,6 @@ package fabrictest
 import (
 	"fmt"
 	"math"
-	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -110,7 +109,7 @@ func (q *qp) checkSlots(n uint64) error {
 	case stateInit:
 		return errNotConnected
 	case stateClosed:
-		return net.ErrClosed
+		return q.dom.dev.closedErr()
 	}
 	if q.posted-q.released.Load()+n > uint64(q.cfg.MaxSend) {
 		return fabric.ErrQueueFull
@@ -150,7 +149,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	st := q.state.Load()
 	if st == stateClosed {
 		q.rq.Unlock()
-		return 0, q.errorf("posting receives on", net.ErrClosed)
+		return 0, q.errorf("posting receives on", q.dom.dev.closedErr())
 	}
 	tail := q.tail.Load()
 	limit := q.rqReleased.Load() + uint64(q.cfg.MaxRecv)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -24,6 +25,8 @@ type Status struct {
 	Netdevice NetdeviceStatus `json:"netdevice"`
 	IOUnit    IOUnitStatus    `json:"iounit"`
 	Device    string          `json:"device"` // RDMA device
+	// DeviceState is the state of the RDMA device and what it has said; nil if nobody listens to it.
+	DeviceState *device.Status `json:"device_state,omitempty"`
 	// Protection is the protection of the memory lent to the I/O unit, in modes that lend
 	// memory. That of the session in use is in Traffic.
 	Protection messaging.Protecting `json:"protection"`
@@ -115,7 +118,7 @@ func (h *Host) Status() Status {
 			Address: c.addr, Configured: h.cfg.IOUnits, Candidates: units, DNS: h.units.Status(),
 			PathMTULimit: h.opener.paths.limit(c.addr, time.Now()),
 		},
-		Device:      h.cfg.Device.Name(),
+		Device: h.cfg.Device.Name(), DeviceState: device.StatusOf(h.cfg.Device),
 		Protection:  h.protection,
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.sessions.handling.Handling,
 		Sessions: t.sessions, Attempts: t.attempts, Ended: maps.Clone(t.ended), LastRefusal: d.rejection,

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -26,9 +27,12 @@ var endings = []struct {
 	{"bye", func(err error) bool { return errors.As(err, new(*session.ByeError)) }},
 	{"gone", func(err error) bool { return errors.Is(err, session.ErrPeerGone) }},
 	{"silent", func(err error) bool { return errors.Is(err, messaging.ErrPeerSilent) }},
+	{"device", func(err error) bool { return errors.Is(err, device.ErrGone) }},
 	// The fabric has failed, or the device has refused a write of the host: one outside of
 	// lent memory, or with an invalid key, ends the queue pair and has no other effect.
-	{"queue-pair", func(err error) bool { return errors.As(err, new(*fabric.WCError)) }},
+	{"queue-pair", func(err error) bool {
+		return errors.As(err, new(*fabric.WCError)) || errors.As(err, new(*device.EventError))
+	}},
 }
 
 // revoked returns a function that reports whether a session has ended because the host's key

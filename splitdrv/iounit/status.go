@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/discard"
@@ -23,6 +24,8 @@ type Status struct {
 	Software string    `json:"software"`
 	Since    time.Time `json:"since"`
 	Device   string    `json:"device"` // RDMA device
+	// DeviceState is the state of the RDMA device and what it has said; nil if nobody listens to it.
+	DeviceState *device.Status `json:"device_state,omitempty"`
 	// Protection is the protection of the memory lent to hosts, in modes that lend memory.
 	// That of each session is in its Traffic.
 	Protection messaging.Protecting `json:"protection"`
@@ -126,7 +129,7 @@ func (h *HostStatus) Counts() []uint64 {
 func (u *Unit) Status() Status {
 	s := Status{
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
-		Device: u.cfg.Device.Name(), Protection: u.protecting,
+		Device: u.cfg.Device.Name(), DeviceState: device.StatusOf(u.cfg.Device), Protection: u.protecting,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
 		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Elsewhere: u.elsewhere.Load(), Hosts: []HostStatus{},
 		Direct: u.direct.status(), Drain: u.drainStatus(), Captures: u.captures.Status(),

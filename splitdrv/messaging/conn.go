@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 )
 
 // Conn has the channels of one session and all that they need: a protection domain,
@@ -89,6 +90,9 @@ func (c *Conn) build() (err error) {
 	}
 	c.binding = newBinding(&c.shared, c.signs, c.channels)
 	d.pools, d.requests, d.binding, d.channels = c.pools, c.requests, c.binding, c.channels
+	if f, ok := c.domain.(device.Failing); ok {
+		f.OnFailure(c.end)
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/device"
 )
 
 // When a queue pair fails, all its other work requests complete with a flush error. A
@@ -21,6 +22,9 @@ const (
 // causeOf returns the cause of err, the error of a worker, if err is only a flush error.
 // Otherwise it returns err.
 func causeOf(c *shared, control *control, channels []*channel, err error) error {
+	if f, ok := c.domain.(device.Failing); ok {
+		err = f.Explain(err)
+	}
 	var flushed *fabric.WCError
 	if !errors.As(err, &flushed) || flushed.Status != fabric.StatusWRFlushErr {
 		return err

@@ -1,0 +1,68 @@
+package device
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/limit"
+)
+
+// The objects of the package, which refer to each other.
+
+// Config has the settings of a Device.
+type Config struct {
+	// Open opens the device; each time the same one, by its name.
+	Open func() (fabric.Device, error)
+	Log  *slog.Logger
+	// Retry is the interval at which a device that is gone is looked for; default 1 s. The first
+	// time is one interval after the loss: a device that is being reset is there for a moment.
+	Retry time.Duration
+}
+
+// Device is an RDMA device, open or gone. It implements fabric.Device.
+type Device struct {
+	cfg   Config
+	name  string
+	lines limit.Log
+	ctx   context.Context // done when the device is closed
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu     sync.Mutex // guards the following fields
+	closed bool
+	now    *opening // nil while the device is gone
+	limits fabric.Limits
+	silent bool
+	record record
+	lost   map[*opening]struct{} // lost openings that are still in use
+	errs   []error               // of closing lost openings
+}
+
+// opening is one opening of the device.
+type opening struct {
+	fabric.Device
+	forget context.CancelFunc // ends the reader of events
+
+	// Guarded by Device.mu.
+	lost    error // nil while the device is there
+	domains map[*domain]struct{}
+	closing bool
+}
+
+// domain is a protection domain that knows the numbers of its objects, so that events about them
+// find their session. The objects themselves are those of the device: nothing lies between a
+// session and its queues.
+type domain struct {
+	fabric.Domain
+	device *Device
+	of     *opening
+
+	mu   sync.Mutex // guards the following fields
+	qps  map[uint32]struct{}
+	cqs  map[uint32]struct{}
+	tell func(error)
+	err  error // the first failure
+}
