@@ -10,11 +10,11 @@ import (
 const max24 = 1<<24 - 1
 
 // ownAddress returns the address of a port for the peer, without queue pair number and PSN.
-// RoCE addresses by GID. On InfiniBand the LID suffices within a subnet. If a GID was
+// RoCE addresses by GID, as do ports that need a global route header. On InfiniBand the LID suffices within a subnet. If a GID was
 // configured (asked), packets carry it in a global route header as well, and can cross routers.
 func ownAddress(port PortAttr, gid GIDEntry, asked bool) fabric.Address {
 	a := fabric.Address{LID: port.LID, MTU: port.ActiveMTU}
-	if port.LinkLayer != LinkInfiniBand || asked {
+	if port.needsGID() || asked {
 		a.GID = gid.GID
 	}
 	return a
@@ -28,8 +28,8 @@ func global(own, remote fabric.Address) bool {
 }
 
 // checkAddress returns an error that names the part of a peer's address that is invalid on a
-// port with link layer l. The address comes from the peer.
-func checkAddress(a fabric.Address, l LinkLayer) error {
+// port p. The address comes from the peer.
+func checkAddress(a fabric.Address, p PortAttr) error {
 	switch {
 	case a.QPN < 2 || a.QPN > max24:
 		return fmt.Errorf("remote queue pair number %#x is not one of an RC or UC queue pair (24 bits, from 2 on)", a.QPN)
@@ -37,8 +37,10 @@ func checkAddress(a fabric.Address, l LinkLayer) error {
 		return fmt.Errorf("remote packet sequence number %#x has more than 24 bits", a.PSN)
 	case mtuEnum(a.MTU) == 0:
 		return fmt.Errorf("remote MTU %d is below 256", a.MTU)
-	case a.GID == [16]byte{} && l == LinkEthernet:
+	case a.GID == [16]byte{} && p.LinkLayer == LinkEthernet:
 		return errors.New("remote GID is missing: RoCE addresses by GID")
+	case a.GID == [16]byte{} && p.NeedsGRH:
+		return errors.New("remote GID is missing: this InfiniBand port sends no packet without a GID; set --gid-index at the peer")
 	case a.GID == [16]byte{} && a.LID == 0:
 		return errors.New("remote GID and LID are missing")
 	}

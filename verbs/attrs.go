@@ -166,9 +166,15 @@ type PortAttr struct {
 	PKeys     int // length of the partition key table
 	LID       uint16
 	SMLID     uint16
-	Lanes     int     // 1, 2, 4, 8 or 12; 0 if unknown
-	Speed     float64 // Gbit/s, sum of all lanes; 0 if unknown
+	// NeedsGRH is true if all packets of the port need GIDs, in a global route header, as with
+	// functions of an InfiniBand card that share a LID.
+	NeedsGRH bool
+	Lanes    int     // 1, 2, 4, 8 or 12; 0 if unknown
+	Speed    float64 // Gbit/s, sum of all lanes; 0 if unknown
 }
+
+// needsGID reports whether the queue pairs of the port cannot do with the LID.
+func (p PortAttr) needsGID() bool { return p.LinkLayer != LinkInfiniBand || p.NeedsGRH }
 
 // String returns the main attributes on one line.
 func (p PortAttr) String() string {

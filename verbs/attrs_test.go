@@ -81,9 +81,18 @@ func TestCheckAddress(t *testing.T) {
 	} {
 		a := good
 		c.change(&a)
-		if err := checkAddress(a, c.link); (err == nil) != c.ok {
+		if err := checkAddress(a, PortAttr{LinkLayer: c.link}); (err == nil) != c.ok {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+	a := good
+	needy := PortAttr{LinkLayer: LinkInfiniBand, NeedsGRH: true}
+	if err := checkAddress(a, needy); err != nil {
+		t.Error(err)
+	}
+	a.GID = [16]byte{}
+	if err := checkAddress(a, needy); err == nil {
+		t.Error("a peer without a GID is good enough for a port that needs a global route header")
 	}
 }
 
@@ -92,6 +101,8 @@ func TestOwnAddress(t *testing.T) {
 	entry := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}}
 	eth := PortAttr{LinkLayer: LinkEthernet, ActiveMTU: 1024}
 	ib := PortAttr{LinkLayer: LinkInfiniBand, ActiveMTU: 4096, LID: 9}
+	needy := ib
+	needy.NeedsGRH = true
 	for _, c := range []struct {
 		name  string
 		port  PortAttr
@@ -101,6 +112,7 @@ func TestOwnAddress(t *testing.T) {
 		{"RoCE", eth, false, fabric.Address{GID: entry.GID, MTU: 1024}},
 		{"RoCE, asked for", eth, true, fabric.Address{GID: entry.GID, MTU: 1024}},
 		{"InfiniBand", ib, false, fabric.Address{LID: 9, MTU: 4096}},
+		{"InfiniBand that needs GIDs", needy, false, fabric.Address{GID: entry.GID, LID: 9, MTU: 4096}},
 		{"InfiniBand, asked for", ib, true, fabric.Address{GID: entry.GID, LID: 9, MTU: 4096}},
 	} {
 		if got := ownAddress(c.port, entry, c.asked); got != c.want {

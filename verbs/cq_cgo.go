@@ -223,7 +223,7 @@ func (c *CQ) Close() error {
 	if c.channel == nil {
 		return nil
 	}
-	if no := errno(C.ibv_destroy_comp_channel(c.channel)); no != 0 {
+	if no := c.pd.ctx.destroyChannel(c.channel); no != 0 {
 		return c.opErr("destroy completion channel", no)
 	}
 	c.channel = nil
@@ -237,7 +237,7 @@ func (c *CQ) destroy() error {
 	if c.cq == nil {
 		return nil
 	}
-	if no := errno(C.ibv_destroy_cq(c.cq)); no != 0 {
+	if no := c.pd.ctx.given(errno(C.ibv_destroy_cq(c.cq))); no != 0 {
 		return c.opErr("destroy completion queue", no)
 	}
 	c.cq = nil

@@ -13,6 +13,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -54,7 +55,9 @@ type Context struct {
 
 	closing sync.Mutex // one Close at a time
 
-	events eventQueue
+	events  eventQueue
+	changes atomic.Uint64 // of the port, its GIDs and P_Keys, that Refresh was told of
+	gone    atomic.Bool   // the device has refused to destroy an object because it is gone
 
 	portMTU struct { // last answer of PortMTU
 		sync.Mutex
@@ -187,6 +190,7 @@ func (c *Context) Port(port int) (PortAttr, error) {
 		PKeys:     int(a.pkey_tbl_len),
 		LID:       uint16(a.lid),
 		SMLID:     uint16(a.sm_lid),
+		NeedsGRH:  a.grh_required != 0,
 	}
 	p.Lanes, p.Speed = linkSpeed(uint32(a.active_width), uint32(a.active_speed))
 	return p, nil
@@ -388,7 +392,7 @@ func (c *Context) Close() error {
 	if err := c.events.close(); err != nil {
 		return &OpError{Op: "close device", Device: c.name, Err: err}
 	}
-	if r := C.ibv_close_device(c.ctx); r != 0 {
+	if r := C.ibv_close_device(c.ctx); r != 0 && !c.gone.Load() {
 		return opErr(c.name, "close device", syscall.EIO, "")
 	}
 	c.ctx = nil

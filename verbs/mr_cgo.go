@@ -112,7 +112,7 @@ func (r *MR) Close() error {
 		return opErr(r.pd.ctx.name, op, syscall.EBUSY,
 			fmt.Sprintf("%d windows are bound to it: unbind or close them first", r.bound))
 	}
-	if no := errno(C.ibv_dereg_mr(r.mr)); no != 0 {
+	if no := r.pd.ctx.given(errno(C.ibv_dereg_mr(r.mr))); no != 0 {
 		return opErr(r.pd.ctx.name, op, no, "")
 	}
 	r.mr = nil

@@ -109,7 +109,7 @@ func (w *MW) dealloc() error {
 	if w.mw == nil {
 		return nil
 	}
-	if no := errno(C.ibv_dealloc_mw(w.mw)); no != 0 {
+	if no := w.pd.ctx.given(errno(C.ibv_dealloc_mw(w.mw))); no != 0 {
 		return opErr(w.pd.ctx.name, "deallocate memory window", no, "")
 	}
 	w.mw = nil

@@ -20,6 +20,7 @@ type PD struct {
 
 	placing sync.Mutex // guards the following fields
 	placed  bool       // the following fields are set
+	changes uint64     // Context.changes before they were read
 	port    PortAttr
 	gid     GIDEntry
 	pkey    int // index into the port's partition key table
@@ -45,12 +46,13 @@ func (c *Context) NewDomain() (fabric.Domain, error) {
 }
 
 // place returns the port and the GID of the domain's queue pairs, and sets pkey. They are
-// determined once, when the first queue pair is created: reading the GID table takes longer
+// determined when the first queue pair is created, and again after a change: reading the GID table takes longer
 // than creating a queue pair.
 func (d *PD) place() (PortAttr, GIDEntry, error) {
 	d.placing.Lock()
 	defer d.placing.Unlock()
-	if d.placed {
+	changes := d.ctx.changes.Load()
+	if d.placed && d.changes == changes {
 		return d.port, d.gid, nil
 	}
 	port, err := d.ctx.Port(d.ctx.cfg.port)
@@ -58,14 +60,14 @@ func (d *PD) place() (PortAttr, GIDEntry, error) {
 		return PortAttr{}, GIDEntry{}, err
 	}
 	gid, _, err := d.ctx.ChooseGID()
-	if err != nil && (port.LinkLayer != LinkInfiniBand || d.ctx.cfg.gidIndex >= 0) {
+	if err != nil && (port.needsGID() || d.ctx.cfg.gidIndex >= 0) {
 		return PortAttr{}, GIDEntry{}, err
 	}
 	pkey, err := d.ctx.ChoosePKey()
 	if err != nil {
 		return PortAttr{}, GIDEntry{}, err
 	}
-	d.port, d.gid, d.pkey, d.placed = port, gid, pkey, true
+	d.port, d.gid, d.pkey, d.placed, d.changes = port, gid, pkey, true, changes
 	return port, gid, nil
 }
 
@@ -86,7 +88,7 @@ func (d *PD) Close() error {
 	if d.pd == nil {
 		return nil
 	}
-	if no := errno(C.ibv_dealloc_pd(d.pd)); no != 0 {
+	if no := d.ctx.given(errno(C.ibv_dealloc_pd(d.pd))); no != 0 {
 		return opErr(d.ctx.name, "deallocate protection domain", no, "")
 	}
 	d.pd = nil

@@ -286,7 +286,7 @@ func rdAtomic(n uint8) C.uint8_t { return C.uint8_t(max(n, 1)) }
 
 // checkConnect returns an error that names an invalid attribute of a connection.
 func (q *QP) checkConnect(r fabric.Address, t fabric.Timing) error {
-	err := checkAddress(r, q.port.LinkLayer)
+	err := checkAddress(r, q.port)
 	if err == nil {
 		err = checkTiming(t)
 	}
@@ -355,7 +355,7 @@ func (q *QP) quiesce() error {
 	q.openQueues(false, false)
 	if q.state == StateRTR || q.state == StateRTS {
 		var a C.struct_snv_qp_attr
-		if err := q.modify(StateErr, 0, &a, nil); err != nil {
+		if err := q.pd.ctx.givenErr(q.modify(StateErr, 0, &a, nil)); err != nil {
 			return err
 		}
 		q.openQueues(false, false)
@@ -375,7 +375,7 @@ func (q *QP) Close() error {
 	if err := q.quiesce(); err != nil {
 		return err
 	}
-	if no := errno(C.ibv_destroy_qp(q.qp)); no != 0 {
+	if no := q.pd.ctx.given(errno(C.ibv_destroy_qp(q.qp))); no != 0 {
 		return q.opErr("destroy queue pair", no, "")
 	}
 	q.qp = nil

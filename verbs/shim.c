@@ -77,6 +77,7 @@ int snv_query_port(struct ibv_context *ctx, uint8_t port, struct snv_port_attr *
 		.active_speed = a.active_speed,
 		.phys_state = a.phys_state,
 		.link_layer = a.link_layer,
+		.grh_required = (a.flags & IBV_QPF_GRH_REQUIRED) != 0,
 	};
 	return 0;
 }

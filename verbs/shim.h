@@ -95,7 +95,7 @@ struct snv_posted {
 
 struct snv_port_attr {
 	uint32_t state, max_mtu, active_mtu, gid_tbl_len, pkey_tbl_len, max_msg_sz, lid, sm_lid;
-	uint32_t active_width, active_speed, phys_state, link_layer;
+	uint32_t active_width, active_speed, phys_state, link_layer, grh_required;
 };
 
 struct snv_qp_params {
