@@ -35,7 +35,7 @@ func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error
 		StrictOrdering: b.strictOrdering,
 		PackCopy:       b.packCopy,
 		MaxInline:      b.inline,
-		Timing:         fabric.Timing{Timeout: daemon.QPTimeout(dev, 0)},
+		Timing:         fabric.Timing{Timeout: daemon.QPTimeout(dev.Driver(), 0)},
 	}, nil
 }
 

@@ -27,6 +27,14 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
+// Driver returns the kernel driver of the device, such as mlx5_core or rdma_rxe, or "" if it is
+// unknown.
+func (d *Device) Driver() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.driver
+}
+
 // Silent reports whether a queue pair of the device can fail without an event, so that it has to be
 // queried.
 func (d *Device) Silent() bool {

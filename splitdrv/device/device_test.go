@@ -101,7 +101,9 @@ func TestEventEndsItsSession(t *testing.T) {
 			}
 			w.net.Raise("a", ev)
 			var reason *device.EventError
-			if err := w.end(s); !errors.As(err, &reason) || reason.Event != ev || errors.Is(err, device.ErrGone) {
+			err := w.end(s)
+			testenv.Explained(t, err.Error())
+			if !errors.As(err, &reason) || reason.Event != ev || errors.Is(err, device.ErrGone) {
 				t.Errorf("it ended with %v", err)
 			}
 			w.heard(typ, 1)
@@ -150,9 +152,11 @@ func TestGone(t *testing.T) {
 				t.Errorf("polling: %v", err)
 			}
 		}
-		if _, err := w.NewDomain(); !errors.Is(err, device.ErrGone) {
-			t.Errorf("a new domain: %v", err)
+		_, err := w.NewDomain()
+		if !errors.Is(err, device.ErrGone) {
+			t.Fatalf("a new domain: %v", err)
 		}
+		testenv.Explained(t, err.Error())
 		if st := w.Status(); !st.Gone || st.Losses != uint64(round+1) {
 			t.Errorf("%+v", st)
 		}
@@ -179,7 +183,9 @@ func TestGoneUnheard(t *testing.T) {
 	if err := f.Explain(unix.EIO); !errors.Is(err, device.ErrGone) {
 		t.Errorf("EIO of a device that is gone: %v", err)
 	}
-	if err := w.end(s); !errors.Is(err, device.ErrGone) {
+	err := w.end(s)
+	testenv.Explained(t, err.Error())
+	if !errors.Is(err, device.ErrGone) {
 		t.Errorf("the session ended with %v", err)
 	}
 	if !w.Status().Gone {

@@ -18,7 +18,8 @@ func (d *Device) use(dev fabric.Device) bool {
 		cancel()
 		return false
 	}
-	d.now, d.limits, d.silent = o, dev.Limits(), silent(dev)
+	d.now, d.limits, d.driver = o, dev.Limits(), driverOf(dev)
+	d.silent = silent(dev, d.driver)
 	d.record.opened()
 	if source, ok := dev.(fabric.EventSource); ok {
 		d.tasks.Go(func() { d.read(ctx, o, source) })
@@ -26,18 +27,22 @@ func (d *Device) use(dev fabric.Device) bool {
 	return true
 }
 
+// driverOf returns the kernel driver of a device, "" if it is unknown.
+func driverOf(dev fabric.Device) string {
+	if named, ok := dev.(interface{ Driver() string }); ok {
+		return named.Driver()
+	}
+	return ""
+}
+
 // silent reports whether the device raises no events for queue pairs, or not all of them.
 // Soft-RoCE and Soft-iWARP do not.
-func silent(dev fabric.Device) bool {
-	named, ok := dev.(interface{ Driver() string })
-	if !ok {
-		return true
-	}
-	switch named.Driver() {
+func silent(dev fabric.Device, driver string) bool {
+	switch driver {
 	case "", "rdma_rxe", "siw":
 		return true
 	}
-	_, ok = dev.(fabric.EventSource)
+	_, ok := dev.(fabric.EventSource)
 	return !ok
 }
 

@@ -35,6 +35,7 @@ type Device struct {
 	closed bool
 	now    *opening // nil while the device is gone
 	limits fabric.Limits
+	driver string
 	silent bool
 	record record
 	lost   map[*opening]struct{} // lost openings that are still in use

@@ -80,6 +80,7 @@ func TestDeviceRemoved(t *testing.T) {
 			t.Errorf("round %d: open on the fabric: %+v", round, live)
 		}
 	}
+	testenv.Explained(t, "device")
 	if n := u.Status().Ended["device"]; n != 2 {
 		t.Errorf("%d sessions ended with the device of the I/O unit, not 2: %v", n, u.Status().Ended)
 	}

@@ -47,7 +47,7 @@ type agent struct {
 	openDevice func(name string) (fabric.Device, uint8, error)
 
 	mu      sync.Mutex // guards the fields up to reloads; held while a device is opened
-	devices map[string]device
+	devices map[string]sharedDevice
 	usual   string // device of the cards that specify none; empty until it is known
 	there   map[string]*agentCard
 	keys    Keys   // of the cards without their own keys
@@ -59,8 +59,8 @@ type agent struct {
 	failing atomic.Bool // run ends with an error
 }
 
-// device is an RDMA device that cards share.
-type device struct {
+// sharedDevice is an RDMA device that cards share.
+type sharedDevice struct {
 	fabric.Device
 	timeout uint8 // --qp-timeout
 }
@@ -86,7 +86,15 @@ func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
 		return err
 	}
 	c.Messaging.SpinLimit = spin.NewLimit()
-	a := newAgent(c, store, log, c.openVerbs)
+	a := newAgent(c, store, log, func(name string) (fabric.Device, uint8, error) {
+		adapter := c.Adapter
+		adapter.Device = name
+		d, timeout, err := c.listen(adapter, log)
+		if err != nil {
+			return nil, 0, err
+		}
+		return d, timeout, nil
+	})
 	defer onHangup(ctx, func() { _, _ = a.reload() })() // an error is logged, and in the status
 	state, err := cards.OpenStore(filepath.Join(c.State, "cards"))
 	if err != nil {
@@ -103,23 +111,12 @@ func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
 	return a.run(ctx, state)
 }
 
-// openVerbs opens an RDMA device.
-func (c *Agent) openVerbs(name string) (fabric.Device, uint8, error) {
-	adapter := c.Adapter
-	adapter.Device = name
-	d, err := adapter.Open()
-	if err != nil {
-		return nil, 0, err
-	}
-	return d, QPTimeout(d, c.Messaging.Timing.Timeout), nil
-}
-
 func newAgent(
 	c *Agent, store *fdStore, log *slog.Logger, openDevice func(string) (fabric.Device, uint8, error),
 ) *agent {
 	return &agent{
 		cfg: c, log: log, store: store, budget: messaging.NewBudget(c.Direct.Memory), since: time.Now(),
-		keyDir: filepath.Join(c.State, "keys"), openDevice: openDevice, devices: map[string]device{},
+		keyDir: filepath.Join(c.State, "keys"), openDevice: openDevice, devices: map[string]sharedDevice{},
 		usual: c.Device, there: map[string]*agentCard{}, keys: c.Keys,
 	}
 }
@@ -176,7 +173,7 @@ func (a *agent) close() error {
 
 // device returns the RDMA device with a name, and opens it if it is not open yet. The empty
 // name means the device of the agent's flags.
-func (a *agent) device(name string) (device, error) {
+func (a *agent) device(name string) (sharedDevice, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if name == "" {
@@ -187,13 +184,13 @@ func (a *agent) device(name string) (device, error) {
 	}
 	opened, timeout, err := a.openDevice(name)
 	if err != nil {
-		return device{}, err
+		return sharedDevice{}, err
 	}
 	if name == "" { // the only device of this machine
 		name = opened.Name()
 		a.usual = name
 	}
-	a.devices[name] = device{opened, timeout}
+	a.devices[name] = sharedDevice{opened, timeout}
 	return a.devices[name], nil
 }
 

@@ -533,7 +533,7 @@ func TestNetnsAgentReloadsWhatIsMade(t *testing.T) {
 		}
 	})
 	f.agent.mu.Lock()
-	f.agent.devices["second"] = device{Device: whileOpening{f.fabric.Device("second"), reload}}
+	f.agent.devices["second"] = sharedDevice{Device: whileOpening{f.fabric.Device("second"), reload}}
 	f.agent.mu.Unlock()
 	spec := &cards.Spec{Name: "pod", NetNS: testenv.NetNS(t), Device: "second"}
 	if _, err := f.client().Add(t.Context(), spec); err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
-	"github.com/splitnic/splitnic/verbs"
 )
 
 // logger returns the logger of the process, and warns of a mode without keys. It makes the
@@ -69,13 +69,29 @@ func notDumpable() error {
 
 // open opens the RDMA device. It sets the name of the device, and its default queue-pair
 // timeout, in the configuration.
-func (c *Common) open() (*verbs.Context, error) {
-	device, err := c.Adapter.Open()
+func (c *Common) open(log *slog.Logger) (*device.Device, error) {
+	d, timeout, err := c.listen(c.Adapter, log)
 	if err == nil {
-		c.Device = device.Name()
-		c.Messaging.Timing.Timeout = QPTimeout(device, c.Messaging.Timing.Timeout)
+		c.Device, c.Messaging.Timing.Timeout = d.Name(), timeout
 	}
-	return device, err
+	return d, err
+}
+
+// listen opens an RDMA device, and opens it again each time it comes back. It returns it with its
+// queue-pair timeout.
+func (c *Common) listen(a Adapter, log *slog.Logger) (d *device.Device, timeout uint8, err error) {
+	d, err = device.Open(device.Config{Log: log, Open: func() (fabric.Device, error) {
+		opened, err := a.Open()
+		if err != nil {
+			return nil, err
+		}
+		a.Device = opened.Name() // the same one later, however many there are then
+		return opened, nil
+	}})
+	if err != nil {
+		return nil, 0, err
+	}
+	return d, QPTimeout(d.Driver(), c.Messaging.Timing.Timeout), nil
 }
 
 // handlers makes the handlers of this process with Handlers.Make, and applies --irq-affinity to

@@ -85,10 +85,10 @@ func ChooseDevice(wanted string, names []string) (string, error) {
 // detected without the timer, when the next packet arrives.
 const softRoCETimeout = 18
 
-// QPTimeout returns the queue-pair timeout to use on the device. If wanted is 0, this is the
+// QPTimeout returns the queue-pair timeout to use on a device with this driver. If wanted is 0, this is the
 // default of the device; a result of 0 means the default of package fabric.
-func QPTimeout(dev *verbs.Context, wanted uint8) uint8 {
-	if wanted == 0 && dev.Driver() == "rdma_rxe" {
+func QPTimeout(driver string, wanted uint8) uint8 {
+	if wanted == 0 && driver == "rdma_rxe" {
 		return softRoCETimeout
 	}
 	return wanted

@@ -29,7 +29,7 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 	}
 	reloads := newReloader(c.Reread, c.ConfigFile, security, nil, log)
 	defer reloads.start(ctx)()
-	device, err := c.open()
+	device, err := c.open(log)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/internal/statussock"
@@ -21,7 +22,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
-	"github.com/splitnic/splitnic/verbs"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -63,7 +63,7 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 		return err
 	}
 	complainOfUnknown(log, rules, security)
-	device, err := c.open()
+	device, err := c.open(log)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error)
 
 // assemble creates the I/O unit.
 func (c *IOUnit) assemble(
-	device *verbs.Context, card *lan.Card, rules *policy.Policy, log *slog.Logger,
+	device fabric.Device, card *lan.Card, rules *policy.Policy, log *slog.Logger,
 ) (*iounit.Unit, error) {
 	name := c.Name
 	if name == "" {

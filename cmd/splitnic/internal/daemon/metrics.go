@@ -69,6 +69,7 @@ func hostSamples(h *host.Host, r *reloader) func(emit) {
 		emit(descAdopted, prometheus.CounterValue, float64(s.Netdevice.Adopted), s.Netdevice.Name)
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
+		deviceMetrics(emit, s.Device, s.DeviceState)
 		dnsMetrics(emit, s.IOUnit.DNS)
 		failoverMetrics(emit, &s.Failovers)
 		hostDirectMetrics(emit, &s.Direct)
@@ -117,6 +118,7 @@ func iounitMetrics(u *iounit.Unit, r *reloader) http.Handler {
 		emit(descHosts, prometheus.GaugeValue, float64(len(s.Hosts)))
 		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
 		emit(descRefused, prometheus.CounterValue, float64(s.Refused))
+		deviceMetrics(emit, s.Device, s.DeviceState)
 		unitMetrics(emit, &s)
 		for i, p := range series.of(s.Hosts, time.Now()) {
 			h := &s.Hosts[i]

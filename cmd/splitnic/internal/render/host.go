@@ -52,7 +52,7 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	if s.IOUnit.Insecure {
 		fmt.Fprintf(w, "  security\tINSECURE: nobody is authenticated\n")
 	}
-	fmt.Fprintf(w, "  device\t%s\n", s.Device)
+	printDevice(w, s.Device, s.DeviceState)
 	printProtection(w, "  ", s.Protection)
 	printSecurity(w, &s.Security)
 	printCounts(w, "sessions ended here", s.Ended)

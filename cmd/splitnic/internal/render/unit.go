@@ -21,7 +21,7 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 	}
 	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
 	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", link, s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
-	fmt.Fprintf(w, "  device\t%s\n", s.Device)
+	printDevice(w, s.Device, s.DeviceState)
 	if s.Drain != nil {
 		fmt.Fprintf(w, "  DRAINING\tfor %v, takes no hosts; %d left\n", ago(s.Drain.Since), len(s.Drain.Remaining))
 		for _, line := range Remaining(s.Drain) {
