@@ -349,6 +349,7 @@ func (c *Conn) halt() {
 		ch.tx.in.loans.leave()
 	}
 	c.watch.Stop()
+	c.queried.leave()
 	if c.signs != nil { // nil if New has failed early
 		c.pools.beat.Load().Stop()
 		c.signs.beat.Stop()

@@ -3,15 +3,10 @@ package messaging
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
 )
-
-// queryInterval is the interval at which the device is asked for the state of the queue
-// pairs, unless four keep-alive intervals are shorter.
-const queryInterval = time.Second
 
 // watch ends the session if a queue pair has failed and no worker has noticed. A sleeping
 // worker may not notice: Soft-RoCE of newer kernels raises no event for flushed receives,
@@ -19,14 +14,30 @@ const queryInterval = time.Second
 // reliable channel notices when it sends. The peer of an unreliable channel never notices,
 // and neither does a peer tell that has broken the queue pair on purpose. Each time it also
 // binds the workers' threads again that the kernel has released, and looks whether the port
-// still has the path MTU.
+// still has the path MTU. The queue pairs of a device that raises an event when one fails are
+// queried in rounds.
 func watch(c *shared, control *control, channels []*channel) *ticker.Task {
+	if d, ok := c.cfg.Device.(interface{ Silent() bool }); ok && !d.Silent() {
+		qps := []fabric.QP{control.qp}
+		for _, ch := range channels {
+			qps = append(qps, ch.qp)
+		}
+		c.queried = theRounds.add(qps, c.endLater)
+		c.queried.task = queryBeats.Every(roundInterval, func(t ticker.Tick) int {
+			theRounds.query(t.Now)
+			return 0
+		})
+	}
 	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
 		if c.stopped.Load() {
 			return ticker.MaxRest
 		}
 		c.handlers.keepBound()
-		if err := errors.Join(queryChannels(control, channels), c.fits()); err != nil {
+		err := c.fits()
+		if c.queried == nil {
+			err = errors.Join(queryChannels(control, channels), err)
+		}
+		if err != nil {
 			c.endLater(err)
 		}
 		return 0
@@ -44,13 +55,4 @@ func queryChannels(control *control, channels []*channel) error {
 		}
 	}
 	return nil
-}
-
-// failed returns an error if qp is in the error state (ibv_query_qp(3)).
-func failed(qp fabric.QP) error {
-	gone, err := qp.Failed()
-	if err != nil || !gone {
-		return err
-	}
-	return &fabric.WCError{Status: fabric.StatusWRFlushErr, QPN: qp.Num()}
 }

@@ -35,12 +35,18 @@ func (d *failingDomain) NewQP(c fabric.QPConfig) (fabric.QP, error) {
 	return qp, err
 }
 
+// talkative is such a device that is said to raise events for queue pairs.
+type talkative struct{ *failing }
+
+func (talkative) Silent() bool { return false }
+
 // TestChannelFailsUnheard fails the queue pair of an idle data channel on a device that raises
 // no event for flushed receives. The session must still end. The peer does not send on the
 // channel and is not told, so its session must go on.
 func TestChannelFailsUnheard(t *testing.T) {
-	for _, mode := range protocol.Modes() {
-		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+	for i, mode := range append(protocol.Modes(), protocol.ModeImm) {
+		inRounds := i == len(protocol.Modes())
+		t.Run(fmt.Sprintf("%v, in rounds %v", mode, inRounds), func(t *testing.T) {
 			n := fabrictest.New(fabrictest.WithQuietFlushes())
 			fabrictest.NoLeaks(t, n)
 			quick := patient(messaging.Config{Mode: mode, KeepAlive: 5 * time.Millisecond})
@@ -48,6 +54,9 @@ func TestChannelFailsUnheard(t *testing.T) {
 			cfg, dev := quick, &failing{Device: n.Device("b")}
 			t.Cleanup(func() { dev.Close() })
 			cfg.Device = dev
+			if inRounds {
+				cfg.Device = talkative{dev}
+			}
 			conn, err := messaging.New(cfg)
 			if err != nil {
 				t.Fatal(err)
