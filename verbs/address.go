@@ -10,8 +10,9 @@ import (
 const max24 = 1<<24 - 1
 
 // ownAddress returns the address of a port for the peer, without queue pair number and PSN.
-// RoCE addresses by GID, as do ports that need a global route header. On InfiniBand the LID suffices within a subnet. If a GID was
-// configured (asked), packets carry it in a global route header as well, and can cross routers.
+// RoCE addresses by GID, as do ports that need a global route header. On InfiniBand the LID
+// suffices within a subnet. If a GID was configured (asked), packets carry it in a global route
+// header as well, and can cross routers.
 func ownAddress(port PortAttr, gid GIDEntry, asked bool) fabric.Address {
 	a := fabric.Address{LID: port.LID, MTU: port.ActiveMTU}
 	if port.needsGID() || asked {
