@@ -5,6 +5,10 @@ package fabrictest
 type Adapter struct {
 	// Inline is the largest QP.MaxInline in bytes; 0: 512, negative: no inline data at all.
 	Inline int
+	// NoSolicited is set if a completion queue cannot be armed for solicited completions only.
+	NoSolicited bool
+	// NoQuery is set if a queue pair cannot be asked whether it has failed.
+	NoQuery bool
 }
 
 // WithAdapter makes the devices behave like a.

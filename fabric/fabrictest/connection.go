@@ -85,5 +85,8 @@ func (q *qp) Failed() (bool, error) {
 	if s == stateClosed {
 		return false, q.errorf("querying", q.dom.dev.closedErr())
 	}
+	if q.net.adapter.NoQuery {
+		return false, q.errorf("querying", fabric.ErrUnsupported)
+	}
 	return s == stateError, nil
 }

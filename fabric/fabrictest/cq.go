@@ -129,6 +129,9 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	if c.closed {
 		return fmt.Errorf("arming a completion queue of %s: %w", c.name(), net.ErrClosed)
 	}
+	if solicitedOnly && c.dom.dev.net.adapter.NoSolicited {
+		return fmt.Errorf("arming a completion queue of %s for solicited completions: %w", c.name(), fabric.ErrUnsupported)
+	}
 	if !solicitedOnly {
 		c.arm = armedAny
 	} else if c.arm == disarmed {

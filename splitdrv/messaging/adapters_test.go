@@ -21,6 +21,8 @@ var adapters = []struct {
 	{"everything", fabrictest.Adapter{}, messaging.DefaultInline},
 	{"no inline data", fabrictest.Adapter{Inline: -1}, 0},
 	{"little inline data", fabrictest.Adapter{Inline: 32}, 32},
+	{"no solicited events", fabrictest.Adapter{NoSolicited: true}, messaging.DefaultInline},
+	{"no queries", fabrictest.Adapter{NoQuery: true}, messaging.DefaultInline},
 	{"less inline data", fabrictest.Adapter{Inline: 96}, 96},
 }
 
@@ -61,6 +63,9 @@ func TestAdapters(t *testing.T) {
 					wg.Wait()
 					settled(t, sides[0], sides[1])
 					for _, h := range sides {
+						if err := h.conn.QueryQueuePairs(); err != nil {
+							t.Errorf("%s: %v", h.name, err)
+						}
 						for i, s := range h.conn.Stats().Channels {
 							if s.Inline != a.inline || s.TxInline > 0 && a.inline == 0 {
 								t.Errorf("%s: queue %d: %d transfers of up to %d bytes were inline; want %d bytes", h.name, i,

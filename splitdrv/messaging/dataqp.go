@@ -1,6 +1,10 @@
 package messaging
 
-import "github.com/splitnic/splitnic/fabric"
+import (
+	"errors"
+
+	"github.com/splitnic/splitnic/fabric"
+)
 
 // dataQP is the queue pair of a data channel with its completion queues.
 type dataQP struct {
@@ -34,5 +38,10 @@ func (n *notification) arm() error {
 		}
 	}
 	n.armed = true
-	return n.cq.Arm(n.solicited)
+	err := n.cq.Arm(n.solicited)
+	if n.solicited && errors.Is(err, fabric.ErrUnsupported) {
+		n.solicited = false // every completion raises an event from now on
+		err = n.cq.Arm(false)
+	}
+	return err
 }

@@ -103,3 +103,6 @@ func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
 	}
 	return budgets, spins
 }
+
+// QueryQueuePairs asks the device once for the state of the queue pairs, as the watch does.
+func (c *Conn) QueryQueuePairs() error { return queryChannels(c.control, c.channels) }

@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -88,9 +89,13 @@ func (r *rounds) query(now time.Time) {
 	}
 }
 
-// failed returns an error if qp is in the error state (ibv_query_qp(3)).
+// failed returns an error if qp is in the error state (ibv_query_qp(3)). Some devices do not say:
+// there only completions, and the silence of the peer, show a failure.
 func failed(qp fabric.QP) error {
 	gone, err := qp.Failed()
+	if errors.Is(err, fabric.ErrUnsupported) {
+		return nil
+	}
 	if err != nil || !gone {
 		return err
 	}
