@@ -11,9 +11,6 @@ type Adapter struct {
 	NoQuery bool
 }
 
-// WithAdapter makes the devices behave like a.
-func WithAdapter(a Adapter) Option { return func(n *Network) { n.adapter = a } }
-
 // mostInline returns the largest QP.MaxInline, in bytes.
 func (a *Adapter) mostInline() int {
 	switch {

@@ -4,9 +4,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/numa"
 )
+
+// maxEvents is the number of unread asynchronous events of a device; further ones are lost.
+const maxEvents = 1024
 
 // Option is an option of New.
 type Option func(*Network)
@@ -27,6 +32,9 @@ func WithMTU(bytes int) Option { return func(n *Network) { n.SetMTU(bytes) } }
 // WithQuietFlushes makes flushed requests raise no event on a completion queue that is armed for
 // solicited completions, as with Soft-RoCE of newer kernels (see conform.SoftRoCE).
 func WithQuietFlushes() Option { return func(n *Network) { n.quietFlushes = true } }
+
+// WithAdapter makes the devices behave like a.
+func WithAdapter(a Adapter) Option { return func(n *Network) { n.adapter = a } }
 
 // DefaultLimits returns the default limits of the devices of a network.
 func DefaultLimits() fabric.Limits {
@@ -67,6 +75,24 @@ func (n *Network) Device(name string) fabric.Device {
 		panic(err) // a mistake in the test
 	}
 	return d
+}
+
+// Open opens the device with the given name like Device. It fails with ENODEV while the device
+// is removed.
+func (n *Network) Open(name string) (fabric.Device, error) {
+	nd := n.node(name)
+	d := &device{
+		net: n, node: nd, domains: make(map[*domain]struct{}),
+		events: make(chan fabric.Event, maxEvents), done: make(chan struct{}),
+	}
+	d.table.init()
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	if nd.removed {
+		return nil, fmt.Errorf("opening %s: %w", name, unix.ENODEV)
+	}
+	nd.devs[d] = struct{}{}
+	return d, nil
 }
 
 func (n *Network) node(name string) *node {

@@ -1,9 +1,13 @@
 package fabrictest
 
 import (
+	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -251,4 +255,27 @@ type work struct {
 	next      time.Time // when the next try counts
 	rnrTries  int
 	deadTries int
+}
+
+// closedErr returns the error of the use of a closed object: EIO if the device is removed.
+func (d *device) closedErr() error {
+	if d.gone.Load() {
+		return unix.EIO
+	}
+	return net.ErrClosed
+}
+
+// refuse returns an error if the device is removed.
+func (d *device) refuse(doing string) error {
+	if d.gone.Load() {
+		return fmt.Errorf("%s of %s: %w", doing, d.node.name, unix.EIO)
+	}
+	return nil
+}
+
+func (d *device) raise(ev fabric.Event) {
+	select {
+	case d.events <- ev:
+	default:
+	}
 }

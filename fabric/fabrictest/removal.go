@@ -5,36 +5,13 @@ import (
 	"fmt"
 	"net"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/splitnic/splitnic/fabric"
 )
-
-// maxEvents is the number of unread asynchronous events of a device; further ones are lost.
-const maxEvents = 1024
 
 var (
 	_ fabric.EventSource = (*device)(nil)
 	_ fabric.Numbered    = (*cq)(nil)
 )
-
-// Open opens the device with the given name like Device. It fails with ENODEV while the device
-// is removed.
-func (n *Network) Open(name string) (fabric.Device, error) {
-	nd := n.node(name)
-	d := &device{
-		net: n, node: nd, domains: make(map[*domain]struct{}),
-		events: make(chan fabric.Event, maxEvents), done: make(chan struct{}),
-	}
-	d.table.init()
-	nd.mu.Lock()
-	defer nd.mu.Unlock()
-	if nd.removed {
-		return nil, fmt.Errorf("opening %s: %w", name, unix.ENODEV)
-	}
-	nd.devs[d] = struct{}{}
-	return d, nil
-}
 
 // Raise raises an asynchronous event on all openings of the device.
 func (n *Network) Raise(dev string, ev fabric.Event) {
@@ -81,13 +58,6 @@ func (nd *node) openings() []*device {
 	return keysOf(nd.devs)
 }
 
-func (d *device) raise(ev fabric.Event) {
-	select {
-	case d.events <- ev:
-	default:
-	}
-}
-
 // WaitEvent implements fabric.EventSource.
 func (d *device) WaitEvent(ctx context.Context) (fabric.Event, error) {
 	select {
@@ -107,19 +77,3 @@ func (d *device) WaitEvent(ctx context.Context) (fabric.Event, error) {
 
 // Handle implements fabric.Numbered.
 func (c *cq) Handle() uint32 { return c.number }
-
-// closedErr returns the error of the use of a closed object: EIO if the device is removed.
-func (d *device) closedErr() error {
-	if d.gone.Load() {
-		return unix.EIO
-	}
-	return net.ErrClosed
-}
-
-// refuse returns an error if the device is removed.
-func (d *device) refuse(doing string) error {
-	if d.gone.Load() {
-		return fmt.Errorf("%s of %s: %w", doing, d.node.name, unix.EIO)
-	}
-	return nil
-}
