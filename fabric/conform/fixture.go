@@ -76,6 +76,14 @@ func (r *fixture) connectWith(tr fabric.Transport, t fabric.Timing) {
 	r.check(r.b.qp.Connect(r.a.qp.Address(), t))
 }
 
+// inlines skips the test if the queue pairs carry less inline data than it sends.
+func (r *fixture) inlines() {
+	r.Helper()
+	if n := r.a.qp.MaxInline(); n < inlineMax {
+		r.Skipf("the device grants %d bytes of inline data", n)
+	}
+}
+
 // reconnect replaces the queue pairs, and discards their pending completions.
 func (r *fixture) reconnect(tr fabric.Transport) {
 	r.Helper()

@@ -108,6 +108,7 @@ func testGather(r *fixture) {
 func testGatherInline(r *fixture) {
 	r.gatherable()
 	r.connect(fabric.RC)
+	r.inlines()
 	pieces := [][2]int{{2000, 1}, {0, 0}, {1000, 20}, {50, inlineMax - 21}}
 	for i, op := range []fabric.Opcode{fabric.OpWriteImm, fabric.OpSend} {
 		fill(r.a.mem, i)
@@ -385,7 +386,7 @@ func (r *fixture) randomBatch(rnd *rand.Rand, round int) load {
 		first.Flags = 0
 		longest := 1500
 		if rnd.IntN(3) == 0 {
-			first.Flags, longest = fabric.Inline, inlineMax
+			first.Flags, longest = fabric.Inline, min(inlineMax, r.a.qp.MaxInline())
 		}
 		pieces := make([][2]int, 1+rnd.IntN(r.pieces)*rnd.IntN(2))
 		rest := rnd.IntN(longest + 1)

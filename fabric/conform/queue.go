@@ -92,6 +92,7 @@ func testBadOpcode(r *fixture) {
 // no receive. Inline data is the data at the time of the post.
 func testReceiverNotReady(r *fixture) {
 	r.connect(fabric.RC)
+	r.inlines()
 	fill(r.a.mem[:200], 1)
 	inline := write(fabric.OpWriteImm, 2, r.a, r.b, inlineMax)
 	inline.Addr, inline.RemoteAddr, inline.Flags = inline.Addr+100, inline.RemoteAddr+1024, inline.Flags|fabric.Inline

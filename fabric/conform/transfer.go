@@ -219,6 +219,7 @@ func testPlainWrite(r *fixture) {
 
 func testInline(r *fixture) {
 	r.connect(fabric.RC)
+	r.inlines()
 	r.receive(r.b.qp, numbered(0, 2)...)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr() + 4096, Len: inlineMax, LKey: r.b.region.LKey()})
 	for i, n := range []int{1, inlineMax, inlineMax} {

@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/cpus"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -331,9 +332,7 @@ func TestHandlerBindsAgain(t *testing.T) {
 // handler. The threads of the workers that are free must lose the processors and the nice value of
 // the handler, and the workers its budget and its time to poll.
 func TestHandlerFreesItsWorkers(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root may raise a priority again")
-	}
+	testenv.NeedRoot(t) // to raise a priority again
 	allowed, own := cpus.Allowed(), niceOf(t, os.Getpid())
 	h := messaging.Handler{Number: 2, CPUs: allowed[:1], Priority: own + 1, Budget: 7, Spin: time.Millisecond}
 	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{h}})

@@ -21,7 +21,7 @@ const roundInterval = 100 * time.Millisecond
 // rounds queries the queue pairs of many sessions in turn: one queue pair of the next session at
 // each call, and each session at most once in queryInterval.
 type rounds struct {
-	mu      sync.Mutex // guards the following fields
+	mu      sync.Mutex // guards the following fields, and those of members but task
 	members []*member
 	next    int
 	last    time.Time
@@ -30,7 +30,7 @@ type rounds struct {
 // member is a session whose queue pairs are queried in turn.
 type member struct {
 	of   *rounds
-	task *ticker.Task // makes the queries of all members; each member has one, so that there is one
+	task *ticker.Task // calls turn
 	qps  []fabric.QP
 	next int
 	last time.Time
@@ -68,17 +68,28 @@ func (m *member) leave() {
 	}
 }
 
-// query makes the next query, if one is due.
-func (r *rounds) query(now time.Time) {
+// turn is called by the task of m. It returns how many of its next calls can be left out: the
+// first member makes the queries of all, and the others only see whether they have become the
+// first.
+func (r *rounds) turn(m *member, now time.Time) (rest int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.members) == 0 || now.Sub(r.last) < roundInterval {
-		return
+	if len(r.members) == 0 || r.members[0] != m {
+		return int(queryInterval/roundInterval) - 1
+	}
+	return max(int(r.query(now)/roundInterval)-1, 0)
+}
+
+// query makes the next query, if one is due, and returns the time until the next one. r.mu is
+// held.
+func (r *rounds) query(now time.Time) time.Duration {
+	if wait := roundInterval - now.Sub(r.last); wait > 0 {
+		return wait
 	}
 	r.next %= len(r.members)
-	m := r.members[r.next]
-	if !m.last.IsZero() && now.Sub(m.last) < queryInterval {
-		return // the one that has waited longest
+	m := r.members[r.next] // the one that has waited longest
+	if wait := queryInterval - now.Sub(m.last); !m.last.IsZero() && wait > 0 {
+		return wait
 	}
 	r.next++
 	r.last, m.last = now, now
@@ -87,6 +98,7 @@ func (r *rounds) query(now time.Time) {
 	if err := failed(qp); err != nil {
 		m.fail(err)
 	}
+	return roundInterval
 }
 
 // failed returns an error if qp is in the error state (ibv_query_qp(3)). Some devices do not say:

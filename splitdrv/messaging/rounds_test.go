@@ -34,9 +34,15 @@ func TestRounds(t *testing.T) {
 		}
 		const seconds = 100
 		now := time.Unix(1000, 0)
-		for range seconds * 1000 {
-			r.query(now)
-			now = now.Add(time.Millisecond)
+		calls, due := 0, make([]int, sessions)
+		for tick := range seconds * int(time.Second/roundInterval) {
+			for i, m := range r.members {
+				if tick >= due[i] {
+					calls++
+					due[i] = tick + 1 + r.turn(m, now)
+				}
+			}
+			now = now.Add(roundInterval)
 		}
 		total, least, most := 0, all[0].queries, 0
 		for _, q := range all {
@@ -44,6 +50,9 @@ func TestRounds(t *testing.T) {
 		}
 		if limit := seconds * min(10, sessions); total > limit || total < limit*9/10 || most-least > 1 {
 			t.Errorf("%d sessions: %d queries in %d s, %d to %d of a queue pair", sessions, total, seconds, least, most)
+		}
+		if limit := seconds * (10 + sessions); calls > limit {
+			t.Errorf("%d sessions: %d calls, at most %d", sessions, calls, limit)
 		}
 	}
 }
@@ -57,7 +66,7 @@ func TestRoundsFind(t *testing.T) {
 		{of: &r, qps: []fabric.QP{&countedQP{}, &countedQP{failed: true}}, fail: func(err error) { failure = err }},
 	}
 	for i := range 4 {
-		r.query(time.Unix(1000+int64(i), 0))
+		r.turn(r.members[0], time.Unix(1000+int64(i), 0))
 	}
 	if !errors.Is(failure, &fabric.WCError{Status: fabric.StatusWRFlushErr}) {
 		t.Error(failure)

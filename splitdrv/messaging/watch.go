@@ -24,8 +24,7 @@ func watch(c *shared, control *control, channels []*channel) *ticker.Task {
 		}
 		c.queried = theRounds.add(qps, c.endLater)
 		c.queried.task = queryBeats.Every(roundInterval, func(t ticker.Tick) int {
-			theRounds.query(t.Now)
-			return 0
+			return theRounds.turn(c.queried, t.Now)
 		})
 	}
 	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
