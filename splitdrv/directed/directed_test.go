@@ -394,17 +394,9 @@ func TestDirectedHostile(t *testing.T) {
 		_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
 		a := protocol.AttributesOf(list)
-		b, err := r.toOwner.call(t.Context(), r.toOwner.asking, func(transaction uint64) []byte {
-			return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
-				TransactionContext: transaction, Operation: protocol.DirectedRead, Device: tapeDevice,
-				Requester: platforms[unitSide], List: protocol.AppendListSequence(nil, &a, nil, list),
-			})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply, err := protocol.DecodeDirectedReply(b); err != nil || reply.Status != protocol.DirectedDenied {
-			t.Errorf("%+v, %v", reply, err)
+		if s := r.raw(r.toOwner, protocol.DirectedRequest{Operation: protocol.DirectedRead, Requester: platforms[unitSide],
+			List: protocol.AppendListSequence(nil, &a, nil, list)}); s != protocol.DirectedDenied {
+			t.Error(s)
 		}
 	})
 	t.Run("a connection that nobody waits for", func(t *testing.T) {

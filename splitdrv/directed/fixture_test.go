@@ -248,6 +248,25 @@ func (r *fixture) memory(l *Link, size int, op protocol.DirectedOperation) ([]by
 	return mem, m
 }
 
+// raw sends a request as it is, and returns the status of the reply.
+func (r *fixture) raw(l *Link, q protocol.DirectedRequest) protocol.DirectedStatus {
+	r.Helper()
+	l.waits(1)
+	defer l.waits(-1)
+	b, err := l.call(r.Context(), l.asking, func(transaction uint64) []byte {
+		q.TransactionContext, q.Device = transaction, tapeDevice
+		return protocol.AppendDirectedRequest(nil, q)
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	reply, err := protocol.DecodeDirectedReply(b)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return reply.Status
+}
+
 // status expects that err is the result of a request with the status want.
 func (r *fixture) status(err error, want protocol.DirectedStatus) {
 	r.Helper()

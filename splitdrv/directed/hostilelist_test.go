@@ -69,19 +69,9 @@ func testHostileList(t *testing.T, on fabricOf) {
 		}, protocol.DirectedAccess},
 	} {
 		chain := c.chain()
-		r.toOwner.waits(1)
-		b, err := r.toOwner.call(t.Context(), r.toOwner.asking, func(transaction uint64) []byte {
-			return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
-				TransactionContext: transaction, Operation: protocol.DirectedWrite, Device: tapeDevice,
-				List: protocol.AppendListSequence(nil, &attributes, []protocol.Fragment{chain}, list),
-			})
-		})
-		r.toOwner.waits(-1)
-		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-		if reply, err := protocol.DecodeDirectedReply(b); err != nil || reply.Status != c.want {
-			t.Errorf("%s: %+v, %v, want %v", c.name, reply, err, c.want)
+		if s := r.raw(r.toOwner, protocol.DirectedRequest{Operation: protocol.DirectedWrite,
+			List: protocol.AppendListSequence(nil, &attributes, []protocol.Fragment{chain}, list)}); s != c.want {
+			t.Errorf("%s: %v, want %v", c.name, s, c.want)
 		}
 		if r.drive.writes != 0 {
 			t.Fatalf("%s: %d writes to the I/O device", c.name, r.drive.writes)

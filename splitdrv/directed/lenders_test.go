@@ -181,20 +181,10 @@ func TestDirectedLenderHasNoList(t *testing.T) {
 	list := []protocol.ListElement{{Data: []byte("data"), EndOfBuffer: true}}
 	chain := o.Fragment(0, copy(mem, protocol.AppendListSequence(nil, nil, nil, list)))
 	a := protocol.AttributesOf(slices.Repeat(list, 2))
-	r.toOwner.waits(1)
-	b, err := r.toOwner.call(t.Context(), r.toOwner.asking, func(transaction uint64) []byte {
-		return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
-			TransactionContext: transaction, Operation: protocol.DirectedWrite, Device: tapeDevice,
-			List: protocol.AppendListSequence(nil, &a, []protocol.Fragment{chain}, list),
-		})
-	})
-	r.toOwner.waits(-1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := protocol.DecodeDirectedReply(b)
-	if err != nil || reply.Status != protocol.DirectedPlatform || r.drive.writes != 0 {
-		t.Errorf("%+v, %v, %d writes to the I/O device", reply, err, r.drive.writes)
+	s := r.raw(r.toOwner, protocol.DirectedRequest{Operation: protocol.DirectedWrite,
+		List: protocol.AppendListSequence(nil, &a, []protocol.Fragment{chain}, list)})
+	if s != protocol.DirectedPlatform || r.drive.writes != 0 {
+		t.Errorf("%v, %d writes to the I/O device", s, r.drive.writes)
 	}
 	r.nodes[ownerSide].mu.Lock()
 	to := r.nodes[ownerSide].lenders[lender]

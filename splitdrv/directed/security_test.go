@@ -123,18 +123,9 @@ func TestDirectedOnlyOwnersDirect(t *testing.T) {
 	mem, m := r.memory(to, 64, protocol.DirectedRead)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
 	a := protocol.AttributesOf(list)
-	to.waits(1)
-	b, err := to.call(t.Context(), to.asking, func(transaction uint64) []byte {
-		return protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
-			TransactionContext: transaction, Operation: protocol.DirectedRead, Device: tapeDevice,
-			Requester: platforms[requesterSide], List: protocol.AppendListSequence(nil, &a, nil, list),
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reply, err := protocol.DecodeDirectedReply(b); err != nil || reply.Status != protocol.DirectedDenied {
-		t.Errorf("%+v, %v", reply, err)
+	if s := r.raw(to, protocol.DirectedRequest{Operation: protocol.DirectedRead, Requester: platforms[requesterSide],
+		List: protocol.AppendListSequence(nil, &a, nil, list)}); s != protocol.DirectedDenied {
+		t.Error(s)
 	}
 	if r.drive.reads != 0 || !bytes.Equal(mem, make([]byte, 64)) {
 		t.Error("data was moved")
