@@ -363,10 +363,15 @@ func (p *Peer) send(msg []byte) {
 // request sends a request and returns the status of the reply.
 func (p *Peer) request(t protocol.CfgType, data []byte) protocol.CfgStatus {
 	p.t.Helper()
-	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 99, Type: t, Data: data}))
-	m, err := protocol.DecodeCfgUtilReply(p.message(protocol.FuncCfgUtilReply))
-	p.ok(err)
-	return m.Status
+	const context = 99
+	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: context, Type: t, Data: data}))
+	for { // the replies to requests that do not wait for them may still come
+		m, err := protocol.DecodeCfgUtilReply(p.message(protocol.FuncCfgUtilReply))
+		p.ok(err)
+		if m.TransactionContext == context {
+			return m.Status
+		}
+	}
 }
 
 // Alive fails the test unless the session answers a keep-alive.
