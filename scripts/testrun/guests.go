@@ -80,14 +80,13 @@ func (r *runner) inGuests(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lane runs jobs one after the other, in the guest that belongs to a directory
-// (ci/softroce/exec).
+// lane runs jobs one after the other, in the guest of a directory (ci/softroce/exec).
 func (r *runner) lane(ctx context.Context, top, name string, jobs <-chan testlist.Package) error {
 	dir := filepath.Join(top, "build/guests", name)
 	defer endGuest(dir)
 	for j := range jobs {
 		const require = "rdma,root,tun,tools,splitnic,softroce"
-		cmd := r.command(ctx, require, []testlist.Package{j}, "-timeout=45m", "-exec", filepath.Join(top, "ci/softroce/exec"))
+		cmd := r.command(ctx, require, []testlist.Package{j}, asProduct, "-timeout=45m", "-exec", filepath.Join(top, "ci/softroce/exec"))
 		cmd.Env = append(cmd.Env, "SPLITNIC_GUEST="+dir, fmt.Sprint("SPLITNIC_GUEST_OWNER=", os.Getpid()))
 		if err := errors.Join(r.pass(cmd), ctx.Err()); err != nil {
 			return err

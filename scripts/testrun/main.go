@@ -115,13 +115,14 @@ func (r *runner) run(ctx context.Context) error {
 	case "vm", "pods":
 		return r.asRoot(ctx, "root,tun,tools,"+r.layer)
 	case "machines", "faults":
-		return r.goTest(ctx, "machines", r.packages)
+		return r.goTest(ctx, "machines", r.packages, asProduct)
 	default:
 		return r.inGuests(ctx)
 	}
 }
 
-const noDWARF = "-gcflags=all=-dwarf=false" // takes a twelfth less time; scripts/test has it too
+// Builds of a kind share what they compile: without the race detector, also with the product.
+const asProduct, noDWARF = "-trimpath", "-gcflags=all=-dwarf=false" // a twelfth less time
 
 // unit runs the tests with the race detector, but for those in files that are built without it.
 func (r *runner) unit(ctx context.Context) error {
@@ -135,7 +136,7 @@ func (r *runner) unit(ctx context.Context) error {
 			plain = append(plain, testlist.Package{Path: p.Path, Tests: p.NoRace})
 		}
 	}
-	return errors.Join(r.goTest(ctx, "", race, "-race", noDWARF), r.goTest(ctx, "", plain))
+	return errors.Join(r.goTest(ctx, "", race, "-race", noDWARF), r.goTest(ctx, "", plain, asProduct))
 }
 
 // asRoot builds the tests as the calling user, and runs them as root.
