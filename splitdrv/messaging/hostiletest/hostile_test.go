@@ -28,7 +28,7 @@ func inMemory(t *testing.T) twoDevices {
 	return f
 }
 
-func TestHostile(t *testing.T) { attackAll(t, inMemory) }
+func TestHostile(t *testing.T) { attackAll(t, inMemory, func(Attack) bool { return true }) }
 
 func TestDrain(t *testing.T) { drain(t, inMemory) }
 

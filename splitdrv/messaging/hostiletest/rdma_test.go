@@ -47,10 +47,17 @@ func onDevices(t *testing.T) twoDevices {
 	}
 }
 
-// TestRDMAHostile is TestHostile on real devices.
+// TestRDMAHostile makes those attacks of TestHostile that the real devices have to refuse, or that
+// have to do no harm.
 func TestRDMAHostile(t *testing.T) {
 	testenv.NeedRDMA(t, 2)
-	attackAll(t, onDevices)
+	attackAll(t, onDevices, func(a Attack) bool { return a.Code == "" })
+}
+
+// TestRDMAHostileRules makes those attacks of TestHostile that break a rule, on real devices.
+func TestRDMAHostileRules(t *testing.T) {
+	testenv.NeedRDMA(t, 2)
+	attackAll(t, onDevices, func(a Attack) bool { return a.Code != "" })
 }
 
 // TestRDMADrain is TestDrain on real devices.

@@ -32,9 +32,9 @@ type twoDevices struct {
 // attack.
 const besides = 8
 
-// attackAll makes all attacks in every mode. It calls newFabric once for each mode. After an attack
+// attackAll makes all attacks that are wanted in every mode. It calls newFabric once for each mode. After an attack
 // that has timed out it makes no others: they would probably time out for the same reason.
-func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices) {
+func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices, wanted func(a Attack) bool) {
 	for _, mode := range protocol.Modes() {
 		timely(t, string(mode), func(t *testing.T) {
 			// Checked for all attacks together: the other sessions open descriptors when they first
@@ -47,7 +47,7 @@ func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices) {
 			other.connect(otherPeer, 1)
 			otherPeer.send(otherPeer.lend(func(*protocol.Pool) {})) // so that the session does not ask for pools
 			for _, a := range Attacks() {
-				if a.In(mode) {
+				if a.In(mode) && wanted(a) {
 					timely(t, a.Name, func(t *testing.T) {
 						a.run(t, f, mode, beside, otherPeer.Pools)
 						otherPeer.renew(t)
