@@ -5,26 +5,6 @@ import (
 	"fmt"
 )
 
-// DirectedOperation is the operation that an I/O device is to carry out.
-type DirectedOperation uint32
-
-// The operations.
-const (
-	DirectedRead  DirectedOperation = 1 // from the I/O device to the memory
-	DirectedWrite DirectedOperation = 2 // from the memory to the I/O device
-)
-
-// String returns the name of the operation.
-func (o DirectedOperation) String() string {
-	switch o {
-	case DirectedRead:
-		return "read"
-	case DirectedWrite:
-		return "write"
-	}
-	return fmt.Sprintf("operation %d", uint32(o))
-}
-
 // DirectedStatus is the result of a request. An unknown status means DirectedFailed.
 type DirectedStatus uint32
 
@@ -32,82 +12,98 @@ type DirectedStatus uint32
 const (
 	DirectedOK          DirectedStatus = 0
 	DirectedDenied      DirectedStatus = 1 // by the unit that owns the I/O device
-	DirectedInvalid     DirectedStatus = 2 // the list is malformed, or does not suit the operation
+	DirectedInvalid     DirectedStatus = 2 // the list is malformed, or does not suit the transactions
 	DirectedPlatform    DirectedStatus = 3 // memory of a unit that the owner does not allow
 	DirectedAccess      DirectedStatus = 4 // the RDMA device of the memory's unit refuses a handle
 	DirectedUnreachable DirectedStatus = 5 // there is no connection, or it has failed
 	DirectedFailed      DirectedStatus = 6 // the I/O device has failed, or something else
+	DirectedUnsupported DirectedStatus = 7 // the I/O device has no such operation
 )
 
 var directedStatuses = [...]string{
 	"ok", "denied by the owner", "the list is not valid", "memory of another platform", "access refused",
-	"the unit with the memory cannot be reached", "failed",
+	"the unit with the memory cannot be reached", "failed", "the I/O device has no such operation",
 }
 
 // String returns a description of the status.
 func (s DirectedStatus) String() string {
-	return directedStatuses[min(int(s), len(directedStatuses)-1)]
+	if int(s) >= len(directedStatuses) {
+		s = DirectedFailed
+	}
+	return directedStatuses[s]
 }
 
-// directedListAt is the offset of the list in a request.
-const directedListAt = HeaderSize + 24
+// directedTransactionsAt is the offset of the transactions in a request.
+const directedTransactionsAt = HeaderSize + 16
 
-// MaxDirectedList is the size of the largest first sequence of a list, which is in the request.
-const MaxDirectedList = MaxControlSize - directedListAt
+// MaxDirectedList returns the size of the largest first sequence of a list, which is in the request
+// behind that many transactions.
+func MaxDirectedList(transactions int) int {
+	return MaxControlSize - directedTransactionsAt - transactions*directedTransactionSize
+}
 
-// DirectedRequest requests a transfer between an I/O device and memory.
+// DirectedRequest requests transactions of an I/O device with memory, one after the other.
 type DirectedRequest struct {
 	TransactionContext uint64
-	Operation          DirectedOperation
 	Device             uint32 // number of the I/O device at its owner
-	Offset             uint64 // on the I/O device, in bytes
 	// Requester is the unit that the request is from. It sends 0. The owner, which knows the
 	// sender, sets it.
-	Requester Platform
-	List      []byte // the first sequence of the list
+	Requester    Platform
+	Transactions []DirectedTransaction // 1 to MaxDirectedTransactions
+	List         []byte                // the first sequence of the list; empty if there are no buffers
+}
+
+// Bytes returns the number of bytes of the first n transactions.
+func (r *DirectedRequest) Bytes(n int) (bytes uint64) {
+	for i := range r.Transactions[:n] {
+		bytes += r.Transactions[i].Bytes()
+	}
+	return bytes
 }
 
 // DecodeDirectedRequest decodes b, one whole message. It checks the part of the list that is in
-// the message as ListDecoder does.
+// the message as ListDecoder does, and a whole list as MatchDirected does.
 func DecodeDirectedRequest(b []byte) (DirectedRequest, error) {
 	transaction, rest, err := directedBody(b, FuncDirectedRequest)
 	if err != nil {
 		return DirectedRequest{}, err
 	}
-	if len(b) < directedListAt {
+	if len(b) < directedTransactionsAt {
 		return DirectedRequest{}, fmt.Errorf("DirectedRequest of %d bytes: %w", len(b), ErrShort)
 	}
 	r := DirectedRequest{
 		TransactionContext: transaction,
-		Operation:          DirectedOperation(binary.BigEndian.Uint32(rest[0:])),
-		Device:             binary.BigEndian.Uint32(rest[4:]),
-		Offset:             binary.BigEndian.Uint64(rest[8:]),
-		Requester:          Platform(binary.BigEndian.Uint64(rest[16:])),
-		List:               b[directedListAt:],
+		Device:             binary.BigEndian.Uint32(rest[0:]),
+		Requester:          Platform(binary.BigEndian.Uint64(rest[8:])),
 	}
-	if r.Operation != DirectedRead && r.Operation != DirectedWrite {
-		return DirectedRequest{}, fmt.Errorf("DirectedRequest: %v: %w", r.Operation, ErrFunction)
+	count := binary.BigEndian.Uint32(rest[4:])
+	if count == 0 || count > MaxDirectedTransactions {
+		return DirectedRequest{}, fmt.Errorf("DirectedRequest of %d transactions, must be 1 to %d: %w", count,
+			MaxDirectedTransactions, ErrCount)
 	}
-	var list ListDecoder
-	if _, _, err := list.Add(r.List); err != nil {
+	listAt := directedTransactionsAt + int(count)*directedTransactionSize
+	if len(b) < listAt {
+		return DirectedRequest{}, fmt.Errorf("DirectedRequest of %d bytes and %d transactions: %w", len(b), count, ErrShort)
+	}
+	if r.Transactions, err = decodeDirectedTransactions(b[directedTransactionsAt:listAt]); err != nil {
 		return DirectedRequest{}, fmt.Errorf("DirectedRequest: %w", err)
 	}
-	if a := list.Attributes(); r.Offset > maxDeviceSize || a.Bytes > maxDeviceSize-r.Offset {
-		return DirectedRequest{}, fmt.Errorf("DirectedRequest: %d bytes at %#x: %w", a.Bytes, r.Offset, ErrOverflow)
+	r.List = b[listAt:]
+	if err := checkDirectedList(r.Transactions, r.List); err != nil {
+		return DirectedRequest{}, fmt.Errorf("DirectedRequest: %w", err)
 	}
 	return r, nil
 }
 
-// maxDeviceSize is the size of the largest I/O device. Offsets fit signed integers of 64 bits.
-const maxDeviceSize = 1<<63 - 1
-
 // AppendDirectedRequest appends a request. The list must fit the message.
 func AppendDirectedRequest(dst []byte, r DirectedRequest) []byte {
 	dst = appendHeader(dst, FuncDirectedRequest, r.TransactionContext)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(r.Operation))
 	dst = binary.BigEndian.AppendUint32(dst, r.Device)
-	dst = binary.BigEndian.AppendUint64(dst, r.Offset)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(r.Transactions)))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Requester))
+	for i := range r.Transactions {
+		dst = r.Transactions[i].append(dst)
+	}
 	return append(dst, r.List...)
 }
 
@@ -115,7 +111,23 @@ func AppendDirectedRequest(dst []byte, r DirectedRequest) []byte {
 type DirectedReply struct {
 	TransactionContext uint64 // of the request
 	Status             DirectedStatus
-	Bytes              uint64 // transferred
+	Done               uint32 // number of transactions that were carried out completely
+	Bytes              uint64 // transferred, by those and by the next one
+}
+
+// Suits checks that the reply claims what the request can have led to: no more than it asks for,
+// everything exactly if the status is DirectedOK, and as many bytes as the transactions have.
+func (r *DirectedReply) Suits(q *DirectedRequest) error {
+	asked := uint32(len(q.Transactions))
+	if r.Done > asked || (r.Status == DirectedOK) != (r.Done == asked) {
+		return fmt.Errorf("DirectedReply, %v, after %d transactions of %d: %w", r.Status, r.Done, asked, ErrCount)
+	}
+	least, most := q.Bytes(int(r.Done)), q.Bytes(int(min(r.Done+1, asked)))
+	if r.Bytes < least || r.Bytes > most {
+		return fmt.Errorf("DirectedReply, %d bytes after %d transactions, which have %d, the next one included %d: %w",
+			r.Bytes, r.Done, least, most, ErrSize)
+	}
+	return nil
 }
 
 // DecodeDirectedReply decodes b, one whole message.
@@ -124,13 +136,14 @@ func DecodeDirectedReply(b []byte) (DirectedReply, error) {
 	if err != nil {
 		return DirectedReply{}, err
 	}
-	if err := exactly(rest, 12); err != nil {
+	if err := exactly(rest, 16); err != nil {
 		return DirectedReply{}, fmt.Errorf("DirectedReply: %w", err)
 	}
 	return DirectedReply{
 		TransactionContext: transaction,
 		Status:             DirectedStatus(binary.BigEndian.Uint32(rest)),
-		Bytes:              binary.BigEndian.Uint64(rest[4:]),
+		Done:               binary.BigEndian.Uint32(rest[4:]),
+		Bytes:              binary.BigEndian.Uint64(rest[8:]),
 	}, nil
 }
 
@@ -138,6 +151,7 @@ func DecodeDirectedReply(b []byte) (DirectedReply, error) {
 func AppendDirectedReply(dst []byte, r DirectedReply) []byte {
 	dst = appendHeader(dst, FuncDirectedReply, r.TransactionContext)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(r.Status))
+	dst = binary.BigEndian.AppendUint32(dst, r.Done)
 	return binary.BigEndian.AppendUint64(dst, r.Bytes)
 }
 

@@ -17,6 +17,7 @@ local MAX_PACKETS = 257 -- of a message, with the smallest path MTU
 local NET_HDR = 10 -- bytes of a virtio_net_hdr without num_buffers
 local MIN_FRAME = NET_HDR + 14
 local PACK, PACK_HEADER = 0x80, 4
+local TRANSACTIONS_AT, TRANSACTION, MAX_TRANSACTIONS = 28, 32, 64 -- of a DirectedRequest
 
 local functions = {
 	[1] = "BufferRecvPool",
@@ -34,7 +35,7 @@ local functions = {
 	[13] = "DirectedConnected",
 }
 
-local operations = { [1] = "read", [2] = "write" }
+local operations = { [1] = "read", [2] = "write", [3] = "exchange" }
 
 local directed_statuses = {
 	[0] = "ok",
@@ -44,6 +45,7 @@ local directed_statuses = {
 	[4] = "access refused",
 	[5] = "the unit with the memory cannot be reached",
 	[6] = "failed",
+	[7] = "the I/O device has no such operation",
 }
 
 local element_types = {
@@ -143,6 +145,12 @@ local f = {
 	requester = ProtoField.uint64("splitnic.directed.requester", "Requester", base.HEX),
 	directed_status = ProtoField.uint32("splitnic.directed.status", "Status", base.DEC, directed_statuses),
 	bytes = ProtoField.uint64("splitnic.directed.bytes", "Bytes"),
+	transactions = ProtoField.uint32("splitnic.directed.transactions", "Transactions"),
+	done = ProtoField.uint32("splitnic.directed.done", "Transactions carried out"),
+	source_buffers = ProtoField.uint16("splitnic.directed.source.buffers", "Source buffers"),
+	source_bytes = ProtoField.uint64("splitnic.directed.source.bytes", "Bytes of source data"),
+	result_buffers = ProtoField.uint16("splitnic.directed.result.buffers", "Result buffers"),
+	result_bytes = ProtoField.uint64("splitnic.directed.result.bytes", "Bytes of results"),
 	from = ProtoField.uint64("splitnic.directed.from", "From", base.HEX),
 	to = ProtoField.uint64("splitnic.directed.to", "To", base.HEX),
 	qpn = ProtoField.uint32("splitnic.directed.qpn", "Queue pair"),
@@ -272,6 +280,21 @@ local function path(tvb)
 	return tvb:len() >= 20 and tvb(0, 2):uint() == 8 and tvb(12, 4):uint() == 16 and tvb(16, 4):uint() == 0
 end
 
+-- list_at returns where the list of a DirectedRequest begins.
+local function list_at(tvb) return TRANSACTIONS_AT + tvb(16, 4):uint() * TRANSACTION end
+
+-- directed_request reports whether this can be a DirectedRequest of n bytes, with a list or without.
+local function directed_request(tvb, n)
+	if tvb:len() < TRANSACTIONS_AT or tvb(16, 4):uint() == 0 or tvb(16, 4):uint() > MAX_TRANSACTIONS then
+		return false
+	end
+	local at = list_at(tvb)
+	if n == at then
+		return tvb:len() == at and operations[tvb(TRANSACTIONS_AT, 4):uint()] ~= nil
+	end
+	return n >= at + 24 + 12 and n % 4 == 0 and tvb:len() >= at + 4 and tvb(at, 4):uint() == 0x01000018
+end
+
 -- plausible reports whether a message of n bytes in all can have this header.
 local function plausible(tvb, n)
 	if tvb:len() < HEADER or tvb(2, 2):uint() ~= 1 then
@@ -302,9 +325,9 @@ local function plausible(tvb, n)
 	elseif func == 9 then
 		return body >= 12 and tvb:len() >= 24 and tvb(20, 4):uint() == body - 12
 	elseif func == 10 then
-		return body >= 24 + 24 + 12 and body % 4 == 0 and tvb:len() >= 40 and tvb(36, 4):uint() == 0x01000018
+		return directed_request(tvb, n)
 	elseif func == 11 then
-		return body == 12
+		return body == 16
 	elseif func == 12 then
 		return body == 56
 	elseif func == 13 then
@@ -433,6 +456,17 @@ local function directed_end(tvb, tree)
 	tree:add(f.reads, tvb(28, 2))
 end
 
+-- One transaction of a request.
+local function transaction(tvb, at, tree, name)
+	local t = tree:add(tvb(at, TRANSACTION), "Transaction: " .. name)
+	t:add(f.operation, tvb(at, 4))
+	t:add(f.source_buffers, tvb(at + 4, 2))
+	t:add(f.result_buffers, tvb(at + 6, 2))
+	t:add(f.offset, tvb(at + 8, 8))
+	t:add(f.source_bytes, tvb(at + 16, 8))
+	t:add(f.result_bytes, tvb(at + 24, 8))
+end
+
 -- The elements of a scatter-gather list, as far as they are in the message.
 local function list(tvb, tree)
 	local at, last = 0, false
@@ -483,15 +517,22 @@ end
 -- directed adds a message of directed I/O and returns what to say of it in a line.
 local function directed(func, tvb, tree)
 	if func == 10 then
-		tree:add(f.operation, tvb(12, 4))
-		tree:add(f.io_device, tvb(16, 4))
-		tree:add(f.offset, tvb(20, 8))
-		tree:add(f.requester, tvb(28, 8))
-		list(tvb(36):tvb(), tree)
-		return operations[tvb(12, 4):uint()] or "unknown operation"
+		tree:add(f.io_device, tvb(12, 4))
+		tree:add(f.transactions, tvb(16, 4))
+		tree:add(f.requester, tvb(20, 8))
+		local names, at = {}, list_at(tvb)
+		for t = TRANSACTIONS_AT, at - TRANSACTION, TRANSACTION do
+			names[#names + 1] = operations[tvb(t, 4):uint()] or "unknown operation"
+			transaction(tvb, t, tree, names[#names])
+		end
+		if at < tvb:len() then
+			list(tvb(at):tvb(), tree)
+		end
+		return table.concat(names, ", ")
 	elseif func == 11 then
 		tree:add(f.directed_status, tvb(12, 4))
-		tree:add(f.bytes, tvb(16, 8))
+		tree:add(f.done, tvb(16, 4))
+		tree:add(f.bytes, tvb(20, 8))
 		return directed_statuses[tvb(12, 4):uint()] or "failed"
 	elseif func == 12 then
 		tree:add(f.from, tvb(12, 8))

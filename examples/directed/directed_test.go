@@ -14,6 +14,8 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/directed"
 )
 
 // The size of the disk in a test is no multiple of the size of the buffer.
@@ -207,6 +209,49 @@ func TestRefused(t *testing.T) {
 	}
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, was) {
 		t.Errorf("the file has changed: %v", err)
+	}
+}
+
+// TestPolicy has requests with a good write to the first block and another transaction. It expects the
+// owner to check both: nothing of a request is carried out if one is not for the disk.
+func TestPolicy(t *testing.T) {
+	const read, write, exchange = protocol.DirectedRead, protocol.DirectedWrite, protocol.DirectedExchange
+	for _, c := range []struct {
+		name     string
+		readOnly bool
+		second   protocol.DirectedOperation
+		at       uint64
+		denied   bool
+	}{
+		{"a read", false, read, diskSize - 512, false},
+		{"a write", false, write, diskSize - 512, false},
+		{"a read beyond the end", false, read, diskSize - 511, true},
+		{"a write beyond the end", false, write, diskSize - 511, true},
+		{"a read far beyond the end", false, read, 1<<63 - 513, true},
+		{"an exchange", false, exchange, 512, true},
+		{"a read, on a disk that is read-only", true, read, 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, d, path := onMemory(t, c.readOnly)
+			copy(d.mem, "written")
+			second := directed.Transaction{Operation: c.second, Offset: c.at}
+			if c.second != read {
+				second.Source = whole(d.out, 512)
+			}
+			if c.second != write {
+				second.Results = whole(d.in, 512)
+			}
+			err := d.peer.link.Do(t.Context(), directed.Request{Device: diskDevice, Transactions: []directed.Transaction{
+				{Operation: write, Source: whole(d.out, 512)}, second,
+			}})
+			if c.denied && !errors.Is(err, &directed.StatusError{Status: protocol.DirectedDenied}) || !c.denied && err != nil {
+				t.Errorf("got error %v", err)
+			}
+			b, err := os.ReadFile(path)
+			if written := bytes.HasPrefix(b, []byte("written")); err != nil || written == c.denied {
+				t.Errorf("the first block is written: %v, %v", written, err)
+			}
+		})
 	}
 }
 

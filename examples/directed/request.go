@@ -52,41 +52,52 @@ func newDisk(ctx context.Context, dev fabric.Device, owner string) (_ *remoteDis
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d bytes: %w", bufferSize, err)
 	}
-	if d.in, err = d.peer.link.Register(d.mem, protocol.DirectedRead); err != nil {
+	if d.in, err = d.peer.link.Register(d.mem, directed.Result); err != nil {
 		return nil, err
 	}
-	d.out, err = d.peer.link.Register(d.mem, protocol.DirectedWrite)
+	d.out, err = d.peer.link.Register(d.mem, directed.Source)
 	return d, err
 }
 
 // ReadAt implements io.ReaderAt. The I/O unit writes the data to mem.
 func (d *remoteDisk) ReadAt(b []byte, at int64) (int, error) {
-	return d.transfer(len(b), at, protocol.DirectedRead, d.in, nil, func(done, n int) { copy(b[done:], d.mem[:n]) })
+	return transfer(len(b), func(done, n int) error {
+		err := d.do(directed.Transaction{
+			Operation: protocol.DirectedRead, Offset: uint64(at) + uint64(done), Results: whole(d.in, n),
+		})
+		if err == nil {
+			copy(b[done:], d.mem[:n])
+		}
+		return err
+	})
 }
 
 // WriteAt implements io.WriterAt. The I/O unit reads the data from mem.
 func (d *remoteDisk) WriteAt(b []byte, at int64) (int, error) {
-	return d.transfer(len(b), at, protocol.DirectedWrite, d.out, func(done, n int) { copy(d.mem[:n], b[done:]) }, nil)
+	return transfer(len(b), func(done, n int) error {
+		copy(d.mem[:n], b[done:])
+		return d.do(directed.Transaction{
+			Operation: protocol.DirectedWrite, Offset: uint64(at) + uint64(done), Source: whole(d.out, n),
+		})
+	})
 }
 
-// transfer moves size bytes in parts. before and after are called for each part.
-func (d *remoteDisk) transfer(
-	size int, at int64, op protocol.DirectedOperation, m *directed.Memory, before, after func(done, n int),
-) (done int, err error) {
+// do has the I/O unit carry out a transaction.
+func (d *remoteDisk) do(t directed.Transaction) error {
+	return d.peer.link.Do(d.ctx, directed.Request{Device: diskDevice, Transactions: []directed.Transaction{t}})
+}
+
+// whole returns a list of one buffer: the first n bytes of m.
+func whole(m *directed.Memory, n int) []protocol.ListElement {
+	return []protocol.ListElement{{Fragment: m.Fragment(0, n), EndOfBuffer: true}}
+}
+
+// transfer calls part for each part of size bytes, after so many that are done.
+func transfer(size int, part func(done, n int) error) (done int, err error) {
 	for done < size {
-		n := min(size-done, len(d.mem))
-		if before != nil {
-			before(done, n)
-		}
-		err := d.peer.link.Do(d.ctx, directed.Request{
-			Operation: op, Device: diskDevice, Offset: uint64(at) + uint64(done),
-			List: []protocol.ListElement{{Fragment: m.Fragment(0, n), EndOfBuffer: true}},
-		})
-		if err != nil {
+		n := min(size-done, bufferSize)
+		if err := part(done, n); err != nil {
 			return done, err
-		}
-		if after != nil {
-			after(done, n)
 		}
 		done += n
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -63,9 +64,8 @@ func serveOwner(ctx context.Context, dev fabric.Device, ln net.Listener, unit st
 	defer ln.Close()
 	var d disk // set before the first request
 	n, own, err := newNode(dev, directed.Config{
-		Allow: func(_ protocol.Platform, r *protocol.DirectedRequest, bytes uint64) bool {
-			inside := r.Device == diskDevice && r.Offset <= uint64(d.Size) && bytes <= uint64(d.Size)-r.Offset
-			return inside && (!d.ReadOnly || r.Operation == protocol.DirectedRead)
+		Allow: func(_ protocol.Platform, r *protocol.DirectedRequest) bool {
+			return r.Device == diskDevice && !slices.ContainsFunc(r.Transactions, d.forbids)
 		},
 	})
 	if err != nil {
@@ -107,6 +107,18 @@ func serveOwner(ctx context.Context, dev fabric.Device, ln net.Listener, unit st
 			}
 		})
 	}
+}
+
+// forbids reports whether a transaction is none for the disk: beyond its end, a write to one that is
+// read-only, or an exchange, which means nothing to a disk.
+func (d *disk) forbids(t protocol.DirectedTransaction) bool {
+	switch size := uint64(d.Size); {
+	case t.Offset > size || t.Bytes() > size-t.Offset:
+		return true
+	case t.Operation == protocol.DirectedWrite:
+		return d.ReadOnly
+	}
+	return t.Operation != protocol.DirectedRead
 }
 
 // unless returns err, or nil if it is due to the end of ctx.

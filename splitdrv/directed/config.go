@@ -14,20 +14,28 @@ type Storage interface {
 	io.WriterAt
 }
 
+// Exchanger is an I/O device with a meaning for transactions with source data and results.
+type Exchanger interface {
+	Storage
+	// Exchange carries out a transaction, and fills results. source has the data of all source
+	// buffers. Either can be empty. Offset is that in the transaction.
+	Exchange(results, source []byte, offset int64) error
+}
+
 // Config has the configuration of a Node.
 type Config struct {
 	Device   fabric.Device
 	Platform protocol.Platform // of this process
 	// Storage has the I/O devices of this I/O unit, by the owner's device numbers.
 	Storage map[uint32]Storage
-	// Allow is the owner's policy. It reports whether a requester may have this transfer of
-	// this many bytes from or to this I/O device. Without Allow, no transfer is allowed. It is
-	// called from several goroutines.
-	Allow func(requester protocol.Platform, r *protocol.DirectedRequest, bytes uint64) bool
+	// Allow is the owner's policy. It reports whether a requester may have all transactions of a
+	// request. The I/O unit carries out what they say, whatever is in the part of the list that the
+	// owner does not see. Without Allow, nothing is allowed. It is called from several goroutines.
+	Allow func(requester protocol.Platform, r *protocol.DirectedRequest) bool
 	// AllowMemory is the owner's policy for lists that name memory of another unit than the
-	// requester. It reports whether a requester may have this transfer from or to the memory of
-	// that unit, which also has to offer the memory (Link.Offer). Without AllowMemory, a list names
-	// memory of the requester only. It is called from several goroutines.
+	// requester. It reports whether any transaction of a request may have memory of that unit,
+	// which also has to offer the memory (Link.Offer). Without AllowMemory, a list names memory of
+	// the requester only. It is called from several goroutines.
 	AllowMemory func(requester, of protocol.Platform, r *protocol.DirectedRequest) bool
 	// MaxConnections is the largest number of connections of an I/O unit with requesters, of one
 	// request with the units that its list names, and of a unit with the I/O units of one owner;

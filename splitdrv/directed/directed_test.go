@@ -38,13 +38,13 @@ func TestRDMADirectedRead(t *testing.T) { testRead(t, onSoftRoCE) }
 func testRead(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	const size, offset = 2 << 20, 12345
-	mem, m := r.memory(r.toOwner, size, protocol.DirectedRead)
+	mem, m := r.memory(r.toOwner, size, Result)
 	list, view := fragments(mem, m, 6)
 	var before [sides]uint64
 	for i := range before {
 		before[i] = r.wire(i)
 	}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, offset, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, offset, list)), protocol.DirectedOK)
 	if got := slices.Concat(view...); !r.drive.holds(offset, got) {
 		t.Error("the memory is not what the I/O device has")
 	}
@@ -75,7 +75,7 @@ func testListElements(t *testing.T, on fabricOf) {
 	var mems [2][]byte
 	var regions [2]*Memory
 	for i := range mems {
-		mems[i], regions[i] = r.memory(r.toOwner, buffers*size, protocol.DirectedRead)
+		mems[i], regions[i] = r.memory(r.toOwner, buffers*size, Result)
 	}
 	var list []protocol.ListElement
 	var want [][]byte
@@ -89,7 +89,7 @@ func testListElements(t *testing.T, on fabricOf) {
 			want = append(want, mems[i][b*size:][:f.Len])
 		}
 	}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 77, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 77, list)), protocol.DirectedOK)
 	if !r.drive.holds(77, slices.Concat(want...)) {
 		t.Error("the memory is not what the I/O device has")
 	}
@@ -128,14 +128,14 @@ func TestRDMADirectedWrite(t *testing.T) { testWrite(t, onSoftRoCE) }
 func testWrite(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	const size, offset = 2 << 20, 4321
-	mem, m := r.memory(r.toOwner, size, protocol.DirectedWrite)
+	mem, m := r.memory(r.toOwner, size, Source)
 	pattern(mem, 9)
 	list, view := fragments(mem, m, 6)
 	var before [sides]uint64
 	for i := range before {
 		before[i] = r.wire(i)
 	}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, offset, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, offset, list)), protocol.DirectedOK)
 	if !r.drive.holds(offset, slices.Concat(view...)) {
 		t.Error("the I/O device is not what the memory has")
 	}
@@ -152,19 +152,19 @@ func TestRDMADirectedLongList(t *testing.T) { testLongList(t, onSoftRoCE) }
 // reads it. Small data can be in the list itself.
 func testLongList(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
-	mem, m := r.memory(r.toOwner, 500*64, protocol.DirectedWrite)
+	mem, m := r.memory(r.toOwner, 500*64, Source)
 	pattern(mem, 3)
 	list, view := fragments(mem, m, 500)
 	list = slices.Insert(list, 250, protocol.ListElement{Data: []byte("in between"), EndOfBuffer: true})
 	view = slices.Insert(view, 250, []byte("in between"))
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, 0, list)), protocol.DirectedOK)
 	want := slices.Concat(view...)
 	if !r.drive.holds(0, want) {
 		t.Error("the I/O device is not what the memory has")
 	}
-	back, mb := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
+	back, mb := r.memory(r.toOwner, 500*64, Result)
 	list, view = fragments(back, mb, 500)
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list)), protocol.DirectedOK)
 	if got := slices.Concat(view...); !bytes.HasPrefix(want, got) {
 		t.Error("what is read is not what was written")
 	}
@@ -177,15 +177,15 @@ func TestRDMADirectedConnectionReused(t *testing.T) { testConnectionReused(t, on
 // connection.
 func testConnectionReused(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
-	_, in := r.memory(r.toOwner, 8192, protocol.DirectedRead)
-	_, out := r.memory(r.toOwner, 8192, protocol.DirectedWrite)
+	_, in := r.memory(r.toOwner, 8192, Result)
+	_, out := r.memory(r.toOwner, 8192, Source)
 	for i := range 6 {
 		op, m := protocol.DirectedRead, in
 		if i%2 == 1 {
 			op, m = protocol.DirectedWrite, out
 		}
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 8192), EndOfBuffer: true}}
-		r.status(r.toOwner.Do(t.Context(), Request{op, tapeDevice, 0, list}), protocol.DirectedOK)
+		r.status(r.toOwner.Do(t.Context(), one(op, tapeDevice, 0, list)), protocol.DirectedOK)
 		if now, made := r.nodes[unitSide].Connections(); now != 1 || made != 1 {
 			t.Fatalf("after %d requests %d connections, %d made", i+1, now, made)
 		}
@@ -200,9 +200,9 @@ func TestRDMADirectedRevoked(t *testing.T) { testRevoked(t, onSoftRoCE) }
 func testRevoked(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
 	for i, op := range []protocol.DirectedOperation{protocol.DirectedRead, protocol.DirectedWrite} {
-		mem, m := r.memory(r.toOwner, 8192, op)
+		mem, m := r.memory(r.toOwner, 8192, direction(op))
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 8192), EndOfBuffer: true}}
-		request := Request{op, tapeDevice, 0, list}
+		request := one(op, tapeDevice, 0, list)
 		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
 		clear(mem)
 		r.check(m.Close())
@@ -216,8 +216,8 @@ func testRevoked(t *testing.T, on fabricOf) {
 		if r.drive.writes != writes {
 			t.Errorf("%v: the I/O device was written with nothing", op)
 		}
-		_, again := r.memory(r.toOwner, 8192, op)
-		request.List = []protocol.ListElement{{Fragment: again.Fragment(0, 8192), EndOfBuffer: true}}
+		_, again := r.memory(r.toOwner, 8192, direction(op))
+		list[0].Fragment = again.Fragment(0, 8192)
 		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
 		if now, made := r.nodes[unitSide].Connections(); now != 1 || made != uint64(i+2) {
 			t.Errorf("%v: %d connections, %d made", op, now, made)
@@ -232,19 +232,19 @@ func TestRDMADirectedRefused(t *testing.T) { testRefused(t, onSoftRoCE) }
 // another unit are refused before a connection is made or data is moved.
 func testRefused(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
-	_, m := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
+	_, m := r.memory(r.toOwner, 500*64, Result)
 	own := protocol.ListElement{Fragment: m.Fragment(0, 4096), EndOfBuffer: true}
 	others := own
 	others.Platform = platforms[unitSide]
 	do := func(device uint32, list ...protocol.ListElement) error {
-		return r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, device, 0, list})
+		return r.toOwner.Do(t.Context(), one(protocol.DirectedRead, device, 0, list))
 	}
 	r.status(do(tapeDevice+1, own), protocol.DirectedDenied)
 	r.status(do(tapeDevice, others), protocol.DirectedPlatform)
 	r.status(do(tapeDevice, own, others), protocol.DirectedPlatform)
-	r.status(do(tapeDevice, protocol.ListElement{Data: []byte("x"), EndOfBuffer: true}), protocol.DirectedInvalid)
-	r.allow = func(p protocol.Platform, q *protocol.DirectedRequest, n uint64) bool {
-		return p != platforms[requesterSide] || q.Operation != protocol.DirectedRead || n != 4096
+	r.allow = func(p protocol.Platform, q *protocol.DirectedRequest) bool {
+		t := q.Transactions[0]
+		return p != platforms[requesterSide] || t.Operation != protocol.DirectedRead || t.Results.Bytes != 4096
 	}
 	r.status(do(tapeDevice, own), protocol.DirectedDenied)
 	if _, made := r.nodes[unitSide].Connections(); made != 0 {
@@ -269,9 +269,9 @@ func testRefused(t *testing.T, on fabricOf) {
 // DirectedFailed.
 func TestDirectedDeviceFails(t *testing.T) {
 	r := newFixture(t, inMemory)
-	_, m := r.memory(r.toOwner, 4096, protocol.DirectedWrite)
+	_, m := r.memory(r.toOwner, 4096, Source)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 4096), EndOfBuffer: true}}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, driveSize - 1, list}),
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, driveSize-1, list)),
 		protocol.DirectedFailed)
 }
 
@@ -295,10 +295,10 @@ func TestDirectedTakesTooLong(t *testing.T) {
 			c.Storage[tapeDevice] = slowly{c.Storage[tapeDevice], &lasts}
 		}
 	})
-	_, m := r.memory(r.toOwner, driveSize, protocol.DirectedRead)
+	_, m := r.memory(r.toOwner, driveSize, Result)
 	read := func(size int) error {
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}
-		return r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list})
+		return r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list))
 	}
 	r.status(read(4096), protocol.DirectedOK)
 	hasty := r.nodes[unitSide].cfg
@@ -343,9 +343,9 @@ func testRequesterIsUnit(t *testing.T, on fabricOf) {
 		device uint32
 		drive  *tapeDrive
 	}{{r.toOwner, tapeDevice, r.drive}, {asks, otherDevice, other}} {
-		mem, m := r.memory(c.link, 64<<10, protocol.DirectedRead)
+		mem, m := r.memory(c.link, 64<<10, Result)
 		list, view := fragments(mem, m, 3)
-		r.status(c.link.Do(t.Context(), Request{protocol.DirectedRead, c.device, 100, list}), protocol.DirectedOK)
+		r.status(c.link.Do(t.Context(), one(protocol.DirectedRead, c.device, 100, list)), protocol.DirectedOK)
 		if !c.drive.holds(100, slices.Concat(view...)) {
 			t.Errorf("device %d: the memory is not what it has", c.device)
 		}
@@ -361,9 +361,9 @@ func TestDirectedOwnerIsUnit(t *testing.T) {
 			c.Storage = map[uint32]Storage{1: drive}
 		}
 	})
-	mem, m := r.memory(r.toOwner, 8192, protocol.DirectedRead)
+	mem, m := r.memory(r.toOwner, 8192, Result)
 	list, view := fragments(mem, m, 2)
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, 1, 5, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, 1, 5, list)), protocol.DirectedOK)
 	if !drive.holds(5, slices.Concat(view...)) {
 		t.Error("the memory is not what the I/O device has")
 	}
@@ -391,11 +391,11 @@ func TestDirectedHostile(t *testing.T) {
 	}
 	t.Run("passed on by no owner", func(t *testing.T) {
 		r := newFixture(t, inMemory)
-		_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+		_, m := r.memory(r.toOwner, 64, Result)
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-		a := protocol.AttributesOf(list)
-		if s := r.raw(r.toOwner, protocol.DirectedRequest{Operation: protocol.DirectedRead, Requester: platforms[unitSide],
-			List: protocol.AppendListSequence(nil, &a, nil, list)}); s != protocol.DirectedDenied {
+		q := message(protocol.DirectedRead, list)
+		q.Requester = platforms[unitSide]
+		if s := r.raw(r.toOwner, q); s != protocol.DirectedDenied {
 			t.Error(s)
 		}
 	})
@@ -421,31 +421,37 @@ func TestDirectedHostile(t *testing.T) {
 			t.Errorf("%v", s)
 		}
 	})
-	for name, message := range map[string][]byte{
+	good := message(protocol.DirectedWrite, []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}})
+	noList, none, many, total := good, good, good, good
+	noList.List = nil
+	none.Transactions = nil
+	many.Transactions = slices.Repeat(good.Transactions, protocol.MaxDirectedTransactions+1)
+	total.Transactions = slices.Repeat(good.Transactions, 2)
+	for name, b := range map[string][]byte{
 		"a message of a session":       protocol.AppendBufferPoolFlushReply(nil, 1),
 		"an answer to nothing":         protocol.AppendDirectedReply(nil, protocol.DirectedReply{TransactionContext: 99}),
-		"a list that is none":          protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{Operation: 1}),
+		"a list that is none":          protocol.AppendDirectedRequest(nil, noList),
+		"no transaction":               protocol.AppendDirectedRequest(nil, none),
+		"a transaction too many":       protocol.AppendDirectedRequest(nil, many),
+		"buffers that are not there":   protocol.AppendDirectedRequest(nil, total),
 		"a connection to queue pair 0": protocol.AppendDirectedConnect(nil, protocol.DirectedConnect{From: 1, To: 2}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newFixture(t, inMemory)
-			r.check(r.toOwner.say(t.Context(), message))
+			r.check(r.toOwner.say(t.Context(), b))
 			r.broken()
 		})
 	}
 	t.Run("two requests", func(t *testing.T) {
 		r := newFixture(t, inMemory)
 		held, release := make(chan struct{}), make(chan struct{})
-		r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+		r.allow = func(protocol.Platform, *protocol.DirectedRequest) bool {
 			close(held)
 			<-release
 			return false
 		}
 		list := []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}}
-		a := protocol.AttributesOf(list)
-		b := protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
-			Operation: protocol.DirectedWrite, Device: tapeDevice, List: protocol.AppendListSequence(nil, &a, nil, list),
-		})
+		b := protocol.AppendDirectedRequest(nil, message(protocol.DirectedWrite, list))
 		r.check(r.toOwner.say(t.Context(), b))
 		<-held
 		r.check(r.toOwner.say(t.Context(), b))
@@ -455,17 +461,14 @@ func TestDirectedHostile(t *testing.T) {
 	t.Run("requests before the answers", func(t *testing.T) {
 		r := newFixture(t, inMemory)
 		judged := make(chan struct{}, 100)
-		r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+		r.allow = func(protocol.Platform, *protocol.DirectedRequest) bool {
 			judged <- struct{}{}
 			return false
 		}
 		r.requester.sending.Lock() // like a peer without a receive for the answer
 		defer r.requester.sending.Unlock()
 		list := []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}}
-		a := protocol.AttributesOf(list)
-		b := protocol.AppendDirectedRequest(nil, protocol.DirectedRequest{
-			Operation: protocol.DirectedWrite, Device: tapeDevice, List: protocol.AppendListSequence(nil, &a, nil, list),
-		})
+		b := protocol.AppendDirectedRequest(nil, message(protocol.DirectedWrite, list))
 		r.check(r.toOwner.say(t.Context(), b))
 		<-judged
 		testenv.Eventually(t, aboutToAnswer, "an answer that waits to be sent")
@@ -525,14 +528,14 @@ func TestDirectedCancelled(t *testing.T) {
 	r := newFixture(t, inMemory)
 	release := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
-	r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+	r.allow = func(protocol.Platform, *protocol.DirectedRequest) bool {
 		cancel()
 		<-release
 		return true
 	}
-	mem, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+	mem, m := r.memory(r.toOwner, 64, Result)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-	request := Request{protocol.DirectedRead, tapeDevice, 0, list}
+	request := one(protocol.DirectedRead, tapeDevice, 0, list)
 	if err := r.toOwner.Do(ctx, request); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
@@ -553,11 +556,11 @@ func TestDirectedRequesterLeaves(t *testing.T) {
 		}
 	})
 	leaves, left := r.link(requesterSide, ownerSide, false)
-	_, m := r.memory(leaves, 64, protocol.DirectedRead)
+	_, m := r.memory(leaves, 64, Result)
 	done := make(chan error, 1)
 	go func() {
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-		done <- leaves.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list})
+		done <- leaves.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list))
 	}()
 	<-held
 	r.check(leaves.Close())
@@ -566,9 +569,9 @@ func TestDirectedRequesterLeaves(t *testing.T) {
 	}
 	r.check(left.Close())
 	close(release)
-	mem, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+	mem, m := r.memory(r.toOwner, 64, Result)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list)), protocol.DirectedOK)
 	if !r.drive.holds(0, mem) {
 		t.Error("the memory is not what the I/O device has")
 	}

@@ -13,6 +13,11 @@
 //     list, or makes one. It moves the data by RDMA write (to read from the device) or RDMA
 //     read (to write to the device).
 //
+// A request has several transactions, which the I/O unit carries out one after the other. Each has
+// buffers with source data, buffers for results, or both; what both together mean is up to the I/O
+// device ([Exchanger]). The owner sees every transaction, but not all of a long list. The I/O unit
+// therefore compares the list with the transactions before it moves data.
+//
 // A list can also name memory of other units. They have a Link to the same owner and offer the
 // memory to the requester ([Link.Offer]). The owner admits them ([Node.Admit]) and allows it
 // ([Config.AllowMemory]), and is asked for each request.

@@ -167,7 +167,7 @@ type fixture struct {
 	owner     *Link // the I/O unit's link to the owner
 
 	mu    sync.Mutex
-	allow func(protocol.Platform, *protocol.DirectedRequest, uint64) bool
+	allow func(protocol.Platform, *protocol.DirectedRequest) bool
 }
 
 func newFixture(t *testing.T, on fabricOf, change ...func(side int, c *Config)) *fixture {
@@ -177,10 +177,10 @@ func newFixture(t *testing.T, on fabricOf, change ...func(side int, c *Config)) 
 		cfg := Config{Device: d, Platform: platforms[i], Timing: r.timing}
 		switch i {
 		case ownerSide:
-			cfg.Allow = func(p protocol.Platform, q *protocol.DirectedRequest, n uint64) bool {
+			cfg.Allow = func(p protocol.Platform, q *protocol.DirectedRequest) bool {
 				r.mu.Lock()
 				defer r.mu.Unlock()
-				return r.allow == nil || r.allow(p, q, n)
+				return r.allow == nil || r.allow(p, q)
 			}
 		case unitSide:
 			cfg.Storage = map[uint32]Storage{tapeDevice: r.drive}
@@ -237,15 +237,55 @@ func (r *fixture) mapped(size int) []byte {
 	return mem
 }
 
-// memory returns memory that is registered on a link for an operation.
-func (r *fixture) memory(l *Link, size int, op protocol.DirectedOperation) ([]byte, *Memory) {
+// memory returns memory that is registered on a link.
+func (r *fixture) memory(l *Link, size int, d Direction) ([]byte, *Memory) {
 	r.Helper()
 	mem := r.mapped(size)
-	m, err := l.Register(mem, op)
+	m, err := l.Register(mem, d)
 	if err != nil {
 		r.Fatal(err)
 	}
 	return mem, m
+}
+
+// direction returns that of the data of a read or write.
+func direction(op protocol.DirectedOperation) Direction {
+	if op == protocol.DirectedRead {
+		return Result
+	}
+	return Source
+}
+
+// one returns a request for one read or write.
+func one(op protocol.DirectedOperation, device uint32, offset uint64, list []protocol.ListElement) Request {
+	t := Transaction{Operation: op, Offset: offset}
+	if direction(op) == Result {
+		t.Results = list
+	} else {
+		t.Source = list
+	}
+	return Request{device, []Transaction{t}}
+}
+
+// message returns the message for one read or write, with a list in one sequence.
+func message(op protocol.DirectedOperation, list []protocol.ListElement) protocol.DirectedRequest {
+	return chained(op, protocol.AttributesOf(list), nil, list)
+}
+
+// chained is message for a list with these attributes, which has further sequences.
+func chained(
+	op protocol.DirectedOperation, a protocol.ListAttributes, chains []protocol.Fragment, list []protocol.ListElement,
+) protocol.DirectedRequest {
+	t := protocol.DirectedTransaction{Operation: op}
+	buffers := &t.Source
+	if direction(op) == Result {
+		buffers = &t.Results
+	}
+	buffers.Count, buffers.Bytes = uint16(a.Buffers), a.Bytes
+	return protocol.DirectedRequest{
+		Device: tapeDevice, Transactions: []protocol.DirectedTransaction{t},
+		List: protocol.AppendListSequence(nil, &a, chains, list),
+	}
 }
 
 // raw sends a request as it is, and returns the status of the reply.
@@ -254,7 +294,7 @@ func (r *fixture) raw(l *Link, q protocol.DirectedRequest) protocol.DirectedStat
 	l.waits(1)
 	defer l.waits(-1)
 	b, err := l.call(r.Context(), l.asking, func(transaction uint64) []byte {
-		q.TransactionContext, q.Device = transaction, tapeDevice
+		q.TransactionContext = transaction
 		return protocol.AppendDirectedRequest(nil, q)
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ func TestRDMADirectedHostileList(t *testing.T) { testHostileList(t, onSoftRoCE) 
 // the protocol. The I/O unit refuses each list, moves no data, and accepts the next request.
 func testHostileList(t *testing.T, on fabricOf) {
 	r := newFixture(t, on)
-	mem, m := r.memory(r.toOwner, 1<<16, protocol.DirectedWrite)
+	mem, m := r.memory(r.toOwner, 1<<16, Source)
 	list := []protocol.ListElement{{Data: []byte("not to be written"), EndOfBuffer: true}}
 	attributes := protocol.AttributesOf(slices.Repeat(list, 100))
 	// sequence writes a sequence of the list, which continues at chain, to the memory.
@@ -69,15 +69,15 @@ func testHostileList(t *testing.T, on fabricOf) {
 		}, protocol.DirectedAccess},
 	} {
 		chain := c.chain()
-		if s := r.raw(r.toOwner, protocol.DirectedRequest{Operation: protocol.DirectedWrite,
-			List: protocol.AppendListSequence(nil, &attributes, []protocol.Fragment{chain}, list)}); s != c.want {
+		q := chained(protocol.DirectedWrite, attributes, []protocol.Fragment{chain}, list)
+		if s := r.raw(r.toOwner, q); s != c.want {
 			t.Errorf("%s: %v, want %v", c.name, s, c.want)
 		}
 		if r.drive.writes != 0 {
 			t.Fatalf("%s: %d writes to the I/O device", c.name, r.drive.writes)
 		}
 	}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, 0, list)), protocol.DirectedOK)
 	if !r.drive.holds(0, list[0].Data) {
 		t.Error("the I/O device is not what the list has")
 	}

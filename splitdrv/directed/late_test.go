@@ -84,20 +84,32 @@ func TestDirectedLate(t *testing.T) {
 	r := newFixture(t, inMemory, func(side int, c *Config) {
 		if side == unitSide {
 			c.Device = lateDevice{c.Device}
+			c.Storage[tapeDevice] = swapDrive{c.Storage[tapeDevice]}
 		}
 	})
 	const size = 2*stagingSize + 100
-	in, m := r.memory(r.toOwner, size, protocol.DirectedRead)
-	list := []protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 77, list}), protocol.DirectedOK)
+	in, results := r.memory(r.toOwner, size, Result)
+	list := []protocol.ListElement{{Fragment: results.Fragment(0, size), EndOfBuffer: true}}
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 77, list)), protocol.DirectedOK)
 	if !r.drive.holds(77, in) {
 		t.Error("a read was reported before its data arrived")
 	}
-	out, m := r.memory(r.toOwner, size, protocol.DirectedWrite)
+	out, m := r.memory(r.toOwner, size, Source)
 	pattern(out, 6)
 	list = []protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 5, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, 5, list)), protocol.DirectedOK)
 	if !r.drive.holds(5, out) {
 		t.Error("a write was reported before its data arrived")
+	}
+	// The I/O device has the last byte of the source data before it returns the first result.
+	exchange := Transaction{Operation: protocol.DirectedExchange, Offset: 5}
+	clear(in)
+	pattern(out[:size/3], 44)
+	was := slices.Clone(r.drive.mem[5:][:size/2])
+	exchange.Source = []protocol.ListElement{{Fragment: m.Fragment(0, size/3), EndOfBuffer: true}}
+	exchange.Results = []protocol.ListElement{{Fragment: results.Fragment(0, size/2), EndOfBuffer: true}}
+	r.status(r.toOwner.Do(t.Context(), Request{tapeDevice, []Transaction{exchange}}), protocol.DirectedOK)
+	if !r.drive.holds(5, out[:size/3]) || !slices.Equal(in[:size/2], was) {
+		t.Error("an exchange was reported, or took place, before its data arrived")
 	}
 }

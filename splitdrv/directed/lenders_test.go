@@ -33,10 +33,10 @@ func (r *fixture) lend() *Link {
 }
 
 // offered returns memory that the lender offers to a requester.
-func (r *fixture) offered(l *Link, size int, op protocol.DirectedOperation, to protocol.Platform) ([]byte, *Memory) {
+func (r *fixture) offered(l *Link, size int, d Direction, to protocol.Platform) ([]byte, *Memory) {
 	r.Helper()
 	mem := r.mapped(size)
-	m, err := l.Offer(mem, op, to)
+	m, err := l.Offer(mem, d, to)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func testSeveralUnits(t *testing.T, on fabricOf) {
 	lends := r.lend()
 	const size, pieces = 64 << 10, 5
 	for _, op := range []protocol.DirectedOperation{protocol.DirectedWrite, protocol.DirectedRead} {
-		own, m := r.memory(r.toOwner, size, op)
-		others, o := r.offered(lends, size, op, platforms[requesterSide])
+		own, m := r.memory(r.toOwner, size, direction(op))
+		others, o := r.offered(lends, size, direction(op), platforms[requesterSide])
 		pattern(own, 3)
 		pattern(others, 8)
 		lists, views := make([][]protocol.ListElement, 2), make([][][]byte, 2)
@@ -86,12 +86,12 @@ func testSeveralUnits(t *testing.T, on fabricOf) {
 		} else {
 			list, view = list[:len(list)-1], view[:len(view)-1]
 		}
-		r.status(r.toOwner.Do(t.Context(), Request{op, tapeDevice, 99, list}), protocol.DirectedOK)
+		r.status(r.toOwner.Do(t.Context(), one(op, tapeDevice, 99, list)), protocol.DirectedOK)
 		if !r.drive.holds(99, slices.Concat(view...)) {
 			t.Errorf("%v: the I/O device is not what the memory of both units has", op)
 		}
 		// No memory of the requester. The fragments share one identifier.
-		request := Request{op, tapeDevice, 7, lists[1]}
+		request := one(op, tapeDevice, 7, lists[1])
 		r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
 		if !r.drive.holds(7, slices.Concat(views[1]...)) {
 			t.Errorf("%v: the I/O device is not what the memory of the other unit has", op)
@@ -122,26 +122,26 @@ func TestDirectedLenderRefused(t *testing.T) {
 			c.AllowMemory = func(requester, _ protocol.Platform, _ *protocol.DirectedRequest) bool { return requester == 9 }
 		}, nil, protocol.DirectedPlatform},
 		{"offered to nobody", allowLender, func(r *fixture, l *Link) *Memory {
-			_, m := r.memory(l, size, protocol.DirectedRead)
+			_, m := r.memory(l, size, Result)
 			return m
 		}, protocol.DirectedUnreachable},
 		{"offered to another", allowLender, func(r *fixture, l *Link) *Memory {
-			_, m := r.offered(l, size, protocol.DirectedRead, 9)
+			_, m := r.offered(l, size, Result, 9)
 			return m
 		}, protocol.DirectedUnreachable},
 		{"no more offered", allowLender, func(r *fixture, l *Link) *Memory {
-			_, kept := r.offered(l, size, protocol.DirectedRead, platforms[requesterSide])
+			_, kept := r.offered(l, size, Result, platforms[requesterSide])
 			m := *kept
 			r.check(kept.Close())
 			return &Memory{link: l, space: m.space, region: m.region, platform: lender}
 		}, protocol.DirectedUnreachable},
 		{"offered beside memory for its own requests", allowLender, func(r *fixture, l *Link) *Memory {
-			r.offered(l, size, protocol.DirectedRead, platforms[requesterSide])
-			_, m := r.memory(l, size, protocol.DirectedRead)
+			r.offered(l, size, Result, platforms[requesterSide])
+			_, m := r.memory(l, size, Result)
 			return m
 		}, protocol.DirectedAccess},
 		{"offered for the other direction", allowLender, func(r *fixture, l *Link) *Memory {
-			_, m := r.offered(l, size, protocol.DirectedWrite, platforms[requesterSide])
+			_, m := r.offered(l, size, Source, platforms[requesterSide])
 			return m
 		}, protocol.DirectedAccess},
 	} {
@@ -150,22 +150,23 @@ func TestDirectedLenderRefused(t *testing.T) {
 			lends := r.lend()
 			if c.offer == nil {
 				c.offer = func(r *fixture, l *Link) *Memory {
-					_, m := r.offered(l, size, protocol.DirectedRead, platforms[requesterSide])
+					_, m := r.offered(l, size, Result, platforms[requesterSide])
 					return m
 				}
 			}
 			m := c.offer(r, lends)
-			request := Request{Operation: protocol.DirectedRead, Device: tapeDevice}
-			request.List = []protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}
-			r.status(r.toOwner.Do(t.Context(), request), c.want)
+			read := func(list []protocol.ListElement) error {
+				return r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list))
+			}
+			r.status(read([]protocol.ListElement{{Fragment: m.Fragment(0, size), EndOfBuffer: true}}), c.want)
 			if r.drive.reads != 0 && c.want != protocol.DirectedAccess {
 				t.Errorf("the I/O device was read %d times", r.drive.reads)
 			}
 			// Once more, beyond the part of the list that is in the request.
-			mem, own := r.memory(r.toOwner, 500*64, protocol.DirectedRead)
-			request.List, _ = fragments(mem, own, 500)
-			request.List[480].Fragment = m.Fragment(0, size)
-			r.status(r.toOwner.Do(t.Context(), request), c.want)
+			mem, own := r.memory(r.toOwner, 500*64, Result)
+			list, _ := fragments(mem, own, 500)
+			list[480].Fragment = m.Fragment(0, size)
+			r.status(read(list), c.want)
 			if c.want != protocol.DirectedAccess && !bytes.Equal(mem, make([]byte, len(mem))) {
 				t.Error("data was moved before the permissions were known")
 			}
@@ -177,12 +178,11 @@ func TestDirectedLenderRefused(t *testing.T) {
 // even if its data may be there. It also expects connections with that unit to end with the request.
 func TestDirectedLenderHasNoList(t *testing.T) {
 	r := newFixture(t, inMemory, allowLender)
-	mem, o := r.offered(r.lend(), 4096, protocol.DirectedWrite, platforms[requesterSide])
+	mem, o := r.offered(r.lend(), 4096, Source, platforms[requesterSide])
 	list := []protocol.ListElement{{Data: []byte("data"), EndOfBuffer: true}}
 	chain := o.Fragment(0, copy(mem, protocol.AppendListSequence(nil, nil, nil, list)))
 	a := protocol.AttributesOf(slices.Repeat(list, 2))
-	s := r.raw(r.toOwner, protocol.DirectedRequest{Operation: protocol.DirectedWrite,
-		List: protocol.AppendListSequence(nil, &a, []protocol.Fragment{chain}, list)})
+	s := r.raw(r.toOwner, chained(protocol.DirectedWrite, a, []protocol.Fragment{chain}, list))
 	if s != protocol.DirectedPlatform || r.drive.writes != 0 {
 		t.Errorf("%v, %d writes to the I/O device", s, r.drive.writes)
 	}
@@ -192,7 +192,7 @@ func TestDirectedLenderHasNoList(t *testing.T) {
 	var before fabrictest.Live
 	for i := range 3 {
 		list := []protocol.ListElement{{Fragment: o.Fragment(0, 64), EndOfBuffer: true}}
-		r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}), protocol.DirectedOK)
+		r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, 0, list)), protocol.DirectedOK)
 		if n := asked(to); n != uint64(i+1) {
 			t.Errorf("the other unit was asked %d times for %d requests", n, i+1)
 		}
@@ -207,12 +207,12 @@ func TestDirectedLenderHasNoList(t *testing.T) {
 // TestDirectedManyUnits expects a bound on the number of units whose memory one list names.
 func TestDirectedManyUnits(t *testing.T) {
 	r := newFixture(t, inMemory, allowLender, func(_ int, c *Config) { c.MaxConnections = 1 })
-	_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
-	_, o := r.offered(r.lend(), 64, protocol.DirectedRead, platforms[requesterSide])
+	_, m := r.memory(r.toOwner, 64, Result)
+	_, o := r.offered(r.lend(), 64, Result, platforms[requesterSide])
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64)}, {Fragment: o.Fragment(0, 64), EndOfBuffer: true}}
-	request := Request{protocol.DirectedRead, tapeDevice, 0, list}
+	request := one(protocol.DirectedRead, tapeDevice, 0, list)
 	r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedUnreachable)
-	request.List = list[1:]
+	request = one(protocol.DirectedRead, tapeDevice, 0, list[1:])
 	r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
 }
 
@@ -226,9 +226,9 @@ func TestDirectedOwnerIsUnitForOthers(t *testing.T) {
 			c.AllowMemory = func(_, of protocol.Platform, _ *protocol.DirectedRequest) bool { return of == lender }
 		}
 	})
-	mem, m := r.offered(r.lend(), 64, protocol.DirectedRead, platforms[requesterSide])
+	mem, m := r.offered(r.lend(), 64, Result, platforms[requesterSide])
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, 1, 5, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, 1, 5, list)), protocol.DirectedOK)
 	if !drive.holds(5, mem) {
 		t.Error("the memory is not what the I/O device has")
 	}

@@ -7,6 +7,15 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
+// Direction is that of the data in memory.
+type Direction uint8
+
+// The directions.
+const (
+	Source Direction = iota // to I/O devices: I/O units can read the memory
+	Result                  // from I/O devices: I/O units can write the memory
+)
+
 // Memory is registered memory of this unit, which can be named in lists until Close.
 type Memory struct {
 	link     *Link
@@ -16,21 +25,21 @@ type Memory struct {
 }
 
 // Register makes mem accessible to the I/O units that the owner at the other end directs, for the
-// requests of this unit. They can write mem if op reads from an I/O device, and read mem if op
-// writes to one. mem has to be outside the Go heap, and to stay mapped until the Memory is closed.
-func (l *Link) Register(mem []byte, op protocol.DirectedOperation) (*Memory, error) {
-	return l.Offer(mem, op, l.cfg.Platform)
+// requests of this unit, in one direction. mem has to be outside the Go heap, and to stay mapped
+// until the Memory is closed.
+func (l *Link) Register(mem []byte, d Direction) (*Memory, error) {
+	return l.Offer(mem, d, l.cfg.Platform)
 }
 
 // Offer is Register for the requests of another unit, the requester, which the owner at the other
 // end has to allow.
-func (l *Link) Offer(mem []byte, op protocol.DirectedOperation, requester protocol.Platform) (*Memory, error) {
+func (l *Link) Offer(mem []byte, d Direction, requester protocol.Platform) (*Memory, error) {
 	s, err := l.space(requester)
 	if err != nil {
 		return nil, err
 	}
 	access := fabric.LocalWrite | fabric.RemoteWrite
-	if op == protocol.DirectedWrite {
+	if d == Source {
 		access = fabric.RemoteRead
 	}
 	r, err := s.dom.Register(mem, access)

@@ -4,30 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 )
-
-// judge checks a complete list. All of its elements have to be memory of units for which allowed
-// returns true, or data to be written to the I/O device.
-func judge(
-	list *protocol.ListDecoder, r *protocol.DirectedRequest, allowed func(protocol.Platform) bool,
-) protocol.DirectedStatus {
-	last := r.Requester // of which it is known that it is allowed
-	for e := range list.Elements() {
-		switch {
-		case e.Data != nil && r.Operation == protocol.DirectedRead:
-			return protocol.DirectedInvalid
-		case e.Data != nil || e.Platform == last:
-			continue
-		case e.Platform != r.Requester && !allowed(e.Platform):
-			return protocol.DirectedPlatform
-		}
-		last = e.Platform
-	}
-	return protocol.DirectedOK
-}
 
 // holder returns the link by which messages reach a unit with memory, or nil if the list must not
 // name this unit's memory.
@@ -44,26 +26,29 @@ type mover struct {
 	holder  holder
 	conns   map[protocol.Platform]*connection // by the platform identifiers in the list
 
-	c    *connection // that of the current part
-	at   int64       // offset of the current part on the I/O device
-	fill int         // size of the current part in bytes
+	done  int    // number of transactions that are complete
+	bytes uint64 // moved by all transactions
+
+	op     fabric.Opcode // of the current buffers: RDMA read of source data, or RDMA write of results
+	device Storage       // what their data are for or from
+	at     int64         // offset of the current part there
+	c      *connection   // that of the current part
+	fill   int           // size of the current part in bytes
 }
 
-// execute moves the data of a request, within Config.Timeout. l is the link with the owner, or with
-// the requester if this node is the owner. An owner that waits for twice as long ends the link,
-// which also has the requests of other requesters.
-func (u *unit) execute(
-	l *Link, r *protocol.DirectedRequest, s Storage, h holder,
-) (protocol.DirectedStatus, uint64) {
+// execute carries out the transactions of a request, one after the other until one fails, within
+// Config.Timeout. l is the link with the owner, or with the requester if this node is the owner. An
+// owner that waits for twice as long ends the link, which also has the requests of other requesters.
+func (u *unit) execute(l *Link, r *protocol.DirectedRequest, s Storage, h holder) protocol.DirectedReply {
 	ctx, cancel := context.WithTimeout(l.ctx, u.cfg.Timeout)
 	defer cancel()
 	m := &mover{
-		ctx: ctx, unit: u, owner: l.peer, r: r, storage: s, holder: h, at: int64(r.Offset),
+		ctx: ctx, unit: u, owner: l.peer, r: r, storage: s, holder: h,
 		conns: make(map[protocol.Platform]*connection),
 	}
 	status := m.run()
 	m.release(status)
-	return status, uint64(m.at - int64(r.Offset))
+	return protocol.DirectedReply{Status: status, Done: uint32(m.done), Bytes: m.bytes}
 }
 
 // connection returns the connection by which the memory of a unit is reached. The one with the
@@ -105,40 +90,99 @@ func (m *mover) release(status protocol.DirectedStatus) {
 // errStorage is wrapped by errors of the I/O device.
 var errStorage = errors.New("I/O device")
 
-// run reads the rest of the list, checks the list, and moves the data.
+// run reads the rest of the list, checks the request, and carries out the transactions.
 func (m *mover) run() protocol.DirectedStatus {
+	if !m.supported() {
+		return protocol.DirectedUnsupported
+	}
 	list := protocol.ListDecoder{Local: m.r.Requester}
-	sequence := m.r.List
-	for {
-		chain, more, err := list.Add(sequence)
-		if err != nil {
+	sequence, more := m.r.List, len(m.r.List) != 0
+	for more {
+		var chain protocol.Fragment
+		var err error
+		chain, more, err = list.Add(sequence)
+		switch {
+		case err != nil:
 			return protocol.DirectedInvalid
-		}
-		if !more {
-			break
-		}
-		if chain.Platform != m.r.Requester {
+		case !more:
+			continue
+		case chain.Platform != m.r.Requester:
 			return protocol.DirectedPlatform
 		}
 		if sequence, err = m.fetch(chain); err != nil {
 			return statusOf(err)
 		}
 	}
-	if s := judge(&list, m.r, func(protocol.Platform) bool { return true }); s != protocol.DirectedOK {
-		return s
+	if err := protocol.MatchDirected(m.r.Transactions, &list); err != nil {
+		return protocol.DirectedInvalid
 	}
 	if err := m.connect(&list); err != nil {
 		return statusOf(err)
 	}
-	for e := range list.Elements() {
-		if err := m.add(&e); err != nil {
+	next, stop := iter.Pull(list.Elements())
+	defer stop()
+	for i := range m.r.Transactions {
+		if err := m.carryOut(&m.r.Transactions[i], next); err != nil {
 			return statusOf(err)
 		}
-	}
-	if err := m.flush(); err != nil {
-		return statusOf(err)
+		m.done++
 	}
 	return protocol.DirectedOK
+}
+
+// supported reports whether the I/O device has the operations of all transactions.
+func (m *mover) supported() bool {
+	if _, ok := m.storage.(Exchanger); ok {
+		return true
+	}
+	return !slices.ContainsFunc(m.r.Transactions, func(t protocol.DirectedTransaction) bool {
+		return t.Operation == protocol.DirectedExchange
+	})
+}
+
+// carryOut carries out a transaction. next returns the next element of the list, which conforms to
+// the transactions.
+func (m *mover) carryOut(t *protocol.DirectedTransaction, next func() (protocol.ListElement, bool)) error {
+	offset := int64(t.Offset)
+	switch t.Operation {
+	case protocol.DirectedRead:
+		return m.move(fabric.OpWrite, m.storage, offset, t.Results, next)
+	case protocol.DirectedWrite:
+		return m.move(fabric.OpRead, m.storage, offset, t.Source, next)
+	default: // an exchange
+	}
+	source, results := make(held, t.Source.Bytes), make(held, t.Results.Bytes)
+	if err := m.move(fabric.OpRead, source, 0, t.Source, next); err != nil {
+		return err
+	}
+	if err := m.storage.(Exchanger).Exchange(results, source, offset); err != nil {
+		return fmt.Errorf("%w: %w", errStorage, err)
+	}
+	return m.move(fabric.OpWrite, results, 0, t.Results, next)
+}
+
+// held has the source data or the results of an exchange, in the role of the I/O device.
+type held []byte
+
+func (h held) ReadAt(b []byte, at int64) (int, error)  { return copy(b, h[at:]), nil }
+func (h held) WriteAt(b []byte, at int64) (int, error) { return copy(h[at:], b), nil }
+
+// move moves the data of the source buffers or the result buffers of a transaction, to or from
+// device at an offset.
+func (m *mover) move(
+	op fabric.Opcode, device Storage, at int64, b protocol.DirectedBuffers, next func() (protocol.ListElement, bool),
+) error {
+	m.op, m.device, m.at = op, device, at
+	for left := b.Count; left != 0; {
+		e, _ := next()
+		if err := m.add(&e); err != nil {
+			return err
+		}
+		if e.EndOfBuffer {
+			left--
+		}
+	}
+	return m.flush()
 }
 
 // connect makes the connections for all elements of a list.
@@ -155,7 +199,7 @@ func (m *mover) connect(list *protocol.ListDecoder) error {
 			m.c = c
 		}
 	}
-	if m.c != nil {
+	if m.c != nil || list.Attributes().Elements == 0 {
 		return nil
 	}
 	var err error // the list has only data, which pass through staging memory too
@@ -187,10 +231,6 @@ func (m *mover) add(e *protocol.ListElement) error {
 		}
 		m.c = c
 	}
-	op := fabric.OpWrite
-	if m.r.Operation == protocol.DirectedWrite {
-		op = fabric.OpRead
-	}
 	for done := int64(0); done < e.Bytes(); {
 		if m.fill == stagingSize || len(m.c.wrs) == batchSize {
 			if err := m.flush(); err != nil {
@@ -202,7 +242,7 @@ func (m *mover) add(e *protocol.ListElement) error {
 			copy(m.c.staging.mem[m.fill:], e.Data[done:done+n])
 		} else {
 			m.c.wrs = append(m.c.wrs, fabric.SendWR{
-				Op: op, Addr: m.c.staging.Addr() + uint64(m.fill), LKey: m.c.staging.LKey(), Len: uint32(n),
+				Op: m.op, Addr: m.c.staging.Addr() + uint64(m.fill), LKey: m.c.staging.LKey(), Len: uint32(n),
 				RemoteAddr: e.Addr + uint64(done), RKey: e.Handle,
 			})
 		}
@@ -217,9 +257,12 @@ func (m *mover) flush() error {
 	if err := m.ctx.Err(); err != nil {
 		return err
 	}
+	if m.fill == 0 {
+		return nil
+	}
 	data := m.c.staging.mem[:m.fill]
-	if m.r.Operation == protocol.DirectedRead && m.fill != 0 {
-		if n, err := m.storage.ReadAt(data, m.at); n < len(data) {
+	if m.op == fabric.OpWrite {
+		if n, err := m.device.ReadAt(data, m.at); n < len(data) {
 			return fmt.Errorf("%w: %w", errStorage, err)
 		}
 	}
@@ -229,12 +272,13 @@ func (m *mover) flush() error {
 			return err
 		}
 	}
-	if m.r.Operation == protocol.DirectedWrite && m.fill != 0 {
-		if _, err := m.storage.WriteAt(data, m.at); err != nil {
+	if m.op == fabric.OpRead {
+		if _, err := m.device.WriteAt(data, m.at); err != nil {
 			return fmt.Errorf("%w: %w", errStorage, err)
 		}
 	}
 	m.at += int64(m.fill)
+	m.bytes += uint64(m.fill)
 	m.fill, m.c.wrs = 0, m.c.wrs[:0]
 	return nil
 }

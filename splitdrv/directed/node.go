@@ -84,36 +84,28 @@ func (n *Node) answer(l *Link, f protocol.Function, b []byte) ([]byte, error) {
 		return nil, err
 	}
 	transaction := r.TransactionContext
-	status, bytes := n.request(l, &r)
-	return protocol.AppendDirectedReply(nil, protocol.DirectedReply{
-		TransactionContext: transaction, Status: status, Bytes: bytes,
-	}), nil
+	reply := n.request(l, &r)
+	reply.TransactionContext = transaction
+	return protocol.AppendDirectedReply(nil, reply), nil
 }
 
 // request checks a request in the role of the owner, or carries out one that an owner has
 // passed on.
-func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedStatus, uint64) {
+func (n *Node) request(l *Link, r *protocol.DirectedRequest) protocol.DirectedReply {
 	if r.Requester != 0 { // passed on
 		storage, ok := n.cfg.Storage[r.Device]
 		if !l.Owner || !ok {
-			return protocol.DirectedDenied, 0
+			return refusal(protocol.DirectedDenied)
 		}
 		return n.unit.execute(l, r, storage, func(protocol.Platform) *Link { return l })
 	}
 	r.Requester = l.peer
 	holder := func(of protocol.Platform) *Link { return n.holder(l, r, of) }
-	list := protocol.ListDecoder{Local: r.Requester}
-	_, more, err := list.Add(r.List)
-	if err != nil {
-		return protocol.DirectedInvalid, 0
+	if s := judge(r, holder); s != protocol.DirectedOK {
+		return refusal(s)
 	}
-	if !more {
-		if s := judge(&list, r, func(of protocol.Platform) bool { return holder(of) != nil }); s != protocol.DirectedOK {
-			return s, 0
-		}
-	}
-	if n.cfg.Allow == nil || !n.cfg.Allow(l.peer, r, list.Attributes().Bytes) {
-		return protocol.DirectedDenied, 0
+	if n.cfg.Allow == nil || !n.cfg.Allow(l.peer, r) {
+		return refusal(protocol.DirectedDenied)
 	}
 	n.mu.Lock()
 	unit := n.units[r.Device]
@@ -124,7 +116,36 @@ func (n *Node) request(l *Link, r *protocol.DirectedRequest) (protocol.DirectedS
 	if storage, ok := n.cfg.Storage[r.Device]; ok {
 		return n.unit.execute(l, r, storage, holder)
 	}
-	return protocol.DirectedDenied, 0
+	return refusal(protocol.DirectedDenied)
+}
+
+func refusal(s protocol.DirectedStatus) protocol.DirectedReply {
+	return protocol.DirectedReply{Status: s}
+}
+
+// judge checks whose memory the list of a request names, as far as the owner sees the list.
+func judge(r *protocol.DirectedRequest, allowed holder) protocol.DirectedStatus {
+	if len(r.List) == 0 {
+		return protocol.DirectedOK
+	}
+	list := protocol.ListDecoder{Local: r.Requester}
+	_, more, err := list.Add(r.List)
+	switch {
+	case err != nil:
+		return protocol.DirectedInvalid
+	case more:
+		return protocol.DirectedOK // the I/O unit asks for the others
+	}
+	last := r.Requester // of which it is known that it is allowed
+	for e := range list.Elements() {
+		if e.Data != nil || e.Platform == last {
+			continue
+		}
+		if last = e.Platform; allowed(last) == nil {
+			return protocol.DirectedPlatform
+		}
+	}
+	return protocol.DirectedOK
 }
 
 // holder returns the link to a unit whose memory the list of a request may name, or nil if it must
@@ -143,7 +164,7 @@ func (n *Node) holder(requester *Link, r *protocol.DirectedRequest, of protocol.
 
 // pass makes an I/O unit carry out the request that was received from link l, and returns the
 // result.
-func (n *Node) pass(l, unit *Link, r *protocol.DirectedRequest) (protocol.DirectedStatus, uint64) {
+func (n *Node) pass(l, unit *Link, r *protocol.DirectedRequest) protocol.DirectedReply {
 	transaction := r.TransactionContext
 	b, err := unit.call(l.ctx, unit.asking, func(own uint64) []byte {
 		n.mu.Lock()
@@ -159,13 +180,13 @@ func (n *Node) pass(l, unit *Link, r *protocol.DirectedRequest) (protocol.Direct
 	}
 	n.mu.Unlock()
 	if err != nil {
-		return protocol.DirectedFailed, 0
+		return refusal(protocol.DirectedFailed)
 	}
-	reply, err := protocol.DecodeDirectedReply(b)
+	reply, err := unit.reply(b, r)
 	if err != nil {
-		return protocol.DirectedFailed, 0
+		return refusal(protocol.DirectedFailed)
 	}
-	return reply.Status, reply.Bytes
+	return reply
 }
 
 // connect answers an I/O unit that wants to connect to a unit with memory. That is this node, which

@@ -8,27 +8,34 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// Request describes a transfer for Do.
+// Request describes transactions for Do, which an I/O unit carries out one after the other until
+// one fails.
 type Request struct {
+	Device       uint32 // the owner's number of the I/O device
+	Transactions []Transaction
+}
+
+// Transaction is one transaction of a request. The last element of Source ends a buffer, and so does
+// that of Results.
+type Transaction struct {
 	Operation protocol.DirectedOperation
-	Device    uint32 // the owner's number of the I/O device
-	Offset    uint64 // on the I/O device, in bytes
-	List      []protocol.ListElement
+	Offset    uint64                 // on the I/O device, in bytes
+	Source    []protocol.ListElement // buffers with the data for the I/O device
+	Results   []protocol.ListElement // buffers for the data from it
 }
 
 // Do sends the owner at the other end of the link a request, and waits for the answer. A
-// *StatusError has the number of bytes that were transferred. After any other error, an I/O
+// *StatusError has the number of transactions that were carried out. After any other error, an I/O
 // unit may still access the memory until the Memory is closed, and the next request waits
 // until this one is answered.
 func (l *Link) Do(ctx context.Context, r Request) error {
-	first, chain, err := l.sequences(r.List)
+	message, chain, err := l.message(&r)
 	if err != nil {
 		return err
 	}
 	if chain != nil {
 		defer chain.Close()
 	}
-	message := protocol.DirectedRequest{Operation: r.Operation, Device: r.Device, Offset: r.Offset, List: first}
 	// The owner would end the link.
 	if _, err := protocol.DecodeDirectedRequest(protocol.AppendDirectedRequest(nil, message)); err != nil {
 		return err
@@ -42,14 +49,57 @@ func (l *Link) Do(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
-	reply, err := protocol.DecodeDirectedReply(b)
+	reply, err := l.reply(b, &message)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrProtocol, err)
+		return err
 	}
 	if reply.Status != protocol.DirectedOK {
-		return &StatusError{Status: reply.Status, Bytes: reply.Bytes}
+		return &StatusError{Status: reply.Status, Done: int(reply.Done), Bytes: reply.Bytes}
 	}
 	return nil
+}
+
+// message makes the message of a request. chain is memory with the rest of the list, or nil.
+func (l *Link) message(r *Request) (q protocol.DirectedRequest, chain *pinned, err error) {
+	var list []protocol.ListElement
+	for i := range r.Transactions {
+		t := &r.Transactions[i]
+		list = append(append(list, t.Source...), t.Results...)
+	}
+	if len(list) > protocol.MaxListElements {
+		return q, nil, fmt.Errorf("a list of %d elements: %w", len(list), protocol.ErrCount)
+	}
+	q.Device = r.Device
+	for i := range r.Transactions {
+		t := &r.Transactions[i]
+		q.Transactions = append(q.Transactions, protocol.DirectedTransaction{
+			Operation: t.Operation, Offset: t.Offset, Source: buffersOf(t.Source), Results: buffersOf(t.Results),
+		})
+	}
+	if len(list) != 0 {
+		q.List, chain, err = l.sequences(list, protocol.MaxDirectedList(len(r.Transactions)))
+	}
+	return q, chain, err
+}
+
+func buffersOf(elements []protocol.ListElement) protocol.DirectedBuffers {
+	a := protocol.AttributesOf(elements)
+	return protocol.DirectedBuffers{Count: uint16(a.Buffers), Bytes: a.Bytes}
+}
+
+// reply decodes the reply to a request. It ends the link if the reply claims what cannot be: more
+// than the request asks for, success for a part of it, or another number of bytes than the
+// transactions have.
+func (l *Link) reply(b []byte, r *protocol.DirectedRequest) (protocol.DirectedReply, error) {
+	reply, err := protocol.DecodeDirectedReply(b)
+	if err == nil {
+		err = reply.Suits(r)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrProtocol, err)
+		l.fail(err)
+	}
+	return reply, err
 }
 
 func (l *Link) waits(n int) {
@@ -60,18 +110,15 @@ func (l *Link) waits(n int) {
 
 // sequences makes the sequences of a list. It returns the first one, and memory with the others,
 // which do not fit the message. The chain pointers to them are in the first one. chain is nil if the
-// whole list fits.
-func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinned, err error) {
-	if len(list) > protocol.MaxListElements {
-		return nil, nil, fmt.Errorf("a list of %d elements: %w", len(list), protocol.ErrCount)
-	}
+// whole list fits. room is the size of the largest first sequence.
+func (l *Link) sequences(list []protocol.ListElement, room int) (first []byte, chain *pinned, err error) {
 	for i := range list {
 		if n := len(list[i].Data); n > protocol.MaxListImmediate {
 			return nil, nil, fmt.Errorf("%d bytes of data in an element: %w", n, protocol.ErrSize)
 		}
 	}
 	a := protocol.AttributesOf(list)
-	head, parts := cut(protocol.NameOnce(list, l.cfg.Platform))
+	head, parts := cut(protocol.NameOnce(list, l.cfg.Platform), room)
 	if parts == nil {
 		return protocol.AppendListSequence(nil, &a, nil, head), nil, nil
 	}
@@ -97,12 +144,11 @@ func (l *Link) sequences(list []protocol.ListElement) (first []byte, chain *pinn
 	return protocol.AppendListSequence(nil, &a, pointers, head), chain, nil
 }
 
-// cut divides a list into the elements that fit the message together with chain pointers to the
-// parts, and the parts. The fewer parts there are, the more elements fit the message.
-func cut(list []protocol.ListElement) (head []protocol.ListElement, parts [][]protocol.ListElement) {
+// cut divides a list into the elements that fit the first sequence together with chain pointers to
+// the parts, and the parts. The fewer parts there are, the more elements fit it.
+func cut(list []protocol.ListElement, room int) (head []protocol.ListElement, parts [][]protocol.ListElement) {
 	for pointers := 0; ; pointers++ {
-		room := protocol.MaxDirectedList - protocol.ListAttributesSize - pointers*protocol.ListFragmentSize
-		n := protocol.ListFits(list, room)
+		n := protocol.ListFits(list, room-protocol.ListAttributesSize-pointers*protocol.ListFragmentSize)
 		head, parts = list[:n], nil
 		for rest := list[n:]; len(rest) != 0; rest = rest[n:] {
 			n = protocol.ListFits(rest, protocol.MaxListSequence)

@@ -120,11 +120,11 @@ func TestDirectedOnlyOwnersDirect(t *testing.T) {
 	r := newFixture(t, inMemory)
 	to, at := r.link(requesterSide, unitSide, false)
 	defer func() { r.check(errors.Join(to.Close(), at.Close())) }()
-	mem, m := r.memory(to, 64, protocol.DirectedRead)
+	mem, m := r.memory(to, 64, Result)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-	a := protocol.AttributesOf(list)
-	if s := r.raw(to, protocol.DirectedRequest{Operation: protocol.DirectedRead, Requester: platforms[requesterSide],
-		List: protocol.AppendListSequence(nil, &a, nil, list)}); s != protocol.DirectedDenied {
+	q := message(protocol.DirectedRead, list)
+	q.Requester = platforms[requesterSide]
+	if s := r.raw(to, q); s != protocol.DirectedDenied {
 		t.Error(s)
 	}
 	if r.drive.reads != 0 || !bytes.Equal(mem, make([]byte, 64)) {
@@ -135,34 +135,44 @@ func TestDirectedOnlyOwnersDirect(t *testing.T) {
 // TestDirectedNoPolicy expects an owner without a policy to allow nothing.
 func TestDirectedNoPolicy(t *testing.T) {
 	r := newFixture(t, inMemory, func(_ int, c *Config) { c.Allow = nil })
-	_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+	_, m := r.memory(r.toOwner, 64, Result)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list}), protocol.DirectedDenied)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list)), protocol.DirectedDenied)
 }
 
 func TestDirectedOtherDirection(t *testing.T)     { testOtherDirection(t, inMemory) }
 func TestRDMADirectedOtherDirection(t *testing.T) { testOtherDirection(t, onSoftRoCE) }
 
-// Memory that is registered for one direction cannot be accessed in the other one.
+// Memory that is registered for one direction cannot be accessed in the other one, also not beside
+// memory for the other direction in the same transaction.
 func testOtherDirection(t *testing.T, on fabricOf) {
-	r := newFixture(t, on)
-	for op, other := range map[protocol.DirectedOperation]protocol.DirectedOperation{
-		protocol.DirectedRead: protocol.DirectedWrite, protocol.DirectedWrite: protocol.DirectedRead,
-	} {
-		mem, m := r.memory(r.toOwner, 8192, op)
-		pattern(mem, 5)
-		was := bytes.Clone(mem)
-		list := []protocol.ListElement{{Fragment: m.Fragment(0, 8192), EndOfBuffer: true}}
-		r.status(r.toOwner.Do(t.Context(), Request{other, tapeDevice, 0, list}), protocol.DirectedAccess)
-		if !bytes.Equal(mem, was) {
-			t.Errorf("memory for a %v was written by a %v", op, other)
-		}
-		if r.drive.writes != 0 {
-			t.Errorf("memory for a %v was read by a %v", op, other)
-		}
-		r.status(r.toOwner.Do(t.Context(), Request{op, tapeDevice, 0, list}), protocol.DirectedOK)
-		r.drive.writes = 0
+	r := newFixture(t, on, swapping)
+	const size = 8192
+	mem, m := make([][]byte, 2), make([]*Memory, 2)
+	lists := make([][]protocol.ListElement, 2)
+	for _, d := range []Direction{Source, Result} {
+		mem[d], m[d] = r.memory(r.toOwner, size, d)
+		pattern(mem[d], 5+int(d))
+		lists[d] = []protocol.ListElement{{Fragment: m[d].Fragment(0, size), EndOfBuffer: true}}
 	}
+	was := bytes.Clone(mem[Source])
+	do := func(op protocol.DirectedOperation, source, results []protocol.ListElement) error {
+		return r.toOwner.Do(t.Context(), Request{tapeDevice, []Transaction{{op, 0, source, results}}})
+	}
+	r.status(do(protocol.DirectedRead, nil, lists[Source]), protocol.DirectedAccess)
+	r.status(do(protocol.DirectedWrite, lists[Result], nil), protocol.DirectedAccess)
+	r.status(do(protocol.DirectedExchange, lists[Result], lists[Result]), protocol.DirectedAccess)
+	r.status(do(protocol.DirectedExchange, lists[Result], lists[Source]), protocol.DirectedAccess)
+	if r.drive.writes != 0 {
+		t.Error("memory for results was read")
+	}
+	r.status(do(protocol.DirectedExchange, lists[Source], lists[Source]), protocol.DirectedAccess)
+	if !bytes.Equal(mem[Source], was) {
+		t.Error("memory with source data was written")
+	}
+	r.status(do(protocol.DirectedRead, nil, lists[Result]), protocol.DirectedOK)
+	r.status(do(protocol.DirectedWrite, lists[Source], nil), protocol.DirectedOK)
+	r.status(do(protocol.DirectedExchange, lists[Source], lists[Result]), protocol.DirectedOK)
 }
 
 // longList returns a list of n elements with data of 1 KiB each, three of which fit a sequence.
@@ -189,25 +199,26 @@ func TestDirectedChainMemory(t *testing.T) {
 		return []protocol.ListElement{{Fragment: chain, EndOfBuffer: true}}
 	}
 
-	first, chain, err := r.toOwner.sequences(list)
+	write := one(protocol.DirectedWrite, tapeDevice, 0, list)
+	q, chain, err := r.toOwner.message(&write)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := chainOf(first)
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, held}), protocol.DirectedAccess)
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, held}), protocol.DirectedOK)
+	rest := chainOf(q.List)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, rest)), protocol.DirectedAccess)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, 0, rest)), protocol.DirectedOK)
 	r.check(chain.Close())
 
 	var left []protocol.ListElement
-	r.allow = func(_ protocol.Platform, q *protocol.DirectedRequest, _ uint64) bool {
+	r.allow = func(_ protocol.Platform, q *protocol.DirectedRequest) bool {
 		left = chainOf(q.List)
 		return true
 	}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), write), protocol.DirectedOK)
 	r.mu.Lock()
 	r.allow = nil
 	r.mu.Unlock()
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, left}), protocol.DirectedAccess)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, 0, left)), protocol.DirectedAccess)
 }
 
 // TestDirectedLongestList expects a list of 16 sequences to be carried out, and the requester to
@@ -216,23 +227,25 @@ func TestDirectedLongestList(t *testing.T) {
 	r := newFixture(t, inMemory)
 	const most = 3 * protocol.MaxListSequences
 	list, data := longList(most)
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedWrite, tapeDevice, 0, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedWrite, tapeDevice, 0, list)), protocol.DirectedOK)
 	if !r.drive.holds(0, data) {
 		t.Error("the I/O device is not what the list has")
 	}
 	list, _ = longList(most + 1)
-	if _, _, err := r.toOwner.sequences(list); !errors.Is(err, protocol.ErrCount) {
+	request := one(protocol.DirectedWrite, tapeDevice, 0, list)
+	if _, _, err := r.toOwner.message(&request); !errors.Is(err, protocol.ErrCount) {
 		t.Errorf("17 sequences: %v", err)
 	}
-	_, m := r.memory(r.toOwner, protocol.MaxListElements+1, protocol.DirectedWrite)
+	_, m := r.memory(r.toOwner, protocol.MaxListElements+1, Source)
 	list = nil
 	for i := range protocol.MaxListElements + 1 {
 		list = append(list, protocol.ListElement{Fragment: m.Fragment(i, 1), EndOfBuffer: true})
 	}
-	if _, _, err := r.toOwner.sequences(list); !errors.Is(err, protocol.ErrCount) {
+	request = one(protocol.DirectedWrite, tapeDevice, 0, list)
+	if _, _, err := r.toOwner.message(&request); !errors.Is(err, protocol.ErrCount) {
 		t.Errorf("%d elements: %v", len(list), err)
 	}
-	request := Request{protocol.DirectedWrite, tapeDevice, 0, list[1:]}
+	request = one(protocol.DirectedWrite, tapeDevice, 0, list[1:])
 	r.status(r.toOwner.Do(t.Context(), request), protocol.DirectedOK)
 }
 
@@ -273,10 +286,10 @@ func TestDirectedAccept(t *testing.T) {
 // the link, and expects the requester's device to refuse that. The same handle is good for the I/O unit.
 func TestDirectedOwnerHasNoAccess(t *testing.T) {
 	r := newFixture(t, inMemory)
-	_, m := r.memory(r.toOwner, 64, protocol.DirectedRead)
+	_, m := r.memory(r.toOwner, 64, Result)
 	f := m.Fragment(0, 64)
 	list := []protocol.ListElement{{Fragment: f, EndOfBuffer: true}}
-	r.status(r.toOwner.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list}), protocol.DirectedOK)
+	r.status(r.toOwner.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list)), protocol.DirectedOK)
 	l := r.requester
 	write := fabric.SendWR{
 		Op: fabric.OpWrite, Flags: fabric.Signaled, Addr: l.mem.Addr(), LKey: l.mem.LKey(), Len: 64,
@@ -294,7 +307,7 @@ func TestDirectedOtherOwner(t *testing.T) {
 	r := newFixture(t, inMemory)
 	second := New(Config{
 		Device: r.devices[ownerSide], Platform: 99,
-		Allow: func(protocol.Platform, *protocol.DirectedRequest, uint64) bool { return true },
+		Allow: func(protocol.Platform, *protocol.DirectedRequest) bool { return true },
 	})
 	join := func(side int, owner bool) (of, to *Link) {
 		of, err := r.nodes[side].NewLink()
@@ -314,11 +327,11 @@ func TestDirectedOtherOwner(t *testing.T) {
 	links := []*Link{r.toOwner, toSecond}
 	read := func(by *Link, m *Memory) error {
 		list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
-		return by.Do(t.Context(), Request{protocol.DirectedRead, tapeDevice, 0, list})
+		return by.Do(t.Context(), one(protocol.DirectedRead, tapeDevice, 0, list))
 	}
 	var memory [2]*Memory
 	for i, l := range links {
-		_, memory[i] = r.memory(l, 64, protocol.DirectedRead)
+		_, memory[i] = r.memory(l, 64, Result)
 		r.status(read(l, memory[i]), protocol.DirectedOK)
 	}
 	for i, l := range links {
@@ -331,10 +344,10 @@ func TestDirectedOtherOwner(t *testing.T) {
 // does, and otherwise after Timeout; the link ends if there is no answer for as long again.
 func TestDirectedNoAnswer(t *testing.T) {
 	list := []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}}
-	request := Request{protocol.DirectedWrite, tapeDevice, 0, list}
+	request := one(protocol.DirectedWrite, tapeDevice, 0, list)
 	hold := func(r *fixture) (held, release chan struct{}) {
 		held, release = make(chan struct{}), make(chan struct{})
-		r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+		r.allow = func(protocol.Platform, *protocol.DirectedRequest) bool {
 			close(held)
 			<-release
 			return false
@@ -382,14 +395,14 @@ func TestDirectedCloseWaits(t *testing.T) {
 	r := newFixture(t, inMemory)
 	asks, asked := r.link(requesterSide, ownerSide, false)
 	held, release := make(chan struct{}), make(chan struct{})
-	r.allow = func(protocol.Platform, *protocol.DirectedRequest, uint64) bool {
+	r.allow = func(protocol.Platform, *protocol.DirectedRequest) bool {
 		close(held)
 		<-release
 		return false
 	}
 	list := []protocol.ListElement{{Data: []byte("x"), EndOfBuffer: true}}
 	done := make(chan error, 1)
-	go func() { done <- asks.Do(context.Background(), Request{protocol.DirectedWrite, tapeDevice, 0, list}) }()
+	go func() { done <- asks.Do(context.Background(), one(protocol.DirectedWrite, tapeDevice, 0, list)) }()
 	<-held
 	closed := make(chan error, 1)
 	go func() { closed <- asked.Close() }()
