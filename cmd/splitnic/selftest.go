@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric/conform"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -18,17 +20,30 @@ import (
 type tested struct {
 	Device   string            `json:"device"`
 	Driver   string            `json:"driver"`
+	Verdict  string            `json:"verdict"`
 	Findings []conform.Finding `json:"findings"`
 }
 
-// fails returns the number of properties that are expected of the device and that it lacks.
-func (d *tested) fails() (n int) {
+// with returns the properties whose trials had an outcome.
+func (d *tested) with(o conform.Outcome) (names []string) {
 	for _, f := range d.Findings {
-		if f.Outcome == conform.Fails {
-			n++
+		if f.Outcome == o {
+			names = append(names, f.Property)
 		}
 	}
-	return n
+	return names
+}
+
+// verdict says whether splitnic works on the device, and without what.
+func (d *tested) verdict() string {
+	if fails := d.with(conform.Fails); len(fails) > 0 {
+		return fmt.Sprintf("splitnic does not work on %s (%s): %s", d.Device, d.Driver, strings.Join(fails, ", "))
+	}
+	v := fmt.Sprintf("splitnic works on %s (%s)", d.Device, d.Driver)
+	if lacks := d.with(conform.Lacks); len(lacks) > 0 {
+		v += ", without: " + strings.Join(lacks, ", ")
+	}
+	return v
 }
 
 // selfTests has the results of all devices that were tested.
@@ -46,13 +61,17 @@ func (s selfTests) print(w io.Writer) error {
 			}
 		}
 	}
-	return tw.Flush()
+	err := tw.Flush()
+	for i := range s {
+		fmt.Fprintf(w, "\n%s\n", s[i].Verdict)
+	}
+	return err
 }
 
 // err returns an error about the first device with failed properties, or nil.
 func (s selfTests) err() error {
 	for i := range s {
-		if n := s[i].fails(); n > 0 {
+		if n := len(s[i].with(conform.Fails)); n > 0 {
 			return exit.With(exit.Failure,
 				fmt.Errorf("self-test: %d of %d properties fail on %s", n, len(s[i].Findings), s[i].Device))
 		}
@@ -67,7 +86,9 @@ type opener func() (conform.Pair, error)
 func (s *selfTests) test(ctx context.Context, device, driver string, open opener) error {
 	found, err := conform.Examine(ctx, open)
 	if len(found) > 0 {
-		*s = append(*s, tested{device, driver, found})
+		d := tested{Device: device, Driver: driver, Findings: found}
+		d.Verdict = d.verdict()
+		*s = append(*s, d)
 	}
 	if err != nil {
 		return fmt.Errorf("self-test of %s: %w", device, err)
@@ -92,7 +113,8 @@ func twice(name string, hint verbs.GIDHint) opener {
 			return conform.Pair{}, err
 		}
 		traits, err := conform.TraitsOf(a.Driver(), unix.ByteSliceToString(u.Release[:]), a.Limits())
-		return conform.Pair{A: a, B: b, Traits: traits, Patience: conform.ExaminePatience}, err
+		return conform.Pair{A: a, B: b, Traits: traits, Inline: messaging.DefaultInline,
+			Patience: conform.ExaminePatience}, err
 	}
 }
 

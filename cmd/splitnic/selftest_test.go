@@ -34,11 +34,12 @@ func loopback(t *testing.T, has, says fabric.Limits) opener {
 	}
 }
 
-// TestSelfTest expects a line for each property, in the table and in JSON. The exit status tells
-// a device that reports a missing property from one that does not do what it reports.
+// TestSelfTest expects a line for each property, in the table and in JSON, and a verdict at the
+// end. The exit status tells a device without a property that splitnic needs from others.
 func TestSelfTest(t *testing.T) {
-	full, loose := fabrictest.DefaultLimits(), fabrictest.DefaultLimits()
+	full, loose, more := fabrictest.DefaultLimits(), fabrictest.DefaultLimits(), fabrictest.DefaultLimits()
 	loose.WindowBounds = false
+	more.CompVectors++
 	for _, tc := range []struct {
 		name      string
 		has, says fabric.Limits
@@ -48,7 +49,8 @@ func TestSelfTest(t *testing.T) {
 	}{
 		{"all", full, full, "mem0    window bounds         yes    ", conform.Holds, 0},
 		{"no bounds", loose, loose, "mem0    window bounds         no     ", conform.Lacks, 0},
-		{"bounds in words only", loose, full, "mem0    window bounds         FAIL   ", conform.Fails, exit.Failure},
+		{"bounds in words only", loose, full, "mem0    window bounds         no     ", conform.Lacks, 0},
+		{"vectors in words only", full, more, "mem0    vectors               FAIL   ", conform.Holds, exit.Failure},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var s selfTests
@@ -71,8 +73,15 @@ func TestSelfTest(t *testing.T) {
 					t.Errorf("%q is not in the table:\n%s", f.Property, &table)
 				}
 			}
-			if len(outcomes) < 13 || outcomes["window bounds"] != tc.outcome || back[0].Device != "mem0" {
+			if len(outcomes) < 21 || outcomes["window bounds"] != tc.outcome || back[0].Device != "mem0" {
 				t.Errorf("%+v", back)
+			}
+			verdict := "splitnic works on mem0 (memory), without: "
+			if tc.status != 0 {
+				verdict = "splitnic does not work on mem0 (memory): vectors"
+			}
+			if got := back[0].Verdict; !strings.HasPrefix(got, verdict) || !strings.HasSuffix(table.String(), "\n"+got+"\n") {
+				t.Errorf("verdict %q, want %q at the end of:\n%s", got, verdict, &table)
 			}
 			err := s.err()
 			if exit.Status(err) != tc.status {

@@ -41,6 +41,8 @@ type Pair struct {
 	// Patience is the time after which a step that is not done fails the property; 0 means 20
 	// seconds. A step that succeeds never takes that long.
 	Patience time.Duration
+	// Inline is the number of bytes of inline data that sessions ask for.
+	Inline int
 	// RNR, if not nil, returns the number of times that a message found no posted receive.
 	RNR func() uint64
 }

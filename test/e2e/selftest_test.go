@@ -8,7 +8,7 @@ import (
 )
 
 // TestRDMASelfTest runs the self-test on Soft-RoCE. Every property has to hold except the bounds of
-// windows. A missing device has to be reported.
+// windows and moderation. A missing device has to be reported.
 func TestRDMASelfTest(t *testing.T) {
 	bin := needFabric(t)
 	out, err := exec.CommandContext(t.Context(), bin, "doctor", "--self-test", "--json", "--device", hostDevice).Output()
@@ -16,8 +16,8 @@ func TestRDMASelfTest(t *testing.T) {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	var all []struct {
-		Device, Driver string
-		Findings       []struct{ Property, Outcome, Means, Detail string }
+		Device, Driver, Verdict string
+		Findings                []struct{ Property, Outcome, Means, Detail string }
 	}
 	if err := json.Unmarshal(out, &all); err != nil || len(all) != 1 || all[0].Device != hostDevice ||
 		all[0].Driver != "rdma_rxe" {
@@ -27,14 +27,17 @@ func TestRDMASelfTest(t *testing.T) {
 	for _, f := range all[0].Findings {
 		outcomes[f.Property] = f.Outcome
 		want := "holds"
-		if f.Property == "window bounds" {
+		if f.Property == "window bounds" || f.Property == "moderation" {
 			want = "lacks"
 		}
 		if f.Outcome != want {
 			t.Errorf("%+v, want %s", f, want)
 		}
 	}
-	for _, p := range []string{"loopback", "memory keys", "window bounds", "other queue pair", "stale key",
+	if v := all[0].Verdict; v != "splitnic works on "+hostDevice+" (rdma_rxe), without: moderation, window bounds" {
+		t.Errorf("verdict %q", v)
+	}
+	for _, p := range []string{"loopback", "inline data", "empty writes", "data before messages", "flush", "reads", "memory keys", "window bounds", "other queue pair", "stale key",
 		"invalidation by peer", "bind and send", "solicited events", "vectors"} {
 		if outcomes[p] == "" {
 			t.Errorf("nothing is said of %q:\n%s", p, out)

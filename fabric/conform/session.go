@@ -1,0 +1,149 @@
+package conform
+
+import (
+	"errors"
+
+	"github.com/splitnic/splitnic/fabric"
+)
+
+// These trials use a device as sessions do, where drivers are known to differ.
+
+// connectInline connects queue pairs with as much inline data as sessions ask for, and returns
+// how much there is. It skips the trial if there is none.
+func (r *fixture) connectInline() int {
+	r.Helper()
+	for _, e := range []*end{r.a, r.b} {
+		cfg := r.config(e, fabric.RC)
+		cfg.MaxInline = max(r.Inline, inlineMax)
+		e.qp = must(e.dom.NewQP(cfg))(r)
+	}
+	r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
+	r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+	n := r.a.qp.MaxInline()
+	if n == 0 {
+		r.Skip("there is none")
+	}
+	return n
+}
+
+// tryInline overwrites inline data as soon as it is posted, behind a write that keeps the queue
+// pair busy. A driver that reads the memory later sends what was written afterwards.
+func tryInline(r *fixture) {
+	n := r.connectInline()
+	const busy = 128 << 10
+	for i := range 32 {
+		fill(r.a.mem[:n], i)
+		want := append([]byte(nil), r.a.mem[:n]...)
+		pieces := [][2]int{{0, n}}
+		if i%2 == 1 && r.pieces >= 4 && n >= 4 {
+			pieces = [][2]int{{0, 1}, {1, n / 2}, {1 + n/2, 0}, {1 + n/2, n - 1 - n/2}}
+		}
+		inline := write(fabric.OpWriteImm, uint64(i), r.a, r.b, 0)
+		inline.Flags |= fabric.Inline
+		before := write(fabric.OpWrite, 0, r.a, r.b, busy)
+		before.Addr, before.RemoteAddr, before.Flags = before.Addr+busy, before.RemoteAddr+busy, 0
+		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i)})
+		r.send(r.a.qp, append([]fabric.SendWR{before}, gathered(inline, r.a, pieces...)...)...)
+		fill(r.a.mem[:n], i+100)
+		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], uint64(i), uint32(i), n)
+		r.ok(r.a.qp, uint64(i), r.take(r.a.sendCQ, 1)...)
+		r.same(r.b.mem[:n], want)
+	}
+}
+
+// tryEmpty sends writes of no bytes, and without a key, between others that are not signaled.
+func tryEmpty(r *fixture) {
+	r.connect(fabric.RC)
+	for i := range 16 {
+		first := uint64(3 * i)
+		r.receive(r.b.qp, numbered(first, 3)...)
+		wrs := make([]fabric.SendWR, 3)
+		for j := range wrs {
+			wrs[j] = write(fabric.OpWriteImm, first+uint64(j), r.a, r.b, 64)
+			wrs[j].Flags = 0
+		}
+		wrs[1] = fabric.SendWR{ID: first + 1, Op: fabric.OpWriteImm, Imm: uint32(first + 1)}
+		wrs[2].Flags = fabric.Signaled
+		r.send(r.a.qp, wrs...)
+		for j, c := range r.take(r.b.recvCQ, 3) {
+			r.writeImmOK(r.b.qp, c, first+uint64(j), uint32(first)+uint32(j), int(wrs[j].Len))
+		}
+		r.ok(r.a.qp, first+2, r.take(r.a.sendCQ, 1)...)
+	}
+	r.none(r.a.sendCQ)
+}
+
+// tryFlush fails a queue pair. It returns what is missing of its flush: that all receives complete,
+// that this raises an event, and that later requests are accepted and complete, too.
+func tryFlush(r *fixture) string {
+	r.connect(fabric.RC)
+	r.works()
+	const n = 10
+	r.receive(r.a.qp, numbered(5, n)...)
+	r.check(r.a.recvCQ.Arm(false))
+	r.check(r.a.qp.Fail())
+	ctx, cancel := r.context()
+	defer cancel()
+	quiet := r.a.recvCQ.Wait(ctx) != nil
+	for _, c := range r.spin(r.a.recvCQ, n) {
+		if c.Status == fabric.StatusSuccess {
+			r.Fatalf("a receive of a failed queue pair has completed: %+v", c)
+		}
+	}
+	w := write(fabric.OpWrite, 911, r.a, r.b, 8)
+	_, err := r.a.qp.PostSend([]fabric.SendWR{w})
+	switch {
+	case quiet:
+		return "no event is raised"
+	case err != nil:
+		return "later requests are refused: " + err.Error()
+	}
+	if c := r.spin(r.a.sendCQ, 1)[0]; c.Status == fabric.StatusSuccess {
+		r.Fatalf("a write of a failed queue pair has completed: %+v", c)
+	}
+	return ""
+}
+
+// tryOrder looks for the data of a write that has completed, when a message that was sent
+// afterwards over another queue pair is received.
+func tryOrder(r *fixture) {
+	r.connect(fabric.RC)
+	a, b := r.a.qp, r.b.qp
+	r.connect(fabric.RC)
+	const size = 64 << 10
+	for i := range 64 {
+		fill(r.a.mem[:size], i)
+		r.receive(r.b.qp, fabric.RecvWR{ID: 1})
+		r.send(a, write(fabric.OpWrite, 2, r.a, r.b, size))
+		r.ok(a, 2, r.spin(r.a.sendCQ, 1)...)
+		r.send(r.a.qp, fabric.SendWR{ID: 3, Op: fabric.OpSend, Flags: fabric.Signaled})
+		r.ok(r.b.qp, 1, r.spin(r.b.recvCQ, 1)...)
+		r.same(r.b.mem[:size], r.a.mem[:size])
+		r.ok(r.a.qp, 3, r.spin(r.a.sendCQ, 1)...)
+	}
+	r.check(errors.Join(a.Close(), b.Close()))
+}
+
+// tryReads skips the trial of RDMA reads if the device allows none.
+func tryReads(r *fixture) {
+	if a, b := r.a.dev.Limits(), r.b.dev.Limits(); a.MaxRdAtomic < 1 || b.MaxDestRdAtomic < 1 {
+		r.Skip("the device allows none")
+	}
+	testRead(r)
+}
+
+// tryModeration skips the trial of moderation if the device has none.
+func tryModeration(r *fixture) {
+	if !r.b.dev.Limits().Moderation {
+		r.Skip("the device has none")
+	}
+	testModeration(r)
+}
+
+// trySolicited skips the trial of solicited events if the driver cannot arm a queue for them.
+func trySolicited(r *fixture) {
+	if err := r.b.recvCQ.Arm(true); errors.Is(err, fabric.ErrUnsupported) {
+		r.Skip("the driver does not arm for them alone")
+	}
+	testEventSolicited(r)
+}
