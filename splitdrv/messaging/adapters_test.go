@@ -1,12 +1,14 @@
 package messaging_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -48,7 +50,17 @@ func TestAdapters(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					ctx := deadline(t)
+					ctx, cancel := context.WithCancelCause(deadline(t))
+					defer cancel(nil)
+					for _, h := range sides { // a session that ends is told at once
+						go func() {
+							select {
+							case <-h.conn.Done():
+								cancel(fmt.Errorf("the session of %s has ended: %w", h.name, h.conn.Err()))
+							case <-ctx.Done():
+							}
+						}()
+					}
 					var wg sync.WaitGroup
 					for i, from := range sides {
 						for j := range from.wires {
@@ -61,6 +73,9 @@ func TestAdapters(t *testing.T) {
 						}
 					}
 					wg.Wait()
+					if t.Failed() {
+						return
+					}
 					settled(t, sides[0], sides[1])
 					for _, h := range sides {
 						if err := h.conn.QueryQueuePairs(); err != nil {
@@ -75,6 +90,41 @@ func TestAdapters(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// TestArmForAll arms a completion queue for solicited completions on a device that cannot do that.
+// Another completion has to raise an event.
+func TestArmForAll(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		n := fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{NoSolicited: none}))
+		fabrictest.NoLeaks(t, n)
+		dev := n.Device("a")
+		t.Cleanup(func() { _ = dev.Close() })
+		dom, err := dev.NewDomain()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cq, err := dom.NewCQ(8, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		qp, err := dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: cq, RecvCQ: cq, MaxSend: 4, MaxRecv: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := qp.Connect(qp.Address(), fabric.Timing{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := messaging.ArmSolicited(cq); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := qp.PostSend([]fabric.SendWR{{Op: fabric.OpWrite, Flags: fabric.Signaled}}); err != nil {
+			t.Fatal(err)
+		}
+		if raised, err := cq.ReadEvent(); raised != none || err != nil {
+			t.Errorf("without solicited events %t: an event %t, %v", none, raised, err)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
@@ -106,3 +107,6 @@ func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
 
 // QueryQueuePairs asks the device once for the state of the queue pairs, as the watch does.
 func (c *Conn) QueryQueuePairs() error { return queryChannels(c.control, c.channels) }
+
+// ArmSolicited arms a completion queue as a worker does that wants solicited completions only.
+func ArmSolicited(cq fabric.CQ) error { return (&notification{cq: cq, solicited: true}).arm() }
