@@ -14,21 +14,32 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/verbs"
 )
 
+// benchDevice is an RDMA device whose memory windows were tried.
+type benchDevice struct {
+	*verbs.Context
+	windows conform.Windows
+}
+
+// Windows returns what the memory windows are worth, as package device asks for it.
+func (d *benchDevice) Windows() conform.Windows { return d.windows }
+
 // open opens an RDMA device, and returns the configuration of its channels.
-func (b *benchConfig) open(name string) (*verbs.Context, messaging.Config, error) {
+func (b *benchConfig) open(name string) (*benchDevice, messaging.Config, error) {
 	adapter := b.adapter
 	adapter.Device = name
 	dev, err := adapter.Open()
 	if err != nil {
 		return nil, messaging.Config{}, err
 	}
-	return dev, messaging.Config{
+	windows, _ := conform.TryWindows(dev)
+	return &benchDevice{dev, windows}, messaging.Config{
 		// If the process or machine of the other end has ended, this is detected in another
 		// way. The time-out is for an end that is only slow.
 		PeerTimeout:    time.Minute,
@@ -53,7 +64,7 @@ func (b *benchConfig) both(cmd *cobra.Command) (err error) {
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
 	}
-	p := b.printer(cmd, from, "to "+to.Name()+", both ends in this process")
+	p := b.printer(cmd, from.Context, "to "+to.Name()+", both ends in this process")
 	l := &bench.Local{From: from, To: to, Messaging: mcfg, Watch: p.watch()}
 	return b.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
 		return l.Measure(ctx, s)
@@ -79,7 +90,7 @@ func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	p := b.printer(cmd, dev, "to "+bench.WithPort(b.addr))
+	p := b.printer(cmd, dev.Context, "to "+bench.WithPort(b.addr))
 	client := bench.NewClient(bench.ClientConfig{
 		Device: dev, Addr: b.addr, Security: security, Messaging: mcfg, Name: benchName(),
 		Software: version, Watch: p.watch(),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -281,7 +282,8 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 		r.ok(name, "GID %s", why)
 		checkPath(ctx, r, name, gid, ports[gid.Port-1], hint.Peer)
 	}
-	if p, err := messaging.ProtectionOn("", limits); err != nil {
+	windows, _ := conform.TryWindows(dev)
+	if p, err := messaging.ProtectionOn("", windows); err != nil {
 		r.missing(name, err.Error(), "")
 	} else {
 		r.ok(name, "protection: %s by default: %s; %s; --protection for another one", p.Name, p.Name.Description(), p.Why)

@@ -45,4 +45,15 @@ type Pair struct {
 	Inline int
 	// RNR, if not nil, returns the number of times that a message found no posted receive.
 	RNR func() uint64
+
+	owned *[][]byte // collects the memory of the property, for a caller that unmaps it
+}
+
+// own collects memory, and reports whether somebody unmaps it.
+func (p *Pair) own(mem []byte) bool {
+	if p.owned == nil {
+		return false
+	}
+	*p.owned = append(*p.owned, mem)
+	return true
 }

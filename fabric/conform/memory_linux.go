@@ -4,12 +4,15 @@ import "golang.org/x/sys/unix"
 
 // Alloc returns size bytes of zeroed memory outside the Go heap, which can be registered. At
 // the end of the test the memory is returned to the system, but its addresses stay reserved,
-// so that a late delivery does no harm.
+// so that a late delivery does no harm. The memory of a Pair that owns it stays.
 func Alloc(t T, size int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		t.Fatalf("mapping %d bytes: %v", size, err)
+	}
+	if o, ok := t.(interface{ own(mem []byte) bool }); ok && o.own(mem) {
+		return mem
 	}
 	t.Cleanup(func() {
 		if err := unix.Madvise(mem, unix.MADV_DONTNEED); err != nil {

@@ -39,6 +39,8 @@ type Traits struct {
 	QuietFlushes bool
 }
 
+const softRoCEDriver = "rdma_rxe"
+
 // Kernel is a version of Linux.
 type Kernel struct{ Major, Minor int }
 
@@ -94,7 +96,7 @@ func SoftRoCE(k Kernel) (t Traits) {
 // TraitsOf returns the traits of a device with limits l, by the name of its driver and the
 // release of the kernel.
 func TraitsOf(driver, release string, l fabric.Limits) (Traits, error) {
-	if driver != "rdma_rxe" {
+	if driver != softRoCEDriver {
 		return Traits{NoWindows: !l.Windows}, nil
 	}
 	k, err := KernelOf(release)

@@ -85,13 +85,18 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 		return r.slice(addr, length)
 	}
 	w := e.window
+	fault := q.dom.dev.net.adapter.Windows
+	if w != nil && w.last != nil && fault == UncheckedWindows && w.dom == q.dom && !w.last.region.closed {
+		return w.last.region.slice(addr, length)
+	}
 	if w == nil || w.at == nil || w.at.key != rkey || w.qp != q {
 		return nil
 	}
 	if op == fabric.OpRead && !w.at.mayRead || op != fabric.OpRead && !w.at.mayWrite {
 		return nil
 	}
-	if q.dom.dev.net.limits.WindowBounds && !within(addr, uint64(length), w.at.addr, w.at.length) {
+	bounds := q.dom.dev.net.limits.WindowBounds && fault != UnboundedWindows
+	if bounds && !within(addr, uint64(length), w.at.addr, w.at.length) {
 		return nil
 	}
 	return w.at.region.slice(addr, length)

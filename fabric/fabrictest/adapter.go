@@ -9,7 +9,24 @@ type Adapter struct {
 	NoSolicited bool
 	// NoQuery is set if a queue pair cannot be asked whether it has failed.
 	NoQuery bool
+	// Windows is what is wrong with the memory windows, although the limits have them.
+	Windows WindowFault
 }
+
+// WindowFault is what is wrong with the memory windows of a device that claims them.
+type WindowFault uint8
+
+const (
+	WindowsWork      WindowFault = iota
+	NoWindowAlloc                // none can be allocated
+	NoWindowBind                 // the post of a bind is refused
+	FailedWindowBind             // a bind completes with an error
+	UnboundedWindows             // a window grants access to all of its region
+	// UncheckedWindows means that a bind grants access to all of the window's region, from any
+	// queue pair of the domain, with any key that the window has ever had, and for as long as
+	// the window exists.
+	UncheckedWindows
+)
 
 // mostInline returns the largest QP.MaxInline, in bytes.
 func (a *Adapter) mostInline() int {

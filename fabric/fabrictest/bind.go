@@ -27,6 +27,9 @@ func (q *qp) bind(b *fabric.BindWR, send *work) (uint32, error) {
 	case !b.Grants():
 		return 0, q.errorf(doing, fmt.Errorf("no window grants the rights %#x: %w", b.Access, unix.EINVAL))
 	}
+	if q.net.adapter.Windows == NoWindowBind {
+		return 0, q.errorf(doing, fmt.Errorf("not the opcode of a send request: %w", unix.EINVAL))
+	}
 	q.sq.Lock()
 	defer q.sq.Unlock()
 	slots := uint64(1)

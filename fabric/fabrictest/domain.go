@@ -51,7 +51,7 @@ func (d *domain) NewWindow() (fabric.Window, error) {
 	if d.closed || d.dev.gone.Load() {
 		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, d.dev.closedErr())
 	}
-	if !d.dev.net.limits.Windows {
+	if !d.dev.net.limits.Windows || d.dev.net.adapter.Windows == NoWindowAlloc {
 		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, fabric.ErrUnsupported)
 	}
 	w := newWindow(d)

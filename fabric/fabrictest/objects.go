@@ -126,6 +126,8 @@ type window struct {
 
 	qp *qp
 	at *binding // nil while unbound in the device
+	// last is the last binding, for UncheckedWindows.
+	last *binding
 }
 
 // binding has the parameters of a bind: window, key, rights, and range in the region.

@@ -88,10 +88,13 @@ func (w *window) forget() {
 // attach executes a bind and reports whether the device accepts it. Network.keys is held.
 func (w *window) attach(q *qp, b *binding) bool {
 	r := b.region
+	if q.net.adapter.Windows == FailedWindowBind {
+		return false
+	}
 	if w.at != nil || w.closed || r.closed || !r.mayBind || b.mayWrite && !r.mayWriteLocal {
 		return false
 	}
-	w.at, w.qp = b, q
+	w.at, w.qp, w.last = b, q, b
 	r.bound++
 	return true
 }

@@ -73,12 +73,16 @@ func (d *Device) hear(o *opening, ev fabric.Event) {
 	failure := &EventError{Device: d.name, Event: ev}
 	var concerned []*domain
 	d.mu.Lock()
-	d.record.event(ev)
 	for dom := range o.domains {
 		if dom.concerns(ev) {
 			concerned = append(concerned, dom)
 		}
 	}
+	if ofQueuePair(ev.Type) && len(concerned) == 0 {
+		d.mu.Unlock() // of a trial, which expects it, or of a session that is over
+		return
+	}
+	d.record.event(ev)
 	d.mu.Unlock()
 	if serious(ev.Type) {
 		d.lines.Log(d.cfg.Log, slog.LevelWarn, "RDMA device", "device", d.name, "event", ev.String())
@@ -88,6 +92,16 @@ func (d *Device) hear(o *opening, ev fabric.Event) {
 	}
 	for _, dom := range concerned {
 		dom.fail(failure)
+	}
+}
+
+// ofQueuePair reports whether an event says that a queue pair has failed.
+func ofQueuePair(t fabric.EventType) bool {
+	switch t {
+	case fabric.EventQPFatal, fabric.EventQPReqErr, fabric.EventQPAccessErr:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/limit"
 )
 
@@ -31,6 +32,8 @@ type Device struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
+	trying sync.Mutex // held while the memory windows are tried; taken before mu
+
 	mu     sync.Mutex // guards the following fields
 	closed bool
 	now    *opening // nil while the device is gone
@@ -45,7 +48,8 @@ type Device struct {
 // opening is one opening of the device.
 type opening struct {
 	fabric.Device
-	forget context.CancelFunc // ends the reader of events
+	forget  context.CancelFunc // ends the reader of events
+	windows windowTrial        // guarded by Device.trying
 
 	// Guarded by Device.mu.
 	lost    error // nil while the device is there
@@ -66,4 +70,11 @@ type domain struct {
 	cqs  map[uint32]struct{}
 	tell func(error)
 	err  error // the first failure
+}
+
+// windowTrial is the last trial of the memory windows of an opening. Device.trying guards it.
+type windowTrial struct {
+	conform.Windows
+	sure  bool
+	again time.Time // when it may be made again if it is not sure
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -36,7 +37,7 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	protection, err := messaging.ProtectionOn(cfg.Messaging.Protection, cfg.Device.Limits())
+	protection, err := messaging.ProtectionOn(cfg.Messaging.Protection, device.WindowsOf(cfg.Device))
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -173,7 +174,7 @@ func (o *opener) features(standby bool) []string {
 	}{
 		{protocol.FeaturePack, !o.cfg.Messaging.NoPack},
 		{protocol.FeatureLatencyQueue, o.dev.wantsLatency()},
-		{protocol.FeatureWindow, o.cfg.Device.Limits().Windows}, // the device can invalidate the peer's windows
+		{protocol.FeatureWindow, device.WindowsOf(o.cfg.Device).Work}, // the device can invalidate the peer's windows
 		{protocol.FeatureOneTouch, true},
 		{protocol.FeatureKeySend, true},
 		{protocol.FeatureBind, true},

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -231,7 +232,7 @@ func (u *Unit) features(h *host) []string {
 		{protocol.FeatureRenew, true},
 		{protocol.FeatureDrain, true},
 		{protocol.FeatureStandby, true},
-		{protocol.FeatureWindow, u.cfg.Device.Limits().Windows}, // the device can invalidate the peer's windows
+		{protocol.FeatureWindow, device.WindowsOf(u.cfg.Device).Work}, // the device can invalidate the peer's windows
 		{protocol.FeatureOneTouch, true},
 		{protocol.FeatureDirect, u.direct != nil && h.bound && h.hello.Run != (protocol.Run{})},
 		{protocol.FeatureKeySend, true},

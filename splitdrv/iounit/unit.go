@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -41,7 +42,7 @@ func New(cfg Config) (*Unit, error) {
 	if err != nil {
 		return nil, err
 	}
-	protecting, err := messaging.ProtectionOn(cfg.Messaging.Protection, cfg.Device.Limits())
+	protecting, err := messaging.ProtectionOn(cfg.Messaging.Protection, device.WindowsOf(cfg.Device))
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
 	}

@@ -1,8 +1,11 @@
 package messaging_test
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 
@@ -11,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -26,6 +30,37 @@ var adapters = []struct {
 	{"no solicited events", fabrictest.Adapter{NoSolicited: true}, messaging.DefaultInline},
 	{"no queries", fabrictest.Adapter{NoQuery: true}, messaging.DefaultInline},
 	{"less inline data", fabrictest.Adapter{Inline: 96}, 96},
+	{"windows not allocated", fabrictest.Adapter{Windows: fabrictest.NoWindowAlloc}, messaging.DefaultInline},
+	{"windows not bound", fabrictest.Adapter{Windows: fabrictest.NoWindowBind}, messaging.DefaultInline},
+	{"windows fail", fabrictest.Adapter{Windows: fabrictest.FailedWindowBind}, messaging.DefaultInline},
+	{"windows without bounds", fabrictest.Adapter{Windows: fabrictest.UnboundedWindows}, messaging.DefaultInline},
+	{"windows guard nothing", fabrictest.Adapter{Windows: fabrictest.UncheckedWindows}, messaging.DefaultInline},
+}
+
+// protects returns the protection in force on an adapter if one is asked for; "" if there is none.
+func protects(a fabrictest.WindowFault, mode protocol.Mode, asked messaging.Protection) messaging.Protection {
+	switch {
+	case mode.Sends() || asked == messaging.ProtectRegion:
+		return messaging.ProtectRegion
+	case a == fabrictest.WindowsWork:
+		return cmp.Or(asked, messaging.ProtectWindow)
+	case a == fabrictest.UnboundedWindows || asked == "":
+		return cmp.Or(asked, messaging.ProtectRegion)
+	default:
+		return ""
+	}
+}
+
+// watchedDevice opens a device of n as the daemons do.
+func watchedDevice(t *testing.T, n *fabrictest.Network, name string) *device.Device {
+	t.Helper()
+	d, err := device.Open(device.Config{
+		Open: func() (fabric.Device, error) { return n.Open(name) }, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // TestAdapters runs sessions with traffic in both directions on each kind of adapter, in each mode
@@ -43,7 +78,21 @@ func TestAdapters(t *testing.T) {
 						Invalidation: true, OneTouch: true})
 					n := fabrictest.New(fabrictest.WithAdapter(a.Adapter))
 					fabrictest.NoLeaks(t, n)
-					sides := []*endpoint{newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)}
+					want := protects(a.Windows, mode, protection)
+					if want == "" {
+						cfg.Device = watchedDevice(t, n, "a")
+						if _, err := messaging.New(cfg); !errors.Is(err, fabric.ErrUnsupported) {
+							t.Errorf("a session began: %v", err)
+						}
+						if err := cfg.Device.Close(); err != nil {
+							t.Error(err)
+						}
+						return
+					}
+					var sides []*endpoint
+					for _, name := range []string{"a", "b"} {
+						sides = append(sides, newEndpointOn(t, watchedDevice(t, n, name), name, cfg))
+					}
 					connect(t, sides[0], sides[1])
 					for _, h := range sides {
 						if err := h.conn.Start(h.ports); err != nil {
@@ -77,9 +126,16 @@ func TestAdapters(t *testing.T) {
 						return
 					}
 					settled(t, sides[0], sides[1])
+					loose := a.Windows == fabrictest.UnboundedWindows
+					if l := n.Live(); want == messaging.ProtectOneTouch && loose != (l.Regions >= l.Windows) {
+						t.Errorf("%d regions for %d elements", l.Regions, l.Windows)
+					}
 					for _, h := range sides {
 						if err := h.conn.QueryQueuePairs(); err != nil {
 							t.Errorf("%s: %v", h.name, err)
+						}
+						if p := h.conn.Stats().Protection; p.Name != want {
+							t.Errorf("%s: protected by %+v, want %s", h.name, p, want)
 						}
 						for i, s := range h.conn.Stats().Channels {
 							if s.Inline != a.inline || s.TxInline > 0 && a.inline == 0 {

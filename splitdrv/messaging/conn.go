@@ -46,13 +46,14 @@ func New(cfg Config) (*Conn, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	protecting, err := cfg.protecting()
+	windows := cfg.windows()
+	protecting, err := cfg.protecting(windows)
 	if err != nil {
 		return nil, fmt.Errorf("messaging: device %s: %w", cfg.Device.Name(), err)
 	}
 	cfg.Protection = protecting.Name
 	c := &Conn{protecting: protecting, shared: shared{
-		cfg: cfg, handlers: newHandlers(&cfg),
+		cfg: cfg, handlers: newHandlers(&cfg), windowBounds: windows.Bounds,
 		memory: memory{limit: cfg.MaxMemory, budget: cfg.Budget, node: cfg.Device.Limits().NUMANode},
 		clock:  cmp.Or(cfg.clock, beats.Clock(partOf(&cfg))),
 		done:   make(chan struct{}),

@@ -309,7 +309,7 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 		access, windows = fabric.LocalWrite|fabric.WindowBind, 1
 	case cfg.Protection == ProtectOneTouch:
 		access, windows, l.OneTouch = fabric.LocalWrite|fabric.WindowBind, p.Elements, true
-		if !cfg.Device.Limits().WindowBounds {
+		if !m.c.windowBounds {
 			regions = windows // the regions bound what the windows do not
 		}
 	}

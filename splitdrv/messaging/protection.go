@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 )
 
 // Protection is how the access of a peer is limited to the pools that it is lent, in
@@ -60,27 +61,32 @@ type Protecting struct {
 	Why  string     `json:"why"`
 }
 
-// ProtectionOn returns the protection of pools that are lent through a device with limits l,
-// in the modes that write. asked is the configured protection, or empty for the best one
+// ProtectionOn returns the protection of pools that are lent through a device whose memory windows
+// are w, in the modes that write. asked is the configured protection, or empty for the best one
 // that the device supports. If the device does not support asked, the error wraps
 // fabric.ErrUnsupported.
-func ProtectionOn(asked Protection, l fabric.Limits) (Protecting, error) {
+func ProtectionOn(asked Protection, w conform.Windows) (Protecting, error) {
+	none, loose := "the device has no type-2 memory windows", "the device does not enforce the bounds of windows"
+	if w.Why != "" {
+		none = "the device claims type-2 memory windows, and they do not work: " + w.Why
+		loose = "the device claims type-2 memory windows, and nothing shows that it enforces their bounds: " + w.Why
+	}
 	switch {
 	case asked == ProtectRegion:
 		return Protecting{ProtectRegion, "as configured"}, nil
-	case asked != "" && !l.Windows:
-		return Protecting{}, fmt.Errorf("protection %s: no type-2 memory windows; use protection %s: %w", asked,
-			ProtectRegion, fabric.ErrUnsupported)
-	case asked == ProtectWindow && !l.WindowBounds:
-		return Protecting{ProtectWindow, "as configured; the device does not enforce the bounds of windows, those of the regions behind them count"}, nil
-	case asked == ProtectOneTouch && !l.WindowBounds:
-		return Protecting{ProtectOneTouch, "as configured; the device does not enforce the bounds of windows, so each element has a region of its own"}, nil
+	case asked != "" && !w.Work:
+		return Protecting{}, fmt.Errorf("protection %s: %s; use protection %s: %w", asked, none, ProtectRegion,
+			fabric.ErrUnsupported)
+	case asked == ProtectWindow && !w.Bounds:
+		return Protecting{ProtectWindow, "as configured; " + loose + ", those of the regions behind them count"}, nil
+	case asked == ProtectOneTouch && !w.Bounds:
+		return Protecting{ProtectOneTouch, "as configured; " + loose + ", so each element has a region of its own"}, nil
 	case asked != "":
 		return Protecting{asked, "as configured"}, nil
-	case !l.Windows:
-		return Protecting{ProtectRegion, "the device has no type-2 memory windows"}, nil
-	case !l.WindowBounds:
-		return Protecting{ProtectRegion, "the device does not enforce the bounds of windows"}, nil
+	case !w.Work:
+		return Protecting{ProtectRegion, none}, nil
+	case !w.Bounds:
+		return Protecting{ProtectRegion, loose}, nil
 	default:
 		return Protecting{ProtectWindow, "the device enforces the bounds of windows"}, nil
 	}

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -19,12 +21,13 @@ import (
 
 // TestProtectionOn checks which protection is in force on which device.
 func TestProtectionOn(t *testing.T) {
-	none, loose, full := fabric.Limits{}, fabric.Limits{Windows: true}, fabric.Limits{Windows: true, WindowBounds: true}
+	none, loose, full := conform.Windows{}, conform.Windows{Work: true}, conform.Windows{Work: true, Bounds: true}
+	broken, doubtful := conform.Windows{Why: "what went wrong"}, conform.Windows{Work: true, Why: "what went wrong"}
 	for _, c := range []struct {
-		name   string
-		asked  messaging.Protection
-		limits fabric.Limits
-		want   messaging.Protection // empty: ProtectionOn fails
+		name    string
+		asked   messaging.Protection
+		windows conform.Windows
+		want    messaging.Protection // empty: ProtectionOn fails
 	}{
 		{"default without windows", "", none, messaging.ProtectRegion},
 		{"default without their bounds", "", loose, messaging.ProtectRegion},
@@ -35,11 +38,18 @@ func TestProtectionOn(t *testing.T) {
 		{"one-touch without windows", messaging.ProtectOneTouch, none, ""},
 		{"one-touch without their bounds", messaging.ProtectOneTouch, loose, messaging.ProtectOneTouch},
 		{"one-touch with both", messaging.ProtectOneTouch, full, messaging.ProtectOneTouch},
+		{"default with windows that do not work", "", broken, messaging.ProtectRegion},
+		{"window with windows that do not work", messaging.ProtectWindow, broken, ""},
+		{"default with bounds in doubt", "", doubtful, messaging.ProtectRegion},
+		{"one-touch with bounds in doubt", messaging.ProtectOneTouch, doubtful, messaging.ProtectOneTouch},
 	} {
-		p, err := messaging.ProtectionOn(c.asked, c.limits)
+		p, err := messaging.ProtectionOn(c.asked, c.windows)
 		if p.Name != c.want || (err == nil) != (c.want != "") || err == nil && p.Why == "" ||
 			err != nil && !errors.Is(err, fabric.ErrUnsupported) {
 			t.Errorf("%s: %+v, %v", c.name, p, err)
+		}
+		if said := p.Why + fmt.Sprint(err); strings.Contains(said, "what went wrong") != (c.windows.Why != "") {
+			t.Errorf("%s: %q", c.name, said)
 		}
 	}
 	for _, p := range messaging.Protections() {

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 )
 
 // This file derives defaults, errors and sizes from a Config.
@@ -247,14 +249,22 @@ func (c *Config) checkHandlers() error {
 
 // protecting returns the protection in force. In addition to ProtectionOn it considers the
 // transfer mode and the features of the peer.
-func (c *Config) protecting() (Protecting, error) {
+func (c *Config) protecting(w conform.Windows) (Protecting, error) {
 	switch {
 	case c.Mode.Sends():
 		return Protecting{ProtectRegion, fmt.Sprintf("mode %s lends no memory", c.Mode)}, nil
 	case c.Protection == ProtectOneTouch && !c.OneTouch:
 		return Protecting{}, fmt.Errorf("protection %s: %w", c.Protection, ErrOneTouch)
 	}
-	return ProtectionOn(c.Protection, c.Device.Limits())
+	return ProtectionOn(c.Protection, w)
+}
+
+// windows returns what the memory windows of the device are worth.
+func (c *Config) windows() conform.Windows {
+	if c.Mode.Sends() || c.Protection == ProtectRegion {
+		return conform.Windows{} // they are not used, and need not be tried
+	}
+	return device.WindowsOf(c.Device)
 }
 
 // invalidates reports whether the peer invalidates the windows of flushed pools, by a SEND

@@ -14,7 +14,10 @@ import (
 
 // shared is the state that all goroutines of a session share, including its end.
 type shared struct {
-	cfg      Config // with the protection in force
+	cfg Config // with the protection in force
+	// windowBounds reports whether the device enforces the bounds of memory windows.
+	windowBounds bool
+
 	domain   fabric.Domain
 	handlers *handlers
 	memory   memory
