@@ -556,15 +556,26 @@ static struct ibv_send_wr bind_wr(const struct snv_bind *b)
 	};
 }
 
-/* On success b.mw->rkey is the new key. */
+/*
+ * Posts a list that begins with a bind. b.mw->rkey is the new key afterwards if the
+ * bind was posted, and otherwise the old one: some providers change it before they
+ * reject the bind.
+ */
+static int post_bind(snv_qp qp, const struct snv_bind *b, struct ibv_send_wr *w)
+{
+	uint32_t old = b->mw->rkey;
+	struct ibv_send_wr *bad = NULL;
+	int err = ibv_post_send((struct ibv_qp *)qp, w, &bad);
+
+	b->mw->rkey = !err || bad == w + 1 ? w->bind_mw.rkey : old;
+	return err;
+}
+
 int snv_post_bind(snv_qp qp, struct snv_bind b)
 {
-	struct ibv_send_wr w = bind_wr(&b), *bad = NULL;
-	int err = ibv_post_send((struct ibv_qp *)qp, &w, &bad);
+	struct ibv_send_wr w = bind_wr(&b);
 
-	if (!err)
-		b.mw->rkey = w.bind_mw.rkey;
-	return err;
+	return post_bind(qp, &b, &w);
 }
 
 /*
@@ -573,18 +584,14 @@ int snv_post_bind(snv_qp qp, struct snv_bind b)
  */
 int snv_post_bind_send(snv_qp qp, struct snv_bind b, uint64_t send, int flags)
 {
-	struct ibv_send_wr w[2] = {bind_wr(&b)}, *bad = NULL;
-	int err;
+	struct ibv_send_wr w[2] = {bind_wr(&b)};
 
 	w[0].next = &w[1];
 	w[1].wr_id = send;
 	w[1].opcode = IBV_WR_SEND_WITH_IMM;
 	w[1].send_flags = send_flags(flags);
 	w[1].imm_data = htonl(w[0].bind_mw.rkey);
-	err = ibv_post_send((struct ibv_qp *)qp, w, &bad);
-	if (!err || bad == &w[1])
-		b.mw->rkey = w[0].bind_mw.rkey;
-	return err;
+	return post_bind(qp, &b, w);
 }
 
 int snv_post_local_inv(snv_qp qp, uint32_t rkey, uint64_t id, int flags)
