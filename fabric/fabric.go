@@ -224,7 +224,7 @@ type QP interface {
 	// bound, because invalidating a window twice crashes Soft-RoCE.
 	Unbind(w Window, id uint64, f Flags) error
 	// Fail moves the queue pair to the error state. Outstanding work requests and later sends
-	// complete with StatusWRFlushErr.
+	// complete with StatusWRFlushErr. Some devices refuse later posts instead.
 	Fail() error
 	// Failed queries from the device whether the queue pair is in the error state. The query
 	// takes a system call and, on some devices, a firmware command.

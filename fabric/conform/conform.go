@@ -46,6 +46,10 @@ type Pair struct {
 	// RNR, if not nil, returns the number of times that a message found no posted receive.
 	RNR func() uint64
 
+	// anyRefusal is set where the traits are not known: what must be refused may be refused with
+	// any status, and a queue pair that has failed may refuse posts.
+	anyRefusal bool
+
 	owned *[][]byte // collects the memory of the property, for a caller that unmaps it
 }
 

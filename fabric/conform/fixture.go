@@ -286,6 +286,12 @@ func (r *fixture) works() {
 // dead checks that e's queue pair is in the error state.
 func (r *fixture) dead(e *end, peer *end) {
 	r.Helper()
-	r.send(e.qp, write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8))
+	n, err := e.qp.PostSend([]fabric.SendWR{write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8)})
+	switch {
+	case err != nil && n == 0 && (r.Traits.StrictPosts || r.anyRefusal):
+		return
+	case err != nil || n != 2 || r.Traits.StrictPosts:
+		r.Fatalf("a queue pair that should have failed has taken %d of 2 writes: %v", n, err)
+	}
 	r.all(e.qp, fabric.StatusWRFlushErr, 911, r.take(e.sendCQ, 2)...)
 }

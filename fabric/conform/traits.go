@@ -31,6 +31,9 @@ type Traits struct {
 	SendTooLong [2]fabric.Status
 	// LateReceives is set if receives posted in the error state are never flushed.
 	LateReceives bool
+	// StrictPosts is set if a queue pair in the error state refuses posts, instead of completing
+	// them as flushed.
+	StrictPosts bool
 	// QuietFailures is set if a failed send completion raises no event on a CQ armed for
 	// solicited completions only.
 	QuietFailures bool
@@ -97,7 +100,9 @@ func SoftRoCE(k Kernel) (t Traits) {
 // release of the kernel.
 func TraitsOf(driver, release string, l fabric.Limits) (Traits, error) {
 	if driver != softRoCEDriver {
-		return Traits{NoWindows: !l.Windows}, nil
+		// rdma-core, providers/mana/wr.c and providers/erdma/erdma_verbs.c
+		strict := driver == "mana" || driver == "erdma"
+		return Traits{NoWindows: !l.Windows, StrictPosts: strict}, nil
 	}
 	k, err := KernelOf(release)
 	return SoftRoCE(k), err

@@ -57,12 +57,17 @@ func (r *fixture) refused(why string, key uint32, off int) {
 	r.Helper()
 	clear(r.b.mem)
 	fill(r.a.mem[:64], 5)
-	if s := r.through(key, off); s != fabric.StatusRemAccessErr {
+	if s := r.through(key, off); !r.isRefusal(s) {
 		r.Fatalf("a write %s completed with %q", why, s)
 	}
 	r.untouched(r.b.mem)
 	r.dead(r.a, r.b)
 	r.dead(r.b, r.a)
+}
+
+// isRefusal reports whether s is the status of a write that the other end has refused.
+func (r *fixture) isRefusal(s fabric.Status) bool {
+	return s == fabric.StatusRemAccessErr || r.anyRefusal && s != fabric.StatusSuccess
 }
 
 func testWindow(r *fixture) {
@@ -307,11 +312,11 @@ func (r *fixture) pastWindow() (taken []int) {
 		}
 		clear(r.b.mem)
 		fill(r.a.mem[:64], 5)
-		switch s := r.through(key, windowSize+off); s {
-		case fabric.StatusSuccess:
+		switch s := r.through(key, windowSize+off); {
+		case s == fabric.StatusSuccess:
 			taken = append(taken, off)
 			r.check(w.Close())
-		case fabric.StatusRemAccessErr:
+		case r.isRefusal(s):
 			r.untouched(r.b.mem)
 			r.dead(r.a, r.b)
 			r.dead(r.b, r.a)

@@ -9,6 +9,9 @@ type Adapter struct {
 	NoSolicited bool
 	// NoQuery is set if a queue pair cannot be asked whether it has failed.
 	NoQuery bool
+	// StrictPosts is set if a queue pair in the error state refuses posts, instead of completing
+	// them as flushed.
+	StrictPosts bool
 	// Windows is what is wrong with the memory windows, although the limits have them.
 	Windows WindowFault
 }

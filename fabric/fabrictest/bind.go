@@ -32,6 +32,9 @@ func (q *qp) bind(b *fabric.BindWR, send *work) (uint32, error) {
 	}
 	q.sq.Lock()
 	defer q.sq.Unlock()
+	if q.refuses() {
+		return 0, q.errorf(doing, errFailed)
+	}
 	slots := uint64(1)
 	if send != nil {
 		slots++
@@ -64,6 +67,9 @@ func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 	}
 	q.sq.Lock()
 	defer q.sq.Unlock()
+	if q.refuses() {
+		return q.errorf(doing, errFailed)
+	}
 	if err := q.checkSlot(); err != nil {
 		return q.errorf(doing, err)
 	}

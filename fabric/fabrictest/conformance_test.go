@@ -31,6 +31,27 @@ func TestConformance(t *testing.T) {
 	fabrictest.Run(t, pair("a", "b"))
 }
 
+// TestConformanceAdapters runs the conformance suite on devices that differ from one that can do
+// everything, and that the contract allows for.
+func TestConformanceAdapters(t *testing.T) {
+	for name, a := range map[string]struct {
+		fabrictest.Adapter
+		conform.Traits
+	}{
+		"no inline data": {fabrictest.Adapter{Inline: -1}, conform.Traits{}},
+		"strict posts":   {fabrictest.Adapter{StrictPosts: true}, conform.Traits{StrictPosts: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newPair := pair("a", "b", fabrictest.WithAdapter(a.Adapter))
+			fabrictest.Run(t, func(t *testing.T) conform.Pair {
+				p := newPair(t)
+				p.Traits = a.Traits
+				return p
+			})
+		})
+	}
+}
+
 // TestConformanceLoopback runs the conformance suite with both ends on one device, which has fewer
 // features.
 func TestConformanceLoopback(t *testing.T) {

@@ -21,6 +21,10 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 		}
 	}
 	q.sq.Lock()
+	if q.refuses() {
+		q.sq.Unlock()
+		return 0, q.errorf("posting sends on", errFailed)
+	}
 	for i := 0; i < len(wrs); {
 		w, err := q.checkSend(wrs[i:])
 		if err != nil {
@@ -36,6 +40,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 
 var (
 	errNotConnected = fmt.Errorf("it is not connected: %w", unix.EINVAL)
+	errFailed       = fmt.Errorf("it has failed: %w", unix.EINVAL)
 	errOpcode       = fmt.Errorf("not the opcode of a send request: %w", unix.EINVAL)
 	errInline       = fmt.Errorf("inline data is longer than QP.MaxInline: %w", unix.EINVAL)
 	errMoreLast     = fmt.Errorf("the last record of the call has the flag More: %w", unix.EINVAL)
@@ -101,6 +106,9 @@ func (q *qp) collect(w *work, wrs []fabric.SendWR) error {
 	return nil
 }
 
+// refuses reports whether q takes no posts, because it has failed.
+func (q *qp) refuses() bool { return q.net.adapter.StrictPosts && q.state.Load() == stateError }
+
 func (q *qp) checkSlot() error { return q.checkSlots(1) }
 
 // checkSlots returns an error if n requests cannot be posted.
@@ -150,6 +158,10 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	if st == stateClosed {
 		q.rq.Unlock()
 		return 0, q.errorf("posting receives on", q.dom.dev.closedErr())
+	}
+	if q.refuses() {
+		q.rq.Unlock()
+		return 0, q.errorf("posting receives on", errFailed)
 	}
 	tail := q.tail.Load()
 	limit := q.rqReleased.Load() + uint64(q.cfg.MaxRecv)

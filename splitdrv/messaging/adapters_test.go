@@ -29,6 +29,7 @@ var adapters = []struct {
 	{"little inline data", fabrictest.Adapter{Inline: 32}, 32},
 	{"no solicited events", fabrictest.Adapter{NoSolicited: true}, messaging.DefaultInline},
 	{"no queries", fabrictest.Adapter{NoQuery: true}, messaging.DefaultInline},
+	{"strict posts", fabrictest.Adapter{StrictPosts: true}, messaging.DefaultInline},
 	{"less inline data", fabrictest.Adapter{Inline: 96}, 96},
 	{"windows not allocated", fabrictest.Adapter{Windows: fabrictest.NoWindowAlloc}, messaging.DefaultInline},
 	{"windows not bound", fabrictest.Adapter{Windows: fabrictest.NoWindowBind}, messaging.DefaultInline},

@@ -59,7 +59,9 @@ func New(cfg Config) (*Conn, error) {
 		done:   make(chan struct{}),
 	}}
 	c.mtu.Store(int64(cfg.MTU))
-	c.reason = func(err error) error { return causeOf(&c.shared, c.control, c.channels, err) }
+	c.reason = func(err error, own func() error) error {
+		return causeOf(&c.shared, c.control, c.channels, err, own)
+	}
 	if err := c.build(); err != nil {
 		return nil, errors.Join(fmt.Errorf("messaging: %w", err), c.Close())
 	}
@@ -188,7 +190,7 @@ func (c *Conn) StartControl() (err error) {
 	if err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
-	c.work(c.control.w, c.control.run)
+	c.work(c.control.w, c.control.run, nil)
 	c.spawn(c.requests.answer)
 	c.watch = watch(&c.shared, c.control, c.channels)
 	if c.cfg.Bind == nil {
@@ -274,11 +276,11 @@ func (c *Conn) move() error {
 	c.control.polled.Store(c.cfg.Poll)
 	for _, ch := range c.channels {
 		if c.cfg.Poll {
-			c.work(ch.rx.w, ch.poll)
+			c.work(ch.rx.w, ch.poll, ch.failure)
 			continue
 		}
-		c.work(ch.rx.w, ch.rx.run)
-		c.work(ch.tx.w, ch.tx.run)
+		c.work(ch.rx.w, ch.rx.run, ch.rx.failure)
+		c.work(ch.tx.w, ch.tx.run, ch.tx.failure)
 	}
 	return nil
 }

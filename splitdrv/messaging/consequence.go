@@ -2,16 +2,19 @@ package messaging
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/device"
 )
 
-// When a queue pair fails, all its other work requests complete with a flush error. A
-// worker that sees such a completion first does not know the cause: the completion with
-// the cause is seen by another worker, or it is in a queue that a sender which waits for
-// frames does not poll.
+// When a queue pair fails, all its other work requests complete with a flush error, and some
+// devices refuse to post more. A worker that sees such a consequence first does not know the
+// cause: the completion with the cause is seen by another worker, or it is in a queue that a
+// sender which waits for frames does not poll. Only the worker that owns a completion queue may
+// poll it. So a worker that has failed goes on to look at its own queues, asks the sender of the
+// channel to look at its one, and waits.
 const (
 	// afterFlush is how long causeOf waits for the cause. There may be none: a device that
 	// refuses an operation of the peer reports that only to the peer.
@@ -19,53 +22,97 @@ const (
 	flushLook  = time.Millisecond
 )
 
-// causeOf returns the cause of err, the error of a worker, if err is only a flush error.
-// Otherwise it returns err.
-func causeOf(c *shared, control *control, channels []*channel, err error) error {
+// consequence reports whether err can be the consequence of another failure of a queue pair, and
+// returns the number of that.
+func consequence(err error) (qpn uint32, ok bool) {
+	var wc *fabric.WCError
+	var no *refusedError
+	switch {
+	case errors.As(err, &wc):
+		return wc.QPN, wc.Status == fabric.StatusWRFlushErr
+	case errors.As(err, &no) && !errors.Is(err, fabric.ErrQueueFull):
+		return no.qpn, true
+	}
+	return 0, false
+}
+
+// causeOf returns the cause of err, the error of a worker, if err is only a consequence. Otherwise
+// it returns err. own, which may be nil, polls the completion queues that belong to the caller and
+// returns the error of the first failed completion.
+func causeOf(c *shared, control *control, channels []*channel, err error, own func() error) error {
 	if f, ok := c.domain.(device.Failing); ok {
 		err = f.Explain(err)
 	}
-	var flushed *fabric.WCError
-	if !errors.As(err, &flushed) || flushed.Status != fabric.StatusWRFlushErr {
+	qpn, ok := consequence(err)
+	if !ok {
 		return err
 	}
 	late := time.NewTimer(afterFlush)
 	defer late.Stop()
 	tick := time.NewTicker(flushLook)
 	defer tick.Stop()
+	var looks []func() error
+	if own != nil {
+		looks = append(looks, own)
+	}
+	if qpn == control.qp.Num() {
+		looks = append(looks, control.failure)
+	}
+	flushed := error(nil)
 	for {
-		if first := failure(control, channels, flushed.QPN); first != nil {
-			return first
+		for _, look := range looks {
+			first := look()
+			number, follows := consequence(first)
+			switch {
+			case first == nil:
+			case !follows:
+				return first
+			case number == qpn:
+				flushed = first
+			}
+		}
+		for _, ch := range channels {
+			if ch.qp.Num() == qpn && !ch.tx.queue.pending.Load() {
+				ch.tx.queue.put(sqRequest{kind: sqLook})
+			}
 		}
 		select {
 		case <-c.done: // another worker has reported its error
 			return err
 		case <-late.C:
-			return err
+			return withFlush(control, channels, qpn, err, flushed)
 		case <-tick.C:
 		}
 	}
 }
 
-// failure polls the send completions of a failed queue pair for an error that is not a
-// flush error. The owner of the completion queue no longer needs these completions.
-func failure(control *control, channels []*channel, qpn uint32) error {
-	cq, number := control.cq, 0
+// withFlush returns err, which also says that the work request was flushed if it was refused by a
+// queue pair that has failed.
+func withFlush(control *control, channels []*channel, qpn uint32, err, flushed error) error {
+	if errors.As(err, new(*fabric.WCError)) {
+		return err
+	}
+	qp := control.qp
 	for _, ch := range channels {
 		if ch.qp.Num() == qpn {
-			cq, number = ch.sendCQ, ch.number
+			qp = ch.qp
 		}
 	}
-	var some [16]fabric.Completion
-	for {
-		n, err := cq.Poll(some[:])
-		if n == 0 || err != nil {
-			return nil
-		}
-		for i := range some[:n] {
-			if s := some[i].Status; s != fabric.StatusSuccess && s != fabric.StatusWRFlushErr {
-				return sendFailure(number, &some[i])
-			}
-		}
+	if flushed == nil {
+		flushed = failed(qp)
 	}
+	if flushed == nil {
+		return err // the queue pair is well, or does not say
+	}
+	return fmt.Errorf("%w: %w", err, flushed)
+}
+
+// failure returns the error of the next failed completion of the control channel that is not
+// handled, but nil while another goroutine is handling completions.
+func (k *control) failure() error {
+	if !k.polling.TryLock() {
+		return nil
+	}
+	defer k.polling.Unlock()
+	return nextFailure(k.cq, k.comps[:], 0)
 }

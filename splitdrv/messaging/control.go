@@ -87,7 +87,7 @@ func (k *control) postRecv(i uint16) error {
 		Addr: address(controlSlot(k.recvMem, i)), Len: protocol.MaxControlSize, LKey: k.recvReg.LKey(),
 	}
 	if _, err := k.qp.PostRecv(k.recvWR[:]); err != nil {
-		return fmt.Errorf("post a receive on the control channel: %w", err)
+		return fmt.Errorf("post a receive on the control channel: %w", refused(k.qp, err))
 	}
 	return nil
 }

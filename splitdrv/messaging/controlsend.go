@@ -136,7 +136,7 @@ func (s *controlSends) post(build func(dst []byte) []byte) error {
 	s.out[(s.first+s.nOut)%len(s.out)] = slot
 	s.nOut++
 	if _, err := s.qp.PostSend(s.wr[:]); err != nil {
-		return fmt.Errorf("send on the control channel: %w", err)
+		return fmt.Errorf("send on the control channel: %w", refused(s.qp, err))
 	}
 	s.sent.Add(1)
 	return nil

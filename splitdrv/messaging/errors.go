@@ -33,6 +33,27 @@ var ErrPeerSilent = errors.New("the peer is silent")
 // receives on its control channel for the pools that this side lends.
 var ErrControlReceives = errors.New("too few receives on the peer's control channel")
 
+// refusedError is the error of a post that the device has refused. Of a queue pair that has failed
+// it is a consequence.
+type refusedError struct {
+	qpn   uint32
+	cause error
+}
+
+// refused returns the error of a post to qp.
+func refused(qp fabric.QP, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &refusedError{qp.Num(), err}
+}
+
+// Error implements error.
+func (e *refusedError) Error() string { return e.cause.Error() }
+
+// Unwrap returns the error of the device.
+func (e *refusedError) Unwrap() error { return e.cause }
+
 // ProtocolError ends a session because the peer broke the protocol. It wraps
 // the rule that was broken.
 type ProtocolError struct {

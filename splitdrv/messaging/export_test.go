@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -110,3 +111,24 @@ func (c *Conn) QueryQueuePairs() error { return queryChannels(c.control, c.chann
 
 // ArmSolicited arms a completion queue as a worker does that wants solicited completions only.
 func ArmSolicited(cq fabric.CQ) error { return (&notification{cq: cq, solicited: true}).arm() }
+
+// CauseOfRefusal returns the error of a session for which a post on a data channel was refused with
+// err and no cause was found. With fail, the queue pair has failed.
+func (c *Conn) CauseOfRefusal(fail bool, err error) error {
+	qp := c.channels[0].qp
+	if fail {
+		err = errors.Join(err, qp.Fail())
+	}
+	return withFlush(c.control, c.channels, qp.Num(), refused(qp, err), nil)
+}
+
+// OwnCause makes a work request of a data channel, or of the control channel, fail, and returns the
+// cause that is found for a post that is then refused with err. No worker may run.
+func (c *Conn) OwnCause(control bool, err error) error {
+	qp, own := c.channels[0].qp, c.channels[0].tx.failure
+	if control {
+		qp, own = c.control.qp, nil
+	}
+	_, failed := qp.PostSend([]fabric.SendWR{{Op: fabric.OpWrite}})
+	return c.reason(refused(qp, errors.Join(err, failed)), own)
+}

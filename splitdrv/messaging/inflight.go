@@ -71,7 +71,7 @@ func (q *sendQueue) drain() error {
 	id, flags := q.number(true)
 	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpWrite, Flags: flags}}
 	if _, err := q.ch.qp.PostSend(wr[:]); err != nil {
-		return fmt.Errorf("post a write of nothing on data channel %d: %w", q.ch.number, err)
+		return fmt.Errorf("post a write of nothing on data channel %d: %w", q.ch.number, refused(q.ch.qp, err))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package messaging
 
 import (
+	"cmp"
 	"runtime"
 	"time"
 
@@ -38,6 +39,11 @@ const (
 func (ch *channel) poll() error {
 	defer ch.tx.in.release()
 	return ch.rx.finish(ch.pollOn())
+}
+
+// failure returns the error of the next failed work request or receive.
+func (ch *channel) failure() error {
+	return cmp.Or(ch.tx.failure(), ch.rx.failure())
 }
 
 // pollOn repeats its loop until the session has ended. It sends frames before it posts

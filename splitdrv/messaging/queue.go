@@ -97,4 +97,5 @@ const (
 	sqRebind                   // bind the windows of a batch again
 	sqSlots                    // use more send slots
 	sqRecall                   // copy the lent frames that are not sent, and return their loans
+	sqLook                     // look for failed work requests
 )

@@ -147,6 +147,9 @@ func (r *receiver) poll() (int, error) {
 	return n, nil
 }
 
+// failure returns the error of the next failed receive. Only the receiver's goroutine calls it.
+func (r *receiver) failure() error { return nextFailure(r.ch.recvCQ, r.comps[:], r.ch.number) }
+
 // receive handles one batch of completions.
 func (r *receiver) receive(comps []fabric.Completion) error {
 	if err := r.hand(comps); err != nil {
@@ -292,7 +295,7 @@ func (r *receiver) post(n int) error {
 	for n > 0 {
 		k := min(n, len(r.recvs))
 		if _, err := r.ch.qp.PostRecv(r.recvs[:k]); err != nil {
-			return fmt.Errorf("post receives on data channel %d: %w", r.ch.number, err)
+			return fmt.Errorf("post receives on data channel %d: %w", r.ch.number, refused(r.ch.qp, err))
 		}
 		n -= k
 	}

@@ -154,7 +154,9 @@ func (s *sender) work() (leave bool, err error) {
 // waits.
 func (s *sender) step() (shortage, error) {
 	if s.queue.pending.Load() {
-		s.readQueue()
+		if err := s.readQueue(); err != nil {
+			return shortOfNothing, err
+		}
 	}
 	if s.wantsCompletions() {
 		if err := s.settle(); err != nil {
@@ -183,7 +185,7 @@ func (s *sender) step() (shortage, error) {
 
 // readQueue passes the requests of other goroutines to the parts of the sender that
 // carry them out.
-func (s *sender) readQueue() {
+func (s *sender) readQueue() error {
 	for _, q := range s.queue.take() {
 		switch q.kind {
 		case sqSlots:
@@ -191,10 +193,15 @@ func (s *sender) readQueue() {
 			s.out.signalEvery = signalOneIn(&s.c.cfg, s.in.slots.Len())
 		case sqRecall:
 			s.in.fetch()
+		case sqLook:
+			if err := s.reclaim(); err != nil {
+				return err
+			}
 		default:
 			s.requests.add(q)
 		}
 	}
+	return nil
 }
 
 // wantsCompletions reports whether the sender needs completions for more than free slots.
@@ -363,11 +370,15 @@ func (s *sender) refuse(err error) error {
 func (s *sender) post() error {
 	s.out.close()
 	if n, err := s.ch.qp.PostSend(s.out.wrs); err != nil {
-		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.out.wrs), s.ch.number, err)
+		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.out.wrs), s.ch.number,
+			refused(s.ch.qp, err))
 	}
 	s.out.posted()
 	return nil
 }
+
+// failure returns the error of the next failed work request. Only the sender's goroutine calls it.
+func (s *sender) failure() error { return nextFailure(s.ch.sendCQ, s.comps[:], s.ch.number) }
 
 // reclaim polls completions and releases what the completed work requests held. The
 // completion of a work request implies that all those posted before it have completed.

@@ -26,14 +26,16 @@ type shared struct {
 	clock    *ticker.Clock // clock of the keep-alives
 	heard    atomic.Uint64 // time, by clock, of the last message or batch of frames from the peer
 
-	stop       *epoll.Event // raised when the session ends; never cleared
-	stopped    atomic.Bool  // true when the session ends, for goroutines that do not sleep
-	done       chan struct{}
-	failure    error // reason for the end; written before done is closed
-	ending     atomic.Bool
-	ended      sync.Once
-	atEnd      func()
-	reason     func(error) error // returns the cause of a goroutine's error
+	stop    *epoll.Event // raised when the session ends; never cleared
+	stopped atomic.Bool  // true when the session ends, for goroutines that do not sleep
+	done    chan struct{}
+	failure error // reason for the end; written before done is closed
+	ending  atomic.Bool
+	ended   sync.Once
+	atEnd   func()
+	// reason returns the cause of a goroutine's error. own looks at the completion queues that
+	// belong to the goroutine; it may be nil (see causeOf).
+	reason     func(err error, own func() error) error
 	workers    sync.WaitGroup
 	background sync.WaitGroup
 
@@ -65,17 +67,21 @@ func (c *shared) newWaiter(interests ...epoll.Interest) (*epoll.Set, error) {
 func (c *shared) spawn(run func() error) {
 	c.workers.Go(func() {
 		if err := run(); err != nil {
-			c.end(c.reason(err))
+			c.end(c.reason(err, nil))
 		}
 	})
 }
 
-// work starts a goroutine with a worker, like spawn.
-func (c *shared) work(w *worker, run func() error) {
-	c.spawn(func() error {
+// work starts a goroutine with a worker, like spawn. own looks at the worker's completion queues
+// when it has failed.
+func (c *shared) work(w *worker, run, own func() error) {
+	c.workers.Go(func() {
 		w.bindThread()
-		defer w.release()
-		return run()
+		err := run()
+		w.release()
+		if err != nil {
+			c.end(c.reason(err, own))
+		}
 	})
 }
 
@@ -84,7 +90,7 @@ func (c *shared) work(w *worker, run func() error) {
 func (c *shared) inBackground(do func() error) {
 	c.background.Go(func() {
 		if err := do(); err != nil && !errors.Is(err, net.ErrClosed) {
-			c.end(err)
+			c.end(c.reason(err, nil))
 		}
 	})
 }
@@ -93,7 +99,7 @@ func (c *shared) inBackground(do func() error) {
 // cause can take a while.
 func (c *shared) endLater(err error) {
 	if !c.ending.Swap(true) {
-		c.background.Go(func() { c.end(c.reason(err)) })
+		c.background.Go(func() { c.end(c.reason(err, nil)) })
 	}
 }
 

@@ -200,7 +200,8 @@ func (q *sendQueue) postWindows(r *sqRequest, n int) (err error) {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, r.windows(), q.ch.number, err)
+		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, r.windows(), q.ch.number,
+			refused(q.ch.qp, err))
 	}
 	return nil
 }
@@ -229,7 +230,8 @@ func (q *sendQueue) bindWindowAndSend(l *bufpool.Local) error {
 	q.count.WindowsBound.Add(1)
 	key, err := q.ch.qp.BindSend(bindWR(l, 0, bind, 0), send, flags|fabric.Solicited)
 	if err != nil {
-		return fmt.Errorf("bind the window of pool %d on data channel %d, and send its key: %w", l.Ref, q.ch.number, err)
+		return fmt.Errorf("bind the window of pool %d on data channel %d, and send its key: %w", l.Ref, q.ch.number,
+			refused(q.ch.qp, err))
 	}
 	l.Keys[0] = key
 	return nil
@@ -269,7 +271,8 @@ func (q *sendQueue) invalidateRemote(r *bufpool.Remote) error {
 	id, flags := q.number(true)
 	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpSendInv, Flags: flags | fabric.Solicited, RKey: r.RKey()}}
 	if _, err := q.ch.qp.PostSend(wr[:]); err != nil {
-		return fmt.Errorf("invalidate the window of pool %d on data channel %d: %w", r.Ref, q.ch.number, err)
+		return fmt.Errorf("invalidate the window of pool %d on data channel %d: %w", r.Ref, q.ch.number,
+			refused(q.ch.qp, err))
 	}
 	return nil
 }
