@@ -86,6 +86,10 @@ func Open(name string, opts ...Option) (*Context, error) {
 		no = openErrno(no, charDevOf(name))
 		return nil, &OpError{Op: "open device", Device: name, Err: no, Hint: openHint(no)}
 	}
+	if err := suitable(name, transport(c.ctx.device.transport_type)); err != nil {
+		C.ibv_close_device(c.ctx)
+		return nil, err
+	}
 	if err := c.init(); err != nil {
 		C.ibv_close_device(c.ctx)
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
@@ -123,7 +124,7 @@ func examine(ctx context.Context, device string, hint verbs.GIDHint, planned *pl
 	checkMemlock(&r, checkCapabilities(&r))
 	devices := chosenDevices(&r, device)
 	for _, d := range devices {
-		checkDevice(ctx, &r, d, hint)
+		checkDevice(ctx, &r, d, hint, len(devices) > 1)
 	}
 	planned.examine(ctx, &r, devices)
 	return r
@@ -246,9 +247,14 @@ func checkMemlock(r *report, ipcLock bool) {
 	}
 }
 
-func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint verbs.GIDHint) {
+// checkDevice examines a device. If it is unsuitable, another one may be meant.
+func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint verbs.GIDHint, others bool) {
 	name := info.Name
 	dev, err := verbs.Open(name, verbs.WithGIDHint(hint))
+	if errors.Is(err, fabric.ErrUnsupported) && others {
+		r.warn(name, err.Error(), "")
+		return
+	}
 	if err != nil {
 		r.missing(name, err.Error(), "")
 		return

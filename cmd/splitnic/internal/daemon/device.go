@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/verbs"
 )
@@ -41,10 +42,12 @@ func (a *Adapter) Open() (*verbs.Context, error) {
 		options = append(options, verbs.WithGIDIndex(a.GIDIndex))
 	}
 	dev, err := verbs.Open(name, options...)
-	if err != nil {
-		if errors.Is(err, unix.EINVAL) {
-			err = exit.With(exit.Missing, fmt.Errorf("--ib-port %d: %w", a.Port, err))
-		}
+	switch {
+	case errors.Is(err, fabric.ErrUnsupported): // not an adapter for sessions
+		return nil, exit.With(exit.Missing, err)
+	case errors.Is(err, unix.EINVAL):
+		return nil, exit.With(exit.Missing, fmt.Errorf("--ib-port %d: %w", a.Port, err))
+	case err != nil:
 		return nil, err
 	}
 	// Without a GID or a P_Key, every session would fail.
