@@ -19,6 +19,7 @@ plugin := build/splitnic-cni
 # for this machine.
 generator = $(binary)
 yardstick := build/yardstick
+adapter := build/adapter.so
 export GO FUZZTIME ROUNDS BENCH_ONLY ATTACKS
 
 # For scripts/soak, which has the defaults.
@@ -38,6 +39,10 @@ build: ## build build/splitnic, and build/splitnic-cni
 $(yardstick): $(wildcard scripts/yardstick/*.[ch])
 	@mkdir -p build
 	$(CC) -std=gnu11 -Wall -Wextra -Wshadow -Werror $(CFLAGS) -o $@ $(filter %.c,$^) -libverbs -lm
+
+$(adapter): $(wildcard ci/softroce/adapter/*.[ch])
+	@mkdir -p build
+	$(CC) -std=gnu11 -Wall -Wextra -Wshadow -Werror $(CFLAGS) -fPIC -shared -fvisibility=hidden -o $@ $(filter %.c,$^) -lpthread
 
 .PHONY: demo
 demo: ## show it at work: DHCP, ping, HTTP, TCP both ways beside ib_write_bw

@@ -3,7 +3,7 @@
 //
 // A test that needs something the machine lacks is skipped, unless the
 // environment variable SPLITNIC_REQUIRE lists what it needs: root, tun, rdma,
-// tools, vm, pods, or all, separated by commas. Then the skip is a failure, so that
+// tools, vm, pods, adapter, or all, separated by commas. Then the skip is a failure, so that
 // a CI job cannot turn green by running nothing.
 package testenv
 

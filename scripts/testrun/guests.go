@@ -85,7 +85,7 @@ func (r *runner) lane(ctx context.Context, top, name string, jobs <-chan testlis
 	dir := filepath.Join(top, "build/guests", name)
 	defer endGuest(dir)
 	for j := range jobs {
-		const require = "rdma,root,tun,tools,splitnic,softroce"
+		const require = "rdma,root,tun,tools,splitnic,softroce,adapter"
 		cmd := r.command(ctx, require, []testlist.Package{j}, asProduct, "-timeout=45m", "-exec", filepath.Join(top, "ci/softroce/exec"))
 		cmd.Env = append(cmd.Env, "SPLITNIC_GUEST="+dir, fmt.Sprint("SPLITNIC_GUEST_OWNER=", os.Getpid()))
 		if err := errors.Join(r.pass(cmd), ctx.Err()); err != nil {

@@ -1,0 +1,68 @@
+/*
+ * A library to preload into a program that uses libibverbs. It has Soft-RoCE behave
+ * like a family of adapters; see README.md.
+ */
+#ifndef ADAPTER_H
+#define ADAPTER_H
+
+/* Only functions of libibverbs are visible to the program. */
+#pragma GCC visibility push(default)
+#include <infiniband/verbs.h>
+#pragma GCC visibility pop
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+/* An answer is what a provider returns: 0, an errno, or a negative errno. */
+struct facts {
+	char driver[64];
+	enum ibv_node_type node;
+	enum ibv_transport_type transport;
+	int rc, uc;
+	int sge;
+	enum { REFUSES, CUTS, TAKES } inlining;
+	unsigned int inline_max; /* UINT_MAX: no limit */
+	bool late;
+	unsigned int windows; /* device_cap_flags */
+	int alloc_mw, bind, invalidate;
+	int arm_solicited;
+	bool arms_any;
+	int query_qp, moderation;
+	int write_imm, solicited_write;
+	int post_in_error;
+	bool flush_wakes;
+};
+
+extern struct facts facts;
+extern bool active; /* whether the program is to see an adapter at all */
+
+/* The operations of the real provider. */
+extern struct ibv_context_ops real;
+
+/* Fills facts from the file of facts; ends the process if it cannot. */
+void facts_read(const char *path, const char *family);
+
+/*
+ * Shows facts.driver in sysfs to this process and those that it starts. It executes the
+ * program again, if it has not done so yet.
+ */
+void sysfs_dress(char **argv, char **envp);
+
+/* Ends the process with a message. */
+void fail(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/*
+ * Returns the own function of libibverbs of this name. One that is called without this
+ * is that of an old version, with other structures.
+ */
+void *next(const char *name);
+#define NEXT(fn) ((__typeof__(&fn))next(#fn))
+
+/* The operations that a context gets. */
+int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int adapter_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int adapter_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int adapter_arm(struct ibv_cq *cq, int solicited_only);
+
+#endif

@@ -1,0 +1,132 @@
+#define _GNU_SOURCE
+#include "adapter.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool active;
+struct ibv_context_ops real;
+static int (*real_query_device_ex)(struct ibv_context *, const struct ibv_query_device_ex_input *,
+				   struct ibv_device_attr_ex *, size_t);
+
+void fail(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fprintf(stderr, "adapter: ");
+	vfprintf(stderr, fmt, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	_exit(125);
+}
+
+void *next(const char *name)
+{
+	void *fn = dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
+
+	if (!fn)
+		fail("libibverbs has no %s", name);
+	return fn;
+}
+
+static __attribute__((constructor)) void start(int argc, char **argv, char **envp)
+{
+	const char *family = getenv("SPLITNIC_ADAPTER"), *path = getenv("SPLITNIC_ADAPTER_FACTS");
+
+	(void)argc;
+	if (!family)
+		return;
+	if (!path)
+		fail("SPLITNIC_ADAPTER_FACTS is missing");
+	facts_read(path, family);
+	sysfs_dress(argv, envp);
+	active = true;
+}
+
+struct ibv_device **ibv_get_device_list(int *n)
+{
+	struct ibv_device **list = NEXT(ibv_get_device_list)(n);
+
+	for (int i = 0; active && list && list[i]; i++) {
+		list[i]->node_type = facts.node;
+		list[i]->transport_type = facts.transport;
+	}
+	return list;
+}
+
+static void limit(struct ibv_device_attr *a)
+{
+	a->device_cap_flags &= ~(unsigned int)(IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+	a->device_cap_flags |= facts.windows;
+	if (!facts.windows)
+		a->max_mw = 0;
+	if (a->max_sge > facts.sge)
+		a->max_sge = facts.sge;
+}
+
+int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
+{
+	int err = NEXT(ibv_query_device)(ctx, attr);
+
+	if (active && !err)
+		limit(attr);
+	return err;
+}
+
+static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in,
+			   struct ibv_device_attr_ex *attr, size_t size)
+{
+	int err = real_query_device_ex(ctx, in, attr, size);
+
+	if (err)
+		return err;
+	limit(&attr->orig_attr);
+	attr->cq_mod_caps.max_cq_count = facts.moderation ? 0 : UINT16_MAX;
+	attr->cq_mod_caps.max_cq_period = facts.moderation ? 0 : UINT16_MAX;
+	return 0;
+}
+
+/* Soft-RoCE has no moderation. Without it there are only more events. */
+static int modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	(void)cq;
+	(void)attr;
+	return facts.moderation;
+}
+
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	if (facts.alloc_mw) {
+		errno = abs(facts.alloc_mw);
+		return NULL;
+	}
+	return real.alloc_mw(pd, type);
+}
+
+struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct ibv_context *ctx = NEXT(ibv_open_device)(device);
+	struct verbs_context *v;
+
+	if (!active || !ctx)
+		return ctx;
+	v = verbs_get_ctx(ctx);
+	if (!v)
+		fail("libibverbs has no extended contexts");
+	real = ctx->ops;
+	real_query_device_ex = v->query_device_ex;
+	v->query_device_ex = query_device_ex;
+	v->modify_cq = modify_cq;
+	ctx->ops.alloc_mw = alloc_mw;
+	ctx->ops.post_send = adapter_post_send;
+	ctx->ops.post_recv = adapter_post_recv;
+	ctx->ops.poll_cq = adapter_poll;
+	ctx->ops.req_notify_cq = adapter_arm;
+	return ctx;
+}

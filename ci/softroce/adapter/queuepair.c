@@ -1,0 +1,257 @@
+#define _GNU_SOURCE
+#include "adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The timer of Soft-RoCE may expire without need: 1 s is longer than usual on adapters. */
+#define LEAST_TIMEOUT 18
+
+/* Time between the post of a request and the device's reading of its memory. */
+#define LATE_US 1000
+
+/* A request that the device has not read yet, with its list. */
+struct late {
+	struct late *next;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge[];
+};
+
+/* What the library adds to a queue pair is its context, as with completion queues. */
+struct pair {
+	struct pair *next;
+	struct ibv_qp *qp;
+	unsigned int inlined; /* bytes that were granted */
+	struct late *first, **end;
+};
+
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; /* guards pairs and late requests */
+static struct pair *pairs;
+
+static struct pair *pair_of(struct ibv_qp *qp) { return qp->qp_context; }
+
+/* Posts the late requests of a pair. mu is held. */
+static void read_now(struct pair *p)
+{
+	struct ibv_send_wr *bad;
+
+	for (struct late *l; (l = p->first);) {
+		if (real.post_send(p->qp, &l->wr, &bad) == ENOMEM)
+			return; /* the queue is full for now */
+		p->first = l->next;
+		free(l);
+	}
+	p->end = &p->first;
+}
+
+static void *read_late(void *arg)
+{
+	for (;;) {
+		usleep(LATE_US);
+		pthread_mutex_lock(&mu);
+		for (struct pair *p = pairs; p; p = p->next)
+			read_now(p);
+		pthread_mutex_unlock(&mu);
+	}
+	return arg;
+}
+
+static void reader_start(void)
+{
+	pthread_t t;
+
+	if (pthread_create(&t, NULL, read_late, NULL))
+		fail("no thread");
+	pthread_detach(t);
+}
+
+struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ibv_qp_init_attr a = *attr;
+	unsigned int granted = a.cap.max_inline_data;
+	struct ibv_qp *qp;
+	struct pair *p;
+	int err;
+
+	if (!active)
+		return NEXT(ibv_create_qp)(pd, attr);
+	err = attr->qp_type == IBV_QPT_RC ? facts.rc : facts.uc;
+	if (a.cap.max_send_sge > (unsigned int)facts.sge || a.cap.max_recv_sge > (unsigned int)facts.sge)
+		err = EINVAL;
+	if (granted > facts.inline_max) {
+		if (facts.inlining == REFUSES)
+			err = EINVAL;
+		granted = facts.inline_max;
+	}
+	if (err) {
+		errno = abs(err);
+		return NULL;
+	}
+	a.cap.max_inline_data = facts.late ? 0 : granted;
+	qp = NEXT(ibv_create_qp)(pd, &a);
+	if (!qp)
+		return NULL;
+	attr->cap.max_inline_data = granted;
+	p = calloc(1, sizeof(*p));
+	if (attr->qp_context || !p)
+		fail("a queue pair with a context, or no memory");
+	p->qp = qp;
+	p->inlined = granted;
+	p->end = &p->first;
+	qp->qp_context = p;
+	if (facts.late)
+		pthread_once(&once, reader_start);
+	pthread_mutex_lock(&mu);
+	p->next = pairs;
+	pairs = p;
+	pthread_mutex_unlock(&mu);
+	return qp;
+}
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	struct pair *p;
+	int err;
+
+	if (!active)
+		return NEXT(ibv_destroy_qp)(qp);
+	p = pair_of(qp);
+	pthread_mutex_lock(&mu);
+	err = NEXT(ibv_destroy_qp)(qp);
+	if (!err) {
+		for (struct pair **at = &pairs; *at; at = &(*at)->next) {
+			if (*at == p) {
+				*at = p->next;
+				break;
+			}
+		}
+		for (struct late *l; (l = p->first);) {
+			p->first = l->next;
+			free(l);
+		}
+		free(p);
+	}
+	pthread_mutex_unlock(&mu);
+	return err;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct ibv_qp_attr a = *attr;
+
+	if (active && mask & IBV_QP_TIMEOUT && a.timeout < LEAST_TIMEOUT)
+		a.timeout = LEAST_TIMEOUT;
+	if (active) {
+		pthread_mutex_lock(&mu);
+		read_now(pair_of(qp));
+		pthread_mutex_unlock(&mu);
+	}
+	return NEXT(ibv_modify_qp)(qp, &a, mask);
+}
+
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	if (active && facts.query_qp)
+		return facts.query_qp;
+	return NEXT(ibv_query_qp)(qp, attr, mask, init);
+}
+
+/* Returns the provider's answer to one request. */
+static int refused(const struct pair *p, const struct ibv_send_wr *wr)
+{
+	size_t bytes = 0;
+
+	switch (wr->opcode) {
+	case IBV_WR_BIND_MW:
+		return facts.bind;
+	case IBV_WR_LOCAL_INV:
+		return facts.invalidate;
+	case IBV_WR_RDMA_WRITE:
+		if (wr->send_flags & IBV_SEND_SOLICITED && facts.solicited_write)
+			return facts.solicited_write;
+		break;
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		if (facts.write_imm)
+			return facts.write_imm;
+		break;
+	default:
+		break;
+	}
+	if (wr->num_sge > facts.sge)
+		return EINVAL;
+	for (int i = 0; i < wr->num_sge; i++)
+		bytes += wr->sg_list[i].length;
+	return wr->send_flags & IBV_SEND_INLINE && bytes > p->inlined ? EINVAL : 0;
+}
+
+/*
+ * Has the device read the memory of requests later, if one has inline data, in their
+ * order and behind those that it has not read yet.
+ */
+static int post_late(struct pair *p, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	bool inlined = false;
+	int err = 0;
+
+	for (struct ibv_send_wr *w = wr; w; w = w->next)
+		inlined |= (w->send_flags & IBV_SEND_INLINE) != 0;
+	pthread_mutex_lock(&mu);
+	if (!inlined && !p->first) {
+		err = real.post_send(p->qp, wr, bad);
+		wr = NULL;
+	}
+	for (; wr; wr = wr->next) {
+		struct late *l = malloc(sizeof(*l) + wr->num_sge * sizeof(struct ibv_sge));
+
+		if (!l)
+			fail("no memory for a request");
+		l->next = NULL;
+		l->wr = *wr;
+		l->wr.next = NULL;
+		l->wr.send_flags &= ~(unsigned int)IBV_SEND_INLINE;
+		l->wr.sg_list = l->sge;
+		memcpy(l->sge, wr->sg_list, wr->num_sge * sizeof(struct ibv_sge));
+		*p->end = l;
+		p->end = &l->next;
+	}
+	pthread_mutex_unlock(&mu);
+	return err;
+}
+
+int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct ibv_send_wr *w, *last = NULL;
+	struct pair *p = pair_of(qp);
+	int err = 0, rest = 0;
+
+	if (qp->state == IBV_QPS_ERR && facts.post_in_error) {
+		*bad = wr;
+		return facts.post_in_error;
+	}
+	for (w = wr; w; last = w, w = w->next) {
+		rest = refused(p, w);
+		if (rest)
+			break;
+	}
+	/* The requests before the refused one are posted. */
+	if (last) {
+		last->next = NULL;
+		err = facts.late ? post_late(p, wr, bad) : real.post_send(qp, wr, bad);
+		last->next = w;
+	}
+	if (!err && rest)
+		*bad = w;
+	return err ? err : rest;
+}
+
+int adapter_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	if (qp->state == IBV_QPS_ERR && facts.post_in_error) {
+		*bad = wr;
+		return facts.post_in_error;
+	}
+	return real.post_recv(qp, wr, bad);
+}
