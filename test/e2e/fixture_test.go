@@ -25,8 +25,9 @@ type fixture struct {
 	mode      string // transfer mode that hosts request; empty for none
 	card, lan string // network namespaces of eth1, and of lan0 at the end of its cable
 	unitFlags []string
-	insecure  bool   // whether the I/O unit runs with --insecure
-	sockets   string // directory of the status sockets
+	env       []string // further variables of the environment of all processes
+	insecure  bool     // whether the I/O unit runs with --insecure
+	sockets   string   // directory of the status sockets
 	unit      *daemon
 	hosts     []*node
 	made      int // number of hosts made so far
@@ -58,6 +59,14 @@ func security(insecure bool, key, trust string) []string {
 // newFixture makes a LAN and starts an I/O unit on it.
 func newFixture(t testing.TB, kind string, unitFlags ...string) *fixture {
 	t.Helper()
+	r := makeFixture(t, kind, unitFlags...)
+	r.startUnit()
+	return r
+}
+
+// makeFixture makes a LAN without starting the I/O unit.
+func makeFixture(t testing.TB, kind string, unitFlags ...string) *fixture {
+	t.Helper()
 	r := &fixture{t: t, bin: needFabric(t), dir: t.TempDir(), kind: kind, unitFlags: unitFlags}
 	r.keys, r.sockets = makeKeys(t, r.dir), r.dir
 	// All hosts have the same key. By default a key may have four sessions at most, and only its
@@ -71,7 +80,6 @@ func newFixture(t testing.TB, kind string, unitFlags ...string) *fixture {
 	testenv.Veth(t, r.card, "eth1", r.lan, "lan0")
 	testenv.Address(t, r.lan, "lan0", addr(0)+"/24")
 	testenv.Address(t, r.lan, "lan0", addr6(0)+"/64")
-	r.startUnit()
 	return r
 }
 
@@ -108,10 +116,17 @@ func (r *fixture) startUnit() {
 		"--name", "unit", "--peer-timeout", "10s", "--policy", r.policy,
 	}
 	args = append(args, security(r.insecure, r.keys.unit, "hosts="+r.keys.hostPrint)...)
-	r.unit = start(r.t, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"),
+	r.unit = startAs(r.t, r.prepare, r.bin, r.socket("unit", "iounit-7580"), filepath.Join(r.dir, "unit.log"),
 		append(args, r.unitFlags...)...)
 	if s := r.unit.unitStatus(); s.Role != "iounit" || s.Name != "unit" {
 		r.t.Fatalf("the I/O unit's status says that it is %s %q", s.Role, s.Name)
+	}
+}
+
+// prepare gives a command the environment of the fixture.
+func (r *fixture) prepare(cmd *exec.Cmd) {
+	if len(r.env) > 0 {
+		cmd.Env = append(os.Environ(), r.env...)
 	}
 }
 
@@ -162,7 +177,7 @@ func (n *node) start() {
 		args = append(args, "--mode", r.mode)
 	}
 	args = append(args, security(n.insecure, r.keys.host, "unit="+r.keys.unitPrint)...)
-	var prepare func(*exec.Cmd)
+	prepare := r.prepare
 	if n.manager != nil {
 		prepare = n.manager.prepare
 	}
