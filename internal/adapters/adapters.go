@@ -56,8 +56,6 @@ type Family struct {
 	PostInError    Answer `fact:"post-in-error"`   // to posts in the error state
 	FlushWakes     bool   `fact:"flush-wakes"`     // flushed requests raise an event
 
-	Tried string `fact:"tried"` // session, region (only with that protection) or refused
-
 	Sources map[string]string // of each fact
 }
 
@@ -151,7 +149,6 @@ var words = map[string][]string{
 	"inline-data": {"copied", "late"},
 	"windows":     {"none", "2A", "2B"},
 	"flush-wakes": {"no", "yes"},
-	"tried":       {"session", "region", "refused"},
 }
 
 // set sets the field of a fact.

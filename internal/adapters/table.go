@@ -18,11 +18,7 @@ func Table() string {
 			fmt.Fprintf(&b, "| `%s` | no: %s | – | – | – | – | – | %s |\n", f.Name, f.unsuitable(), evidence)
 			continue
 		}
-		sessions := "yes"
-		if f.Tried == "region" {
-			sessions = "with `--protection region`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", f.Name, sessions, f.inline(), f.windows(),
+		fmt.Fprintf(&b, "| `%s` | yes | %s | %s | %s | %s | %s | %s |\n", f.Name, f.inline(), f.windows(),
 			f.mark("arm-solicited", yes(f.ArmSolicited.OK() && !f.ArmsAny)), f.mark("query-qp", yes(f.QueryQP.OK())),
 			f.mark("uc", yes(f.UC.OK())), evidence)
 	}

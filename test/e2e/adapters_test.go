@@ -26,15 +26,11 @@ func TestRDMAAdapters(t *testing.T) {
 }
 
 func testAdapter(t *testing.T, f *adapters.Family) {
-	var flags []string
-	if f.Tried == "region" {
-		flags = []string{"--protection", "region"}
-	}
-	r := makeFixture(t, "macvtap", flags...)
+	r := makeFixture(t, "macvtap")
 	r.env = testenv.Adapter(t, f.Name, adapterFacts)
 	adapterDoctor(t, r, f)
 	r.startUnit()
-	h := r.host(t, flags...)
+	h := r.host(t)
 	stream := startStreaming(t, r.lan, h.ns, streamPause)
 	for _, size := range pingSizes {
 		ping(t, h.ns, addr(0), 2, size)
@@ -47,12 +43,9 @@ func testAdapter(t *testing.T, f *adapters.Family) {
 	var s struct {
 		Traffic struct{ Protection protection }
 	}
-	want := "region"
-	if f.Windows != "none" && f.AllocMW.OK() {
-		want = "window"
-	}
-	if !h.statusInto(&s) || s.Traffic.Protection.Name != want {
-		t.Errorf("protection %+v, want %s", s.Traffic.Protection, want)
+	// Soft-RoCE does not enforce the bounds of windows: who believes what is announced chooses them.
+	if !h.statusInto(&s) || s.Traffic.Protection.Name != "region" {
+		t.Errorf("protection %+v, want region", s.Traffic.Protection)
 	}
 }
 
