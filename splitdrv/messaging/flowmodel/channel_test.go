@@ -213,6 +213,14 @@ func (c *channel) transmit() bool {
 	if c.perform() {
 		did = true
 	}
+	return c.write() || did
+}
+
+// write posts some frames as a batch, and reports whether it has posted any.
+func (c *channel) write() bool {
+	if c.s.phase >= pausing {
+		return false
+	}
 	last := c.posted
 	for n := c.m.r.IntN(batch + 1); n > 0 && !c.serialised && c.room() > 0; n-- {
 		if c.held == 0 {
@@ -226,7 +234,7 @@ func (c *channel) transmit() bool {
 		}
 	}
 	if c.posted == last {
-		return did
+		return false
 	}
 	if t := &c.net[len(c.net)-1]; t.op == opWrite && !t.signal {
 		t.signal = true

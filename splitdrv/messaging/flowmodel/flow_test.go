@@ -101,6 +101,7 @@ func TestBrokenRules(t *testing.T) {
 		{"a pool is taken back before the last one is gone", protocol.ModeIndicate, rules{hastyTakeBack: true}, 24760, false},
 		{"two flushes at a time", protocol.ModeImm, rules{flushTwice: true}, 0, false},
 		{"an update that does not fit is not sent", protocol.ModeIndicate, rules{partialUpdates: true}, 1149, false},
+		{"the session ends before its last messages have arrived", protocol.ModeImm, rules{hastyEnd: true}, 8340, true},
 		{"a first pool that comes late goes back", protocol.ModeImm, rules{lateExtra: true}, 0, true},
 		{"a window is bound again with its last key", protocol.ModeImm, rules{staleKey: true}, 0, true},
 		{"a pool is offered before its windows are bound", protocol.ModeImm, rules{unboundOffer: true}, 0, true},

@@ -12,6 +12,7 @@ import (
 func (s *side) step(e bufpool.Event) {
 	for _, a := range s.hear(e) {
 		s.hand(a)
+		s.intrude(a)
 	}
 }
 
@@ -20,6 +21,7 @@ func (s *side) hear(e bufpool.Event) []bufpool.Action {
 	if err != nil {
 		s.m.fail("%s: %v", s.name, err)
 	}
+	s.gone()
 	return out
 }
 
@@ -115,6 +117,8 @@ func (s *side) manage() bool {
 			return true
 		}
 		s.do(a)
+	case s.phase == pausing:
+		return s.finish()
 	default:
 		return false
 	}

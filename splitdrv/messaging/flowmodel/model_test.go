@@ -29,6 +29,7 @@ type rules struct {
 	hastyTakeBack  bool // a pool is taken back before the last one is drained
 	flushTwice     bool // a flush is sent while another one is not answered
 	partialUpdates bool // no update is cut: one that does not fit is not sent
+	hastyEnd       bool // the session ends before the last work requests have completed
 	lateExtra      bool // a first pool that is offered late is taken for a requested one
 
 	// Rules of windows.
@@ -293,7 +294,8 @@ func (m *model) abandoned() {
 	}
 }
 
-// run makes one run: a walk, sometimes the death of a side, and a rest from time to time.
+// run makes one run: a walk, sometimes the death of a side, and a rest from time to time. Some runs
+// end the session in good order.
 // A panic is a failure of the run too, so that the caller prints its seed.
 func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int) (m *model) {
 	m = newModel(seed, mode, windows, broken)
@@ -324,6 +326,10 @@ func run(seed uint64, mode protocol.Mode, windows bool, broken rules, steps int)
 		if m.failure != nil {
 			return m
 		}
+	}
+	// A separate generator, so that up to here a seed gives the same run without an end.
+	if r := rand.New(rand.NewPCG(seed, 0xe0d)); !mode.Sends() && r.IntN(4) == 0 {
+		m.end(r, steps/rounds)
 	}
 	return m
 }

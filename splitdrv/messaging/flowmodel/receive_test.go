@@ -249,6 +249,10 @@ func (c *channel) update(retire bool) bool {
 	returns := c.elements.Next(c.localPools, nil)
 	for _, r := range returns {
 		p := c.s.made[c.s.local(r.Pool)]
+		if p == nil {
+			c.m.fail("%s: an update of pool %d, which is deregistered", c.s.name, r.Pool)
+			return false
+		}
 		if c.m.rules.partialUpdates && len(r.Elements) < len(p.elements.Returning()) {
 			return false
 		}

@@ -53,7 +53,8 @@ const (
 	requestOther  requestKind = iota
 	requestBehind             // the keep-alive behind a BufferRecvPoolGet
 	requestSent
-	requestKeys // has the keys of a pool's windows
+	requestKeys  // has the keys of a pool's windows
+	requestReach // the keep-alive at the end of the session
 )
 
 // side is one side of the session, target and initiator.
@@ -62,6 +63,7 @@ type side struct {
 	name     string
 	peer     *side
 	dead     bool
+	phase    phase
 	channels []*channel
 
 	out         []message // on their way to the peer
@@ -315,7 +317,7 @@ func (s *side) dispatch(msg message) {
 		s.step(bufpool.Event{Kind: bufpool.Get, Channel: msg.channel + 1, Size: msg.size})
 	case msgFlush:
 		if ref := msg.ref &^ protocol.FlushGiveBack; ref != msg.ref {
-			if l := s.local(ref); l != nil && !l.Extra {
+			if l := s.local(ref); l != nil && !l.Extra && s.peer.phase == running {
 				m.fail("%s: the peer gives back pool %d, which it has not asked for", s.name, ref)
 			}
 		}
@@ -344,6 +346,8 @@ func (s *side) dispatch(msg message) {
 			}
 		case requestKeys:
 			s.heard = true
+		case requestReach:
+			s.reached()
 		default:
 		}
 	default:
