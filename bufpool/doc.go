@@ -30,7 +30,11 @@
 // updates of one pool that occupy a receive of the peer name disjoint sets of elements, each
 // at least a quarter of the pool. Therefore there are never more than
 // protocol.UpdatesPerPool of them, without any acknowledgement. The initiator cannot starve
-// either, because fewer than a quarter of the elements are held back. Updates that are sent
-// earlier, because the initiator waits for them, have a bound of their own: see package
-// messaging.
+// either, because fewer than a quarter of the elements are held back.
+//
+// The last update of a pool that ends may name fewer, if it has to acknowledge indications.
+// It is one of these updates all the same: if there were four others, they would name all
+// elements, and none would be left to be returned. So pools can end together, as many as
+// there are. Other updates that are sent earlier, because the initiator waits for them, have
+// a bound of their own: see package messaging.
 package bufpool

@@ -33,9 +33,13 @@ func (r *Returns) Indicated(l *Local, last bool) {
 	r.urgent = r.urgent || r.Mode == protocol.ModeImm || r.messages >= indicatesPerUpdate
 }
 
-// Retire reports whether an update has to be sent before a pool ends, because it
-// acknowledges indications. If so, the next update is urgent.
-func (r *Returns) Retire() bool {
+// Retire reports whether an update has to be sent before a pool ends, because only the return
+// of one of its elements acknowledges the last indications. If so, the next update is urgent
+// and names elements of the pool, for which it counts like one that is due (package doc).
+func (r *Returns) Retire(l *Local) bool {
+	if r.latest != l {
+		return false
+	}
 	r.urgent = r.urgent || r.messages > 0
 	return r.urgent
 }

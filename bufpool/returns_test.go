@@ -70,10 +70,17 @@ func TestReturns(t *testing.T) {
 		}, []string{"0:1 1:2", "2:50"}},
 		{"they are acknowledged before a pool goes", protocol.ModeIndicate, func(r *Returns, l []*Local) {
 			r.Indicated(l[0], true)
-			if !r.Retire() {
+			if !r.Retire(l[0]) {
 				t.Error("nothing has to be acknowledged")
 			}
 		}, []string{"0:1 1:2", "2:50"}},
+		{"not before another pool goes", protocol.ModeIndicate, func(r *Returns, l []*Local) {
+			r.Indicated(l[1], true)
+			r.Indicated(l[0], true)
+			if r.Retire(l[1]) {
+				t.Error("a pool waits for what another one acknowledges")
+			}
+		}, []string{"1:2 0:1", "2:50"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, l := &Returns{Mode: tt.mode, Room: room}, pools(t)
@@ -85,7 +92,7 @@ func TestReturns(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("updates %q, want %q", got, tt.want)
 			}
-			if r.Retire() {
+			if slices.ContainsFunc(l, r.Retire) {
 				t.Error("there is something to acknowledge")
 			}
 		})

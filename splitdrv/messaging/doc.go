@@ -67,8 +67,9 @@
 // posted. protocol.ControlReceives is the sum of
 //
 //   - for each pool, protocol.UpdatesPerPool updates, each sent because a quarter of the pool
-//     is free (package bufpool explains the bound). The BufferRecvPool counts as one of them:
-//     an update names used elements, and using one acknowledges the BufferRecvPool;
+//     is free, or because the pool ends and its last update acknowledges indications
+//     (package bufpool explains the bound). The BufferRecvPool counts as one of them: an
+//     update names used elements, and using one acknowledges the BufferRecvPool;
 //   - for each data channel in mode indicate, protocol.IndicatesPerChannel indications. A
 //     sender with that many unacknowledged indications sends no more of them. The return
 //     of an element acknowledges the indication that named it, and all earlier ones. After
@@ -78,7 +79,6 @@
 //     zero, because updates are sent only when a quarter is free;
 //   - MaxRequests requests, each acknowledged by its reply, and therefore MaxRequests
 //     replies; a flush request and the reply to that of the peer; a BufferRecvPoolGet,
-//     acknowledged by the reply to a later request; the update that acknowledges
-//     indications before their pool ends; and the messages about a pool that has just
-//     ended, when the next one is offered.
+//     acknowledged by the reply to a later request; and the offer of a pool in place of one
+//     whose updates are not processed yet.
 package messaging

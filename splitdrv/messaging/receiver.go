@@ -399,7 +399,7 @@ func (r *receiver) read(l *rxEvent, sent uint64) error {
 
 // give ends the use of a pool that has no consumed elements.
 func (r *receiver) give(p *bufpool.Local) error {
-	for r.returns.Retire() {
+	for r.returns.Retire(p) {
 		if err := r.control.send(r.update); err != nil {
 			return err
 		}

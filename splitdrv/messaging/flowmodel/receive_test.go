@@ -187,8 +187,8 @@ func (c *channel) read(l rxEvent) {
 
 // forget ends the use of a pool.
 func (c *channel) forget(p *pool) {
-	for c.elements.Retire() {
-		c.update(true)
+	for c.elements.Retire(p.local) {
+		c.update(p)
 	}
 	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = nil
 	c.localPools = slices.DeleteFunc(c.localPools, func(o *bufpool.Local) bool { return o == p.local })
@@ -237,14 +237,14 @@ func (c *channel) giveBack() bool {
 		c.blocked, c.returns = true, false
 		return true
 	}
-	if !c.update(false) {
+	if !c.update(nil) {
 		c.returns = false
 	}
 	return true
 }
 
-// update sends an update, if there is something to return.
-func (c *channel) update(retire bool) bool {
+// update sends an update, if there is something to return. For a pool that ends it counts as due.
+func (c *channel) update(ends *pool) bool {
 	msg := message{kind: msgUpdate, channel: c.number}
 	returns := c.elements.Next(c.localPools, nil)
 	for _, r := range returns {
@@ -256,7 +256,7 @@ func (c *channel) update(retire bool) bool {
 		if c.m.rules.partialUpdates && len(r.Elements) < len(p.elements.Returning()) {
 			return false
 		}
-		if p.elements.Due() {
+		if p.elements.Due() || p == ends {
 			msg.due = append(msg.due, p)
 		}
 		msg.returns = append(msg.returns, returned{p, slices.Clone(r.Elements)})
@@ -270,7 +270,7 @@ func (c *channel) update(retire bool) bool {
 		}
 	}
 	c.elements.Sent(c.localPools, returns)
-	msg.forced, msg.retire = len(msg.due) == 0 && !retire, len(msg.due) == 0 && retire
+	msg.forced = len(msg.due) == 0
 	c.s.send(msg)
 	return true
 }

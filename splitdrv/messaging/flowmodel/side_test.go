@@ -28,7 +28,6 @@ type message struct {
 	returns []returned
 	due     []*pool // pools for which an update, or an offer, counts
 	forced  bool    // an update that was due for no pool
-	retire  bool    // an update before the end of a pool
 	inds    []indication
 	ref     uint32 // msgFlush
 	number  uint64 // transaction of a flush
@@ -70,7 +69,6 @@ type side struct {
 	taken       []message // handled by the peer before their receives are posted again: a broken rule
 	unprocessed int
 	count       [kinds]int
-	retires     int // number of unprocessed updates before the end of a pool
 
 	pools       *bufpool.Pools
 	localPools  map[*bufpool.Local]*pool  // pools that are not deregistered
@@ -210,10 +208,7 @@ func (s *side) send(msg message) {
 	c := s.channels[msg.channel]
 	switch msg.kind {
 	case msgUpdate:
-		if msg.retire {
-			s.retires++
-			limit("updates before a pool goes", s.retires, 2)
-		} else if msg.forced {
+		if msg.forced {
 			c.forced++
 			limit("updates that answer something", c.forced, m.answers())
 		}
@@ -248,8 +243,6 @@ func (s *side) processed(msg message) {
 		p.due--
 	}
 	switch {
-	case msg.retire:
-		s.retires--
 	case msg.forced:
 		s.channels[msg.channel].forced--
 	case msg.kind == msgIndicate:
