@@ -71,7 +71,7 @@ func (p *Pools) takeBack(tight bool, out []Action) []Action {
 		if l.idle++; l.Elements.Used() {
 			l.idle = 0
 		}
-		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.ownFlush.awaited && p.ownFlush.taking == nil {
+		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.ownFlush.awaited {
 			l.state, p.ownFlush.taking = localFlushing, l
 			out = p.request(l.Ref, out)
 		}
@@ -94,7 +94,6 @@ func (p *Pools) drained(l *Local, out []Action) []Action {
 	if l.answers {
 		out = p.done(out)
 	}
-	p.took()
 	switch {
 	case len(l.Windows) == 0:
 	case !p.cfg.Invalidates:
@@ -103,14 +102,6 @@ func (p *Pools) drained(l *Local, out []Action) []Action {
 		out = append(out, Action{Do: Deregister, Local: l})
 	}
 	return out
-}
-
-// took permits that the next pool is taken back, if the last one is drained and the peer has
-// replied, in either order.
-func (p *Pools) took() {
-	if l := p.ownFlush.taking; l != nil && l.state == localRevoking && (!p.ownFlush.awaited || p.ownFlush.given != nil) {
-		p.ownFlush.taking = nil
-	}
 }
 
 // invalidated handles the peer's message that has invalidated the window of a pool. The

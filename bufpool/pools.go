@@ -180,9 +180,7 @@ type Action struct {
 // At the end of a session in good order (Ending), this side flushes all pools, local and
 // remote, and lends no others.
 //
-// Each side has at most one unanswered flush. A local pool is taken back only after the one
-// before has been drained: the update that acknowledges its indications has to be sent
-// before the next flush, whose reply shows that the update was received.
+// Each side has at most one unanswered flush.
 type Pools struct {
 	cfg    Config
 	local  []*Local           // by reference
@@ -206,7 +204,7 @@ type Pools struct {
 // ownFlush is the last flush of this side, and the pool of the next one.
 type ownFlush struct {
 	latest  uint64  // transaction of the last flush
-	taking  *Local  // pool that is being taken back, until it is drained and the peer has replied
+	taking  *Local  // pool that the last flush takes back, until the peer has replied
 	giving  *Remote // pool to be given back when its sender has stopped and no flush is unanswered
 	given   *Remote // pool that the last flush gives back
 	awaited bool    // the last flush is unanswered
@@ -298,7 +296,7 @@ func (p *Pools) AtRest() error {
 		}
 	}
 	own := &p.ownFlush
-	if p.unready > 0 || len(p.unsent) > 0 || own.taking != nil || own.giving != nil || own.awaited || p.peerFlush.out ||
+	if p.unready > 0 || len(p.unsent) > 0 || own.giving != nil || own.awaited || p.peerFlush.out ||
 		p.asked.open {
 		return fmt.Errorf("bufpool: pools are under way: %d without their keys sent, flush awaited %t, to be answered %t, asking %t",
 			len(p.unsent), own.awaited, p.peerFlush.out, p.asked.open)
@@ -318,7 +316,7 @@ func (p *Pools) Gone() bool {
 			return false
 		}
 	}
-	return !p.ownFlush.awaited && !p.peerFlush.out && p.ownFlush.taking == nil && p.ownFlush.giving == nil
+	return !p.ownFlush.awaited && !p.peerFlush.out && p.ownFlush.giving == nil
 }
 
 // First returns a new local pool, one of the first of a channel, or nil if no reference is

@@ -245,12 +245,11 @@ func TestPools(t *testing.T) {
 			w.lend(5, 4096, false)
 			small := w.lend(6, 512, false)
 			w.step(Event{Kind: Ending}, "stop 6; request 0x1 as 1")
-			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1")
-			w.step(Event{Kind: Stopped, Remote: small}, fmt.Sprintf("request %#x as 2", 6|giveBack))
+			w.step(Event{Kind: Stopped, Remote: small}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 1; request %#x as 2", 6|giveBack))
 			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1")
 			w.step(Event{Kind: FlushReply, Transaction: 2}, "stop 5; request 0x2 as 3")
-			w.step(Event{Kind: FlushReply, Transaction: 3}, "drain 2")
-			w.step(Event{Kind: Drained, Local: l[2]}, "deregister 2; request 0x0 as 4")
+			w.step(Event{Kind: FlushReply, Transaction: 3}, "drain 2; request 0x0 as 4")
 		}},
 		{"at the end both sides may take the same pools back", 0, nil, func(w *walk) {
 			l, r := w.lent(1), w.lend(5, 2048, false)
@@ -275,10 +274,9 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick}, "request 0x1 as 1")
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1")
-			w.step(Event{Kind: Tick}, "") // not before the first pool is drained
-			w.step(Event{Kind: Drained, Local: a}, "deregister 1")
 			w.step(Event{Kind: Tick}, "request 0x2 as 2")
 			w.step(Event{Kind: FlushReply, Transaction: 2}, "drain 2")
+			w.step(Event{Kind: Drained, Local: a}, "deregister 1")
 			w.step(Event{Kind: Drained, Local: b}, "deregister 2")
 		}},
 		{"a pool that is used stays", 0, nil, func(w *walk) {

@@ -35,7 +35,7 @@ func (p *Pools) endNext(out []Action) []Action {
 			out = append(out, Action{Do: Stop, Remote: next})
 		}
 	}
-	if !p.ownFlush.awaited && p.ownFlush.taking == nil {
+	if !p.ownFlush.awaited {
 		var next *Local
 		for _, l := range p.local {
 			if l != nil && l.state == localOffered &&
@@ -116,18 +116,19 @@ func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
 	if !p.ownFlush.awaited || transaction != p.ownFlush.latest {
 		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
 	}
-	p.ownFlush.awaited = false
-	if r := p.ownFlush.given; r != nil {
-		p.ownFlush.given = nil
+	own := &p.ownFlush
+	r, l := own.given, own.taking
+	own.awaited, own.given, own.taking = false, nil, nil
+	switch {
+	case r != nil:
 		p.close(r)
 		if r.Invalidate {
 			// After the reply, so that the peer expects the message.
 			out = append(out, Action{Do: Invalidate, Remote: r})
 		}
-	} else if p.ownFlush.taking.state == localFlushing { // otherwise the peer has given it back itself
-		out = p.drain(p.ownFlush.taking, out)
+	case l.state == localFlushing: // otherwise the peer has given it back itself
+		out = p.drain(l, out)
 	}
-	p.took()
 	return p.give(out), nil
 }
 

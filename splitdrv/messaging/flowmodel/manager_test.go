@@ -44,9 +44,6 @@ func (s *side) hand(a bufpool.Action) {
 		}
 	case bufpool.Drain:
 		c.queue = append(c.queue, rxEvent{kind: rxDrain, pool: s.localPools[a.Local]})
-		if broken.hastyTakeBack {
-			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Drained, Local: a.Local})
-		}
 	case bufpool.Bind:
 		c.requests = append(c.requests, sqRequest{kind: sqBind, pool: s.localPools[a.Local]})
 		if broken.unboundOffer {

@@ -26,7 +26,6 @@ type rules struct {
 	earlyTakeBack  bool // a pool is taken back before it was offered
 	earlyReuse     bool // a reference is free before the reply that says so
 	askTwice       bool // a pool is asked for while the last request is not acknowledged
-	hastyTakeBack  bool // a pool is taken back before the last one is drained
 	flushTwice     bool // a flush is sent while another one is not answered
 	partialUpdates bool // no update is cut: one that does not fit is not sent
 	hastyEnd       bool // the session ends before the last work requests have completed

@@ -196,9 +196,6 @@ func (c *channel) forget(p *pool) {
 		c.spare += len(p.where)
 	}
 	c.elements.Forget(p.local)
-	if c.s.release(p.local) {
-		return
-	}
 	drained := bufpool.Event{Kind: bufpool.Drained, Local: p.local}
 	if c.s.invalidates() && c.m.rules.bothInvalidate {
 		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: p})
