@@ -130,11 +130,20 @@ func (p *Pools) giveBack(out []Action) []Action {
 		if r.idle++; r.Used() {
 			r.idle = 0
 		}
-		if r.extra && r.idle >= p.cfg.IdleTicks && p.ownFlush.giving == nil && !r.keyless {
-			r.state, p.ownFlush.giving = remoteStopping, r
-			out = append(out, Action{Do: Stop, Remote: r})
+		if r.extra && r.idle >= p.cfg.IdleTicks && len(p.ownFlush.giving) == 0 && !r.keyless {
+			out = p.stop([]*Remote{r}, out)
 		}
 	}
+	return out
+}
+
+// stop makes the senders of pools stop, so that the pools can be given back.
+func (p *Pools) stop(pools []*Remote, out []Action) []Action {
+	for _, r := range pools {
+		r.state = remoteStopping
+		out = append(out, Action{Do: Stop, Remote: r})
+	}
+	p.ownFlush.giving = pools
 	return out
 }
 
@@ -147,21 +156,28 @@ func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
 	return p.give(out)
 }
 
-// give requests that the peer takes back the pool that is being given back, if its sender
-// has stopped and no flush is unanswered. It does nothing if the peer has taken the pool
-// back by itself.
+// give requests that the peer takes back the pools that are being given back, if their
+// senders have stopped and no flush is unanswered. It leaves out pools that the peer has
+// taken back by itself.
 func (p *Pools) give(out []Action) []Action {
-	r := p.ownFlush.giving
-	if r == nil || !r.stopped || p.ownFlush.awaited {
+	own := &p.ownFlush
+	running := func(r *Remote) bool { return !r.stopped }
+	if len(own.giving) == 0 || slices.ContainsFunc(own.giving, running) || own.awaited {
 		return out
 	}
-	p.ownFlush.giving = nil
-	if r.state != remoteStopping {
+	var refs []uint32
+	for _, r := range own.giving {
+		if r.state == remoteStopping {
+			r.state = remoteGiven
+			own.given, refs = append(own.given, r), append(refs, r.Ref|protocol.FlushGiveBack)
+		}
+	}
+	own.giving = nil
+	if len(refs) == 0 {
 		return out
 	}
-	r.state, p.ownFlush.given = remoteGiven, r
-	p.count.Given++
-	return p.request(r.Ref|protocol.FlushGiveBack, out)
+	p.count.Given += uint64(len(refs))
+	return p.request(refs, out)
 }
 
 // ask asks the peer for another pool, for a sender that lacks an element. The pool is to be

@@ -72,11 +72,20 @@ func (p *Pools) takeBack(tight bool, out []Action) []Action {
 			l.idle = 0
 		}
 		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.ownFlush.awaited {
-			l.state, p.ownFlush.taking = localFlushing, l
-			out = p.request(l.Ref, out)
+			out = p.take([]*Local{l}, out)
 		}
 	}
 	return out
+}
+
+// take requests that the peer stops using pools.
+func (p *Pools) take(pools []*Local, out []Action) []Action {
+	refs := make([]uint32, len(pools))
+	for i, l := range pools {
+		l.state, refs[i] = localFlushing, l.Ref
+	}
+	p.ownFlush.taking = pools
+	return p.request(refs, out)
 }
 
 // drain starts to end a pool that the peer has stopped using.

@@ -117,7 +117,7 @@ const (
 	SendKeys   // Local: send its keys to the peer; then KeysSent
 	Offer      // Local: offer it to the peer
 	Ask        // Channel, Size, Elements: ask the peer for a pool; when the peer has handled that, Answered
-	Request    // Ref, Transaction: send a flush request
+	Request    // Refs, Transaction: send a flush request
 	Reply      // Transaction, Pools, Elements: Replying; then answer the flush of this many remote pools and elements
 	Deregister // Local: deregister it; then Deregistered
 )
@@ -132,7 +132,7 @@ type Action struct {
 	Size        int // size of the elements in bytes
 	Elements    int
 	Pools       int
-	Ref         uint32 // with protocol.FlushGiveBack
+	Refs        []uint32 // with protocol.FlushGiveBack
 	Transaction uint64
 }
 
@@ -178,7 +178,9 @@ type Action struct {
 // # Flushes
 //
 // At the end of a session in good order (Ending), this side flushes all pools, local and
-// remote, and lends no others.
+// remote, and lends no others. The local pools end together, with one flush, and so do the
+// remote pools, as far as one message names them. Those that are not offered yet, or whose
+// key has not arrived, end later. During a session idle pools end one after the other.
 //
 // Each side has at most one unanswered flush.
 type Pools struct {
@@ -201,13 +203,13 @@ type Pools struct {
 	count Counts
 }
 
-// ownFlush is the last flush of this side, and the pool of the next one.
+// ownFlush is the last flush of this side, and the pools of the next one.
 type ownFlush struct {
-	latest  uint64  // transaction of the last flush
-	taking  *Local  // pool that the last flush takes back, until the peer has replied
-	giving  *Remote // pool to be given back when its sender has stopped and no flush is unanswered
-	given   *Remote // pool that the last flush gives back
-	awaited bool    // the last flush is unanswered
+	latest  uint64    // transaction of the last flush
+	taking  []*Local  // pools that the last flush takes back, until the peer has replied
+	giving  []*Remote // pools to be given back when their senders have stopped and no flush is unanswered
+	given   []*Remote // pools that the last flush gives back, until the peer has replied
+	awaited bool      // the last flush is unanswered
 }
 
 // asked has the requests for pools that this side has made.
@@ -296,8 +298,7 @@ func (p *Pools) AtRest() error {
 		}
 	}
 	own := &p.ownFlush
-	if p.unready > 0 || len(p.unsent) > 0 || own.giving != nil || own.awaited || p.peerFlush.out ||
-		p.asked.open {
+	if p.unready > 0 || len(p.unsent) > 0 || len(own.giving) > 0 || own.awaited || p.peerFlush.out || p.asked.open {
 		return fmt.Errorf("bufpool: pools are under way: %d without their keys sent, flush awaited %t, to be answered %t, asking %t",
 			len(p.unsent), own.awaited, p.peerFlush.out, p.asked.open)
 	}
@@ -316,7 +317,7 @@ func (p *Pools) Gone() bool {
 			return false
 		}
 	}
-	return !p.ownFlush.awaited && !p.peerFlush.out && p.ownFlush.giving == nil
+	return !p.ownFlush.awaited && !p.peerFlush.out && len(p.ownFlush.giving) == 0
 }
 
 // First returns a new local pool, one of the first of a channel, or nil if no reference is
@@ -343,12 +344,12 @@ func (p *Pools) newLocal(channel int) *Local {
 	return nil
 }
 
-// request requests a flush: that the peer stops using a local pool, or takes back a remote
-// one.
-func (p *Pools) request(ref uint32, out []Action) []Action {
+// request requests a flush: that the peer stops using local pools, or takes back remote
+// ones.
+func (p *Pools) request(refs []uint32, out []Action) []Action {
 	p.ownFlush.latest++
 	p.ownFlush.awaited = true
-	return append(out, Action{Do: Request, Ref: ref, Transaction: p.ownFlush.latest})
+	return append(out, Action{Do: Request, Refs: refs, Transaction: p.ownFlush.latest})
 }
 
 // done records that another pool of the peer's flush is finished.

@@ -3,6 +3,7 @@ package bufpool
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func said(actions []Action) string {
 		case Make, Ask:
 			w += fmt.Sprintf(" of %d × %d on %d", a.Elements, a.Size, a.Channel)
 		case Request:
-			w += fmt.Sprintf(" %#x as %d", a.Ref, a.Transaction)
+			w += fmt.Sprintf(" %s as %d", strings.Trim(fmt.Sprintf("%#x", a.Refs), "[]"), a.Transaction)
 		case Reply:
 			w += fmt.Sprintf(" to %d, %d of %d", a.Transaction, a.Pools, a.Elements)
 		default:
@@ -219,15 +220,14 @@ func TestPools(t *testing.T) {
 		}},
 		{"at the end all pools go, of both sides", 0, nil, func(w *walk) {
 			l, r := w.lent(2), w.lend(5, 2048, false)
-			w.step(Event{Kind: Ending}, "stop 5; request 0x0 as 1")
+			w.step(Event{Kind: Ending}, "stop 5; request 0x0 0x1 as 1")
 			w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 4}, "")
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "")
 			w.step(Event{Kind: Stopped, Remote: r}, "")
-			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; request %#x as 2", 5|giveBack))
+			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; drain 1; request %#x as 2", 5|giveBack))
 			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0")
 			w.step(Event{Kind: Deregistered, Local: l[0]}, "")
-			w.step(Event{Kind: FlushReply, Transaction: 2}, "request 0x1 as 3")
-			w.step(Event{Kind: FlushReply, Transaction: 3}, "drain 1")
+			w.step(Event{Kind: FlushReply, Transaction: 2}, "")
 			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1")
 			if w.pools.Gone() {
 				w.t.Error("all pools are gone before the last one is deregistered")
@@ -242,14 +242,34 @@ func TestPools(t *testing.T) {
 			for i, size := range []int{4096, 512, 2048} {
 				l[i].Elements = NewElements(nil, size, 4)
 			}
-			w.lend(5, 4096, false)
-			small := w.lend(6, 512, false)
-			w.step(Event{Kind: Ending}, "stop 6; request 0x1 as 1")
-			w.step(Event{Kind: Stopped, Remote: small}, "")
-			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 1; request %#x as 2", 6|giveBack))
+			large, small := w.lend(5, 4096, false), w.lend(6, 512, true)
+			w.step(Event{Kind: Ending}, "stop 6; stop 5; request 0x1 0x2 0x0 as 1")
+			w.step(Event{Kind: Stopped, Remote: large}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1; drain 2; drain 0")
+			w.step(Event{Kind: Stopped, Remote: small}, fmt.Sprintf("request %#x %#x as 2", 6|giveBack, 5|giveBack))
+			w.step(Event{Kind: FlushReply, Transaction: 2}, "invalidate 6")
+			if large.state != remoteClosed || small.state != remoteClosed {
+				w.t.Error("a pool is in use after it was given back")
+			}
+		}},
+		{"at the end a pool that is not offered yet goes later", 0, nil, func(w *walk) {
+			l := w.lent(1)
+			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "make 1 of 1 × 100 on 1")
+			w.step(Event{Kind: Ending}, "request 0x0 as 1")
+			w.step(Event{Kind: Registered, Local: w.fill(out[0].Local)}, "adopt 1")
+			w.step(Event{Kind: Adopted, Local: out[0].Local}, "offer 1")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 0; request 0x1 as 2")
+			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0")
+		}},
+		{"at the end the peer may take or give back some of the pools", 0, nil, func(w *walk) {
+			l, a, b := w.lent(2), w.lend(5, 2048, false), w.lend(6, 2048, false)
+			w.step(Event{Kind: Ending}, "stop 5; stop 6; request 0x0 0x1 as 1")
+			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{5, 1 | giveBack}}, "stop 5 for good; drain 1")
 			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1")
-			w.step(Event{Kind: FlushReply, Transaction: 2}, "stop 5; request 0x2 as 3")
-			w.step(Event{Kind: FlushReply, Transaction: 3}, "drain 2; request 0x0 as 4")
+			w.step(Event{Kind: Stopped, Remote: a}, "")
+			w.step(Event{Kind: Stopped, Remote: b}, "")
+			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; request %#x as 2", 6|giveBack))
+			w.step(Event{Kind: Stopped, Remote: a, Last: true}, "reply to 7, 1 of 4")
 		}},
 		{"at the end both sides may take the same pools back", 0, nil, func(w *walk) {
 			l, r := w.lent(1), w.lend(5, 2048, false)
@@ -585,4 +605,49 @@ func TestExtra(t *testing.T) {
 	extra(true)
 	w.step(Event{Kind: Flush, Transaction: 8, Refs: []uint32{2}}, "stop 2 for good")
 	extra(false)
+}
+
+// TestEndOfManyPools ends a session with more pools than a flush request can name. The request
+// about the others must follow the reply to the first, on both sides of the pools.
+func TestEndOfManyPools(t *testing.T) {
+	const most, more = protocol.MaxFlushPools, 3
+	cfg := config()
+	cfg.MaxPools, cfg.PeerPools, cfg.MaxElements = most+more, most+more, 4*(most+more)
+	w := &walk{t: t, pools: NewPools(cfg)}
+	w.lent(most + more)
+	for ref := range uint32(most + more) {
+		w.lend(ref, 2048, false)
+	}
+	var taken, given []int
+	var all []Action
+	next := func(e Event) (replied uint64) {
+		out, err := w.pools.Step(&e, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range out {
+			if a.Do == Request && a.Refs[0]&giveBack != 0 {
+				given = append(given, len(a.Refs))
+			} else if a.Do == Request {
+				taken = append(taken, len(a.Refs))
+			}
+			replied = max(replied, a.Transaction)
+		}
+		all = append(all, out...)
+		return replied
+	}
+	n := next(Event{Kind: Ending})
+	for i := 0; i < len(all) || n > 0; {
+		for ; i < len(all); i++ {
+			if a := all[i]; a.Do == Stop {
+				n = max(n, next(Event{Kind: Stopped, Remote: a.Remote}))
+			}
+		}
+		if n > 0 {
+			n = next(Event{Kind: FlushReply, Transaction: n})
+		}
+	}
+	if want := []int{most, more}; !slices.Equal(taken, want) || !slices.Equal(given, want) {
+		t.Errorf("requests take %v pools back, and give %v; want %v", taken, given, want)
+	}
 }

@@ -1,6 +1,7 @@
 package bufpool
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,34 +19,32 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 	return out, err
 }
 
-// endNext starts to end the next pools, at the end of the session: a local and a remote one
-// at a time. Those with the largest elements are the last, because a sender drops a frame
-// that fits none of its pools.
+// endNext starts to end the pools that can end now, at the end of the session: the local and
+// the remote ones. Those with the largest elements are the last, because a sender drops a
+// frame that fits none of its pools.
 func (p *Pools) endNext(out []Action) []Action {
-	if p.ownFlush.giving == nil && p.ownFlush.given == nil {
-		var next *Remote
+	if len(p.ownFlush.giving)+len(p.ownFlush.given) == 0 {
+		var next []*Remote
 		for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
-			r := p.remote[ref]
-			if r.state == remoteInUse && !r.keyless && (next == nil || r.ElementSize() < next.ElementSize()) {
-				next = r
+			if r := p.remote[ref]; r.state == remoteInUse && !r.keyless {
+				next = append(next, r)
 			}
 		}
-		if next != nil {
-			next.state, p.ownFlush.giving = remoteStopping, next
-			out = append(out, Action{Do: Stop, Remote: next})
-		}
+		slices.SortStableFunc(next, func(a, b *Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
+		out = p.stop(next[:min(len(next), protocol.MaxFlushPools)], out)
 	}
 	if !p.ownFlush.awaited {
-		var next *Local
+		var next []*Local
 		for _, l := range p.local {
-			if l != nil && l.state == localOffered &&
-				(next == nil || l.Elements.ElementSize() < next.Elements.ElementSize()) {
-				next = l
+			if l != nil && l.state == localOffered {
+				next = append(next, l)
 			}
 		}
-		if next != nil {
-			next.state, p.ownFlush.taking = localFlushing, next
-			return p.request(next.Ref, out)
+		slices.SortStableFunc(next, func(a, b *Local) int {
+			return cmp.Compare(a.Elements.ElementSize(), b.Elements.ElementSize())
+		})
+		if len(next) > 0 {
+			return p.take(next[:min(len(next), protocol.MaxFlushPools)], out)
 		}
 	}
 	return out
@@ -111,23 +110,25 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 }
 
 // replied handles the reply to this side's flush request. With its next message the peer may
-// use the reference of a pool that was given back.
+// use the references of pools that were given back.
 func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
-	if !p.ownFlush.awaited || transaction != p.ownFlush.latest {
+	own := &p.ownFlush
+	if !own.awaited || transaction != own.latest {
 		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
 	}
-	own := &p.ownFlush
-	r, l := own.given, own.taking
+	given, taking := own.given, own.taking
 	own.awaited, own.given, own.taking = false, nil, nil
-	switch {
-	case r != nil:
+	for _, r := range given {
 		p.close(r)
 		if r.Invalidate {
 			// After the reply, so that the peer expects the message.
 			out = append(out, Action{Do: Invalidate, Remote: r})
 		}
-	case l.state == localFlushing: // otherwise the peer has given it back itself
-		out = p.drain(l, out)
+	}
+	for _, l := range taking {
+		if l.state == localFlushing { // otherwise the peer has given it back itself
+			out = p.drain(l, out)
+		}
 	}
 	return p.give(out), nil
 }

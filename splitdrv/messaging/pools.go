@@ -234,7 +234,7 @@ func (m *poolManager) do(actions []bufpool.Action) error {
 		return m.ask(a)
 	case bufpool.Request:
 		return control.send(func(dst []byte) []byte {
-			return protocol.AppendBufferPoolFlushRequest(dst, a.Transaction, a.Ref)
+			return protocol.AppendBufferPoolFlushRequest(dst, a.Transaction, a.Refs...)
 		})
 	case bufpool.Reply:
 		return m.reply(a)

@@ -146,9 +146,11 @@ func (s *side) do(a bufpool.Action) {
 			s.step(bufpool.Event{Kind: bufpool.Answered})
 		}
 	case bufpool.Request:
-		s.send(message{kind: msgFlush, ref: a.Ref, number: a.Transaction})
-		if ref := a.Ref &^ protocol.FlushGiveBack; ref != a.Ref && s.m.rules.earlyInvalidate {
-			s.hand(bufpool.Action{Do: bufpool.Invalidate, Remote: s.pools.Remote(ref)})
+		s.send(message{kind: msgFlush, refs: a.Refs, number: a.Transaction})
+		for _, entry := range a.Refs {
+			if ref := entry &^ protocol.FlushGiveBack; ref != entry && s.m.rules.earlyInvalidate {
+				s.hand(bufpool.Action{Do: bufpool.Invalidate, Remote: s.pools.Remote(ref)})
+			}
 		}
 	case bufpool.Reply:
 		s.step(bufpool.Event{Kind: bufpool.Replying})

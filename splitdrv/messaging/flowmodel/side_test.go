@@ -29,8 +29,8 @@ type message struct {
 	due     []*pool // pools for which an update, or an offer, counts
 	forced  bool    // an update that was due for no pool
 	inds    []indication
-	ref     uint32 // msgFlush
-	number  uint64 // transaction of a flush
+	refs    []uint32 // msgFlush
+	number  uint64   // transaction of a flush
 	request requestKind
 	size    int // msgGet: size of the elements
 	sent    uint64
@@ -309,12 +309,13 @@ func (s *side) dispatch(msg message) {
 	case msgGet:
 		s.step(bufpool.Event{Kind: bufpool.Get, Channel: msg.channel + 1, Size: msg.size})
 	case msgFlush:
-		if ref := msg.ref &^ protocol.FlushGiveBack; ref != msg.ref {
-			if l := s.local(ref); l != nil && !l.Extra && s.peer.phase == running {
+		for _, entry := range msg.refs {
+			ref := entry &^ protocol.FlushGiveBack
+			if l := s.local(ref); ref != entry && l != nil && !l.Extra && s.peer.phase == running {
 				m.fail("%s: the peer gives back pool %d, which it has not asked for", s.name, ref)
 			}
 		}
-		s.step(bufpool.Event{Kind: bufpool.Flush, Transaction: msg.number, Refs: []uint32{msg.ref}})
+		s.step(bufpool.Event{Kind: bufpool.Flush, Transaction: msg.number, Refs: msg.refs})
 	case msgFlushed:
 		switch {
 		case m.rules.lateTaken:
