@@ -174,29 +174,50 @@ func TestPoolIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestFlushAcknowledgesIndications gives back a pool right behind an indication. An update
-// must still acknowledge the indication: in mode imm the initiator waits for it, and in mode
-// indicate the number of unacknowledged indications is limited.
+// TestFlushAcknowledgesIndications gives back pools right behind indications. One update must
+// still acknowledge these, with the element that was indicated last: in mode imm the initiator
+// waits for it, and in mode indicate the number of unacknowledged indications is limited. The
+// peer has a receive for one update of each pool that ends.
 func TestFlushAcknowledgesIndications(t *testing.T) {
-	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate} {
-		t.Run(string(mode), func(t *testing.T) {
-			h, p := newRawPeer(t, messaging.Config{Mode: mode})
-			l, data := p.pools[0], good(2000)
-			p.post(p.data, fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr + 3*uint64(l.ElementSize), RKey: l.RKey}, data)
-			for { // until its completion; then the scratch memory is free
-				var c [1]fabric.Completion
-				n, err := p.cq.Poll(c[:])
-				p.ok(err)
-				if n == 1 && c[0].Op == fabric.OpWrite {
-					p.ok(c[0].Err())
-					break
+	const elem = 3
+	for _, tt := range []struct {
+		mode           protocol.Mode
+		indicated, end []int // pools
+	}{
+		{protocol.ModeImm, []int{0}, []int{0}},
+		{protocol.ModeImm, []int{0}, []int{1, 0}},
+		{protocol.ModeIndicate, []int{0}, []int{0}},
+		{protocol.ModeIndicate, []int{0, 1}, []int{0, 1}},
+		{protocol.ModeIndicate, []int{1, 0}, []int{0, 1}},
+	} {
+		t.Run(fmt.Sprintf("%s %v %v", tt.mode, tt.indicated, tt.end), func(t *testing.T) {
+			h, p := newRawPeer(t, messaging.Config{Mode: tt.mode})
+			data := good(200)
+			var last protocol.Pool
+			for _, i := range tt.indicated {
+				last = p.pools[i]
+				at := last.Addr + elem*uint64(last.ElementSize)
+				p.post(p.data, fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: at, RKey: last.RKey}, data)
+				for { // it may be indicated after its completion
+					var c [1]fabric.Completion
+					n, err := p.cq.Poll(c[:])
+					p.ok(err)
+					if n == 1 && c[0].Op == fabric.OpWrite {
+						p.ok(c[0].Err())
+						break
+					}
 				}
+				p.send(protocol.AppendBufferRDMAIndicate(nil, 0,
+					protocol.Indication{Pool: last.Ref, Element: elem, Length: uint32(len(data))}))
 			}
-			p.send(protocol.AppendBufferRDMAIndicate(nil, 0,
-				protocol.Indication{Pool: l.Ref, Element: 3, Length: uint32(len(data))}))
-			p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, l.Ref|protocol.FlushGiveBack))
+			var refs []uint32
+			for _, i := range tt.end {
+				refs = append(refs, p.pools[i].Ref|protocol.FlushGiveBack)
+			}
+			p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, refs...))
 			ctx := deadline(t)
-			for acknowledged, replied := false, false; !replied; {
+			updates, acknowledged := 0, false
+			for replied := false; !replied; {
 				msg := p.receiveBy(ctx)
 				d, err := protocol.DecodeHeader(msg)
 				p.ok(err)
@@ -204,12 +225,12 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 				case protocol.FuncBufferRecvPoolUpdate:
 					m, err := protocol.DecodeBufferRecvPoolUpdate(msg)
 					p.ok(err)
-					r := m.Returns()
-					acknowledged = r.Next() && r.Pool() == l.Ref && r.Len() == 1 && r.Element(0) == 3
-				case protocol.FuncBufferPoolFlushReply:
-					if replied = true; !acknowledged {
-						t.Fatal("the reply to the flush came without the acknowledgement before it")
+					for r := m.Returns(); r.Next(); {
+						acknowledged = acknowledged || r.Pool() == last.Ref && r.Len() == 1 && r.Element(0) == elem
 					}
+					updates++
+				case protocol.FuncBufferPoolFlushReply:
+					replied = true
 				case protocol.FuncCfgUtilRequest:
 					p.answer(msg)
 					continue
@@ -218,7 +239,10 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 				}
 				p.recycle(msg)
 			}
-			if s := h.conn.Stats().Channels[0]; s.RxFrames != 1 {
+			if updates != 1 || !acknowledged {
+				t.Errorf("%d updates before the reply, the last indication is acknowledged: %t", updates, acknowledged)
+			}
+			if s := h.conn.Stats().Channels[0]; s.RxFrames != uint64(len(tt.indicated)) {
 				t.Errorf("%d frames were delivered", s.RxFrames)
 			}
 		})
