@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -57,10 +58,10 @@ func doctorCommand() *cobra.Command {
 
 With --self-test, test the properties of RDMA devices on which sessions rely: the protection of
 memory, and events that wake a sleeping process. Two queue pairs of the same device write to each
-other, with valid and with invalid keys. Each property has a line. yes: the device has it. no: the
-device is known not to have it; the line names the consequence. FAIL: the device claims it and it
-does not work (exit status 1). The test takes some seconds, uses only its own memory, and may run
-while there are sessions.
+other, with valid and with invalid keys. Each property has a line. yes: the device has it. no: it
+does not, and splitnic works without; the line names the consequence. FAIL: splitnic needs it (exit
+status 1). The last line is the verdict. The test takes some seconds, uses only its own memory, and
+may run while there are sessions.
 
 With --peer, also check that packets of the path MTU reach the RDMA device of the other side, which
 has that address, and come back (pings of that length, which are not fragmented).
@@ -262,31 +263,26 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 	defer dev.Close()
 	a, limits := dev.Attr(), dev.Limits()
 	netdevs, _ := verbs.NetdevOf(name) // none if the device has vanished meanwhile
-	r.ok(name, "driver %s, netdevices %s, %d completion vectors, %d work requests per queue, %d pieces per request",
-		orNone(info.Driver), orNone(strings.Join(netdevs, " ")), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
+	r.ok(name, "driver %s, firmware %s, libibverbs %s, netdevices %s, %d completion vectors, %d work requests per queue, "+
+		"%d pieces per request", orNone(info.Driver), orNone(a.Firmware), orNone(verbs.LibraryVersion()),
+		orNone(strings.Join(netdevs, " ")), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
 	ports, err := dev.Ports()
 	if err != nil {
 		r.missing(name, err.Error(), "")
 		return
 	}
 	for _, p := range ports {
-		switch {
-		case p.State != verbs.PortActive:
-			r.missing(name, p.String(), "set the netdevice or the cable up")
-		case p.ActiveMTU < 4096 && info.Driver == "rdma_rxe":
-			r.warn(name, p.String(),
-				"Soft-RoCE halves its throughput with small packets: give the netdevice an MTU of 4200 or more")
-		case p.ActiveMTU < p.MaxMTU:
-			r.warn(name, p.String(), fmt.Sprintf("raise the netdevice's MTU to use the full %d bytes", p.MaxMTU))
-		default:
-			r.ok(name, "%s", p)
-		}
+		checkPort(r, name, info.Driver, p)
 	}
 	if gid, why, err := dev.ChooseGID(); err != nil {
 		r.missing(name, err.Error(), "")
 	} else {
 		r.ok(name, "GID %s", why)
-		checkPath(ctx, r, name, gid, ports[gid.Port-1], hint.Peer)
+		port := ports[gid.Port-1]
+		if i, err := net.InterfaceByName(gid.Netdev); err == nil && port.LinkLayer == verbs.LinkEthernet {
+			checkRoom(r, name, gid, port, i.MTU)
+		}
+		checkPath(ctx, r, name, gid, port, hint.Peer)
 	}
 	windows, _ := conform.TryWindows(dev)
 	if p, err := messaging.ProtectionOn("", windows); err != nil {

@@ -20,7 +20,11 @@ import (
 
 // The headers of a RoCE v2 packet behind that of IP, in bytes: UDP, base transport header, extended
 // transport header of RDMA, immediate data, and the checksum behind the payload.
-const roceHeaders = 8 + 12 + 16 + 4 + 4
+const (
+	roceHeaders = 8 + 12 + 16 + 4 + 4
+	ipv4Header  = 20
+	ipv6Header  = 40
+)
 
 const (
 	echoTries  = 2
