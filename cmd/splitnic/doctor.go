@@ -18,6 +18,8 @@ import (
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
@@ -289,6 +291,13 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 		r.missing(name, err.Error(), "")
 	} else {
 		r.ok(name, "protection: %s by default: %s; %s; --protection for another one", p.Name, p.Name.Description(), p.Why)
+	}
+	if err := device.Lacks(dev, fabric.RC); err != nil {
+		r.missing(name, err.Error(), "")
+		return
+	}
+	if err := device.Lacks(dev, fabric.UC); err != nil {
+		r.ok(name, "transfer modes: not %s: %v", protocol.ModeSendUC, err)
 	}
 	if n, err := (messaging.Config{Device: dev}).Inline(); err != nil {
 		r.missing(name, "queue pairs as sessions have: "+err.Error(), "")

@@ -71,6 +71,12 @@ func (r *fixture) connect(tr fabric.Transport) { r.Helper(); r.connectWith(tr, r
 
 func (r *fixture) connectWith(tr fabric.Transport, t fabric.Timing) {
 	r.Helper()
+	if tr == fabric.UC && r.Traits.NoUC {
+		if _, err := r.a.dom.NewQP(r.config(r.a, tr)); err == nil {
+			r.Fatal("a queue pair of a transport that the device does not have was created")
+		}
+		r.Skip("this device has no unreliable connections")
+	}
 	r.a.qp, r.b.qp = r.newQP(r.a, tr), r.newQP(r.b, tr)
 	r.check(r.a.qp.Connect(r.b.qp.Address(), t))
 	r.check(r.b.qp.Connect(r.a.qp.Address(), t))

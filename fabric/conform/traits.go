@@ -31,6 +31,8 @@ type Traits struct {
 	SendTooLong [2]fabric.Status
 	// LateReceives is set if receives posted in the error state are never flushed.
 	LateReceives bool
+	// NoUC is set if there are no unreliable connections.
+	NoUC bool
 	// StrictPosts is set if a queue pair in the error state refuses posts, instead of completing
 	// them as flushed.
 	StrictPosts bool

@@ -1,5 +1,7 @@
 package fabrictest
 
+import "github.com/splitnic/splitnic/fabric"
+
 // Adapter has the ways in which the devices of a network differ from one that can do everything,
 // as the adapters and drivers of some vendors do. The zero value is no difference.
 type Adapter struct {
@@ -12,6 +14,9 @@ type Adapter struct {
 	// StrictPosts is set if a queue pair in the error state refuses posts, instead of completing
 	// them as flushed.
 	StrictPosts bool
+	// NoRC and NoUC have the error with which queue pairs of a transport are refused; nil: there
+	// are some.
+	NoRC, NoUC error
 	// Windows is what is wrong with the memory windows, although the limits have them.
 	Windows WindowFault
 }
@@ -30,6 +35,14 @@ const (
 	// the window exists.
 	UncheckedWindows
 )
+
+// refusal returns the error with which queue pairs of a transport are refused.
+func (a *Adapter) refusal(tr fabric.Transport) error {
+	if tr == fabric.UC {
+		return a.NoUC
+	}
+	return a.NoRC
+}
 
 // mostInline returns the largest QP.MaxInline, in bytes.
 func (a *Adapter) mostInline() int {

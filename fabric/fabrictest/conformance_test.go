@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
@@ -39,6 +40,7 @@ func TestConformanceAdapters(t *testing.T) {
 		conform.Traits
 	}{
 		"no inline data": {fabrictest.Adapter{Inline: -1}, conform.Traits{}},
+		"no UC":          {fabrictest.Adapter{NoUC: unix.EOPNOTSUPP}, conform.Traits{NoUC: true}},
 		"strict posts":   {fabrictest.Adapter{StrictPosts: true}, conform.Traits{StrictPosts: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -120,6 +120,9 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	case cfg.MaxInline < 0:
 		return fail(fmt.Errorf("MaxInline is %d and must not be negative: %w", cfg.MaxInline, unix.EINVAL))
 	}
+	if no := d.dev.net.adapter.refusal(cfg.Transport); no != nil {
+		return fail(fmt.Errorf("transport %d: %w", cfg.Transport, no))
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || d.dev.gone.Load() || send.isClosed() || recv.isClosed() {

@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -248,4 +250,18 @@ func (d *Direct) complete(peerTimeout time.Duration) {
 	if d.Drain == 0 {
 		d.Drain = 50 * time.Millisecond
 	}
+}
+
+// carried returns an error if the device cannot carry a mode.
+func (c *Config) carried() error {
+	if err := device.Lacks(c.Device, fabric.RC); err != nil {
+		return err
+	}
+	if !slices.Contains(c.Modes, protocol.ModeSendUC) {
+		return nil
+	}
+	if err := device.Lacks(c.Device, fabric.UC); err != nil {
+		return fmt.Errorf("mode %s: %w", protocol.ModeSendUC, err)
+	}
+	return nil
 }

@@ -37,6 +37,9 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	if err := cfg.carried(); err != nil {
+		return nil, fmt.Errorf("host: %w", err)
+	}
 	protection, err := messaging.ProtectionOn(cfg.Messaging.Protection, device.WindowsOf(cfg.Device))
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)

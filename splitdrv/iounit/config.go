@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -32,10 +34,12 @@ type Config struct {
 	OpenLatencyLAN func(mac net.HardwareAddr, rule steer.Rule) (lan.Interface, error)
 	// LinkState reads the state of the network card. No host may have the card's own address.
 	LinkState func() (lan.LinkState, error)
-	MaxQueues int             // most data channels of a host; default 1
-	MaxHosts  int             // most sessions at a time; default 64
-	Modes     []protocol.Mode // transfer modes; default all
-	Policy    *policy.Policy  // permissions of each host; default policy.Default()
+	MaxQueues int // most data channels of a host; default 1
+	MaxHosts  int // most sessions at a time; default 64
+	// Modes are the transfer modes. All of them, the default, means all that the device can
+	// carry; any others it must be able to carry.
+	Modes  []protocol.Mode
+	Policy *policy.Policy // permissions of each host; default policy.Default()
 	// Messaging is the template for each session. The I/O unit sets Device, Mode, Queues,
 	// MTU, PeerPools, AskLast, LatencyQueue, LatencyPools, Invalidation, OneTouch, KeySend,
 	// OnHears, OnRequest and Pace, and MaxMemory if the policy limits it.
@@ -87,4 +91,22 @@ func (c Config) complete() (Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// carried removes the modes that the device cannot carry from those of an I/O unit that offers all,
+// and returns the reason. It fails if such a mode was asked for.
+func (c *Config) carried() (without string, err error) {
+	if !slices.Contains(c.Modes, protocol.ModeSendUC) {
+		return "", nil
+	}
+	lacks := device.Lacks(c.Device, fabric.UC)
+	switch {
+	case lacks == nil:
+		return "", nil
+	case len(c.Modes) < len(protocol.Modes()):
+		return "", fmt.Errorf("mode %s: %w", protocol.ModeSendUC, lacks)
+	}
+	c.Modes = slices.DeleteFunc(slices.Clone(c.Modes), func(m protocol.Mode) bool { return m == protocol.ModeSendUC })
+	c.Log.Info("a transfer mode is not offered", "mode", protocol.ModeSendUC, "reason", lacks)
+	return fmt.Sprintf("no %s: %v", protocol.ModeSendUC, lacks), nil
 }

@@ -2,12 +2,20 @@ package iounit
 
 import (
 	"errors"
+	"log/slog"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
@@ -33,5 +41,52 @@ func TestDirectAnswer(t *testing.T) {
 		if err := dev.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestCarried makes I/O units on devices that lack a transport. Of the default modes those that the
+// device cannot carry are left out; a list that has them fails.
+func TestCarried(t *testing.T) {
+	all := protocol.Modes()
+	noUC, noRC := fabrictest.Adapter{NoUC: unix.EINVAL}, fabrictest.Adapter{NoRC: fabric.ErrUnsupported}
+	for _, c := range []struct {
+		name string
+		fabrictest.Adapter
+		modes, want []protocol.Mode // want is nil if New fails
+		without     bool
+	}{
+		{"all there is", fabrictest.Adapter{}, nil, all, false},
+		{"no UC", noUC, nil, all[:3], true},
+		{"no UC, and all modes named", noUC, all, all[:3], true},
+		{"no UC, and not asked for", noUC, all[:2], all[:2], false},
+		{"no UC, and asked for", noUC, all[2:], nil, false},
+		{"no RC", noRC, nil, nil, false},
+	} {
+		n := fabrictest.New(fabrictest.WithAdapter(c.Adapter))
+		dev := n.Device("unit")
+		u, err := New(Config{
+			Device: dev, Modes: c.modes, Log: slog.New(slog.DiscardHandler),
+			OpenLAN:   func(net.HardwareAddr, int) (lan.Interface, error) { return nil, errors.ErrUnsupported },
+			LinkState: func() (lan.LinkState, error) { return lan.LinkState{}, errors.ErrUnsupported },
+		})
+		switch {
+		case err != nil:
+			if c.want != nil || !errors.Is(err, device.ErrTransport) {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			testenv.Explained(t, err.Error())
+		case c.want == nil:
+			t.Errorf("%s: it begins", c.name)
+		default:
+			if s := u.Status(); !slices.Equal(s.Modes, c.want) || (s.Without != "") != c.without {
+				t.Errorf("%s: offers %v, %q", c.name, s.Modes, s.Without)
+			}
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(all) != 4 || all[3] != protocol.ModeSendUC {
+		t.Errorf("the modes are %v", all)
 	}
 }

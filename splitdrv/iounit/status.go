@@ -29,6 +29,10 @@ type Status struct {
 	// Protection is the protection of the memory lent to hosts, in modes that lend memory.
 	// That of each session is in its Traffic.
 	Protection messaging.Protecting `json:"protection"`
+	// Modes are the transfer modes that are offered, and Without says why others are not,
+	// although they may.
+	Modes   []protocol.Mode `json:"modes"`
+	Without string          `json:"modes_without,omitempty"`
 	// CompVectors is the number of the device's completion vectors.
 	CompVectors int          `json:"comp_vectors"`
 	LAN         LANStatus    `json:"lan"`
@@ -130,6 +134,7 @@ func (u *Unit) Status() Status {
 	s := Status{
 		Role: "iounit", Name: u.cfg.Name, Software: u.cfg.Software, Since: u.started,
 		Device: u.cfg.Device.Name(), DeviceState: device.StatusOf(u.cfg.Device), Protection: u.protecting,
+		Modes: u.cfg.Modes, Without: u.without,
 		CompVectors: u.cfg.Device.Limits().CompVectors,
 		Sessions:    u.served.Load(), Unrevoked: u.unrevoked.Load(), Elsewhere: u.elsewhere.Load(), Hosts: []HostStatus{},
 		Direct: u.direct.status(), Drain: u.drainStatus(), Captures: u.captures.Status(),

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
@@ -22,6 +23,7 @@ import (
 type Unit struct {
 	cfg        Config
 	protecting messaging.Protecting // protection in modes that lend memory
+	without    string               // why a mode is not offered; empty if all are that were asked for
 	started    time.Time
 	lines      limit.Log               // limit of log lines about connections
 	setups     *limit.Queue[limit.Key] // see newSetups
@@ -46,8 +48,15 @@ func New(cfg Config) (*Unit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
 	}
+	if err := device.Lacks(cfg.Device, fabric.RC); err != nil {
+		return nil, err
+	}
+	without, err := cfg.carried()
+	if err != nil {
+		return nil, err
+	}
 	u := &Unit{
-		cfg: cfg, protecting: protecting, started: time.Now(), setups: newSetups(),
+		cfg: cfg, protecting: protecting, without: without, started: time.Now(), setups: newSetups(),
 		requests: limit.NewKeyed(requestRate),
 		common: common{
 			addresses: newAddresses(cfg.LinkState),

@@ -30,6 +30,7 @@ var adapters = []struct {
 	{"no solicited events", fabrictest.Adapter{NoSolicited: true}, messaging.DefaultInline},
 	{"no queries", fabrictest.Adapter{NoQuery: true}, messaging.DefaultInline},
 	{"strict posts", fabrictest.Adapter{StrictPosts: true}, messaging.DefaultInline},
+	{"no UC", fabrictest.Adapter{NoUC: fabric.ErrUnsupported}, messaging.DefaultInline},
 	{"less inline data", fabrictest.Adapter{Inline: 96}, 96},
 	{"windows not allocated", fabrictest.Adapter{Windows: fabrictest.NoWindowAlloc}, messaging.DefaultInline},
 	{"windows not bound", fabrictest.Adapter{Windows: fabrictest.NoWindowBind}, messaging.DefaultInline},
@@ -80,7 +81,7 @@ func TestAdapters(t *testing.T) {
 					n := fabrictest.New(fabrictest.WithAdapter(a.Adapter))
 					fabrictest.NoLeaks(t, n)
 					want := protects(a.Windows, mode, protection)
-					if want == "" {
+					if want == "" || mode == protocol.ModeSendUC && a.NoUC != nil {
 						cfg.Device = watchedDevice(t, n, "a")
 						if _, err := messaging.New(cfg); !errors.Is(err, fabric.ErrUnsupported) {
 							t.Errorf("a session began: %v", err)

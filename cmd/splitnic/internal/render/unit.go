@@ -29,6 +29,9 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 		}
 	}
 	printProtection(w, "  ", s.Protection)
+	if s.Without != "" {
+		fmt.Fprintf(w, "  transfer modes\t%s\n", s.Without)
+	}
 	printSecurity(w, &s.Security)
 	printTotals(w, &s.Status)
 	printDirect(w, s.Direct)
