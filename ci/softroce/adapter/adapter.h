@@ -52,12 +52,29 @@ void sysfs_dress(char **argv, char **envp);
 /* Ends the process with a message. */
 void fail(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
+/* Starts a thread of the library, which gets none of the program's signals. */
+void thread_start(void *(*fn)(void *));
+
 /*
  * Returns the own function of libibverbs of this name. One that is called without this
  * is that of an old version, with other structures.
  */
 void *next(const char *name);
 #define NEXT(fn) ((__typeof__(&fn))next(#fn))
+
+/* Has the devices disappear while the file of this path exists. */
+void gone_watch(const char *path);
+void gone_open(struct ibv_context *ctx);
+
+/* Around calls that pass the descriptor of asynchronous events to the kernel. */
+void gone_creates(struct ibv_context *ctx, bool begins);
+
+/* Reports whether a device has disappeared since it was opened; and whether there is none now. */
+bool gone(const struct ibv_context *ctx);
+bool gone_all(void);
+
+/* Ends the connections of devices that have disappeared. */
+void pairs_fail(void);
 
 /* The operations that a context gets. */
 int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

@@ -21,9 +21,16 @@ static struct queue *queue_of(struct ibv_cq *cq) { return cq->cq_context; }
 
 struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *ch, int vector)
 {
-	struct ibv_cq *cq = NEXT(ibv_create_cq)(ctx, cqe, context, ch, vector);
+	struct ibv_cq *cq;
 	struct queue *q;
 
+	if (gone(ctx)) {
+		errno = EIO;
+		return NULL;
+	}
+	gone_creates(ctx, true);
+	cq = NEXT(ibv_create_cq)(ctx, cqe, context, ch, vector);
+	gone_creates(ctx, false);
 	if (!active || !cq)
 		return cq;
 	q = calloc(1, sizeof(*q));
@@ -40,8 +47,11 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, st
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	struct queue *q = active ? queue_of(cq) : NULL;
-	int err = NEXT(ibv_destroy_cq)(cq);
+	int err;
 
+	if (gone(cq->context))
+		return EIO;
+	err = NEXT(ibv_destroy_cq)(cq);
 	if (!err && q) {
 		free(q->kept);
 		free(q);
@@ -75,6 +85,8 @@ int adapter_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	struct queue *q = queue_of(cq);
 	int done, got;
 
+	if (gone(cq->context))
+		return 0;
 	pthread_mutex_lock(&q->mu);
 	done = n < q->n ? n : q->n;
 	memcpy(wc, q->kept, done * sizeof(*wc));

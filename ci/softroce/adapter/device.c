@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@ bool active;
 struct ibv_context_ops real;
 static int (*real_query_device_ex)(struct ibv_context *, const struct ibv_query_device_ex_input *,
 				   struct ibv_device_attr_ex *, size_t);
+static int (*real_query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
 
 void fail(const char *fmt, ...)
 {
@@ -24,6 +26,19 @@ void fail(const char *fmt, ...)
 	fputc('\n', stderr);
 	va_end(ap);
 	_exit(125);
+}
+
+void thread_start(void *(*fn)(void *))
+{
+	sigset_t all, old;
+	pthread_t t;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	if (pthread_create(&t, NULL, fn, NULL))
+		fail("no thread");
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_detach(t);
 }
 
 void *next(const char *name)
@@ -38,6 +53,7 @@ void *next(const char *name)
 static __attribute__((constructor)) void start(int argc, char **argv, char **envp)
 {
 	const char *family = getenv("SPLITNIC_ADAPTER"), *path = getenv("SPLITNIC_ADAPTER_FACTS");
+	const char *absent = getenv("SPLITNIC_ADAPTER_GONE");
 
 	(void)argc;
 	if (!family)
@@ -46,6 +62,8 @@ static __attribute__((constructor)) void start(int argc, char **argv, char **env
 		fail("SPLITNIC_ADAPTER_FACTS is missing");
 	facts_read(path, family);
 	sysfs_dress(argv, envp);
+	if (absent)
+		gone_watch(absent);
 	active = true;
 }
 
@@ -56,6 +74,11 @@ struct ibv_device **ibv_get_device_list(int *n)
 	for (int i = 0; active && list && list[i]; i++) {
 		list[i]->node_type = facts.node;
 		list[i]->transport_type = facts.transport;
+	}
+	if (list && gone_all()) {
+		*list = NULL;
+		if (n)
+			*n = 0;
 	}
 	return list;
 }
@@ -77,6 +100,11 @@ int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 	if (active && !err)
 		limit(attr);
 	return err;
+}
+
+static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr, size_t size)
+{
+	return gone(ctx) ? EIO : real_query_port(ctx, port, attr, size);
 }
 
 static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *in,
@@ -121,6 +149,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		fail("libibverbs has no extended contexts");
 	real = ctx->ops;
 	real_query_device_ex = v->query_device_ex;
+	real_query_port = v->query_port;
+	v->query_port = query_port;
 	v->query_device_ex = query_device_ex;
 	v->modify_cq = modify_cq;
 	ctx->ops.alloc_mw = alloc_mw;
@@ -128,5 +158,6 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	ctx->ops.post_recv = adapter_post_recv;
 	ctx->ops.poll_cq = adapter_poll;
 	ctx->ops.req_notify_cq = adapter_arm;
+	gone_open(ctx);
 	return ctx;
 }

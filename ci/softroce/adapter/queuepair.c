@@ -24,6 +24,7 @@ struct pair {
 	struct pair *next;
 	struct ibv_qp *qp;
 	unsigned int inlined; /* bytes that were granted */
+	bool failed; /* because its device has disappeared */
 	struct late *first, **end;
 };
 
@@ -58,13 +59,18 @@ static void *read_late(void *arg)
 	return arg;
 }
 
-static void reader_start(void)
-{
-	pthread_t t;
+static void reader_start(void) { thread_start(read_late); }
 
-	if (pthread_create(&t, NULL, read_late, NULL))
-		fail("no thread");
-	pthread_detach(t);
+void pairs_fail(void)
+{
+	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+
+	pthread_mutex_lock(&mu);
+	for (struct pair *p = pairs; p; p = p->next) {
+		if (gone(p->qp->context) && !p->failed)
+			p->failed = NEXT(ibv_modify_qp)(p->qp, &err, IBV_QP_STATE) == 0;
+	}
+	pthread_mutex_unlock(&mu);
 }
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -78,6 +84,10 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
 	if (!active)
 		return NEXT(ibv_create_qp)(pd, attr);
+	if (gone(pd->context)) {
+		errno = EIO;
+		return NULL;
+	}
 	err = attr->qp_type == IBV_QPT_RC ? facts.rc : facts.uc;
 	if (a.cap.max_send_sge > (unsigned int)facts.sge || a.cap.max_recv_sge > (unsigned int)facts.sge)
 		err = EINVAL;
@@ -91,7 +101,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		return NULL;
 	}
 	a.cap.max_inline_data = facts.late ? 0 : granted;
+	gone_creates(pd->context, true);
 	qp = NEXT(ibv_create_qp)(pd, &a);
+	gone_creates(pd->context, false);
 	if (!qp)
 		return NULL;
 	attr->cap.max_inline_data = granted;
@@ -120,8 +132,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 		return NEXT(ibv_destroy_qp)(qp);
 	p = pair_of(qp);
 	pthread_mutex_lock(&mu);
-	err = NEXT(ibv_destroy_qp)(qp);
-	if (!err) {
+	err = gone(qp->context) ? EIO : NEXT(ibv_destroy_qp)(qp);
+	if (!err || err == EIO) {
 		for (struct pair **at = &pairs; *at; at = &(*at)->next) {
 			if (*at == p) {
 				*at = p->next;
@@ -144,6 +156,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 	if (active && mask & IBV_QP_TIMEOUT && a.timeout < LEAST_TIMEOUT)
 		a.timeout = LEAST_TIMEOUT;
+	if (gone(qp->context))
+		return EIO;
 	if (active) {
 		pthread_mutex_lock(&mu);
 		read_now(pair_of(qp));
@@ -156,6 +170,8 @@ int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct i
 {
 	if (active && facts.query_qp)
 		return facts.query_qp;
+	if (gone(qp->context))
+		return EIO;
 	return NEXT(ibv_query_qp)(qp, attr, mask, init);
 }
 
@@ -227,6 +243,8 @@ int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 	struct pair *p = pair_of(qp);
 	int err = 0, rest = 0;
 
+	if (gone(qp->context))
+		return 0;
 	if (qp->state == IBV_QPS_ERR && facts.post_in_error) {
 		*bad = wr;
 		return facts.post_in_error;
@@ -249,6 +267,8 @@ int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 
 int adapter_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+	if (gone(qp->context))
+		return 0;
 	if (qp->state == IBV_QPS_ERR && facts.post_in_error) {
 		*bad = wr;
 		return facts.post_in_error;
