@@ -90,7 +90,7 @@ var trials = []struct {
 	{name: "events", means: "a queue that is armed raises one event, however many completions follow",
 		try: holds(testEventOnce)},
 	{name: "solicited events", means: "a queue that is armed for solicited completions sleeps through all others",
-		without: "each completion raises an event", try: holds(trySolicited)},
+		without: "each completion raises an event", try: trySolicited},
 	{name: "vectors", means: "every completion vector raises the events of its queues", try: holds(testEventVectors)},
 }
 
