@@ -26,11 +26,32 @@ func TestRDMAAdapters(t *testing.T) {
 	}
 }
 
+// TestRDMAAdapterPairs runs sessions between adapters of different families, whose limits differ.
+func TestRDMAAdapterPairs(t *testing.T) {
+	for _, p := range [][2]string{{"mlx5", "mana"}, {"irdma-e810", "ionic"}} {
+		t.Run(p[0]+" and "+p[1], func(t *testing.T) { runAdapters(t, adapters.Named(p[0]), adapters.Named(p[1])) })
+	}
+}
+
 func testAdapter(t *testing.T, f *adapters.Family) {
+	h := runAdapters(t, f, f)
+	adapterDoctor(t, h.fixture, f)
+	var s struct {
+		Traffic struct{ Protection protection }
+	}
+	// Soft-RoCE does not enforce the bounds of windows: who believes what is announced chooses them.
+	if !h.statusInto(&s) || s.Traffic.Protection.Name != "region" {
+		t.Errorf("protection %+v, want region", s.Traffic.Protection)
+	}
+}
+
+// runAdapters runs an I/O unit and a host, and returns the host.
+func runAdapters(t *testing.T, unit, host *adapters.Family) *node {
+	t.Helper()
 	r := makeFixture(t, "macvtap")
-	r.env = testenv.Adapter(t, f.Name, adapterFacts)
-	adapterDoctor(t, r, f)
+	r.env = testenv.Adapter(t, unit.Name, adapterFacts)
 	r.startUnit()
+	r.env = testenv.Adapter(t, host.Name, adapterFacts)
 	h := r.host(t)
 	stream := startStreaming(t, r.lan, h.ns, streamPause)
 	for _, size := range pingSizes {
@@ -41,13 +62,7 @@ func testAdapter(t *testing.T, f *adapters.Family) {
 	if stream.finish(t) == 0 {
 		t.Error("no data over TCP")
 	}
-	var s struct {
-		Traffic struct{ Protection protection }
-	}
-	// Soft-RoCE does not enforce the bounds of windows: who believes what is announced chooses them.
-	if !h.statusInto(&s) || s.Traffic.Protection.Name != "region" {
-		t.Errorf("protection %+v, want region", s.Traffic.Protection)
-	}
+	return h
 }
 
 // adapterDoctor runs the doctor, which has to name the driver and find nothing wrong with the device.
