@@ -15,9 +15,6 @@ import (
 	"github.com/splitnic/splitnic/internal/testlist"
 )
 
-// parallelGuests is the number of guests at a time. An emulated one uses a processor.
-const parallelGuests = 2
-
 // divided has the number of parts of packages whose tests run in several guests at a time.
 var divided = map[string]int{"test/e2e": 4}
 
@@ -71,7 +68,7 @@ func (r *runner) inGuests(ctx context.Context) error {
 		next <- j
 	}
 	close(next)
-	errs := make([]error, parallelGuests)
+	errs := make([]error, r.guests)
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() { errs[i] = r.lane(ctx, top, string(rune('a'+i)), next) })
@@ -86,7 +83,8 @@ func (r *runner) lane(ctx context.Context, top, name string, jobs <-chan testlis
 	defer endGuest(dir)
 	for j := range jobs {
 		const require = "rdma,root,tun,tools,splitnic,softroce,adapter"
-		cmd := r.command(ctx, require, []testlist.Package{j}, asProduct, "-timeout=45m", "-exec", filepath.Join(top, "ci/softroce/exec"))
+		exec := filepath.Join(top, "ci/softroce/exec")
+		cmd := r.command(ctx, require, []testlist.Package{j}, asProduct, "-timeout=45m", "-exec", exec)
 		cmd.Env = append(cmd.Env, "SPLITNIC_GUEST="+dir, fmt.Sprint("SPLITNIC_GUEST_OWNER=", os.Getpid()))
 		if err := errors.Join(r.pass(cmd), ctx.Err()); err != nil {
 			return err

@@ -1,14 +1,13 @@
 // Command testrun runs a layer of tests under gotestsum. scripts/test builds and starts it;
 // scripts/testreport judges what it has run.
 //
-//	testrun [-all] [-run REGEXP] LAYER
+//	testrun [-all] [-run REGEXP] [-guests N] LAYER
 //
 // What gotestsum cannot do, and testrun adds:
 //
 //   - gotestsum runs one go test. A layer has several: with and without the race detector, and
 //     one for each package in a guest. They all feed one gotestsum.
-//   - It knows no guests. testrun distributes packages over two runs of the harness, and repeats
-//     a package whose guest was killed by the emulation.
+//   - It knows no guests. testrun runs packages in them, again if the emulation killed the guest.
 //   - It does not know how many tests are to come. testrun prints the progress.
 //   - It cannot leave tests out by a list. testrun leaves those that docs/testing.md lists as
 //     long to -all.
@@ -46,6 +45,7 @@ func main() {
 // run runs the tests of the layer that the arguments name. A test that fails is no error.
 func run(ctx context.Context) error {
 	filter := flag.String("run", "", "only the top-level tests whose names match this `regexp`")
+	guests := flag.Int("guests", 2, "run so many guests at a `time`; an emulated one uses a processor")
 	all := flag.Bool("all", false, "also the tests that docs/testing.md lists as long")
 	flag.Parse()
 	wanted, err := regexp.Compile(*filter)
@@ -97,7 +97,8 @@ func run(ctx context.Context) error {
 	if err := sum.Start(); err != nil {
 		return err
 	}
-	r := &runner{layer: layer, packages: packages, skip: testlist.Pattern(long), events: newEvents(pipe, layer, total)}
+	r := &runner{layer: layer, packages: packages, guests: *guests, skip: testlist.Pattern(long),
+		events: newEvents(pipe, layer, total)}
 	start := time.Now()
 	if err := errors.Join(r.run(ctx), r.events.close(), sum.Wait()); err != nil {
 		return err

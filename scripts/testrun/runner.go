@@ -24,6 +24,7 @@ import (
 type runner struct {
 	packages []testlist.Package
 	skip     string // pattern of tests that are left out
+	guests   int    // at a time
 	layer    string
 	events   *events
 }

@@ -116,7 +116,7 @@ func TestAdapters(t *testing.T) {
 					for i, from := range sides {
 						for j := range from.wires {
 							wg.Go(func() {
-								sizes := append(randomSizes(uint64(2*i+j), 300), 60, 200, 60)
+								sizes := append(randomSizes(uint64(2*i+j), 60), 60, 200, 60)
 								if err := stream(ctx, from.wires[j], sides[1-i].wires[j], sizes, 1500); err != nil {
 									t.Errorf("queue %d from %s: %v", j, from.name, err)
 								}
