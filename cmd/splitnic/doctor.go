@@ -296,8 +296,10 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 		r.missing(name, err.Error(), "")
 		return
 	}
-	if err := device.Lacks(dev, fabric.UC); err != nil {
-		r.ok(name, "transfer modes: not %s: %v", protocol.ModeSendUC, err)
+	for _, m := range protocol.Modes() {
+		if err := device.Carries(dev, m); err != nil {
+			r.ok(name, "transfer modes: not %s: %v", m, err)
+		}
 	}
 	if n, err := (messaging.Config{Device: dev}).Inline(); err != nil {
 		r.missing(name, "queue pairs as sessions have: "+err.Error(), "")

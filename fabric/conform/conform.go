@@ -47,7 +47,8 @@ type Pair struct {
 	RNR func() uint64
 
 	// anyRefusal is set where the traits are not known: what must be refused may be refused with
-	// any status, and a queue pair that has failed may refuse posts.
+	// any status, a queue pair that has failed may refuse posts, and data of a write without
+	// immediate data may be seen late.
 	anyRefusal bool
 
 	owned *[][]byte // collects the memory of the property, for a caller that unmaps it

@@ -203,3 +203,35 @@ func TestExamineEnds(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 }
+
+// TestExamineAdapters examines devices that break the contract in one way each, and expects that it
+// is found.
+func TestExamineAdapters(t *testing.T) {
+	for _, c := range []struct {
+		fabrictest.Adapter
+		property string
+		outcome  conform.Outcome
+	}{
+		{fabrictest.Adapter{LateInline: true}, "inline data", conform.Fails},
+		{fabrictest.Adapter{Inline: -1}, "inline data", conform.Lacks},
+		{fabrictest.Adapter{NoEmptyWrites: true}, "empty writes", conform.Fails},
+		{fabrictest.Adapter{LateWrites: true}, "data before messages", conform.Lacks},
+		{fabrictest.Adapter{NoSolicited: true}, "solicited events", conform.Lacks},
+		{fabrictest.Adapter{StrictPosts: true}, "flush", conform.Lacks},
+		{fabrictest.Adapter{Windows: fabrictest.NoWindowAlloc}, "windows", conform.Lacks},
+	} {
+		n := fabrictest.New(fabrictest.WithAdapter(c.Adapter))
+		fabrictest.NoLeaks(t, n)
+		found, err := conform.Examine(t.Context(), func() (conform.Pair, error) {
+			return conform.Pair{A: n.Device("a"), B: n.Device("a"), Patience: conform.ExaminePatience}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range found {
+			if f.Property == c.property && f.Outcome != c.outcome || f.Property != c.property && f.Outcome == conform.Fails {
+				t.Errorf("%+v: %+v", c.Adapter, f)
+			}
+		}
+	}
+}

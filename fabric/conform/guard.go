@@ -67,6 +67,18 @@ func TryWindows(dev fabric.Device) (w Windows, sure bool) {
 	return w, true
 }
 
+// TryIndications finds out whether the data of a completed write is there when a message on another
+// queue pair says so, as in mode indicate, and returns the reason if it is not. The InfiniBand
+// specification orders the two only on one queue pair (volume 1, transaction ordering). sure is
+// false if nothing could be found out.
+func TryIndications(dev fabric.Device) (why string, sure bool) {
+	t := &onOpen{Device: dev, claims: dev.Limits()}
+	if t.wrong(func(r *fixture) { r.connect(fabric.RC); r.works() }) != "" {
+		return "", false
+	}
+	return t.wrong(testIndication), true
+}
+
 // onOpen is a device in use, on which the objects of a trial are closed after it.
 type onOpen struct {
 	fabric.Device

@@ -65,6 +65,8 @@ var properties = []Property{
 	{"ReceiverNotReadyGivesUp", testReceiverNotReadyGivesUp},
 	{"RemoteAccess", testRemoteAccess},
 	{"ZeroLengthNeedsNoKey", testZeroLengthNeedsNoKey},
+	{"EmptyWrite", testEmptyWrite},
+	{"Indication", testIndication},
 	{"LocalAccess", testLocalAccess},
 	{"ReceiveAccess", testReceiveAccess},
 	{"SendTooLong", testSendTooLong},

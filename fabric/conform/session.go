@@ -51,6 +51,27 @@ func tryInline(r *fixture) {
 	}
 }
 
+// tryPieces gathers transfers from up to as many pieces as the device takes.
+func tryPieces(r *fixture) {
+	r.gatherable()
+	r.connect(fabric.RC)
+	for n := 2; n <= r.pieces; n++ {
+		fill(r.a.mem, n)
+		pieces := make([][2]int, n)
+		for i := range pieces {
+			pieces[i] = [2]int{(n - i) * 1024, 60 + i}
+		}
+		want := joined(r.a, pieces...)
+		clear(r.b.mem)
+		r.receive(r.b.qp, fabric.RecvWR{ID: 1})
+		r.send(r.a.qp, gathered(write(fabric.OpWriteImm, uint64(n), r.a, r.b, 0), r.a, pieces...)...)
+		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 1, uint32(n), len(want))
+		r.ok(r.a.qp, uint64(n), r.take(r.a.sendCQ, 1)...)
+		r.same(r.b.mem[:len(want)], want)
+		r.untouched(r.b.mem[len(want):])
+	}
+}
+
 // tryEmpty sends writes of no bytes, and without a key, between others that are not signaled.
 func tryEmpty(r *fixture) {
 	r.connect(fabric.RC)
@@ -102,26 +123,6 @@ func tryFlush(r *fixture) string {
 		r.Fatalf("a write of a failed queue pair has completed: %+v", c)
 	}
 	return ""
-}
-
-// tryOrder looks for the data of a write that has completed, when a message that was sent
-// afterwards over another queue pair is received.
-func tryOrder(r *fixture) {
-	r.connect(fabric.RC)
-	a, b := r.a.qp, r.b.qp
-	r.connect(fabric.RC)
-	const size = 64 << 10
-	for i := range 64 {
-		fill(r.a.mem[:size], i)
-		r.receive(r.b.qp, fabric.RecvWR{ID: 1})
-		r.send(a, write(fabric.OpWrite, 2, r.a, r.b, size))
-		r.ok(a, 2, r.spin(r.a.sendCQ, 1)...)
-		r.send(r.a.qp, fabric.SendWR{ID: 3, Op: fabric.OpSend, Flags: fabric.Signaled})
-		r.ok(r.b.qp, 1, r.spin(r.b.recvCQ, 1)...)
-		r.same(r.b.mem[:size], r.a.mem[:size])
-		r.ok(r.a.qp, 3, r.spin(r.a.sendCQ, 1)...)
-	}
-	r.check(errors.Join(a.Close(), b.Close()))
 }
 
 // tryReads skips the trial of RDMA reads if the device allows none.

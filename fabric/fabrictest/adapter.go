@@ -14,6 +14,13 @@ type Adapter struct {
 	// StrictPosts is set if a queue pair in the error state refuses posts, instead of completing
 	// them as flushed.
 	StrictPosts bool
+	// LateWrites is set if the data of a write becomes visible only when a later message of its
+	// queue pair completes at the receiver.
+	LateWrites bool
+	// LateInline is set if the memory of an inline request is read when the request is sent.
+	LateInline bool
+	// NoEmptyWrites is set if a write without data fails.
+	NoEmptyWrites bool
 	// NoRC and NoUC have the error with which queue pairs of a transport are refused; nil: there
 	// are some.
 	NoRC, NoUC error

@@ -115,11 +115,18 @@ func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 				q.recvd.AccessErrors++
 				return q.refuse(fabric.StatusRemAccessErr, fabric.StatusSuccess, reliable)
 			}
+			if w.Op == fabric.OpWrite && q.net.adapter.LateWrites {
+				q.late = append(q.late, lateWrite{w.Op, w.RKey, w.RemoteAddr, make([]byte, w.size)})
+				dst = q.late[len(q.late)-1].data
+			}
 			from.gather(dst, w)
+		} else if w.Op == fabric.OpWrite && q.net.adapter.NoEmptyWrites {
+			return q.refuse(fabric.StatusRemInvReqErr, fabric.StatusSuccess, reliable)
 		}
 		if w.Op == fabric.OpWrite {
 			return fabric.StatusSuccess, done
 		}
+		q.show()
 		q.recvd.RecvWriteImms++
 		wc := fabric.Completion{ID: q.receive(q.head).ID, Op: fabric.OpRecvWriteImm, Flags: fabric.WithImm, Imm: w.Imm,
 			Len: w.size}
@@ -130,8 +137,18 @@ func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 	return q.respondSend(from, w, reliable)
 }
 
+// show makes the data of late writes visible. q.resp and Network.keys are held.
+func (q *qp) show() {
+	for i := range q.late {
+		l := &q.late[i]
+		copy(q.dom.dev.table.remote(q, l.op, l.rkey, l.addr, uint32(len(l.data))), l.data)
+	}
+	q.late = nil
+}
+
 // respondRead executes a read. The connection is reliable.
 func (q *qp) respondRead(from *qp, w *work) (fabric.Status, outcome) {
+	q.show()
 	if q.cfg.MaxDestRdAtomic == 0 {
 		return q.refuse(fabric.StatusRemInvReqErr, fabric.StatusSuccess, true)
 	}
@@ -148,6 +165,7 @@ func (q *qp) respondRead(from *qp, w *work) (fabric.Status, outcome) {
 
 // respondSend delivers a SEND to the next receive. There is a posted receive.
 func (q *qp) respondSend(from *qp, w *work, reliable bool) (fabric.Status, outcome) {
+	q.show()
 	r := q.receive(q.head)
 	if w.size > r.Len {
 		return q.refuse(fabric.StatusRemInvReqErr, fabric.StatusLocLenErr, reliable)

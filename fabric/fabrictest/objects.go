@@ -232,6 +232,7 @@ type qp struct {
 	resp  sync.Mutex
 	head  uint64 // next receive to use
 	recvd Counters
+	late  []lateWrite // with Adapter.LateWrites
 
 	rq         sync.Mutex
 	ring       []fabric.RecvWR
@@ -257,6 +258,14 @@ type work struct {
 	next      time.Time // when the next try counts
 	rnrTries  int
 	deadTries int
+}
+
+// lateWrite is a write that was executed and whose data is not visible yet.
+type lateWrite struct {
+	op   fabric.Opcode
+	rkey uint32
+	addr uint64
+	data []byte
 }
 
 // closedErr returns the error of the use of a closed object: EIO if the device is removed.

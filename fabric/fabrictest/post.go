@@ -136,8 +136,13 @@ func (q *qp) submit(w *work) {
 	}
 	p := q.other()
 	gated := q.node.gate.Load() != 0 || p != nil && p.node.gate.Load() != 0
-	if len(q.pending) != 0 || gated {
-		if d := q.delay(p); d != 0 {
+	late := q.net.adapter.LateInline && w.Flags&fabric.Inline != 0
+	if len(q.pending) != 0 || gated || late {
+		d := q.delay(p)
+		if late {
+			d = max(d, time.Millisecond)
+		}
+		if d != 0 {
 			w.due = time.Now().Add(d)
 		}
 		q.hold(w)

@@ -144,7 +144,7 @@ func rnrTime(code uint8) time.Duration {
 func (q *qp) hold(w *work) {
 	kept := *w
 	kept.more = nil
-	if w.Flags&fabric.Inline == 0 {
+	if w.Flags&fabric.Inline == 0 || q.net.adapter.LateInline {
 		kept.more = append(kept.more, w.more...)
 	} else if w.size != 0 {
 		kept.data = make([]byte, w.size)

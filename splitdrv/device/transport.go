@@ -6,10 +6,24 @@ import (
 	"syscall"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/fabric/conform"
+	"github.com/splitnic/splitnic/protocol"
 )
 
-// ErrTransport is wrapped by the errors of Lacks.
-var ErrTransport = errors.New("the device lacks a kind of connection")
+// ErrTransport is wrapped by the errors of Lacks, Late and Carries.
+var ErrTransport = errors.New("the device cannot carry a transfer mode")
+
+// Carries returns an error if a device cannot carry a transfer mode.
+func Carries(dev fabric.Device, m protocol.Mode) error {
+	switch m {
+	case protocol.ModeSendUC:
+		return Lacks(dev, fabric.UC)
+	case protocol.ModeIndicate:
+		return Late(dev)
+	default:
+		return nil
+	}
+}
 
 // Lacks returns an error if a device has no queue pairs of a transport. It creates one: no limit of
 // a device says so. Some drivers refuse what they do not have as an invalid argument. That counts
@@ -28,6 +42,17 @@ func Lacks(dev fabric.Device, tr fabric.Transport) error {
 		return nil
 	}
 	return &transportError{fmt.Sprintf("device %s has no %s", dev.Name(), what), err}
+}
+
+// Late returns an error if the data of writes can be missing on a device when a message on another
+// queue pair says that they have completed, as in mode indicate. It tries some.
+func Late(dev fabric.Device) error {
+	why, _ := conform.TryIndications(dev)
+	if why == "" {
+		return nil
+	}
+	return &transportError{fmt.Sprintf("device %s makes the data of completed writes visible late, and mode indicate relies on them: "+
+		"use another mode", dev.Name()), errors.New(why)}
 }
 
 // transportError is the error of Lacks. It says what to do instead of what the driver has said.

@@ -25,6 +25,8 @@ func TestCarried(t *testing.T) {
 		{"all there is", fabrictest.Adapter{}, both, false},
 		{"no UC", fabrictest.Adapter{NoUC: fabric.ErrUnsupported}, imm, false},
 		{"no UC, and asked for", fabrictest.Adapter{NoUC: unix.EINVAL}, both, true},
+		{"late data", fabrictest.Adapter{LateWrites: true}, both, false},
+		{"late data, and asked for", fabrictest.Adapter{LateWrites: true}, []protocol.Mode{protocol.ModeIndicate}, true},
 		{"no RC", fabrictest.Adapter{NoRC: fabric.ErrUnsupported}, imm, true},
 	} {
 		n := fabrictest.New(fabrictest.WithAdapter(c.Adapter))

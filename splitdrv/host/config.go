@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -257,11 +256,10 @@ func (c *Config) carried() error {
 	if err := device.Lacks(c.Device, fabric.RC); err != nil {
 		return err
 	}
-	if !slices.Contains(c.Modes, protocol.ModeSendUC) {
-		return nil
-	}
-	if err := device.Lacks(c.Device, fabric.UC); err != nil {
-		return fmt.Errorf("mode %s: %w", protocol.ModeSendUC, err)
+	for _, m := range c.Modes {
+		if err := device.Carries(c.Device, m); err != nil {
+			return fmt.Errorf("mode %s: %w", m, err)
+		}
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -94,19 +94,22 @@ func (c Config) complete() (Config, error) {
 }
 
 // carried removes the modes that the device cannot carry from those of an I/O unit that offers all,
-// and returns the reason. It fails if such a mode was asked for.
+// and returns the reasons. It fails if such a mode was asked for.
 func (c *Config) carried() (without string, err error) {
-	if !slices.Contains(c.Modes, protocol.ModeSendUC) {
-		return "", nil
+	var carried []protocol.Mode
+	var reasons []string
+	for _, m := range c.Modes {
+		lacks := device.Carries(c.Device, m)
+		switch {
+		case lacks == nil:
+			carried = append(carried, m)
+			continue
+		case len(c.Modes) < len(protocol.Modes()):
+			return "", fmt.Errorf("mode %s: %w", m, lacks)
+		}
+		c.Log.Info("a transfer mode is not offered", "mode", m, "reason", lacks)
+		reasons = append(reasons, fmt.Sprintf("no %s: %v", m, lacks))
 	}
-	lacks := device.Lacks(c.Device, fabric.UC)
-	switch {
-	case lacks == nil:
-		return "", nil
-	case len(c.Modes) < len(protocol.Modes()):
-		return "", fmt.Errorf("mode %s: %w", protocol.ModeSendUC, lacks)
-	}
-	c.Modes = slices.DeleteFunc(slices.Clone(c.Modes), func(m protocol.Mode) bool { return m == protocol.ModeSendUC })
-	c.Log.Info("a transfer mode is not offered", "mode", protocol.ModeSendUC, "reason", lacks)
-	return fmt.Sprintf("no %s: %v", protocol.ModeSendUC, lacks), nil
+	c.Modes = carried
+	return strings.Join(reasons, "; "), nil
 }

@@ -49,6 +49,7 @@ func TestDirectAnswer(t *testing.T) {
 func TestCarried(t *testing.T) {
 	all := protocol.Modes()
 	noUC, noRC := fabrictest.Adapter{NoUC: unix.EINVAL}, fabrictest.Adapter{NoRC: fabric.ErrUnsupported}
+	late := fabrictest.Adapter{LateWrites: true}
 	for _, c := range []struct {
 		name string
 		fabrictest.Adapter
@@ -60,6 +61,8 @@ func TestCarried(t *testing.T) {
 		{"no UC, and all modes named", noUC, all, all[:3], true},
 		{"no UC, and not asked for", noUC, all[:2], all[:2], false},
 		{"no UC, and asked for", noUC, all[2:], nil, false},
+		{"late data", late, nil, []protocol.Mode{all[0], all[2], all[3]}, true},
+		{"late data, and asked for", late, all[:2], nil, false},
 		{"no RC", noRC, nil, nil, false},
 	} {
 		n := fabrictest.New(fabrictest.WithAdapter(c.Adapter))

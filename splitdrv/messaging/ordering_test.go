@@ -41,7 +41,7 @@ func TestRelaxedOrdering(t *testing.T) {
 	}{
 		{protocol.ModeImm, messaging.ProtectRegion, false, 2},
 		{protocol.ModeImm, messaging.ProtectRegion, true, 0},
-		{protocol.ModeIndicate, messaging.ProtectRegion, false, 2},
+		{protocol.ModeIndicate, messaging.ProtectRegion, false, 0},
 		{protocol.ModeImm, messaging.ProtectWindow, false, 0},
 		{protocol.ModeImm, messaging.ProtectOneTouch, false, 0},
 		{protocol.ModeSend, "", false, 1},

@@ -313,8 +313,9 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 			regions = windows // the regions bound what the windows do not
 		}
 	}
-	if windows == 0 && !cfg.StrictOrdering {
-		// An element is read only after its completion or indication.
+	if windows == 0 && !cfg.StrictOrdering && !p.indicated(cfg.Mode) {
+		// An element is read only after its completion. An indication comes on another queue pair,
+		// and says nothing about the order in which the data becomes visible.
 		access |= fabric.Relaxed
 	}
 	l.Elements = bufpool.NewElements(mem, p.ElementSize, p.Elements)
@@ -325,6 +326,13 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 		}
 	}
 	return err
+}
+
+// indicated reports whether transfers to the pool may be indicated by a message instead of immediate
+// data.
+func (p PoolConfig) indicated(m protocol.Mode) bool {
+	return m == protocol.ModeIndicate ||
+		m == protocol.ModeImm && (p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
 }
 
 // deregister deregisters and frees a pool that has ended.
