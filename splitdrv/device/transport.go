@@ -51,8 +51,8 @@ func Late(dev fabric.Device) error {
 	if why == "" {
 		return nil
 	}
-	return &transportError{fmt.Sprintf("device %s makes the data of completed writes visible late, and mode indicate relies on them: "+
-		"use another mode", dev.Name()), errors.New(why)}
+	return &transportError{fmt.Sprintf("device %s makes the data of completed writes visible late, and mode indicate "+
+		"relies on them: use another mode", dev.Name()), errors.New(why)}
 }
 
 // transportError is the error of Lacks. It says what to do instead of what the driver has said.
