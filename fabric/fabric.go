@@ -40,7 +40,9 @@ type Limits struct {
 	MaxRdAtomic     int
 	MaxDestRdAtomic int
 	Moderation      bool // completion queues can delay events, and implement Moderator
-	Windows         bool // type-2 memory windows can be allocated
+	// Windows reports whether the device claims type-2 memory windows. Not all that do have any:
+	// see conform.TryWindows.
+	Windows bool
 	// WindowBounds reports whether the bounds of a window are enforced. Soft-RoCE checks only
 	// the bounds of the window's region.
 	WindowBounds bool
