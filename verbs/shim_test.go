@@ -22,7 +22,8 @@ func TestRejectedBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(t.TempDir(), "bind")
-	args := append(strings.Fields(string(cc)), "-Wall", "-Wextra", "-Werror", "-o", bin, "testdata/provider/bind.c", "-libverbs")
+	args := append(strings.Fields(string(cc)), "-Wall", "-Wextra", "-Werror", "-o", bin, "testdata/provider/bind.c",
+		"-libverbs")
 	if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -11,28 +11,30 @@ import (
 // TestDoctorPort expects the advice that fits a port's link: nothing about netdevices, which are no
 // part of an InfiniBand fabric.
 func TestDoctorPort(t *testing.T) {
+	infiniband := verbs.PortAttr{
+		Port: 1, State: verbs.PortActive, LinkLayer: verbs.LinkInfiniBand, ActiveMTU: 2048, MaxMTU: 4096,
+	}
+	roce := infiniband
+	roce.LinkLayer = verbs.LinkEthernet
+	noManager, noGID, down := infiniband, infiniband, roce
+	noManager.State, noGID.NeedsGRH, down.State = verbs.PortInit, true, verbs.PortDown
 	for _, tc := range []struct {
 		name, driver, status string
 		port                 verbs.PortAttr
 		fix                  string
 	}{
-		{"InfiniBand, no subnet manager", "mlx5_core", "error",
-			verbs.PortAttr{Port: 1, State: verbs.PortInit, LinkLayer: verbs.LinkInfiniBand, ActiveMTU: 2048, MaxMTU: 4096}, "subnet manager"},
-		{"InfiniBand, smaller MTU", "mlx5_core", "ok",
-			verbs.PortAttr{Port: 1, State: verbs.PortActive, LinkLayer: verbs.LinkInfiniBand, ActiveMTU: 2048, MaxMTU: 4096}, ""},
-		{"InfiniBand, function without GID", "mlx5_core", "error",
-			verbs.PortAttr{Port: 1, State: verbs.PortActive, LinkLayer: verbs.LinkInfiniBand, NeedsGRH: true}, "GUID"},
-		{"RoCE, down", "mlx5_core", "error",
-			verbs.PortAttr{Port: 1, State: verbs.PortDown, LinkLayer: verbs.LinkEthernet}, "netdevice or the cable"},
-		{"RoCE, smaller MTU", "mlx5_core", "warning",
-			verbs.PortAttr{Port: 1, State: verbs.PortActive, LinkLayer: verbs.LinkEthernet, ActiveMTU: 1024, MaxMTU: 4096}, "the full 4096 bytes"},
-		{"Soft-RoCE, smaller MTU", "rdma_rxe", "warning",
-			verbs.PortAttr{Port: 1, State: verbs.PortActive, LinkLayer: verbs.LinkEthernet, ActiveMTU: 1024, MaxMTU: 4096}, "4200"},
+		{"InfiniBand, no subnet manager", "mlx5_core", "error", noManager, "subnet manager"},
+		{"InfiniBand, smaller MTU", "mlx5_core", "ok", infiniband, ""},
+		{"InfiniBand, function without GID", "mlx5_core", "error", noGID, "GUID"},
+		{"RoCE, down", "mlx5_core", "error", down, "netdevice or the cable"},
+		{"RoCE, smaller MTU", "mlx5_core", "warning", roce, "the full 4096 bytes"},
+		{"Soft-RoCE, smaller MTU", "rdma_rxe", "warning", roce, "4200"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var r report
 			checkPort(&r, "dev0", tc.driver, tc.port)
-			if len(r) != 1 || string(r[0].Status) != tc.status || !strings.Contains(r[0].Fix, tc.fix) || (tc.fix == "") != (r[0].Fix == "") {
+			if len(r) != 1 || r[0].Status != tc.status || !strings.Contains(r[0].Fix, tc.fix) ||
+				(tc.fix == "") != (r[0].Fix == "") {
 				t.Errorf("%+v, want %s, %q", r, tc.status, tc.fix)
 			}
 		})

@@ -327,7 +327,8 @@ func (r *fixture) works() {
 // dead checks that e's queue pair is in the error state.
 func (r *fixture) dead(e *end, peer *end) {
 	r.Helper()
-	n, err := e.qp.PostSend([]fabric.SendWR{write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8)})
+	two := []fabric.SendWR{write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8)}
+	n, err := e.qp.PostSend(two)
 	switch {
 	case err != nil && n == 0 && (r.Traits.StrictPosts || r.anyRefusal):
 		return

@@ -122,9 +122,6 @@ func (r *runner) run(ctx context.Context) error {
 	}
 }
 
-// Builds of a kind share what they compile: without the race detector, also with the product.
-const asProduct, noDWARF = "-trimpath", "-gcflags=all=-dwarf=false" // a twelfth less time
-
 // unit runs the tests with the race detector, but for those in files that are built without it.
 func (r *runner) unit(ctx context.Context) error {
 	var race, plain []testlist.Package

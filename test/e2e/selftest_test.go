@@ -37,8 +37,11 @@ func TestRDMASelfTest(t *testing.T) {
 	if v := all[0].Verdict; v != "splitnic works on "+hostDevice+" (rdma_rxe), without: moderation, window bounds" {
 		t.Errorf("verdict %q", v)
 	}
-	for _, p := range []string{"loopback", "inline data", "empty writes", "data before messages", "flush", "reads", "memory keys", "window bounds", "other queue pair", "stale key",
-		"invalidation by peer", "bind and send", "solicited events", "vectors"} {
+	for _, p := range []string{
+		"loopback", "inline data", "empty writes", "data before messages", "flush", "reads", "memory keys",
+		"window bounds", "other queue pair", "stale key", "invalidation by peer", "bind and send",
+		"solicited events", "vectors",
+	} {
 		if outcomes[p] == "" {
 			t.Errorf("nothing is said of %q:\n%s", p, out)
 		}
