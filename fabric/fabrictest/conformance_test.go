@@ -38,10 +38,13 @@ func TestConformanceAdapters(t *testing.T) {
 	for name, a := range map[string]struct {
 		fabrictest.Adapter
 		conform.Traits
+		without []string // properties
 	}{
-		"no inline data": {fabrictest.Adapter{Inline: -1}, conform.Traits{}},
-		"no UC":          {fabrictest.Adapter{NoUC: unix.EOPNOTSUPP}, conform.Traits{NoUC: true}},
-		"strict posts":   {fabrictest.Adapter{StrictPosts: true}, conform.Traits{StrictPosts: true}},
+		"no inline data": {fabrictest.Adapter{Inline: -1}, conform.Traits{},
+			[]string{"Inline", "GatherInline", "ReceiverNotReady"}},
+		"no UC": {fabrictest.Adapter{NoUC: unix.EOPNOTSUPP}, conform.Traits{NoUC: true},
+			[]string{"Unreliable", "UnreliableDrops"}},
+		"strict posts": {fabrictest.Adapter{StrictPosts: true}, conform.Traits{StrictPosts: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			newPair := pair("a", "b", fabrictest.WithAdapter(a.Adapter))
@@ -49,7 +52,7 @@ func TestConformanceAdapters(t *testing.T) {
 				p := newPair(t)
 				p.Traits = a.Traits
 				return p
-			})
+			}, a.without...)
 		})
 	}
 }

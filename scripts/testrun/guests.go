@@ -93,8 +93,7 @@ func (r *runner) lane(ctx context.Context, top, name string, jobs <-chan testlis
 	return nil
 }
 
-// endGuest ends the guest that belongs to a directory, if there is one. A guest that does not end
-// now does so when this process ends.
+// endGuest ends the guest of a directory, if there is one. It ends with this process at the latest.
 func endGuest(dir string) {
 	if os.WriteFile(filepath.Join(dir, "end"), nil, 0o666) != nil {
 		return

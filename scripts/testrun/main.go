@@ -5,8 +5,7 @@
 //
 // What gotestsum cannot do, and testrun adds:
 //
-//   - gotestsum runs one go test. A layer has several: with and without the race detector, and
-//     one for each package in a guest. They all feed one gotestsum.
+//   - gotestsum runs one go test. A layer has several: by race detector, and by package in guests.
 //   - It knows no guests. testrun runs packages in them, again if the emulation killed the guest.
 //   - It does not know how many tests are to come. testrun prints the progress.
 //   - It cannot leave tests out by a list. testrun leaves those that docs/testing.md lists as

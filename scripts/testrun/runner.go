@@ -97,6 +97,8 @@ type events struct {
 
 func newEvents(to io.WriteCloser, layer string, total int) *events {
 	e := &events{to: to, layer: layer, total: total, start: time.Now(), last: "none yet"}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.ticker = time.AfterFunc(10*time.Second, e.progress)
 	return e
 }

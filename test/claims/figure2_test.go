@@ -34,6 +34,7 @@ func figure2Topology(t *testing.T, on fabricOf) {
 				security(t, hostKey, unitKey))
 		}
 	}
+	tp.dropTrials()
 	for h, ns := range hosts {
 		for u := range units {
 			carrier(t, ns, fmt.Sprintf("sn%d", u), fmt.Sprintf("10.79.%d.%d", u, h+2))

@@ -73,6 +73,7 @@ func newTestbedOn(t *testing.T, on fabricOf, spec string) *testbed {
 	hostKey, unitKey := newKey(t), newKey(t)
 	unit := on.startUnit(t, devs[unitSide], "unit", s.cardNS, spec, security(t, unitKey, hostKey))
 	h, endHost := on.startHost(t, devs[hostSide], "alpha", "sn0", s.hostNS, unit.addr, security(t, hostKey, unitKey))
+	tp.dropTrials()
 	s.host, s.unit, s.end = h, unit.Unit, map[string]func(){hostSide: endHost, unitSide: unit.end}
 	carrier(t, s.hostNS, "sn0", hostAddr)
 	for _, side := range sides {

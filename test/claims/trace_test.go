@@ -84,6 +84,23 @@ func (t *trace) add(e entry) {
 	t.entries = append(t.entries, e)
 }
 
+// dropTrials removes the entries of protection domains that are closed: an endpoint tries the device
+// before its first session.
+func (t *trace) dropTrials() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	closed := map[int]bool{}
+	for _, e := range t.entries {
+		if e.what == closing {
+			closed[e.domain] = true
+		}
+	}
+	t.entries = slices.DeleteFunc(t.entries, func(e entry) bool { return closed[e.domain] })
+	for i := range t.entries {
+		t.entries[i].at = i
+	}
+}
+
 // now returns the position of the next entry on the trace.
 func (t *trace) now() int {
 	t.mu.Lock()

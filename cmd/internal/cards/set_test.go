@@ -285,17 +285,18 @@ func TestFailedCard(t *testing.T) {
 	}
 }
 
-// TestOneCardHangs has the kernel block while a card is made. It expects that other cards can be
-// added and removed in the meantime, and that requests for this card wait or time out.
 // TestFullWhileMaking adds as many cards as the set may have, all at the same time, and one more
 // while they are being made, which must be refused.
 func TestFullWhileMaking(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, newStore(t))
 	release, done := make(chan struct{}), make(chan error)
-	for n := range s.most {
-		name := fmt.Sprint("c", n)
-		m.held[name] = release
+	names := make([]string, s.most)
+	for n := range names { // before the first is made
+		names[n] = fmt.Sprint("c", n)
+		m.held[names[n]] = release
+	}
+	for _, name := range names {
 		go func() {
 			_, _, err := s.Add(context.Background(), Spec{Name: name})
 			done <- err
@@ -317,6 +318,8 @@ func TestFullWhileMaking(t *testing.T) {
 	}
 }
 
+// TestOneCardHangs has the kernel block while a card is made. It expects that other cards can be
+// added and removed in the meantime, and that requests for this card wait or time out.
 func TestOneCardHangs(t *testing.T) {
 	m := newMaker()
 	s := newSet(t, m, newStore(t))
