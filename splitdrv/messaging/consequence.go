@@ -114,5 +114,5 @@ func (k *control) failure() error {
 		return nil
 	}
 	defer k.polling.Unlock()
-	return nextFailure(k.cq, k.comps[:], 0)
+	return nextFailure(k.cq, k.unhandled, k.comps[:], 0)
 }

@@ -22,12 +22,16 @@ type control struct {
 	notification notification
 	comps        [16]fabric.Completion
 
-	recvReg  fabric.Region
-	recvMem  []byte
-	recvWR   [1]fabric.RecvWR
-	scratch  [protocol.MaxControlSize]byte // copy of the message that is being handled
-	polling  sync.Mutex                    // held while completions are polled and handled
-	polled   atomic.Bool                   // with Config.Poll: the workers of the data channels poll it
+	recvReg fabric.Region
+	recvMem []byte
+	recvWR  [1]fabric.RecvWR
+	scratch [protocol.MaxControlSize]byte // copy of the message that is being handled
+	polling sync.Mutex                    // held while completions are polled and handled
+	// unhandled has the completions of the last batch that were polled and not handled, from that on
+	// whose handling has failed; guarded by polling.
+	unhandled []fabric.Completion
+
+	polled   atomic.Bool // with Config.Poll: the workers of the data channels poll it
 	received atomic.Uint64
 	wanted   atomic.Uint64 // number of looks requested: see look
 	looked   atomic.Uint64 // number of the last look that is done
@@ -139,6 +143,7 @@ func (k *control) handleBatch() (int, error) {
 	k.w.took(n)
 	for i := range k.comps[:n] {
 		c := &k.comps[i]
+		k.unhandled = k.comps[i:n]
 		kind, _, index, _ := protocol.WRID(c.ID).Unpack()
 		if err := c.Err(); err != nil {
 			return 0, fmt.Errorf("%v on the control channel: %w", kind, err)
@@ -154,6 +159,7 @@ func (k *control) handleBatch() (int, error) {
 			return 0, fmt.Errorf("the control channel completed a %v", protocol.WRID(c.ID))
 		}
 	}
+	k.unhandled = nil
 	if n < len(k.comps) && wanted != k.looked.Load() {
 		k.looked.Store(wanted)
 		raise(k.lookDone)

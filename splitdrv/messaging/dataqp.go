@@ -47,22 +47,23 @@ func (n *notification) arm() error {
 }
 
 // nextFailure polls cq, which belongs to the caller, for a failed completion; first of all for one
-// that is no consequence. Successful completions of a queue pair that has failed are no longer
-// needed.
-func nextFailure(cq fabric.CQ, comps []fabric.Completion, channel int) (found error) {
+// that is no consequence. Before, it looks at completions that were polled and not handled.
+// Successful completions of a queue pair that has failed are no longer needed.
+func nextFailure(cq fabric.CQ, polled, comps []fabric.Completion, channel int) (found error) {
 	for {
+		for i := range polled {
+			switch polled[i].Status {
+			case fabric.StatusSuccess:
+			case fabric.StatusWRFlushErr:
+				found = sendFailure(channel, &polled[i])
+			default:
+				return sendFailure(channel, &polled[i])
+			}
+		}
 		n, err := cq.Poll(comps)
 		if n == 0 || err != nil {
 			return found
 		}
-		for i := range comps[:n] {
-			switch comps[i].Status {
-			case fabric.StatusSuccess:
-			case fabric.StatusWRFlushErr:
-				found = sendFailure(channel, &comps[i])
-			default:
-				return sendFailure(channel, &comps[i])
-			}
-		}
+		polled = comps[:n]
 	}
 }

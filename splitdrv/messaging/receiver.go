@@ -148,7 +148,7 @@ func (r *receiver) poll() (int, error) {
 }
 
 // failure returns the error of the next failed receive. Only the receiver's goroutine calls it.
-func (r *receiver) failure() error { return nextFailure(r.ch.recvCQ, r.comps[:], r.ch.number) }
+func (r *receiver) failure() error { return nextFailure(r.ch.recvCQ, nil, r.comps[:], r.ch.number) }
 
 // receive handles one batch of completions.
 func (r *receiver) receive(comps []fabric.Completion) error {

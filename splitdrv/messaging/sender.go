@@ -378,7 +378,7 @@ func (s *sender) post() error {
 }
 
 // failure returns the error of the next failed work request. Only the sender's goroutine calls it.
-func (s *sender) failure() error { return nextFailure(s.ch.sendCQ, s.comps[:], s.ch.number) }
+func (s *sender) failure() error { return nextFailure(s.ch.sendCQ, nil, s.comps[:], s.ch.number) }
 
 // reclaim polls completions and releases what the completed work requests held. The
 // completion of a work request implies that all those posted before it have completed.
