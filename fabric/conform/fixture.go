@@ -290,29 +290,6 @@ func (r *fixture) untouched(p []byte) {
 	}
 }
 
-// testIndication writes on one connection and then, when the write has completed, sends a message on
-// another one. The data must be there when the message is.
-func testIndication(r *fixture) {
-	const size = 64 << 10
-	mem := Alloc(r, size) // not relaxed: each mode that sends such messages lends such memory
-	region := must(r.b.dom.Register(mem, fabric.LocalWrite|fabric.RemoteWrite))(r)
-	r.connect(fabric.RC)
-	data := r.a.qp
-	r.connect(fabric.RC)
-	for i := range uint64(64) {
-		fill(r.a.mem[:size], int(i))
-		r.receive(r.b.qp, fabric.RecvWR{ID: 3})
-		w := write(fabric.OpWrite, 1, r.a, r.b, size)
-		w.RemoteAddr, w.RKey = region.Addr(), region.RKey()
-		r.send(data, w)
-		r.ok(data, 1, r.take(r.a.sendCQ, 1)...)
-		r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled})
-		r.ok(r.b.qp, 3, r.take(r.b.recvCQ, 1)...)
-		r.same(mem, r.a.mem[:size])
-		r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
-	}
-}
-
 // works sends one message in each direction.
 func (r *fixture) works() {
 	r.Helper()

@@ -43,7 +43,7 @@ func TryWindows(dev fabric.Device) (w Windows, sure bool) {
 	if isSoftRoCE(dev) {
 		return Windows{Work: true, Bounds: claims.WindowBounds}, true // see softRoCE
 	}
-	t := &onOpen{Device: dev, claims: claims}
+	t := &onOpen{Device: dev}
 	if why := t.wrong(func(r *fixture) { r.connect(fabric.RC); r.works() }); why != "" {
 		return Windows{Work: true, Why: "they could not be tried: " + why}, false
 	}
@@ -69,20 +69,20 @@ func TryWindows(dev fabric.Device) (w Windows, sure bool) {
 
 // TryIndications finds out whether the data of a completed write is there when a message on another
 // queue pair says so, as in mode indicate, and returns the reason if it is not. The InfiniBand
-// specification orders the two only on one queue pair (volume 1, transaction ordering). sure is
-// false if nothing could be found out.
-func TryIndications(dev fabric.Device) (why string, sure bool) {
+// specification orders the two only on one queue pair (volume 1, transaction ordering). There is no
+// reason either if messages of the device do not reach the device itself.
+func TryIndications(dev fabric.Device) (why string) {
 	if isSoftRoCE(dev) {
-		return "", true // it copies the data before it answers, and the self-test has seen so
+		return "" // it copies the data before it answers: TestRDMAConformance/Indication
 	}
-	t := &onOpen{Device: dev, claims: dev.Limits()}
+	t := &onOpen{Device: dev}
 	if t.wrong(func(r *fixture) { r.connect(fabric.RC); r.works() }) != "" {
-		return "", false
+		return ""
 	}
-	return t.wrong(testIndication), true
+	return t.wrong(testIndication)
 }
 
-// isSoftRoCE reports whether a device is known: its tests run it.
+// isSoftRoCE reports whether the device is Soft-RoCE, whose properties the tests of package verbs show.
 func isSoftRoCE(dev fabric.Device) bool {
 	d, ok := dev.(interface{ Driver() string })
 	return ok && d.Driver() == softRoCEDriver
@@ -91,7 +91,6 @@ func isSoftRoCE(dev fabric.Device) bool {
 // onOpen is a device in use, on which the objects of a trial are closed after it.
 type onOpen struct {
 	fabric.Device
-	claims  fabric.Limits
 	domains []fabric.Domain
 }
 

@@ -74,25 +74,6 @@ func (r *fixture) remoteAccess(ops ...fabric.Opcode) {
 	r.works()
 }
 
-func testZeroLengthNeedsNoKey(r *fixture) {
-	r.connect(fabric.RC)
-	r.receive(r.b.qp, fabric.RecvWR{ID: 1})
-	r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: ^uint32(0)})
-	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 1, ^uint32(0), 0)
-	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
-}
-
-// A write without data needs neither address nor key, and completes like any other one.
-func testEmptyWrite(r *fixture) {
-	r.connect(fabric.RC)
-	for i := range uint64(3) {
-		w := write(fabric.OpWrite, 1, r.a, r.b, 64)
-		w.Flags = 0
-		r.send(r.a.qp, w, fabric.SendWR{ID: 10 + i, Op: fabric.OpWrite, Flags: fabric.Signaled})
-		r.ok(r.a.qp, 10+i, r.take(r.a.sendCQ, 1)...)
-	}
-}
-
 // A request with local memory that its own end must not use fails at that end.
 func testLocalAccess(r *fixture) {
 	r.connect(fabric.RC)

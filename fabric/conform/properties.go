@@ -64,7 +64,6 @@ var properties = []Property{
 	{"ReceiverNotReady", testReceiverNotReady},
 	{"ReceiverNotReadyGivesUp", testReceiverNotReadyGivesUp},
 	{"RemoteAccess", testRemoteAccess},
-	{"ZeroLengthNeedsNoKey", testZeroLengthNeedsNoKey},
 	{"EmptyWrite", testEmptyWrite},
 	{"Indication", testIndication},
 	{"LocalAccess", testLocalAccess},

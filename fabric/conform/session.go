@@ -6,7 +6,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// These trials use a device as sessions do, where drivers are known to differ.
+// These properties are of the use that sessions make of a device, where drivers are known to differ.
 
 // connectInline connects queue pairs with as much inline data as sessions ask for, and returns
 // how much there is. It skips the trial if there is none.
@@ -72,26 +72,50 @@ func tryPieces(r *fixture) {
 	}
 }
 
-// tryEmpty sends writes of no bytes, and without a key, between others that are not signaled.
-func tryEmpty(r *fixture) {
+// Writes without data, with and without immediate data, need neither address nor key, and keep their
+// place between others, whether or not these are signaled.
+func testEmptyWrite(r *fixture) {
 	r.connect(fabric.RC)
 	for i := range 16 {
-		first := uint64(3 * i)
+		first := uint64(4 * i)
 		r.receive(r.b.qp, numbered(first, 3)...)
-		wrs := make([]fabric.SendWR, 3)
+		wrs := make([]fabric.SendWR, 4)
 		for j := range wrs {
 			wrs[j] = write(fabric.OpWriteImm, first+uint64(j), r.a, r.b, 64)
 			wrs[j].Flags = 0
 		}
 		wrs[1] = fabric.SendWR{ID: first + 1, Op: fabric.OpWriteImm, Imm: uint32(first + 1)}
-		wrs[2].Flags = fabric.Signaled
+		wrs[3] = fabric.SendWR{ID: first + 3, Op: fabric.OpWrite, Flags: fabric.Signaled}
 		r.send(r.a.qp, wrs...)
 		for j, c := range r.take(r.b.recvCQ, 3) {
 			r.writeImmOK(r.b.qp, c, first+uint64(j), uint32(first)+uint32(j), int(wrs[j].Len))
 		}
-		r.ok(r.a.qp, first+2, r.take(r.a.sendCQ, 1)...)
+		r.ok(r.a.qp, first+3, r.take(r.a.sendCQ, 1)...)
 	}
 	r.none(r.a.sendCQ)
+}
+
+// testIndication writes on one connection and then, when the write has completed, sends a message on
+// another one. The data must be there when the message is.
+func testIndication(r *fixture) {
+	const size = 64 << 10
+	mem := Alloc(r, size) // not relaxed: each mode that sends such messages lends such memory
+	region := must(r.b.dom.Register(mem, fabric.LocalWrite|fabric.RemoteWrite))(r)
+	r.connect(fabric.RC)
+	data := r.a.qp
+	r.connect(fabric.RC)
+	for i := range uint64(64) {
+		fill(r.a.mem[:size], int(i))
+		r.receive(r.b.qp, fabric.RecvWR{ID: 3})
+		w := write(fabric.OpWrite, 1, r.a, r.b, size)
+		w.RemoteAddr, w.RKey = region.Addr(), region.RKey()
+		r.send(data, w)
+		r.ok(data, 1, r.take(r.a.sendCQ, 1)...)
+		r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled})
+		r.ok(r.b.qp, 3, r.take(r.b.recvCQ, 1)...)
+		r.same(mem, r.a.mem[:size])
+		r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+	}
 }
 
 // tryFlush fails a queue pair. It returns what is missing of its flush: that all receives complete,

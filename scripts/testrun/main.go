@@ -44,7 +44,7 @@ func main() {
 // run runs the tests of the layer that the arguments name. A test that fails is no error.
 func run(ctx context.Context) error {
 	filter := flag.String("run", "", "only the top-level tests whose names match this `regexp`")
-	guests := flag.Int("guests", 2, "run so many guests at a `time`; an emulated one uses a processor")
+	guests := flag.Int("guests", 2, "run `N` guests at a time; an emulated one uses a processor")
 	all := flag.Bool("all", false, "also the tests that docs/testing.md lists as long")
 	flag.Parse()
 	wanted, err := regexp.Compile(*filter)

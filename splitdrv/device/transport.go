@@ -47,7 +47,7 @@ func Lacks(dev fabric.Device, tr fabric.Transport) error {
 // Late returns an error if the data of writes can be missing on a device when a message on another
 // queue pair says that they have completed, as in mode indicate. It tries some.
 func Late(dev fabric.Device) error {
-	why, _ := conform.TryIndications(dev)
+	why := conform.TryIndications(dev)
 	if why == "" {
 		return nil
 	}
@@ -55,7 +55,7 @@ func Late(dev fabric.Device) error {
 		"relies on them: use another mode", dev.Name()), errors.New(why)}
 }
 
-// transportError is the error of Lacks. It says what to do instead of what the driver has said.
+// transportError is the error of Lacks and Late. It says what to do instead of what the driver has said.
 type transportError struct {
 	text  string
 	cause error
