@@ -301,7 +301,7 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 			r.ok(name, "transfer modes: not %s: %v", m, err)
 		}
 	}
-	if n, err := (messaging.Config{Device: dev}).Inline(); err != nil {
+	if n, err := messaging.Inline(messaging.Config{Device: dev}); err != nil {
 		r.missing(name, "queue pairs as sessions have: "+err.Error(), "")
 	} else {
 		r.ok(name, "inline data: up to %d bytes of %d (--inline), as the device grants", n, messaging.DefaultInline)

@@ -200,7 +200,7 @@ func (s *sessions) configureHandlers(c *messaging.Config) (change int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.handling.changes > 0 {
-		s.handling.Configure(c)
+		c.SetHandling(s.handling.Handling)
 	}
 	return s.handling.changes
 }

@@ -173,7 +173,7 @@ func (u *Unit) channels(
 		c.Bind = messaging.NewBinding(secret, false)
 	}
 	if g, ok := u.handlingOf(a.key); ok {
-		g.Configure(&c)
+		c.SetHandling(g)
 	}
 	if w.Grants(protocol.FeatureStandby) {
 		if err := s.standBy(); err != nil {

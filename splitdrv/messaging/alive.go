@@ -12,9 +12,8 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// The tickers that all sessions of the process share: for keep-alives, for pools, and for
-// queries of queue pairs, which can take a device some time.
-var beats, poolBeats, queryBeats ticker.Ticker
+// beats is the ticker of the keep-alives of all sessions of the process.
+var beats ticker.Ticker
 
 // The ticker divides a keep-alive interval into parts, and the peer time-out into at least
 // timeoutParts. A beat is the check at the end of a part. A dead peer is detected at most

@@ -29,7 +29,7 @@ func (l *looked) config(last bool) messaging.Config {
 		l.heard.Store(hears)
 	}
 	cfg := messaging.Config{KeepAlive: 8 * time.Hour, PeerTimeout: 33 * time.Hour, AskLast: last, OnHears: hears}
-	cfg.SetBeats(new(ticker.Clock))
+	cfg.Clock = new(ticker.Clock)
 	return cfg
 }
 

@@ -16,7 +16,7 @@ type channel struct {
 }
 
 // newChannel makes the data channel with this number, without pools.
-func newChannel(c *shared, number int, control *control, pools *poolManager) (ch *channel, err error) {
+func newChannel(c *shared, number int, control *control, manager *poolManager) (ch *channel, err error) {
 	cfg := c.cfg.channel(number)
 	count, slotSize := c.cfg.slots(number)
 	ch = &channel{control: control, dataQP: dataQP{number: number, vector: c.handlers.vector(number),
@@ -35,14 +35,14 @@ func newChannel(c *shared, number int, control *control, pools *poolManager) (ch
 	if ch.moderated, err = cfg.Moderation.apply(ch.sendCQ, ch.recvCQ); err != nil {
 		return nil, err
 	}
-	if ch.qp, err = c.domain.NewQP(cfg.queuePair(ch.sendCQ, ch.recvCQ)); err != nil {
+	if ch.qp, err = c.domain.NewQP(queuePair(cfg, ch.sendCQ, ch.recvCQ)); err != nil {
 		return nil, err
 	}
-	ch.tx, err = newSender(c, &ch.dataQP, slots, &control.controlSends, pools)
+	ch.tx, err = newSender(c, &ch.dataQP, slots, &control.controlSends, manager)
 	if err != nil {
 		return nil, err
 	}
-	if ch.rx, err = newReceiver(c, &ch.dataQP, ch.tx.w, &control.controlSends, pools); err != nil {
+	if ch.rx, err = newReceiver(c, &ch.dataQP, ch.tx.w, &control.controlSends, manager); err != nil {
 		return nil, err
 	}
 	ch.tx.requests.receiver, ch.rx.oneTouch.sender = &ch.rx.queue, &ch.tx.queue
@@ -50,7 +50,7 @@ func newChannel(c *shared, number int, control *control, pools *poolManager) (ch
 }
 
 // queuePair returns the configuration of the queue pair of a data channel.
-func (c *Config) queuePair(send, recv fabric.CQ) fabric.QPConfig {
+func queuePair(c *Config, send, recv fabric.CQ) fabric.QPConfig {
 	transport := fabric.RC
 	if c.Mode == protocol.ModeSendUC {
 		transport = fabric.UC
@@ -64,7 +64,7 @@ func (c *Config) queuePair(send, recv fabric.CQ) fabric.QPConfig {
 }
 
 // Inline returns how many bytes the device grants inline to the queue pair of a data channel.
-func (c Config) Inline() (n int, err error) {
+func Inline(c Config) (n int, err error) {
 	c = c.withDefaults()
 	d, err := c.Device.NewDomain()
 	if err != nil {
@@ -79,7 +79,7 @@ func (c Config) Inline() (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	qp, err := d.NewQP(c.queuePair(send, recv))
+	qp, err := d.NewQP(queuePair(&c, send, recv))
 	if err != nil {
 		return 0, err
 	}

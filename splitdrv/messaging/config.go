@@ -55,6 +55,13 @@ type PoolConfig struct {
 
 func (p PoolConfig) bytes() int { return pageUp(p.ElementSize * p.Elements) }
 
+// indicated reports whether transfers to the pool may be indicated by a message instead of immediate
+// data.
+func (p PoolConfig) indicated(m protocol.Mode) bool {
+	return m == protocol.ModeIndicate ||
+		m == protocol.ModeImm && (p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
+}
+
 // checkPools checks the configured pools of a data channel.
 func checkPools(pools []PoolConfig) error {
 	for _, p := range pools {
@@ -225,6 +232,8 @@ type Config struct {
 	// Capture, which may be nil, returns the capture path of a queue; the first queue is 0.
 	Capture func(queue int) *capture.Path
 
-	now   func() time.Time // clock of the limit on pools lent on request; tests set it
-	clock *ticker.Clock    // clock of keep-alives; default: shared by all with the same interval; tests set it
+	// Now is the clock of the limit on pools lent on request, default time.Now. Clock is that
+	// of keep-alives; default: one that all sessions with the same interval share.
+	Now   func() time.Time
+	Clock *ticker.Clock
 }

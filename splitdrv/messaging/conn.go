@@ -35,6 +35,7 @@ type Conn struct {
 	binding    *binding
 	signs      *signsOfLife
 	watch      *ticker.Task
+	queried    *member // nil: each session queries all of its queue pairs
 	closing    sync.Once
 	closeErr   error
 }
@@ -43,7 +44,7 @@ type Conn struct {
 // connected yet. The device remains the caller's.
 func New(cfg Config) (*Conn, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	windows := cfg.windows()
@@ -53,9 +54,9 @@ func New(cfg Config) (*Conn, error) {
 	}
 	cfg.Protection = protecting.Name
 	c := &Conn{protecting: protecting, shared: shared{
-		cfg: cfg, handlers: newHandlers(&cfg), windowBounds: windows.Bounds,
+		cfg: cfg, handlers: newHandlers(cfg.Handling(), cfg.vectors(), cfg.SpinLimit), windowBounds: windows.Bounds,
 		memory: memory{limit: cfg.MaxMemory, budget: cfg.Budget, node: cfg.Device.Limits().NUMANode},
-		clock:  cmp.Or(cfg.clock, beats.Clock(partOf(&cfg))),
+		clock:  cmp.Or(cfg.Clock, beats.Clock(partOf(&cfg))),
 		done:   make(chan struct{}),
 	}}
 	c.mtu.Store(int64(cfg.MTU))
@@ -192,7 +193,7 @@ func (c *Conn) StartControl() (err error) {
 	}
 	c.work(c.control.w, c.control.run, nil)
 	c.spawn(c.requests.answer)
-	c.watch = watch(&c.shared, c.control, c.channels)
+	c.watch, c.queried = watch(&c.shared, c.control, c.channels)
 	if c.cfg.Bind == nil {
 		c.keep()
 		return nil
@@ -451,7 +452,8 @@ func (c *Conn) Stop() *Unsent {
 	c.halt()
 	r := &Unsent{Frames: make([][][]byte, len(c.channels))}
 	for i, ch := range c.channels {
-		ch.tx.unsent(r, i)
+		frames, uncertain, lost := ch.tx.left()
+		r.Frames[i], r.Uncertain, r.Lost = frames, r.Uncertain+uncertain, r.Lost+lost
 		r.Unrevoked += ch.rx.count.RxUnrevoked.Load()
 	}
 	return r

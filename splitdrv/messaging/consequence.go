@@ -106,13 +106,3 @@ func withFlush(control *control, channels []*channel, qpn uint32, err, flushed e
 	}
 	return fmt.Errorf("%w: %w", err, flushed)
 }
-
-// failure returns the error of the next failed completion of the control channel that is not
-// handled, but nil while another goroutine is handling completions.
-func (k *control) failure() error {
-	if !k.polling.TryLock() {
-		return nil
-	}
-	defer k.polling.Unlock()
-	return nextFailure(k.cq, k.unhandled, k.comps[:], 0)
-}

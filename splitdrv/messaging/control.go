@@ -197,3 +197,13 @@ func (k *control) receive(index uint16, c *fabric.Completion) error {
 	k.c.hear()
 	return k.handle(msg)
 }
+
+// failure returns the error of the next failed completion of the control channel that is not
+// handled, but nil while another goroutine is handling completions.
+func (k *control) failure() error {
+	if !k.polling.TryLock() {
+		return nil
+	}
+	defer k.polling.Unlock()
+	return nextFailure(k.cq, k.unhandled, k.comps[:], 0)
+}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
@@ -169,7 +168,3 @@ func (s *controlSends) close() {
 	s.mu.Unlock()
 	s.room.Broadcast()
 }
-
-// address returns the virtual address of b's first byte, for a work request. b must be in
-// an arena, which does not move.
-func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -29,6 +29,10 @@ var (
 // ErrPeerSilent ends a session whose peer has sent nothing for Config.PeerTimeout.
 var ErrPeerSilent = errors.New("the peer is silent")
 
+// ErrPathMTU ends a session whose path MTU the port no longer has: packets that are longer than
+// its netdevice allows do not get through.
+var ErrPathMTU = errors.New("the port's MTU is below the path MTU of the session")
+
 // ErrControlReceives is returned by Connect when the peer posts too few
 // receives on its control channel for the pools that this side lends.
 var ErrControlReceives = errors.New("too few receives on the peer's control channel")

@@ -25,9 +25,6 @@ func (c *Conn) Remembered() int {
 	return c.pools.pools.Remembered()
 }
 
-// SetClock sets the clock of the rate limit for pools lent on request.
-func (c *Config) SetClock(now func() time.Time) { c.now = now }
-
 // Assign assigns a data channel to a handler.
 func (c *Conn) Assign(channel, handler int) error {
 	return c.change(HandlerChange{Assign: map[int]int{channel: handler}})
@@ -51,9 +48,6 @@ func (c *Conn) change(change HandlerChange) error {
 	}
 	return c.SetHandling(g)
 }
-
-// SetBeats sets the clock of the keep-alives, which Pass advances.
-func (c *Config) SetBeats(clock *ticker.Clock) { c.clock = clock }
 
 // Pass advances the clock by one part of the keep-alive interval.
 func (c *Conn) Pass() { c.clock.Advance(c.signs.part) }
@@ -110,7 +104,7 @@ func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
 func (c *Conn) QueryQueuePairs() error { return queryChannels(c.control, c.channels) }
 
 // ArmSolicited arms a completion queue as a worker does that wants solicited completions only.
-func ArmSolicited(cq fabric.CQ) error { return (&notification{cq: cq, solicited: true}).arm() }
+func ArmSolicited(q fabric.CQ) error { return (&notification{cq: q, solicited: true}).arm() }
 
 // CauseOfRefusal returns the error of a session for which a post on a data channel was refused with
 // err and no cause was found. With fail, the queue pair has failed.

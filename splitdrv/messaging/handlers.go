@@ -22,11 +22,10 @@ type handlers struct {
 	closed  bool
 }
 
-func newHandlers(cfg *Config) *handlers {
-	g := cfg.Handling()
+func newHandlers(g Handling, vectors int, limit *spin.Limit) *handlers {
 	cpus.Allowed() // records the process's mask before any thread is bound
 	ownPriority()  // likewise
-	return &handlers{vectors: cfg.vectors(), limit: cfg.SpinLimit, now: g, past: make([]tally, MaxHandlers+1)}
+	return &handlers{vectors: vectors, limit: limit, now: g, past: make([]tally, MaxHandlers+1)}
 }
 
 // vector returns the completion vector for the queues of a channel.

@@ -556,6 +556,6 @@ func TestVectorOfTheHandler(t *testing.T) {
 		t.Errorf("handler 0 has channels %d", got)
 	}
 	next := cfg
-	conn.Handling().Configure(&next)
+	next.SetHandling(conn.Handling())
 	defer open(next, 0, 2, 2, 2, 2, 3, 3).Close()
 }

@@ -294,7 +294,7 @@ func TestPoolsOnRequestHaveAPace(t *testing.T) {
 	cfg := messaging.Config{
 		Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 4}}, MaxPools: most, Protection: messaging.ProtectRegion,
 	}
-	cfg.SetClock(func() time.Time { return time.Unix(0, clock.Load()) })
+	cfg.Now = func() time.Time { return time.Unix(0, clock.Load()) }
 	h, p := newRawPeer(t, cfg)
 	asked := uint64(0)
 	ask := func() bool {

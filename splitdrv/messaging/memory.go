@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/splitnic/splitnic/bufpool"
 )
@@ -148,3 +149,7 @@ func (m *memory) pinned() int {
 func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
 
 func pageUp(n int) int { return roundUp(n, 4096) }
+
+// address returns the virtual address of b's first byte, for a work request. b must be in
+// an arena, which does not move.
+func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }

@@ -160,10 +160,8 @@ func TestPackPieces(t *testing.T) {
 				if n := packSlots - p.in.slots.Free(); n != tt.pieces {
 					t.Errorf("%d slots are in use by %d pieces", n, tt.pieces)
 				}
-				var left Unsent
-				left.Frames = make([][][]byte, 1)
-				if p.unsent(&left, 0); left.Lost != uint64(len(sent)) {
-					t.Errorf("%d of %d frames would be lost now", left.Lost, len(sent))
+				if _, _, lost := p.left(); lost != uint64(len(sent)) {
+					t.Errorf("%d of %d frames would be lost now", lost, len(sent))
 				}
 				if err := p.post(); err != nil {
 					t.Fatal(err)

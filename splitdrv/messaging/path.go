@@ -1,28 +1,10 @@
 package messaging
 
-import (
-	"errors"
-	"fmt"
-
-	"github.com/splitnic/splitnic/fabric"
-)
-
-// ErrPathMTU ends a session whose path MTU the port no longer has: packets that are longer than
-// its netdevice allows do not get through.
-var ErrPathMTU = errors.New("the port's MTU is below the path MTU of the session")
+import "fmt"
 
 // With Config.ProvePath the second message of each side on the control channel is one packet of
 // the path MTU. The channel is reliable and ordered: where such packets do not get through, only
 // the first message of the peer is heard, and the session ends before it has begun.
-
-// limitPath limits the path MTU of addresses to Config.PathMTU.
-func (c *Config) limitPath(addresses []fabric.Address) {
-	for i := range addresses {
-		if c.PathMTU > 0 {
-			addresses[i].MTU = min(addresses[i].MTU, c.PathMTU)
-		}
-	}
-}
 
 // portMTU is a fabric.Device that knows its port's MTU in bytes at the moment.
 type portMTU interface {

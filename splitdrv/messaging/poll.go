@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"runtime"
 	"time"
-
-	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/protocol"
 )
 
 const (
@@ -110,19 +107,4 @@ func (ch *channel) idleWork() error {
 		return err
 	}
 	return ch.rx.giveBack()
-}
-
-// renewsAtOnce reports whether the receives of the last n completions must be posted again
-// immediately. That holds for receives with memory, which differ from each other, and for
-// those of messages between writes, of which there are few.
-func (r *receiver) renewsAtOnce(n int) bool {
-	if r.c.cfg.Mode != protocol.ModeImm {
-		return n > 0
-	}
-	for i := range r.comps[:n] {
-		if r.comps[i].Op != fabric.OpRecvWriteImm {
-			return true
-		}
-	}
-	return false
 }

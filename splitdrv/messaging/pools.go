@@ -151,14 +151,6 @@ func (m *poolManager) end() (<-chan struct{}, error) {
 	return gone, m.notify(bufpool.Event{Kind: bufpool.Ending})
 }
 
-// raise signals a channel of capacity one. It never waits.
-func raise(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // hand passes an action to the goroutine that carries it out. The caller holds the lock,
 // which keeps the actions in order.
 func (m *poolManager) hand(a *bufpool.Action) {
@@ -283,7 +275,7 @@ func (m *poolManager) lend(a *bufpool.Action) error {
 	// The pool gets no more memory than the largest of the first pools.
 	p := PoolConfig{ElementSize: bufpool.LentSize(a.Size)}
 	p.Elements = min(a.Elements, extraElements, max(largest/p.ElementSize, 1))
-	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.c.cfg.now(), 1) || m.register(a.Local, p, false) != nil {
+	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.c.cfg.Now(), 1) || m.register(a.Local, p, false) != nil {
 		// There is no memory for it, or it is not allowed. The peer uses its other pools.
 		return m.notify(failed)
 	}
@@ -326,13 +318,6 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 		}
 	}
 	return err
-}
-
-// indicated reports whether transfers to the pool may be indicated by a message instead of immediate
-// data.
-func (p PoolConfig) indicated(m protocol.Mode) bool {
-	return m == protocol.ModeIndicate ||
-		m == protocol.ModeImm && (p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
 }
 
 // deregister deregisters and frees a pool that has ended.

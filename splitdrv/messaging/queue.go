@@ -48,6 +48,14 @@ func (q *queue[T]) len() int {
 	return len(q.items)
 }
 
+// raise signals a channel of capacity one. It never waits.
+func raise(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // rxEvent is an event that another goroutine sends to a receiver.
 type rxEvent struct {
 	kind   rxKind

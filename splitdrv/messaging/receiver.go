@@ -562,3 +562,18 @@ func (r *receiver) drain() {
 func (r *receiver) violation(rule error, format string, args ...any) error {
 	return channelViolation(r.ch.number, rule, format, args...)
 }
+
+// renewsAtOnce reports whether the receives of the last n completions must be posted again
+// immediately. That holds for receives with memory, which differ from each other, and for
+// those of messages between writes, of which there are few.
+func (r *receiver) renewsAtOnce(n int) bool {
+	if r.c.cfg.Mode != protocol.ModeImm {
+		return n > 0
+	}
+	for i := range r.comps[:n] {
+		if r.comps[i].Op != fabric.OpRecvWriteImm {
+			return true
+		}
+	}
+	return false
+}

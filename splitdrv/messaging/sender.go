@@ -228,7 +228,7 @@ func (s *sender) makeBatch() (shortage, error) {
 				s.in.next++
 				continue
 			}
-			size = s.c.cfg.headroom() + s.in.firstSize()
+			size = headroom(s.c.cfg.Mode) + s.in.firstSize()
 		}
 		short := s.shortOf(size)
 		if short == shortOfSlot {
@@ -524,7 +524,22 @@ func (s *sender) ready(short shortage) bool {
 	}
 	size := 0
 	if !s.in.empty() {
-		size = s.c.cfg.headroom() + s.in.firstSize()
+		size = headroom(s.c.cfg.Mode) + s.in.firstSize()
 	}
 	return short != shortOfFrame && s.shortOf(size) != short
 }
+
+// left returns what the sender, which has ended, has not sent: copies of the frames that it has
+// read, in order; how many frames were sent whose elements were not returned; and how many were in
+// a batch that could not be posted.
+func (s *sender) left() (frames [][]byte, uncertain, lost uint64) {
+	for _, g := range *s.remote.Load() {
+		for elem := range g.Outstanding() {
+			uncertain += uint64(g.Frames[elem])
+		}
+	}
+	return s.in.left(), uncertain, uint64(s.out.frames)
+}
+
+// resend makes the sender, which has not begun, send frames before those of its port.
+func (s *sender) resend(frames [][]byte) { s.in.unsent = append(s.in.unsent, frames...) }

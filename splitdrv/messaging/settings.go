@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
@@ -48,8 +49,8 @@ func (c Config) withDefaults() Config {
 	c.PeerTimeout = cmp.Or(c.PeerTimeout, time.Second)
 	c.KeepAlive = cmp.Or(c.KeepAlive, DefaultKeepAlive(c.PeerTimeout))
 	c.FlushTime = cmp.Or(c.FlushTime, 200*time.Millisecond)
-	if c.now == nil {
-		c.now = time.Now
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	if c.OnHears == nil {
 		c.OnHears = func(bool) {}
@@ -176,6 +177,15 @@ func (c Config) LeastMemory() int64 {
 	return int64(n)
 }
 
+// limitPath limits the path MTU of addresses to Config.PathMTU.
+func (c *Config) limitPath(addresses []fabric.Address) {
+	for i := range addresses {
+		if c.PathMTU > 0 {
+			addresses[i].MTU = min(addresses[i].MTU, c.PathMTU)
+		}
+	}
+}
+
 // vectors returns the number of completion vectors of the device.
 func (c *Config) vectors() int {
 	if c.Device == nil {
@@ -228,8 +238,8 @@ func (c Config) Handling() Handling {
 	return g
 }
 
-// Configure changes c so that a Conn begins with g.
-func (g Handling) Configure(c *Config) {
+// SetHandling changes c so that a Conn begins with g.
+func (c *Config) SetHandling(g Handling) {
 	c.Handlers, c.Assigned = g.Handlers, g.Assigned
 }
 

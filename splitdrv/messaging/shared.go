@@ -39,8 +39,6 @@ type shared struct {
 	workers    sync.WaitGroup
 	background sync.WaitGroup
 
-	queried *member // nil: each session queries all of its queue pairs
-
 	events  []*epoll.Event
 	waiters []*epoll.Set
 }

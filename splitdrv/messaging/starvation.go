@@ -15,6 +15,9 @@ const (
 	shortages = 16
 )
 
+// poolBeats is the ticker of the pool managers of all sessions of the process.
+var poolBeats ticker.Ticker
+
 // start starts the ticks of the manager.
 func (m *poolManager) start() {
 	m.beat.Store(poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) int {

@@ -28,18 +28,6 @@ func (r *Unsent) Count() (n uint64) {
 // frames of channels that this Conn does not have.
 func (r *Unsent) handOver(channels []*channel) {
 	for i, frames := range r.Frames {
-		tx := channels[min(i, len(channels)-1)].tx
-		tx.in.unsent = append(tx.in.unsent, frames...)
-	}
-}
-
-// unsent adds the frames of a sender, which has ended, to r.
-func (s *sender) unsent(r *Unsent, channel int) {
-	r.Frames[channel] = s.in.left()
-	r.Lost += uint64(s.out.frames)
-	for _, g := range *s.remote.Load() {
-		for elem := range g.Outstanding() {
-			r.Uncertain += uint64(g.Frames[elem])
-		}
+		channels[min(i, len(channels)-1)].tx.resend(frames)
 	}
 }

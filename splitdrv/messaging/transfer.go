@@ -57,8 +57,8 @@ func maxRecords(cfg *Config) int {
 }
 
 // headroom returns how many bytes a transfer needs in the element in addition to its frames.
-func (c *Config) headroom() int {
-	if c.Mode.Sends() {
+func headroom(m protocol.Mode) int {
+	if m.Sends() {
 		return protocol.SendDataOverhead
 	}
 	return 0
@@ -84,7 +84,7 @@ func (b *batch) together(in *input, n, largest int) int {
 		return n
 	}
 	most := min(largest, protocol.MaxImmLength)
-	total := b.cfg.headroom() + protocol.PackHeaderSize
+	total := headroom(b.cfg.Mode) + protocol.PackHeaderSize
 	end := min(in.have, in.next+b.pieces)
 	at := in.next
 	for ; at < end; at++ {
@@ -111,7 +111,7 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	if b.joined == 1 {
 		size += protocol.PackHeaderSize + protocol.PackRecordSize
 	}
-	if size+b.cfg.headroom() > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
+	if size+headroom(b.cfg.Mode) > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
 		return false
 	}
 	b.size = size

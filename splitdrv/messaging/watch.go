@@ -16,15 +16,15 @@ import (
 // binds the workers' threads again that the kernel has released, and looks whether the port
 // still has the path MTU. The queue pairs of a device that raises an event when one fails are
 // queried in rounds.
-func watch(c *shared, control *control, channels []*channel) *ticker.Task {
+func watch(c *shared, control *control, channels []*channel) (task *ticker.Task, queried *member) {
 	if d, ok := c.cfg.Device.(interface{ Silent() bool }); ok && !d.Silent() {
 		qps := []fabric.QP{control.qp}
 		for _, ch := range channels {
 			qps = append(qps, ch.qp)
 		}
-		c.queried = theRounds.add(qps, c.endLater)
-		c.queried.task = queryBeats.Every(roundInterval, func(t ticker.Tick) int {
-			return theRounds.turn(c.queried, t.Now)
+		queried = theRounds.add(qps, c.endLater)
+		queried.task = queryBeats.Every(roundInterval, func(t ticker.Tick) int {
+			return theRounds.turn(queried, t.Now)
 		})
 	}
 	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
@@ -33,15 +33,18 @@ func watch(c *shared, control *control, channels []*channel) *ticker.Task {
 		}
 		c.handlers.keepBound()
 		err := c.fits()
-		if c.queried == nil {
+		if queried == nil {
 			err = errors.Join(queryChannels(control, channels), err)
 		}
 		if err != nil {
 			c.endLater(err)
 		}
 		return 0
-	})
+	}), queried
 }
+
+// queryBeats is the ticker of the queries of all sessions, which can take a device some time.
+var queryBeats ticker.Ticker
 
 // queryChannels returns an error if a queue pair has failed.
 func queryChannels(control *control, channels []*channel) error {

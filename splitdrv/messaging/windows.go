@@ -70,16 +70,16 @@ func (r *sqRequests) postOne(q *sqRequest) (bool, error) {
 		return r.bindSend(q.lent)
 	default:
 	}
-	for q.next < q.windows() {
+	for q.next < windowsOf(q) {
 		room := r.room()
 		if room <= 0 {
 			return false, nil
 		}
-		if err := r.postWindows(q, min(room, q.windows()-q.next)); err != nil {
+		if err := r.postWindows(q, min(room, windowsOf(q)-q.next)); err != nil {
 			return false, err
 		}
 	}
-	r.whenCompleted(q.completed())
+	r.whenCompleted(callbackOf(q))
 	return true, nil
 }
 
@@ -156,16 +156,16 @@ func (r *sqRequests) completed() error {
 	return nil
 }
 
-// windows returns the number of windows of a request.
-func (r *sqRequest) windows() int {
+// windowsOf returns the number of windows of a request.
+func windowsOf(r *sqRequest) int {
 	if r.batch != nil {
 		return len(r.batch.Written)
 	}
 	return len(r.lent.Windows)
 }
 
-// completed returns the callback for the completion of a request.
-func (r *sqRequest) completed() callback {
+// callbackOf returns the callback for the completion of a request.
+func callbackOf(r *sqRequest) callback {
 	switch r.kind {
 	case sqBind:
 		return callback{event: bufpool.Event{Kind: bufpool.Bound, Local: r.lent}}
@@ -200,7 +200,7 @@ func (q *sendQueue) postWindows(r *sqRequest, n int) (err error) {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, r.windows(), q.ch.number,
+		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, windowsOf(r), q.ch.number,
 			refused(q.ch.qp, err))
 	}
 	return nil

@@ -57,7 +57,7 @@ func TestLastWindowIsSignaled(t *testing.T) {
 		{kind: sqBind, lent: lent}, {kind: sqRevoke, batch: batch}, {kind: sqRebind, batch: batch},
 		{kind: sqUnbind, lent: lent},
 	} {
-		s, n := ch.tx, r.windows()
+		s, n := ch.tx, windowsOf(&r)
 		if n < 2 {
 			t.Fatalf("requests of kind %d are for %d windows", r.kind, n)
 		}

@@ -202,7 +202,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 		}
 	}
 	next := cfg
-	p.endpoints[hostSide].conn.Handling().Configure(&next)
+	next.SetHandling(p.endpoints[hostSide].conn.Handling())
 	again := newPair(t, on, next)
 	again.traffic()
 	if got, want := again.vectorsOf(hostSide), []int{0, 2 % vectors, 2 % vectors}; !slices.Equal(got, want) {
@@ -298,7 +298,7 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 		t.Errorf("%d completions of a channel that has no handler are counted as the handler's", n-before)
 	}
 	next := cfg
-	p.endpoints[hostSide].conn.Handling().Configure(&next)
+	next.SetHandling(p.endpoints[hostSide].conn.Handling())
 	if got := newPair(t, on, next).endpoints[hostSide].conn.Handling().Assigned; !slices.Equal(got,
 		[]int{1, messaging.Unassigned}) {
 		t.Errorf("in the next session the channels have handlers %d", got)
