@@ -24,13 +24,14 @@ const (
 )
 
 // partOf returns the length of a part.
-func partOf(cfg *Config) time.Duration {
-	return max(min(cfg.KeepAlive/parts, cfg.PeerTimeout/timeoutParts), time.Millisecond)
+func partOf(o *controlOptions) time.Duration {
+	return max(min(o.KeepAlive/parts, o.PeerTimeout/timeoutParts), time.Millisecond)
 }
 
 // signsOfLife sends keep-alives and detects that the peer is silent.
 type signsOfLife struct {
 	c        *shared
+	o        *controlOptions
 	control  *control
 	requests *requests
 
@@ -65,15 +66,15 @@ type signsOfLife struct {
 // before. An idle session asks at the common beat, however short the silence is. So the
 // processors of both sides wake up once for all idle sessions.
 func (l *signsOfLife) start() {
-	interval := l.c.cfg.KeepAlive
-	l.part = partOf(&l.c.cfg)
-	l.timeout = l.c.cfg.PeerTimeout
+	interval := l.o.KeepAlive
+	l.part = partOf(l.o)
+	l.timeout = l.o.PeerTimeout
 	early := 2 * l.part
-	if l.c.cfg.AskLast {
+	if l.o.AskLast {
 		early = l.part
 	}
 	l.askAfter = max(interval-early, l.part) - l.part/2
-	if !l.c.cfg.AskLast {
+	if !l.o.AskLast {
 		l.period = uint64((l.askAfter+l.part-1)/l.part) + 1
 	}
 	l.doubt = interval - l.part - l.part/2
@@ -103,7 +104,7 @@ func (l *signsOfLife) check(t ticker.Tick) (rest int) {
 	l.at = now
 	if hears := lasted < l.doubt; hears != l.hears {
 		l.hears = hears
-		l.c.cfg.OnHears(hears)
+		l.o.OnHears(hears)
 	}
 	if l.asked {
 		select {
@@ -185,7 +186,7 @@ func (l *signsOfLife) ask() {
 func (l *signsOfLife) reach(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	interval := min(l.c.cfg.KeepAlive, l.c.cfg.PeerTimeout/4)
+	interval := min(l.o.KeepAlive, l.o.PeerTimeout/4)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	s := l.newSilence(interval, 0)
@@ -202,7 +203,7 @@ func (l *signsOfLife) reach(ctx context.Context) error {
 		case due := <-tick.C:
 			s.tick(interval, time.Since(due), s.heard)
 		}
-		if s.over(l.c.cfg.PeerTimeout, s.heard) {
+		if s.over(l.o.PeerTimeout, s.heard) {
 			return fmt.Errorf("request about %v: %w", protocol.CfgKeepAlive, context.DeadlineExceeded)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // channel.
 type binding struct {
 	c     *shared
+	cfg   *Config
 	signs *signsOfLife
 	data  []*channel
 
@@ -28,24 +29,24 @@ type binding struct {
 	answered     [2]bool       // the proof and the CfgPath are answered; only the request handler uses it
 }
 
-func newBinding(c *shared, signs *signsOfLife, data []*channel) *binding {
-	return &binding{c: c, signs: signs, data: data, heard: make(chan struct{}), trusted: make(chan struct{})}
+func newBinding(c *shared, cfg *Config, signs *signsOfLife, data []*channel) *binding {
+	return &binding{c: c, cfg: cfg, signs: signs, data: data, heard: make(chan struct{}), trusted: make(chan struct{})}
 }
 
 // unproved reports whether the peer still has to prove that it is the peer of the
 // bootstrap connection, or that packets of the path MTU get through. The control handler
 // calls it.
 func (b *binding) unproved() bool {
-	return b.c.cfg.Bind != nil && (!b.proved || b.c.cfg.ProvePath && !b.passed)
+	return b.cfg.Bind != nil && (!b.proved || b.cfg.ProvePath && !b.passed)
 }
 
 // begin sends the first messages. They always find a free slot.
 func (b *binding) begin(q *requests) error {
-	if b.c.cfg.Bind == nil {
+	if b.cfg.Bind == nil {
 		return nil
 	}
 	_, err := q.ask(context.Background(), protocol.CfgBind, b.ours[:], make(chan protocol.CfgUtilReply, 1))
-	if err == nil && b.c.cfg.ProvePath {
+	if err == nil && b.cfg.ProvePath {
 		_, err = q.ask(context.Background(), protocol.CfgPath, nil, make(chan protocol.CfgUtilReply, 1))
 	}
 	return err
@@ -79,7 +80,7 @@ func (b *binding) hear(f protocol.Function, msg []byte) error {
 		return controlViolation(ErrProofWrong, "CfgUtilRequest about %v", m.Type)
 	}
 	b.proved = true
-	if !b.c.cfg.ProvePath {
+	if !b.cfg.ProvePath {
 		close(b.heard)
 	}
 	return nil
@@ -87,9 +88,9 @@ func (b *binding) hear(f protocol.Function, msg []byte) error {
 
 // answer returns the status for the peer's proof, or for its CfgPath. A second one is invalid.
 func (b *binding) answer(t protocol.CfgType) protocol.CfgStatus {
-	has, answered := b.c.cfg.Bind != nil, &b.answered[0]
+	has, answered := b.cfg.Bind != nil, &b.answered[0]
 	if t == protocol.CfgPath {
-		has, answered = has && b.c.cfg.ProvePath, &b.answered[1]
+		has, answered = has && b.cfg.ProvePath, &b.answered[1]
 	}
 	switch {
 	case !has:
@@ -103,7 +104,7 @@ func (b *binding) answer(t protocol.CfgType) protocol.CfgStatus {
 
 // wait waits for the peer's proof, and reports whether it has arrived.
 func (b *binding) wait() (proved bool, err error) {
-	interval := min(b.c.cfg.KeepAlive, b.c.cfg.PeerTimeout/4)
+	interval := min(b.cfg.KeepAlive, b.cfg.PeerTimeout/4)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	// Before the proof the peer sends only on the control channel.
@@ -120,7 +121,7 @@ func (b *binding) wait() (proved bool, err error) {
 		case <-b.c.done:
 			return false, nil
 		}
-		if silence.over(b.c.cfg.PeerTimeout, heard()) {
+		if silence.over(b.cfg.PeerTimeout, heard()) {
 			if err := b.early(); err != nil {
 				return false, err
 			}
@@ -130,7 +131,7 @@ func (b *binding) wait() (proved bool, err error) {
 			}
 			// An impostor would have sent something. So the fabric does not work.
 			return false, fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent,
-				b.c.cfg.PeerTimeout, silenceHint)
+				b.cfg.PeerTimeout, silenceHint)
 		}
 	}
 	if err := b.early(); err != nil {

@@ -26,8 +26,8 @@ func FuzzProof(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		c := &shared{cfg: Config{Bind: bind}}
-		d := &dispatcher{c: c, requests: newRequests(c, nil, nil), binding: newBinding(c, nil, nil)}
+		c, cfg := &shared{}, &Config{Bind: bind}
+		d := &dispatcher{c: c, cfg: cfg, requests: newRequests(c, nil, nil, nil), binding: newBinding(c, cfg, nil, nil)}
 		d.binding.ours, d.binding.theirs = ours, theirs
 		err := d.dispatch(msg)
 		taken := err == nil && !d.binding.unproved()

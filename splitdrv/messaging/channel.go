@@ -16,17 +16,17 @@ type channel struct {
 }
 
 // newChannel makes the data channel with this number, without pools.
-func newChannel(c *shared, number int, control *control, manager *poolManager) (ch *channel, err error) {
-	cfg := c.cfg.channel(number)
-	count, slotSize := c.cfg.slots(number)
+func newChannel(c *shared, all *Config, number int, control *control, manager *poolManager) (ch *channel, err error) {
+	cfg, o := all.channel(number), all.sender(number)
+	count, slotSize := all.slots(number)
 	ch = &channel{control: control, dataQP: dataQP{number: number, vector: c.handlers.vector(number),
-		latency: c.cfg.isLatency(number)}}
+		latency: all.isLatency(number)}}
 
 	slots, err := newSendSlots(c, count, slotSize)
 	if err != nil {
 		return nil, err
 	}
-	if ch.sendCQ, err = c.domain.NewCQ(sqDepth(cfg)+2, ch.vector); err != nil {
+	if ch.sendCQ, err = c.domain.NewCQ(sqDepth(o)+2, ch.vector); err != nil {
 		return nil, err
 	}
 	if ch.recvCQ, err = c.domain.NewCQ(cfg.receives()+1, ch.vector); err != nil {
@@ -35,14 +35,14 @@ func newChannel(c *shared, number int, control *control, manager *poolManager) (
 	if ch.moderated, err = cfg.Moderation.apply(ch.sendCQ, ch.recvCQ); err != nil {
 		return nil, err
 	}
-	if ch.qp, err = c.domain.NewQP(queuePair(cfg, ch.sendCQ, ch.recvCQ)); err != nil {
+	if ch.qp, err = c.domain.NewQP(queuePair(cfg, o, ch.sendCQ, ch.recvCQ)); err != nil {
 		return nil, err
 	}
-	ch.tx, err = newSender(c, &ch.dataQP, slots, &control.controlSends, manager)
+	ch.tx, err = newSender(c, o, &ch.dataQP, slots, &control.controlSends, manager)
 	if err != nil {
 		return nil, err
 	}
-	if ch.rx, err = newReceiver(c, &ch.dataQP, ch.tx.w, &control.controlSends, manager); err != nil {
+	if ch.rx, err = newReceiver(c, all.receiver(number), &ch.dataQP, ch.tx.w, &control.controlSends, manager); err != nil {
 		return nil, err
 	}
 	ch.tx.requests.receiver, ch.rx.oneTouch.sender = &ch.rx.queue, &ch.tx.queue
@@ -50,7 +50,7 @@ func newChannel(c *shared, number int, control *control, manager *poolManager) (
 }
 
 // queuePair returns the configuration of the queue pair of a data channel.
-func queuePair(c *Config, send, recv fabric.CQ) fabric.QPConfig {
+func queuePair(c *Config, o *sendOptions, send, recv fabric.CQ) fabric.QPConfig {
 	transport := fabric.RC
 	if c.Mode == protocol.ModeSendUC {
 		transport = fabric.UC
@@ -59,19 +59,20 @@ func queuePair(c *Config, send, recv fabric.CQ) fabric.QPConfig {
 		Transport: transport,
 		SendCQ:    send, RecvCQ: recv,
 		TrafficClass: c.TrafficClass, ServiceLevel: c.ServiceLevel,
-		MaxSend: sqDepth(c) + 1, MaxRecv: c.receives(), MaxInline: c.MaxInline, MaxSGE: maxRecords(c),
+		MaxSend: sqDepth(o) + 1, MaxRecv: c.receives(), MaxInline: c.MaxInline, MaxSGE: maxRecords(o),
 	}
 }
 
 // Inline returns how many bytes the device grants inline to the queue pair of a data channel.
 func Inline(c Config) (n int, err error) {
 	c = c.withDefaults()
+	o := c.sender(1)
 	d, err := c.Device.NewDomain()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	send, err := d.NewCQ(sqDepth(&c)+2, 0)
+	send, err := d.NewCQ(sqDepth(o)+2, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -79,7 +80,7 @@ func Inline(c Config) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	qp, err := d.NewQP(queuePair(&c, send, recv))
+	qp, err := d.NewQP(queuePair(&c, o, send, recv))
 	if err != nil {
 		return 0, err
 	}

@@ -13,27 +13,6 @@ import (
 )
 
 const (
-	// MaxPools is the largest number of pools that a side may lend on one data
-	// channel at a time.
-	MaxPools = 64
-	// MaxElements is the largest number of elements of a pool that this side lends. A
-	// quarter of them, after which an update is sent, fits into one message.
-	MaxElements = 4096
-	// MaxChannelElements is the largest total number of elements of the pools that one side
-	// lends on one data channel. It bounds the memory that this side needs to keep account
-	// of the peer's pools.
-	MaxChannelElements = protocol.MaxPoolElements
-	// MaxElementSize is the largest size in bytes of an element that this side lends.
-	MaxElementSize = slotSize
-	// MaxRequests is the largest number of unanswered requests of a side.
-	MaxRequests = 4
-
-	// slotSize is the size in bytes of a send slot: the largest frame, and the headroom that
-	// a port and SendData need before it.
-	slotSize = 1<<16 + 128
-	// firstSlots is the number of send slots of a new data channel, enough for a channel that
-	// sends a single frame now and then.
-	firstSlots = 8
 	// DefaultInline is the default of Config.MaxInline, and LargestInline its largest useful
 	// value.
 	DefaultInline = 220
@@ -42,25 +21,7 @@ const (
 	// value.
 	DefaultPackCopy = 256
 	MaxPackCopy     = protocol.MaxImmLength
-	// extraElements is the largest number of elements of a pool that is lent on request, so
-	// that immediate data can name each of them.
-	extraElements = protocol.MaxImmElements
 )
-
-// PoolConfig is the size of a pool that is lent to the peer.
-type PoolConfig struct {
-	ElementSize int // bytes, virtio_net_hdr included; up to MaxElementSize
-	Elements    int // per data channel; up to MaxElements
-}
-
-func (p PoolConfig) bytes() int { return pageUp(p.ElementSize * p.Elements) }
-
-// indicated reports whether transfers to the pool may be indicated by a message instead of immediate
-// data.
-func (p PoolConfig) indicated(m protocol.Mode) bool {
-	return m == protocol.ModeIndicate ||
-		m == protocol.ModeImm && (p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
-}
 
 // checkPools checks the configured pools of a data channel.
 func checkPools(pools []PoolConfig) error {
@@ -74,14 +35,6 @@ func checkPools(pools []PoolConfig) error {
 		}
 	}
 	return nil
-}
-
-// path returns the capture path of a data channel, or nil if there is none.
-func (c *Config) path(number int) *capture.Path {
-	if c.Capture == nil {
-		return nil
-	}
-	return c.Capture(number - 1)
 }
 
 // DefaultPools returns the pools for a mode and an MTU: for single frames, and for

@@ -26,6 +26,8 @@ import (
 // has Pause and Stop called before Close.
 type Conn struct {
 	shared
+	cfg        Config // with the protection in force
+	options    *controlOptions
 	protecting Protecting
 	control    *control
 	channels   []*channel
@@ -53,23 +55,24 @@ func New(cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("messaging: device %s: %w", cfg.Device.Name(), err)
 	}
 	cfg.Protection = protecting.Name
-	c := &Conn{protecting: protecting, shared: shared{
-		cfg: cfg, handlers: newHandlers(cfg.Handling(), cfg.vectors(), cfg.SpinLimit), windowBounds: windows.Bounds,
-		memory: memory{limit: cfg.MaxMemory, budget: cfg.Budget, node: cfg.Device.Limits().NUMANode},
-		clock:  cmp.Or(cfg.Clock, beats.Clock(partOf(&cfg))),
-		done:   make(chan struct{}),
+	c := &Conn{cfg: cfg, options: cfg.control(), protecting: protecting, shared: shared{
+		device: cfg.Device, mode: cfg.Mode, maxPools: cfg.MaxPools,
+		handlers: newHandlers(cfg.Handling(), cfg.vectors(), cfg.SpinLimit),
+		memory:   memory{limit: cfg.MaxMemory, budget: cfg.Budget, node: cfg.Device.Limits().NUMANode},
+		clock:    cmp.Or(cfg.Clock, beats.Clock(partOf(cfg.control()))),
+		done:     make(chan struct{}),
 	}}
 	c.mtu.Store(int64(cfg.MTU))
 	c.reason = func(err error, own func() error) error {
 		return causeOf(&c.shared, c.control, c.channels, err, own)
 	}
-	if err := c.build(); err != nil {
+	if err := c.build(windows.Bounds); err != nil {
 		return nil, errors.Join(fmt.Errorf("messaging: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-func (c *Conn) build() (err error) {
+func (c *Conn) build(windowBounds bool) (err error) {
 	if c.stop, err = c.newEvent(); err != nil {
 		return err
 	}
@@ -79,20 +82,20 @@ func (c *Conn) build() (err error) {
 	// A message occupies a slot until its completion is polled, which can be after the peer
 	// has handled it. Therefore there are twice as many slots as messages in flight.
 	sends := 2 * protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.MaxPools)
-	d := &dispatcher{c: &c.shared}
-	if c.control, err = newControl(&c.shared, sends, c.ControlReceives(), d.dispatch); err != nil {
+	d := &dispatcher{c: &c.shared, cfg: &c.cfg}
+	if c.control, err = newControl(&c.shared, c.options, sends, c.ControlReceives(), d.dispatch); err != nil {
 		return err
 	}
 	c.atEnd = c.control.close
-	c.requests = newRequests(&c.shared, &c.control.controlSends, d.answer)
-	c.pools = newPoolManager(&c.shared, &c.control.controlSends, c.requests)
-	c.signs = &signsOfLife{c: &c.shared, control: c.control, requests: c.requests}
+	c.requests = newRequests(&c.shared, c.options, &c.control.controlSends, d.answer)
+	c.pools = newPoolManager(&c.shared, c.cfg.pools(windowBounds), &c.control.controlSends, c.requests)
+	c.signs = &signsOfLife{c: &c.shared, o: c.options, control: c.control, requests: c.requests}
 	for i := range c.cfg.Queues {
 		if err := c.addChannel(i + 1); err != nil {
 			return fmt.Errorf("data channel %d: %w", i+1, err)
 		}
 	}
-	c.binding = newBinding(&c.shared, c.signs, c.channels)
+	c.binding = newBinding(&c.shared, &c.cfg, c.signs, c.channels)
 	d.pools, d.requests, d.binding, d.channels = c.pools, c.requests, c.binding, c.channels
 	if f, ok := c.domain.(device.Failing); ok {
 		f.OnFailure(c.end)
@@ -102,13 +105,13 @@ func (c *Conn) build() (err error) {
 
 // addChannel creates a data channel with its first pools, and posts its receives.
 func (c *Conn) addChannel(number int) error {
-	ch, err := newChannel(&c.shared, number, c.control, c.pools)
+	ch, err := newChannel(&c.shared, &c.cfg, number, c.control, c.pools)
 	if err != nil {
 		return err
 	}
 	c.channels = append(c.channels, ch)
 	c.pools.channels = append(c.pools.channels, poolChannel{
-		number: number, sender: &ch.tx.queue, receiver: &ch.rx.queue, credits: &ch.tx.credits, slots: ch.tx.in.slots,
+		number: number, pools: c.cfg.channel(number).Pools, sender: &ch.tx.queue, receiver: &ch.rx.queue, credits: &ch.tx.credits, slots: ch.tx.in.slots,
 		sequence: &ch.tx.out.sequence, tx: &ch.tx.count, rx: &ch.rx.count,
 	})
 	for _, p := range c.cfg.channel(number).Pools {
@@ -193,7 +196,7 @@ func (c *Conn) StartControl() (err error) {
 	}
 	c.work(c.control.w, c.control.run, nil)
 	c.spawn(c.requests.answer)
-	c.watch, c.queried = watch(&c.shared, c.control, c.channels)
+	c.watch, c.queried = watch(&c.shared, c.cfg.KeepAlive, c.control, c.channels)
 	if c.cfg.Bind == nil {
 		c.keep()
 		return nil
@@ -245,7 +248,8 @@ func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
 			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
 		}
 	}
-	if p, ok := ports[0].(ZeroCopyPort); ok && lentPieces(&c.cfg) > 0 {
+	if p, ok := ports[0].(ZeroCopyPort); ok && lentPieces(c.cfg.sender(1)) > 0 {
+		c.registrar.budget = c.cfg.ZeroCopy
 		c.inBackground(func() error { return c.registrar.run(&c.shared, p) })
 	}
 	if unsent != nil {

@@ -40,7 +40,7 @@ type control struct {
 
 // newControl makes the control channel with buffers for the given numbers of sends and
 // receives, and posts the receives.
-func newControl(c *shared, sends, receives int, handle func(msg []byte) error) (k *control, err error) {
+func newControl(c *shared, o *controlOptions, sends, receives int, handle func(msg []byte) error) (k *control, err error) {
 	k = &control{c: c, handle: handle, lookDone: make(chan struct{}, 1)}
 	wake, err := c.newEvent()
 	if err != nil {
@@ -67,14 +67,14 @@ func newControl(c *shared, sends, receives int, handle func(msg []byte) error) (
 	k.notification = notification{cq: k.cq}
 	qp, err := c.domain.NewQP(fabric.QPConfig{
 		Transport: fabric.RC, SendCQ: k.cq, RecvCQ: k.cq,
-		TrafficClass: c.cfg.TrafficClass, ServiceLevel: c.cfg.ServiceLevel,
+		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel,
 		MaxSend: sends, MaxRecv: receives,
 	})
 	if err != nil {
 		return nil, err
 	}
 	k.init(qp, sendReg, sendMem, sends)
-	if c.cfg.Poll {
+	if o.Poll {
 		k.progress = k.poll
 	}
 	for i := range receives {

@@ -19,6 +19,7 @@ type delivery struct {
 	wake    *epoll.Event // event of the receiver's queue, also raised when a hold changes
 	count   *rxCounters
 	path    *capture.Path
+	noPack  bool
 
 	port  Port
 	paced PacedPort  // port, if it is one
@@ -43,7 +44,7 @@ func (d *delivery) begin(port Port) (err error) {
 
 // unpack accepts the frames of one transfer, which has a single frame or a pack.
 func (d *delivery) unpack(data []byte) error {
-	if d.c.cfg.NoPack || !protocol.IsPack(data) {
+	if d.noPack || !protocol.IsPack(data) {
 		return d.accept(data)
 	}
 	p, err := protocol.DecodePack(data)
@@ -66,7 +67,7 @@ func (d *delivery) unpack(data []byte) error {
 
 // framesIn returns how many frames a transfer has, according to its header.
 func (d *delivery) framesIn(data []byte) int {
-	if d.c.cfg.NoPack || !protocol.IsPack(data) {
+	if d.noPack || !protocol.IsPack(data) {
 		return 1
 	}
 	p, err := protocol.DecodePack(data)

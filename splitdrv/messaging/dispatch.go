@@ -14,6 +14,7 @@ import (
 // dispatcher handles the peer's control messages, on the control handler's goroutine.
 type dispatcher struct {
 	c        *shared
+	cfg      *Config
 	pools    *poolManager
 	requests *requests
 	binding  *binding
@@ -48,11 +49,11 @@ func (d *dispatcher) dispatch(msg []byte) error {
 // handle handles a message. An error means that the peer has broken the protocol; if it is
 // not a ProtocolError, the message itself is malformed.
 func (d *dispatcher) handle(f protocol.Function, msg []byte) error {
-	if d.c.cfg.Mode.Sends() {
+	if d.cfg.Mode.Sends() {
 		switch f {
 		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply,
 			protocol.FuncBufferRDMAIndicate:
-			return controlViolation(ErrUnexpected, "%v in mode %s", f, d.c.cfg.Mode)
+			return controlViolation(ErrUnexpected, "%v in mode %s", f, d.cfg.Mode)
 		default:
 		}
 	}
@@ -92,7 +93,7 @@ func (d *dispatcher) onPools(msg []byte) error {
 	// between that a frame fits no pool. Pools whose keys follow stay in the order of their
 	// keys.
 	size := func(p protocol.Pool) uint32 {
-		if d.c.cfg.KeySend && p.KeyFollows() {
+		if d.cfg.KeySend && p.KeyFollows() {
 			return math.MaxUint32
 		}
 		return p.ElementSize
@@ -109,7 +110,7 @@ func (d *dispatcher) onPools(msg []byte) error {
 // addRemote adds a pool that the peer lends.
 func (d *dispatcher) addRemote(p protocol.Pool) error {
 	err, order := p.Valid(), bufpool.LatestFirst
-	if d.c.cfg.Mode.Sends() {
+	if d.cfg.Mode.Sends() {
 		err, order = p.ValidSend(), bufpool.InOrder
 	}
 	if err == nil && int(p.Channel()) > len(d.channels) {
@@ -117,8 +118,8 @@ func (d *dispatcher) addRemote(p protocol.Pool) error {
 	}
 	if err == nil {
 		r := bufpool.NewRemote(p, order)
-		r.Invalidate = d.c.cfg.Invalidation && p.Invalidate()
-		r.KeyFollows = d.c.cfg.KeySend && p.KeyFollows() && !d.c.cfg.Mode.Sends()
+		r.Invalidate = d.cfg.Invalidation && p.Invalidate()
+		r.KeyFollows = d.cfg.KeySend && p.KeyFollows() && !d.cfg.Mode.Sends()
 		err = d.pools.notify(bufpool.Event{Kind: bufpool.Lent, Remote: r})
 	}
 	return err
@@ -154,7 +155,7 @@ func (d *dispatcher) onIndicate(msg []byte) error {
 	if err != nil {
 		return err
 	}
-	channel := int(m.At(0).Pool / uint32(d.c.cfg.MaxPools))
+	channel := int(m.At(0).Pool / uint32(d.cfg.MaxPools))
 	if channel >= len(d.channels) {
 		return controlViolation(bufpool.ErrPool, "indication of pool %d", m.At(0).Pool)
 	}
@@ -163,7 +164,7 @@ func (d *dispatcher) onIndicate(msg []byte) error {
 	for i := range m.Len() {
 		x := m.At(i)
 		class := x.Pool - first
-		if class >= uint32(d.c.cfg.MaxPools) {
+		if class >= uint32(d.cfg.MaxPools) {
 			return controlViolation(bufpool.ErrPool, "indication of pool %d in a message about data channel %d", x.Pool,
 				channel+1)
 		}
@@ -232,7 +233,7 @@ func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus 
 func (d *dispatcher) onSent(data []byte) protocol.CfgStatus {
 	sent, err := protocol.DecodeSent(data)
 	switch {
-	case d.c.cfg.Mode != protocol.ModeSendUC:
+	case d.cfg.Mode != protocol.ModeSendUC:
 		return protocol.CfgUnsupported
 	case err != nil || sent.Channel < 1 || int(sent.Channel) > len(d.channels):
 		return protocol.CfgInvalid

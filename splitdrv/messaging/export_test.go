@@ -84,7 +84,7 @@ func (c *Conn) PoolsRest() bool { return c.pools.resting.Load() }
 // CountPoolBeats adds to n each beat at which the pool manager could have run, until stop is
 // called.
 func (c *Conn) CountPoolBeats(n *atomic.Uint64) (stop func()) {
-	return poolBeats.Every(poolInterval(&c.cfg), func(ticker.Tick) int { n.Add(1); return 0 }).Stop
+	return poolBeats.Every(c.pools.interval, func(ticker.Tick) int { n.Add(1); return 0 }).Stop
 }
 
 // Allowances returns the budgets of the workers of a channel, and the times for which they poll.

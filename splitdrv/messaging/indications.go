@@ -19,14 +19,14 @@ type indications struct {
 	serialised bool                  // mode imm: a transfer needs an indication, and none may overtake it
 }
 
-func (i *indications) init(cfg *Config) {
+func (i *indications) init(mode protocol.Mode, depth int) {
 	i.window = 1
-	if cfg.Mode == protocol.ModeIndicate {
+	if mode == protocol.ModeIndicate {
 		i.window = protocol.IndicatesPerChannel
 	}
-	if !cfg.Mode.Sends() {
-		i.pending = make([]protocol.Indication, 0, sqDepth(cfg))
-		i.pools = make([]*bufpool.Remote, 0, sqDepth(cfg))
+	if !mode.Sends() {
+		i.pending = make([]protocol.Indication, 0, depth)
+		i.pools = make([]*bufpool.Remote, 0, depth)
 	}
 }
 

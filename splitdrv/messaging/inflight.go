@@ -24,18 +24,18 @@ type sendQueue struct {
 	callbacks  []callback // of the entries of ring with callback set, in order
 }
 
-func newSendQueue(ch *dataQP, cfg *Config, count *txCounters) sendQueue {
-	depth := sqDepth(cfg)
+func newSendQueue(ch *dataQP, o *sendOptions, count *txCounters) sendQueue {
+	depth := sqDepth(o)
 	return sendQueue{ch: ch, count: count, depth: depth,
-		ring: inFlightRing{entries: make([]inFlightEntry, depth+cfg.SendSlots+1)}}
+		ring: inFlightRing{entries: make([]inFlightEntry, depth+o.SendSlots+1)}}
 }
 
 // sqDepth returns how many work requests a data channel can have outstanding: one write
 // for each slot, and as many inline writes. One-touch pools need further requests, which
 // bind and invalidate windows.
-func sqDepth(cfg *Config) int {
-	n := 2 * cfg.SendSlots
-	if cfg.Protection == ProtectOneTouch {
+func sqDepth(o *sendOptions) int {
+	n := 2 * o.SendSlots
+	if o.OneTouch {
 		n += 2 * bufpool.MaxBatch
 	}
 	return n

@@ -14,11 +14,11 @@ const mostPieces = 19
 
 // lentPieces returns how many lent pieces of a frame a transfer has room for, or 0 if
 // nothing is lent.
-func lentPieces(cfg *Config) int {
-	if cfg.ZeroCopy == nil {
+func lentPieces(o *sendOptions) int {
+	if o.ZeroCopy == nil {
 		return 0
 	}
-	return max(0, min(cfg.Device.Limits().MaxSGE-1, mostPieces))
+	return max(0, min(o.MaxSGE-1, mostPieces))
 }
 
 // loans has the loans of a sender: all but the beginnings of frames that it has read and
@@ -39,15 +39,15 @@ type loans struct {
 
 // newLoans returns nil if the port lends nothing, or if the configuration does not allow
 // it. recall is called when the port needs back all loans whose frames are not sent yet.
-func newLoans(cfg *Config, keys *atomic.Pointer[vnet.Keys], port Port, recall func()) *loans {
+func newLoans(o *sendOptions, keys *atomic.Pointer[vnet.Keys], port Port, recall func()) *loans {
 	p, ok := port.(ZeroCopyPort)
-	room := lentPieces(cfg)
+	room := lentPieces(o)
 	if !ok || room == 0 {
 		return nil
 	}
 	l := &loans{
-		port: p, keys: keys, lent: make([]vnet.Lent, cfg.Batch),
-		sent: make([]vnet.Loan, cfg.SendSlots), back: make([]vnet.Loan, 0, cfg.SendSlots),
+		port: p, keys: keys, lent: make([]vnet.Lent, o.Batch),
+		sent: make([]vnet.Loan, o.SendSlots), back: make([]vnet.Loan, 0, o.SendSlots),
 	}
 	pieces := make([]vnet.Piece, room*len(l.lent))
 	for i := range l.lent {

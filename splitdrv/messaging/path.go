@@ -14,7 +14,7 @@ type portMTU interface {
 // fits returns an error if the port's MTU has fallen below the path MTU. What the device cannot
 // say ends no session.
 func (c *shared) fits() error {
-	d, ok := c.cfg.Device.(portMTU)
+	d, ok := c.device.(portMTU)
 	if !ok {
 		return nil
 	}

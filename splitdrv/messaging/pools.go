@@ -24,10 +24,12 @@ import (
 // lack credits.
 type poolManager struct {
 	c        *shared
+	o        poolOptions
 	control  *controlSends
 	requests *requests
 	kick     chan struct{} // signals that queue is not empty
 	short    chan struct{} // signals that a frame fits no pool, or that a sender needs more slots
+	interval time.Duration // between two ticks
 	beat     atomic.Pointer[ticker.Task]
 	resting  atomic.Bool // beat rests: see stir
 
@@ -64,17 +66,18 @@ const (
 )
 
 // poolInterval is the time between two ticks.
-func poolInterval(cfg *Config) time.Duration {
-	if cfg.Mode == protocol.ModeSendUC {
+func poolInterval(mode protocol.Mode, idle time.Duration) time.Duration {
+	if mode == protocol.ModeSendUC {
 		return sentAfter / 2
 	}
-	return min(250*time.Millisecond, cfg.PoolIdle/4)
+	return min(250*time.Millisecond, idle/4)
 }
 
 // poolChannel has the parts of a data channel that the pool manager uses, and what it
 // needs to detect that the sender lacks credits.
 type poolChannel struct {
 	number   int
+	pools    []PoolConfig // first pools
 	sender   *queue[sqRequest]
 	receiver *queue[rxEvent]
 	credits  *credits
@@ -88,21 +91,20 @@ type poolChannel struct {
 	looks    int    // ticks in a row at which the sender slept without credit
 }
 
-func newPoolManager(c *shared, control *controlSends, requests *requests) *poolManager {
-	cfg := &c.cfg
+func newPoolManager(c *shared, o poolOptions, control *controlSends, requests *requests) *poolManager {
 	m := &poolManager{
-		c: c, control: control, requests: requests, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
+		c: c, o: o, control: control, requests: requests, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
 		// The burst is the largest number of pools that there can be.
-		extraPools: rate.NewLimiter(extraPoolRate, cfg.Queues*cfg.MaxPools),
+		extraPools: rate.NewLimiter(extraPoolRate, o.Channels*c.maxPools),
 		pace:       rate.NewLimiter(costRate, costBurst),
+		interval:   poolInterval(c.mode, o.Idle),
 	}
 	m.pools = bufpool.NewPools(bufpool.Config{
-		Channels: cfg.Queues, MaxPools: cfg.MaxPools, PeerPools: cfg.PeerPools,
+		Channels: o.Channels, MaxPools: c.maxPools, PeerPools: o.PeerPools,
 		MaxElements: MaxChannelElements, KeptPools: MaxPools,
-		OneTouch: cfg.Protection == ProtectOneTouch, Invalidates: cfg.invalidates(),
-		KeySend:      cfg.sendsKeys(),
-		PeerOneTouch: cfg.OneTouch && !cfg.Mode.Sends(),
-		IdleTicks:    int(cfg.PoolIdle / poolInterval(cfg)),
+		OneTouch: o.OneTouch, Invalidates: o.Windows && o.Invalidation, KeySend: o.Windows && o.KeySend,
+		PeerOneTouch: o.PeerOneTouch && !c.mode.Sends(),
+		IdleTicks:    int(o.Idle / m.interval),
 		PatienceMin:  patienceMin, PatienceMax: patienceMax,
 	})
 	return m
@@ -219,7 +221,7 @@ func (m *poolManager) do(actions []bufpool.Action) error {
 	case bufpool.Offer:
 		pools := make([]protocol.Pool, 0, len(actions))
 		for i := range actions {
-			pools = append(pools, m.c.cfg.exposed(actions[i].Local))
+			pools = append(pools, m.exposed(actions[i].Local))
 		}
 		return control.send(func(dst []byte) []byte { return protocol.AppendBufferRecvPool(dst, 0, pools...) })
 	case bufpool.Ask:
@@ -233,6 +235,34 @@ func (m *poolManager) do(actions []bufpool.Action) error {
 	default:
 		return m.deregister(a.Local)
 	}
+}
+
+// exposed returns the description of a local pool for the peer.
+func (m *poolManager) exposed(l *bufpool.Local) protocol.Pool {
+	o := protocol.Pool{
+		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),
+		Context: protocol.PoolContext(uint16(l.Channel), 0),
+	}
+	switch {
+	case m.c.mode.Sends():
+	case m.o.OneTouch:
+		o.Addr = l.Regions[0].Addr() // its keys were sent before
+	case m.o.Windows:
+		o.Addr = l.Regions[0].Addr()
+		own := uint64(0)
+		if m.o.Invalidation {
+			own |= protocol.PoolInvalidate
+		}
+		if l.KeyFollows(m.o.KeySend) {
+			own |= protocol.PoolKeyFollows
+		} else {
+			o.RKey = l.Keys[0]
+		}
+		o.Context = protocol.PoolContext(uint16(l.Channel), own)
+	default:
+		o.RKey, o.Addr = l.Regions[0].RKey(), l.Regions[0].Addr()
+	}
+	return o
 }
 
 // remote returns the remote pool with a reference, or the last one that had it. It is nil
@@ -269,13 +299,13 @@ func (m *poolManager) lend(a *bufpool.Action) error {
 		return m.notify(failed)
 	}
 	largest := 0
-	for _, p := range m.c.cfg.channel(ch.number).Pools {
+	for _, p := range ch.pools {
 		largest = max(largest, p.bytes())
 	}
 	// The pool gets no more memory than the largest of the first pools.
 	p := PoolConfig{ElementSize: bufpool.LentSize(a.Size)}
 	p.Elements = min(a.Elements, extraElements, max(largest/p.ElementSize, 1))
-	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.c.cfg.Now(), 1) || m.register(a.Local, p, false) != nil {
+	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.o.Now(), 1) || m.register(a.Local, p, false) != nil {
 		// There is no memory for it, or it is not allowed. The peer uses its other pools.
 		return m.notify(failed)
 	}
@@ -285,7 +315,6 @@ func (m *poolManager) lend(a *bufpool.Action) error {
 // register allocates and registers the memory of a pool, and creates its windows, which
 // are bound later.
 func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err error) {
-	cfg := &m.c.cfg
 	if l.Arena, err = m.c.memory.get(p.bytes(), first); err != nil {
 		return err
 	}
@@ -293,19 +322,19 @@ func (m *poolManager) register(l *bufpool.Local, p PoolConfig, first bool) (err 
 	access := fabric.LocalWrite | fabric.RemoteWrite
 	windows, regions := 0, 1
 	switch {
-	case cfg.Mode.Sends():
+	case m.c.mode.Sends():
 		mem = nil                  // the elements are receive buffers
 		access = fabric.LocalWrite // only receives write to them
-	case cfg.Protection == ProtectWindow:
+	case m.o.Windows:
 		// No remote access: the window's key must be the only one that the peer can use.
 		access, windows = fabric.LocalWrite|fabric.WindowBind, 1
-	case cfg.Protection == ProtectOneTouch:
+	case m.o.OneTouch:
 		access, windows, l.OneTouch = fabric.LocalWrite|fabric.WindowBind, p.Elements, true
-		if !m.c.windowBounds {
+		if !m.o.WindowBounds {
 			regions = windows // the regions bound what the windows do not
 		}
 	}
-	if windows == 0 && !cfg.StrictOrdering && !p.indicated(cfg.Mode) {
+	if windows == 0 && !m.o.StrictOrdering && !p.indicated(m.c.mode) {
 		// An element is read only after its completion. An indication comes on another queue pair,
 		// and says nothing about the order in which the data becomes visible.
 		access |= fabric.Relaxed
@@ -395,7 +424,7 @@ func (m *poolManager) reply(a *bufpool.Action) error {
 
 // hearKeys handles a request with keys of a one-touch pool that the peer is about to lend.
 func (m *poolManager) hearKeys(data []byte) protocol.CfgStatus {
-	if !m.c.cfg.OneTouch || m.c.cfg.Mode.Sends() {
+	if !m.o.PeerOneTouch || m.c.mode.Sends() {
 		return protocol.CfgUnsupported
 	}
 	k, err := protocol.DecodePoolKeys(data)

@@ -33,6 +33,7 @@ import (
 // each event; parts with a state of their own are separate structs.
 type receiver struct {
 	c            *shared
+	o            receiveOptions
 	ch           *dataQP
 	control      *controlSends
 	manager      *poolManager
@@ -61,13 +62,13 @@ type consumed struct {
 }
 
 func newReceiver(
-	c *shared, ch *dataQP, w *worker, control *controlSends, pools *poolManager,
+	c *shared, o receiveOptions, ch *dataQP, w *worker, control *controlSends, pools *poolManager,
 ) (*receiver, error) {
-	r := &receiver{c: c, ch: ch, control: control, manager: pools}
+	r := &receiver{c: c, o: o, ch: ch, control: control, manager: pools}
 	r.oneTouch.count = &r.count
-	r.returns = bufpool.Returns{Mode: c.cfg.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
-	r.adopted.init(ch.number, c.firstRef(ch.number), c.cfg.MaxPools)
-	r.numbering = numbering{channel: ch.number, lossy: c.cfg.Mode == protocol.ModeSendUC, count: &r.count}
+	r.returns = bufpool.Returns{Mode: c.mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
+	r.adopted.init(ch.number, c.firstRef(ch.number), c.maxPools)
+	r.numbering = numbering{channel: ch.number, lossy: c.mode == protocol.ModeSendUC, count: &r.count}
 	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.number), 0, 0))
@@ -76,12 +77,12 @@ func newReceiver(
 	if r.queue.wake, err = c.newEvent(); err != nil {
 		return nil, err
 	}
-	if r.w = w; !c.cfg.Poll { // with Poll, sender and receiver share a worker
+	if r.w = w; !o.Poll { // with Poll, sender and receiver share a worker
 		r.w = c.handlers.newWorker(ch.number, RoleReceiver, r.queue.wake)
 		r.w.polling.moved = func() (frames, bytes uint64) { return r.count.RxFrames.Load(), r.count.RxBytes.Load() }
 	}
 	r.out = delivery{
-		c: c, w: r.w, channel: ch.number, wake: r.queue.wake, count: &r.count, path: c.cfg.path(ch.number),
+		c: c, w: r.w, channel: ch.number, wake: r.queue.wake, count: &r.count, path: o.Path, noPack: o.NoPack,
 		writes: make([]vnet.WriteOp, 0, protocol.MaxPackFrames),
 	}
 	return r, nil
@@ -161,7 +162,7 @@ func (r *receiver) receive(comps []fabric.Completion) error {
 // hand delivers the frames of a batch of completions. The caller calls renew afterwards.
 func (r *receiver) hand(comps []fabric.Completion) error {
 	r.c.hearFrames()
-	if r.c.cfg.Mode.Sends() {
+	if r.c.mode.Sends() {
 		return r.receiveSent(comps)
 	}
 	return r.receiveWritten(comps)
@@ -180,7 +181,7 @@ func (r *receiver) receiveWritten(comps []fabric.Completion) error {
 			}
 			continue
 		}
-		if r.c.cfg.Mode == protocol.ModeIndicate {
+		if r.c.mode == protocol.ModeIndicate {
 			return r.violation(ErrImmediate, "immediate data %#x", c.Imm)
 		}
 		pool, elem, length := protocol.ImmData(c.Imm).Unpack()
@@ -201,7 +202,7 @@ func (r *receiver) receiveMessage(c *fabric.Completion) error {
 	switch {
 	case c.Flags&fabric.WithInv != 0:
 		return r.invalidated(c.InvKey)
-	case c.Flags&fabric.WithImm != 0 && r.c.cfg.KeySend:
+	case c.Flags&fabric.WithImm != 0 && r.o.KeySend:
 		return r.keyed(c.Imm)
 	default:
 		return r.violation(ErrDataSend, "a SEND of %d bytes", c.Len)
@@ -340,7 +341,7 @@ func (r *receiver) readQueue() error {
 	// or flushes a pool, only after all its earlier writes have completed. There can be no
 	// more of these than posted receives, which also bounds this loop if the peer never
 	// stops sending.
-	for taken := 0; taken < r.c.cfg.receives(); {
+	for taken := 0; taken < r.o.Receives; {
 		n, err := r.poll()
 		if err != nil {
 			return err
@@ -404,8 +405,8 @@ func (r *receiver) give(p *bufpool.Local) error {
 			return err
 		}
 	}
-	r.remove(p, r.c.cfg.invalidates())
-	if r.c.cfg.Mode == protocol.ModeImm {
+	r.remove(p, r.o.Invalidates)
+	if r.c.mode == protocol.ModeImm {
 		r.spare += p.Elements.Len()
 	}
 	r.returns.Forget(p)
@@ -415,7 +416,7 @@ func (r *receiver) give(p *bufpool.Local) error {
 // adopt adds a pool to those of the channel and posts the receives for its elements.
 func (r *receiver) adopt(p *bufpool.Local) error {
 	r.add(p)
-	switch r.c.cfg.Mode {
+	switch r.c.mode {
 	case protocol.ModeIndicate:
 		return nil
 	case protocol.ModeSend, protocol.ModeSendUC:
@@ -459,7 +460,7 @@ func (r *receiver) keyed(key uint32) error {
 // calls it. A peer that indicates more transfers than there are elements breaks the
 // protocol.
 func (r *receiver) indicated(events []rxEvent) error {
-	if r.queue.len()+len(events) > int(r.elements.Load())+r.c.cfg.MaxPools+protocol.IndicatesPerChannel {
+	if r.queue.len()+len(events) > int(r.elements.Load())+r.c.maxPools+protocol.IndicatesPerChannel {
 		return r.violation(ErrIndications, "%d more, with %d elements in all", len(events), r.elements.Load())
 	}
 	r.queue.put(events...)
@@ -546,7 +547,7 @@ func (r *receiver) drain() {
 	if r.queue.pending.Load() && r.readQueue() != nil {
 		return
 	}
-	for taken := 0; taken < r.c.cfg.receives(); {
+	for taken := 0; taken < r.o.Receives; {
 		n, err := r.poll()
 		if n == 0 || err != nil {
 			return
@@ -567,7 +568,7 @@ func (r *receiver) violation(rule error, format string, args ...any) error {
 // immediately. That holds for receives with memory, which differ from each other, and for
 // those of messages between writes, of which there are few.
 func (r *receiver) renewsAtOnce(n int) bool {
-	if r.c.cfg.Mode != protocol.ModeImm {
+	if r.c.mode != protocol.ModeImm {
 		return n > 0
 	}
 	for i := range r.comps[:n] {

@@ -16,6 +16,7 @@ import (
 // their memory is registered. Only the goroutine of run uses the fields, except keys; after
 // run has returned, close does.
 type registrar struct {
+	budget  *Budget
 	keys    atomic.Pointer[vnet.Keys]
 	port    ZeroCopyPort                   // any port of the netdevice
 	regions map[*vnet.Region]fabric.Region // registered regions, which are held
@@ -96,16 +97,16 @@ func (g *registrar) register(c *shared, r *vnet.Region) (fabric.Region, error) {
 		return reg, nil
 	}
 	n := int64(len(r.Bytes))
-	if err := c.cfg.ZeroCopy.take(n, false); err != nil {
+	if err := g.budget.take(n, false); err != nil {
 		return nil, fmt.Errorf("register memory of the front end: %w", err)
 	}
 	if !r.Hold() {
-		c.cfg.ZeroCopy.put(n)
+		g.budget.put(n)
 		return nil, nil
 	}
 	reg, err := c.domain.Register(r.Bytes, 0)
 	if err != nil {
-		c.cfg.ZeroCopy.put(n)
+		g.budget.put(n)
 		return nil, errors.Join(err, r.Release())
 	}
 	g.regions[r] = reg
@@ -135,7 +136,7 @@ func (g *registrar) deregisterOthers(c *shared, m *vnet.Memory) (done bool, err 
 func (g *registrar) forget(c *shared, r *vnet.Region) error {
 	delete(g.regions, r)
 	n := int64(len(r.Bytes))
-	c.cfg.ZeroCopy.put(n)
+	g.budget.put(n)
 	g.port.Registered(-n)
 	return r.Release()
 }

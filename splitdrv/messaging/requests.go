@@ -26,9 +26,13 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the peer answered a request about %v with: %v", e.Type, e.Status)
 }
 
+// MaxRequests is the largest number of unanswered requests of a side.
+const MaxRequests = 4
+
 // requests has the unanswered requests of both sides.
 type requests struct {
 	c       *shared
+	o       *controlOptions
 	control *controlSends
 	// own answers the requests that are not for Config.OnRequest.
 	own func(t protocol.CfgType, data []byte) protocol.CfgStatus
@@ -61,10 +65,10 @@ type request struct {
 }
 
 func newRequests(
-	c *shared, control *controlSends, own func(t protocol.CfgType, data []byte) protocol.CfgStatus,
+	c *shared, o *controlOptions, control *controlSends, own func(t protocol.CfgType, data []byte) protocol.CfgStatus,
 ) *requests {
 	return &requests{
-		c: c, control: control, own: own,
+		c: c, o: o, control: control, own: own,
 		slots:       make(chan struct{}, MaxRequests),
 		configuring: make(chan struct{}, MaxRequests-1),
 		inbox:       make(chan request, MaxRequests),
@@ -273,7 +277,7 @@ func (q *requests) answer() error {
 			return nil
 		}
 		for err == nil && len(held) > 0 && due == nil {
-			if wait := q.c.cfg.Pace(held[0].t, held[0].data); wait > 0 {
+			if wait := q.o.Pace(held[0].t, held[0].data); wait > 0 {
 				q.held.Add(1)
 				due = time.After(wait)
 				break
@@ -302,7 +306,7 @@ func (q *requests) reply(r *request) error {
 	var status protocol.CfgStatus
 	var data []byte
 	if configures(r.t) {
-		status, data = q.c.cfg.OnRequest(r.t, r.data)
+		status, data = q.o.OnRequest(r.t, r.data)
 	} else {
 		status = q.own(r.t, r.data)
 	}

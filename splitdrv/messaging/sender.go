@@ -34,6 +34,7 @@ import (
 // the queue of requests, the credits and the atomic counters.
 type sender struct {
 	c        *shared
+	o        *sendOptions
 	ch       *dataQP
 	control  *controlSends
 	pools    *poolManager
@@ -56,17 +57,17 @@ type sender struct {
 }
 
 func newSender(
-	c *shared, ch *dataQP, slots *sendSlots, control *controlSends, pools *poolManager,
+	c *shared, o *sendOptions, ch *dataQP, slots *sendSlots, control *controlSends, pools *poolManager,
 ) (*sender, error) {
-	s := &sender{c: c, ch: ch, control: control, pools: pools}
-	s.sendQueue = newSendQueue(ch, &c.cfg, &s.count)
-	s.indications.init(&c.cfg)
+	s := &sender{c: c, o: o, ch: ch, control: control, pools: pools}
+	s.sendQueue = newSendQueue(ch, o, &s.count)
+	s.indications.init(c.mode, sqDepth(o))
 	s.requests = sqRequests{sendQueue: &s.sendQueue, indications: &s.indications, pools: pools}
-	s.in = newInput(slots, c.cfg.Batch, &s.count, c.cfg.path(ch.number))
+	s.in = newInput(slots, o.Batch, &s.count, o.Path)
 	s.out = batch{
-		cfg: &c.cfg, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(&c.cfg, slots.Len()),
-		pieces: maxPieces(&c.cfg), inline: ch.qp.MaxInline(), requests: &s.sendQueue, count: &s.count,
-		wrs: make([]fabric.SendWR, 0, c.cfg.Batch*(1+lentPieces(&c.cfg))), held: make([]inFlightEntry, 0, c.cfg.Batch),
+		o: o, mode: c.mode, channel: uint8(ch.number), slots: slots, signalEvery: signalOneIn(o, slots.Len()),
+		pieces: maxPieces(o), inline: ch.qp.MaxInline(), requests: &s.sendQueue, count: &s.count,
+		wrs: make([]fabric.SendWR, 0, o.Batch*(1+lentPieces(o))), held: make([]inFlightEntry, 0, o.Batch),
 	}
 	s.remote.Store(new([]*bufpool.Remote))
 	var err error
@@ -74,7 +75,7 @@ func newSender(
 		return nil, err
 	}
 	role := RoleSender
-	if c.cfg.Poll {
+	if o.Poll {
 		role = RoleBoth
 	}
 	s.credits.wake = s.queue.wake
@@ -88,7 +89,7 @@ func (s *sender) begin(port Port, keys *atomic.Pointer[vnet.Keys]) (err error) {
 	s.in.port = port
 	s.in.paced, _ = port.(PacedPort)
 	s.in.shared, _ = port.(SharedPort)
-	s.in.loans = newLoans(&s.c.cfg, keys, port, func() { s.queue.put(sqRequest{kind: sqRecall}) })
+	s.in.loans = newLoans(s.o, keys, port, func() { s.queue.put(sqRequest{kind: sqRecall}) })
 	s.notification = notification{cq: s.ch.sendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.queue.wake.FD())}
@@ -190,7 +191,7 @@ func (s *sender) readQueue() error {
 		switch q.kind {
 		case sqSlots:
 			s.in.slots.Add(q.mem, q.key)
-			s.out.signalEvery = signalOneIn(&s.c.cfg, s.in.slots.Len())
+			s.out.signalEvery = signalOneIn(s.o, s.in.slots.Len())
 		case sqRecall:
 			s.in.fetch()
 		case sqLook:
@@ -206,7 +207,7 @@ func (s *sender) readQueue() error {
 
 // wantsCompletions reports whether the sender needs completions for more than free slots.
 func (s *sender) wantsCompletions() bool {
-	return s.indications.serialised || s.c.cfg.Mode == protocol.ModeIndicate ||
+	return s.indications.serialised || s.c.mode == protocol.ModeIndicate ||
 		s.requests.busy() || s.in.loans.outstanding()
 }
 
@@ -228,7 +229,7 @@ func (s *sender) makeBatch() (shortage, error) {
 				s.in.next++
 				continue
 			}
-			size = headroom(s.c.cfg.Mode) + s.in.firstSize()
+			size = headroom(s.c.mode) + s.in.firstSize()
 		}
 		short := s.shortOf(size)
 		if short == shortOfSlot {
@@ -524,7 +525,7 @@ func (s *sender) ready(short shortage) bool {
 	}
 	size := 0
 	if !s.in.empty() {
-		size = headroom(s.c.cfg.Mode) + s.in.firstSize()
+		size = headroom(s.c.mode) + s.in.firstSize()
 	}
 	return short != shortOfFrame && s.shortOf(size) != short
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
@@ -284,31 +283,3 @@ func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.
 // sendsKeys reports whether the key of a pool that was asked for is sent behind the bind of
 // its window.
 func (c *Config) sendsKeys() bool { return c.Protection == ProtectWindow && c.KeySend }
-
-// exposed returns the description of a local pool for the peer.
-func (c *Config) exposed(l *bufpool.Local) protocol.Pool {
-	o := protocol.Pool{
-		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),
-		Context: protocol.PoolContext(uint16(l.Channel), 0),
-	}
-	switch {
-	case c.Mode.Sends():
-	case c.Protection == ProtectOneTouch:
-		o.Addr = l.Regions[0].Addr() // its keys were sent before
-	case c.Protection == ProtectWindow:
-		o.Addr = l.Regions[0].Addr()
-		own := uint64(0)
-		if c.Invalidation {
-			own |= protocol.PoolInvalidate
-		}
-		if l.KeyFollows(c.KeySend) {
-			own |= protocol.PoolKeyFollows
-		} else {
-			o.RKey = l.Keys[0]
-		}
-		o.Context = protocol.PoolContext(uint16(l.Channel), own)
-	default:
-		o.RKey, o.Addr = l.Regions[0].RKey(), l.Regions[0].Addr()
-	}
-	return o
-}

@@ -10,13 +10,14 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // shared is the state that all goroutines of a session share, including its end.
 type shared struct {
-	cfg Config // with the protection in force
-	// windowBounds reports whether the device enforces the bounds of memory windows.
-	windowBounds bool
+	device   fabric.Device
+	mode     protocol.Mode
+	maxPools int // largest number of pools that this side lends on a data channel
 
 	domain   fabric.Domain
 	handlers *handlers
@@ -142,4 +143,4 @@ func (c *shared) hearAt(now time.Duration) {
 }
 
 // firstRef returns the lowest reference of the pools that this side lends on a data channel.
-func (c *shared) firstRef(channel int) uint32 { return uint32((channel - 1) * c.cfg.MaxPools) }
+func (c *shared) firstRef(channel int) uint32 { return uint32((channel - 1) * c.maxPools) }

@@ -20,7 +20,7 @@ var poolBeats ticker.Ticker
 
 // start starts the ticks of the manager.
 func (m *poolManager) start() {
-	m.beat.Store(poolBeats.Every(poolInterval(&m.c.cfg), func(ticker.Tick) int {
+	m.beat.Store(poolBeats.Every(m.interval, func(ticker.Tick) int {
 		if m.c.stopped.Load() {
 			return ticker.MaxRest
 		}
@@ -76,16 +76,16 @@ func (m *poolManager) lookAround() (quiet bool, err error) {
 			quiet = false
 		}
 	}
-	if m.c.cfg.Mode == protocol.ModeSendUC {
+	if m.c.mode == protocol.ModeSendUC {
 		m.rescue()
 		quiet = false
 	}
-	if m.c.cfg.Mode.Sends() {
+	if m.c.mode.Sends() {
 		return quiet, nil
 	}
 	if m.extra() {
 		quiet = false
-		tight := m.c.cfg.Budget != nil && m.c.cfg.Budget.tight()
+		tight := m.o.Budget != nil && m.o.Budget.tight()
 		if err := m.notify(bufpool.Event{Kind: bufpool.Tick, Tight: tight}); err != nil {
 			return false, err
 		}
@@ -163,7 +163,7 @@ func (m *poolManager) rescue() {
 			s.noCredit, s.looks = n, 0
 			continue
 		}
-		if s.looks++; s.looks != int(sentAfter/poolInterval(&m.c.cfg)) {
+		if s.looks++; s.looks != int(sentAfter/m.interval) {
 			continue
 		}
 		s.looks = 0

@@ -13,7 +13,8 @@ import (
 // pack. The last transfer is open: frames that have already been read join it if its
 // element has room. No frame waits for others to come. Only the sender's goroutine uses it.
 type batch struct {
-	cfg         *Config
+	o           *sendOptions
+	mode        protocol.Mode
 	channel     uint8
 	slots       *sendSlots
 	pieces      int // most frames in a transfer
@@ -39,11 +40,11 @@ type batch struct {
 }
 
 // maxPieces returns the most frames that a transfer may have.
-func maxPieces(cfg *Config) int {
-	if cfg.NoPack {
+func maxPieces(o *sendOptions) int {
+	if o.NoPack {
 		return 1
 	}
-	return max(1, min(cfg.Device.Limits().MaxSGE, packFrames))
+	return max(1, min(o.MaxSGE, packFrames))
 }
 
 // packFrames is the most frames that a sender packs. Each can be a separate piece of the
@@ -52,8 +53,8 @@ const packFrames = 16
 
 // maxRecords returns the most records that a transfer may have: those of a pack, or those
 // of a lent frame, one for its beginning and one for each lent piece.
-func maxRecords(cfg *Config) int {
-	return max(maxPieces(cfg), 1+lentPieces(cfg))
+func maxRecords(o *sendOptions) int {
+	return max(maxPieces(o), 1+lentPieces(o))
 }
 
 // headroom returns how many bytes a transfer needs in the element in addition to its frames.
@@ -66,14 +67,14 @@ func headroom(m protocol.Mode) int {
 
 // signalOneIn returns the number of slots of which one is signaled. It is at most half of
 // the slots, so that a completion is always due while more than half are in flight.
-func signalOneIn(cfg *Config, slots int) int { return max(min(cfg.SignalEvery, slots/2), 1) }
+func signalOneIn(o *sendOptions, slots int) int { return max(min(o.SignalEvery, slots/2), 1) }
 
 // room returns how many more frames fit into the batch.
 func (b *batch) room() int {
-	if b.bytes >= b.cfg.BatchBytes {
+	if b.bytes >= b.o.BatchBytes {
 		return 0
 	}
-	return b.cfg.Batch - b.frames
+	return b.o.Batch - b.frames
 }
 
 // together returns how many bytes the next transfer needs if it packs as many of the
@@ -84,7 +85,7 @@ func (b *batch) together(in *input, n, largest int) int {
 		return n
 	}
 	most := min(largest, protocol.MaxImmLength)
-	total := headroom(b.cfg.Mode) + protocol.PackHeaderSize
+	total := headroom(b.mode) + protocol.PackHeaderSize
 	end := min(in.have, in.next+b.pieces)
 	at := in.next
 	for ; at < end; at++ {
@@ -111,12 +112,12 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	if b.joined == 1 {
 		size += protocol.PackHeaderSize + protocol.PackRecordSize
 	}
-	if size+headroom(b.cfg.Mode) > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
+	if size+headroom(b.mode) > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
 		return false
 	}
 	b.size = size
 	b.joined++
-	if len(frame) <= b.cfg.PackCopy && b.copyBehind(frame) {
+	if len(frame) <= b.o.PackCopy && b.copyBehind(frame) {
 		b.slots.Put(slot)
 		b.frames++
 		b.bytes += len(frame)
@@ -152,7 +153,7 @@ func (b *batch) copyBehind(frame []byte) bool {
 // only the beginning of the frame; no other frames join it.
 func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, lent *vnet.Lent) (serialised bool) {
 	b.finish()
-	n, mode := len(frame), b.cfg.Mode
+	n, mode := len(frame), b.mode
 	if lent != nil {
 		n = lent.Size
 	}

@@ -3,6 +3,7 @@ package messaging
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
@@ -16,8 +17,8 @@ import (
 // binds the workers' threads again that the kernel has released, and looks whether the port
 // still has the path MTU. The queue pairs of a device that raises an event when one fails are
 // queried in rounds.
-func watch(c *shared, control *control, channels []*channel) (task *ticker.Task, queried *member) {
-	if d, ok := c.cfg.Device.(interface{ Silent() bool }); ok && !d.Silent() {
+func watch(c *shared, keepAlive time.Duration, control *control, channels []*channel) (task *ticker.Task, queried *member) {
+	if d, ok := c.device.(interface{ Silent() bool }); ok && !d.Silent() {
 		qps := []fabric.QP{control.qp}
 		for _, ch := range channels {
 			qps = append(qps, ch.qp)
@@ -27,7 +28,7 @@ func watch(c *shared, control *control, channels []*channel) (task *ticker.Task,
 			return theRounds.turn(queried, t.Now)
 		})
 	}
-	return queryBeats.Every(min(queryInterval, 4*c.cfg.KeepAlive), func(ticker.Tick) int {
+	return queryBeats.Every(min(queryInterval, 4*keepAlive), func(ticker.Tick) int {
 		if c.stopped.Load() {
 			return ticker.MaxRest
 		}
