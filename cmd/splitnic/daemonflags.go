@@ -13,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -57,7 +58,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 			"also treat IP packets of up to this many bytes as latency-sensitive (default: none)")
 		f.IntVar(&c.Handlers.Number, "handlers", 0,
 			fmt.Sprintf("completion-queue handlers for data, up to %d; queues are assigned to them in turn "+
-				"(default: one for each completion vector of the device, at most one for each queue)", messaging.MaxHandlers))
+				"(default: one for each completion vector of the device, at most one for each queue)", cq.MaxHandlers))
 		f.StringVar(&d.handlerCPUs, "handler-cpus", "",
 			"processors for the handlers: a list such as 0-3,8, distributed over them, or HANDLER=LIST for each, "+
 				"such as 1=0,2=2-3; handler 0 is for the control channel (default: any)")
@@ -67,7 +68,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 		f.StringVar(&d.irqAffinity, "irq-affinity", "off",
 			"off; follow: give handlers without processors those of their completion vector's interrupt; "+
 				"set: give the interrupts the processors of their handlers, at the start; not tested on hardware")
-		f.IntVar(&c.Handlers.Budget, "poll-budget", messaging.DefaultBudget,
+		f.IntVar(&c.Handlers.Budget, "poll-budget", cq.DefaultBudget,
 			"completions to handle in a row before other work of the thread")
 		f.Var(spinValue{&c.Handlers.Spin, &c.Handlers.Adaptive}, "spin",
 			"time to poll before sleeping, such as 20us: uses a processor, saves some microseconds; auto[:LONGEST]: only "+
@@ -211,15 +212,15 @@ func pools(m *messaging.Config) error {
 // handlers parses the flags about handlers. Whether this machine allows them is checked later.
 func (d *daemonFlags) handlers(h *daemon.Handlers) error {
 	var errs mistakes
-	if h.Number < 0 || h.Number > messaging.MaxHandlers {
-		errs.add("--handlers %d: must be 1 to %d, or 0 for the default", h.Number, messaging.MaxHandlers)
+	if h.Number < 0 || h.Number > cq.MaxHandlers {
+		errs.add("--handlers %d: must be 1 to %d, or 0 for the default", h.Number, cq.MaxHandlers)
 	}
 	switch h.IRQ = daemon.IRQAffinity(d.irqAffinity); h.IRQ {
 	case daemon.IRQOff, daemon.IRQFollow, daemon.IRQSet:
 	default:
 		errs.add("--irq-affinity %q: must be off, follow or set", d.irqAffinity)
 	}
-	return errors.Join(append(errs, between("--poll-budget", h.Budget, 1, messaging.MaxBudget, ""),
+	return errors.Join(append(errs, between("--poll-budget", h.Budget, 1, cq.MaxBudget, ""),
 		eachHandler("--handler-cpus", d.handlerCPUs, h.Number, cpus.Parse, &h.Spread, &h.CPUs),
 		eachHandler("--handler-priority", d.priority, h.Number, parsePriority, &h.Priority, &h.Priorities))...)
 }
@@ -235,7 +236,7 @@ func eachHandler[T any](flag, text string, handlers int, parse func(string) (T, 
 		return exit.Usagef("%s: %w", flag, err)
 	}
 	for _, v := range values {
-		if most := cmp.Or(handlers, messaging.MaxHandlers); v.number > most {
+		if most := cmp.Or(handlers, cq.MaxHandlers); v.number > most {
 			return daemon.UnknownHandler(flag, v.number, most)
 		}
 		value, err := parse(v.value)

@@ -21,6 +21,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -197,7 +198,7 @@ func checkSteering(r *report) {
 
 // checkPriority reports whether threads can have higher priorities than others.
 func checkPriority(r *report) {
-	err := messaging.Config{Handlers: []messaging.Handler{{Number: 1, Priority: priorityClasses["latency"]}}}.Check()
+	err := messaging.Config{Handlers: []cq.Handler{{Number: 1, Priority: priorityClasses["latency"]}}}.Check()
 	if err != nil {
 		r.warn("priorities", "handlers cannot have priorities before others: CAP_SYS_NICE is missing",
 			"give the service AmbientCapabilities=CAP_SYS_NICE if --handler-priority is wanted")

@@ -19,6 +19,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // changeFlags has the flags that specify the changes.
@@ -35,15 +36,15 @@ func (f *changeFlags) add(flags *pflag.FlagSet) {
 }
 
 // config returns the change that the flags specify.
-func (f *changeFlags) config() (messaging.HandlerChange, error) {
-	var ch messaging.HandlerChange
-	patch := func(number int) *messaging.HandlerPatch {
+func (f *changeFlags) config() (cq.HandlerChange, error) {
+	var ch cq.HandlerChange
+	patch := func(number int) *cq.HandlerPatch {
 		for i := range ch.Handlers {
 			if ch.Handlers[i].Number == number {
 				return &ch.Handlers[i]
 			}
 		}
-		ch.Handlers = append(ch.Handlers, messaging.HandlerPatch{Number: number})
+		ch.Handlers = append(ch.Handlers, cq.HandlerPatch{Number: number})
 		return &ch.Handlers[len(ch.Handlers)-1]
 	}
 	err := errors.Join(
@@ -51,7 +52,7 @@ func (f *changeFlags) config() (messaging.HandlerChange, error) {
 			handler, err := strconv.Atoi(value)
 			switch {
 			case value == "none":
-				handler = messaging.Unassigned
+				handler = cq.Unassigned
 			case err != nil:
 				return fmt.Errorf("%q is no handler; give its number, or none", value)
 			}
@@ -110,7 +111,7 @@ func eachNumber(flag string, texts []string, set func(number int, value string) 
 }
 
 // emptyChange reports whether nothing is to change.
-func emptyChange(ch *messaging.HandlerChange) bool { return len(ch.Assign)+len(ch.Handlers) == 0 }
+func emptyChange(ch *cq.HandlerChange) bool { return len(ch.Assign)+len(ch.Handlers) == 0 }
 
 const handlersLong = `A completion-queue handler has processors, a priority, a budget and a polling time, which
 apply to all queues that are assigned to it. Handler 0 is for the control channel. Changes

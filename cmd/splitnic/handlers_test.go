@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 func TestChangeFlags(t *testing.T) {
@@ -49,7 +49,7 @@ func TestChangeFlags(t *testing.T) {
 		if err != nil || string(raw) != c.want || emptyChange(&ch) != (c.want == "{}") {
 			t.Errorf("%q: %s, %v", c.args, raw, err)
 		}
-		var back messaging.HandlerChange
+		var back cq.HandlerChange
 		if err := json.Unmarshal(raw, &back); err != nil {
 			t.Error(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vhostuser"
 	"github.com/splitnic/splitnic/vnet"
@@ -167,15 +167,15 @@ func (f *hostFlags) shared() (daemon.Host, error) {
 	h := f.set
 	var errs mistakes
 	errs = append(errs, f.complete(&h.Common), f.direct.complete(&h.Direct),
-		between("--queues", h.Queues, 1, messaging.MaxQueues, ""),
+		between("--queues", h.Queues, 1, cq.MaxQueues, ""),
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, ""))
 	errs = append(errs, between("--txqueuelen", h.TxQueueLen, 1, tap.MaxTxQueueLen, ""))
 	errs = append(errs, checkUnits(h.IOUnits)...)
 	if h.FailBack < 0 {
 		errs.add("--fail-back %v: must be above 0, or 0 for never", h.FailBack)
 	}
-	if h.Latency != nil && h.Queues == messaging.MaxQueues {
-		errs.add("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues, messaging.MaxQueues)
+	if h.Latency != nil && h.Queues == cq.MaxQueues {
+		errs.add("--queues %d: must be 1 to %d: with --latency-queue there can be one less", h.Queues, cq.MaxQueues)
 	}
 	var err error
 	h.Modes, err = parseModes("--mode", f.modes)

@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -63,7 +64,7 @@ func checkFlags[T any](t *testing.T, parse func(args ...string) (T, error), base
 func commonDefaults() daemon.Common {
 	return daemon.Common{
 		Version: version, Adapter: daemon.Adapter{Port: 1, GIDIndex: -1}, Keys: daemon.Keys{Key: defaultKey},
-		Handlers: daemon.Handlers{Budget: messaging.DefaultBudget, IRQ: daemon.IRQOff}, HandshakeTimeout: 10 * time.Second,
+		Handlers: daemon.Handlers{Budget: cq.DefaultBudget, IRQ: daemon.IRQOff}, HandshakeTimeout: 10 * time.Second,
 		Messaging: messaging.Config{
 			KeepAlive: 500 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
 			PackCopy: messaging.DefaultPackCopy, MaxInline: messaging.DefaultInline, Timing: messaging.Config{}.Timing,

@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -130,8 +131,8 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	if u.Kind == lan.VhostUser && u.NetNS != "" {
 		errs.add("--netns: the ports of a user-space switch are in no network namespace; omit the flag")
 	}
-	if u.Queues < 0 || u.Queues > messaging.MaxQueues {
-		errs.add("--queues %d: must be 1 to %d, or 0 for the default", u.Queues, messaging.MaxQueues)
+	if u.Queues < 0 || u.Queues > cq.MaxQueues {
+		errs.add("--queues %d: must be 1 to %d, or 0 for the default", u.Queues, cq.MaxQueues)
 	}
 	if u.MaxHosts < 1 {
 		errs.add("--max-hosts %d: must be at least 1", u.MaxHosts)

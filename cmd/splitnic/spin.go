@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // spinValue is the value of --spin: how long to poll before sleeping, or auto.
@@ -17,7 +17,7 @@ type spinValue struct {
 // parseSpin parses a duration, auto, or auto with the longest time, such as auto:50us.
 func parseSpin(text string) (spin time.Duration, adaptive bool, err error) {
 	if text == "auto" {
-		return messaging.AdaptiveSpin, true, nil
+		return cq.AdaptiveSpin, true, nil
 	}
 	text, adaptive = strings.CutPrefix(text, "auto:")
 	spin, err = time.ParseDuration(text)
@@ -29,8 +29,8 @@ func parseSpin(text string) (spin time.Duration, adaptive bool, err error) {
 	if adaptive {
 		least = time.Microsecond
 	}
-	if spin < least || spin > messaging.MaxSpin {
-		return 0, false, fmt.Errorf("%v: must be %v to %v", spin, least, messaging.MaxSpin)
+	if spin < least || spin > cq.MaxSpin {
+		return 0, false, fmt.Errorf("%v: must be %v to %v", spin, least, cq.MaxSpin)
 	}
 	return spin, adaptive, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -69,8 +70,8 @@ func (s *Spec) Check() error {
 	switch {
 	case s.Size < MinSize || s.Size > MaxSize:
 		return fmt.Errorf("--size %d: must be %d to %d bytes", s.Size, MinSize, MaxSize)
-	case s.Queues < 1 || s.Queues > messaging.MaxQueues:
-		return fmt.Errorf("--qp %d: must be 1 to %d", s.Queues, messaging.MaxQueues)
+	case s.Queues < 1 || s.Queues > cq.MaxQueues:
+		return fmt.Errorf("--qp %d: must be 1 to %d", s.Queues, cq.MaxQueues)
 	case s.Kind == Lat && (s.Queues != 1 || s.Bidirectional):
 		return fmt.Errorf("%s has one queue, and goes both ways by itself", Lat)
 	case s.Iterations == 0 && s.Duration == 0:

@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 var errBusy = errors.New("another switch-over is under way")
@@ -105,4 +106,4 @@ func (h *Host) Reset(ctx context.Context) error {
 // ChangeHandlers changes the completion-queue handlers of the session in use, if there is
 // one, and of all later sessions. If it returns an error, nothing has changed. Any goroutine
 // may call it.
-func (h *Host) ChangeHandlers(ch messaging.HandlerChange) error { return h.sessions.changeHandlers(ch) }
+func (h *Host) ChangeHandlers(ch cq.HandlerChange) error { return h.sessions.changeHandlers(ch) }

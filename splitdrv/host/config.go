@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
@@ -186,7 +187,7 @@ func (c *Config) lends() int {
 
 // handling returns the configured handlers of sessions, for as many queues as the netdevice
 // has.
-func (c *Config) handling() messaging.Handling {
+func (c *Config) handling() cq.Handling {
 	m := c.messaging(c.Modes[0])
 	m.Queues, m.LatencyQueue = len(c.Netdev.Ports()), c.Latency != nil
 	return m.Handling()

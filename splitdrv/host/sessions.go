@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -40,7 +41,7 @@ type current struct {
 
 // handling has the handlers of all sessions, including the one in use.
 type handling struct {
-	messaging.Handling
+	cq.Handling
 	changes int
 }
 
@@ -171,7 +172,7 @@ func (s *sessions) ever() int {
 }
 
 // changeHandlers is Host.ChangeHandlers.
-func (s *sessions) changeHandlers(ch messaging.HandlerChange) error {
+func (s *sessions) changeHandlers(ch cq.HandlerChange) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, conn := s.handling.Handling, s.current.conn

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -150,8 +151,8 @@ func TestOpenedTooLate(t *testing.T) {
 func TestHandlersOfALaterSession(t *testing.T) {
 	a := attachments(t)("a")
 	budget := 7
-	chosen, err := a.conn.Handling().Change(messaging.HandlerChange{
-		Handlers: []messaging.HandlerPatch{{Number: 1, Budget: &budget}},
+	chosen, err := a.conn.Handling().Change(cq.HandlerChange{
+		Handlers: []cq.HandlerPatch{{Number: 1, Budget: &budget}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
 )
@@ -32,11 +33,11 @@ type Status struct {
 	Protection messaging.Protecting `json:"protection"`
 	// CompVectors is the number of the device's completion vectors. Handling has the handlers
 	// of the session in use and of later ones.
-	CompVectors int                `json:"comp_vectors"`
-	Handling    messaging.Handling `json:"handling"`
-	Sessions    int                `json:"sessions"` // established since the start
-	Attempts    int                `json:"attempts"` // failed attempts and ended sessions since the start
-	LastError   string             `json:"last_error,omitempty"`
+	CompVectors int         `json:"comp_vectors"`
+	Handling    cq.Handling `json:"handling"`
+	Sessions    int         `json:"sessions"` // established since the start
+	Attempts    int         `json:"attempts"` // failed attempts and ended sessions since the start
+	LastError   string      `json:"last_error,omitempty"`
 	// Permanent is true if every I/O unit has failed for a permanent reason, so that there
 	// will be no session until an administrator changes something.
 	Permanent bool `json:"permanent,omitempty"`

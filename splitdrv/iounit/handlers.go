@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // ChangeHandlers changes the completion-queue handlers of a host's session, and of its later
 // ones until the I/O unit ends. host is the name of the host, or the fingerprint of its key.
 // If it returns an error, nothing has changed. Any goroutine may call it.
-func (u *Unit) ChangeHandlers(host string, ch messaging.HandlerChange) error {
+func (u *Unit) ChangeHandlers(host string, ch cq.HandlerChange) error {
 	a, err := u.connected(host)
 	if err != nil {
 		return err

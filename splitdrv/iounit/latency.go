@@ -8,6 +8,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -26,7 +27,7 @@ func (c *Config) openLAN(h *host, mac protocol.MAC) (lan.Interface, int, error) 
 	if h.hello.Offers(protocol.FeatureLatencyQueue) && h.hello.Queues > 1 {
 		h.latency = &steer.Status{Reason: "the I/O unit has none for hosts"}
 		if c.Latency != nil {
-			queues := min(c.queues(h, h.hello.Queues-1)+1, messaging.MaxQueues)
+			queues := min(c.queues(h, h.hello.Queues-1)+1, cq.MaxQueues)
 			port, err := c.openLatency(h, mac, max(queues, 2))
 			if err == nil || !errors.Is(err, steer.ErrUnavailable) {
 				return port, max(queues, 2), err

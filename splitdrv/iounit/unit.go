@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -35,7 +36,7 @@ type Unit struct {
 	*tallies
 	roster
 	policy   atomic.Pointer[policy.Policy] // written under roster.mu
-	handling map[string]messaging.Handling // by key of hosts whose handlers were changed; guarded by roster.mu
+	handling map[string]cq.Handling        // by key of hosts whose handlers were changed; guarded by roster.mu
 }
 
 // New returns an I/O unit, which does nothing before Run.
@@ -64,7 +65,7 @@ func New(cfg Config) (*Unit, error) {
 		},
 		tallies:  newTallies(),
 		roster:   roster{log: cfg.Log, hosts: make(map[string]*attachment), left: make(chan struct{})},
-		handling: make(map[string]messaging.Handling),
+		handling: make(map[string]cq.Handling),
 	}
 	u.policy.Store(cfg.Policy)
 	if cfg.Direct {
@@ -218,7 +219,7 @@ func (u *Unit) leave(a *attachment) {
 }
 
 // handlingOf returns the handlers of a host if they were changed.
-func (u *Unit) handlingOf(key string) (messaging.Handling, bool) {
+func (u *Unit) handlingOf(key string) (cq.Handling, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	g, ok := u.handling[key]

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 )
 
@@ -123,7 +124,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		spin     time.Duration
 		adaptive bool
 	}{
-		{"sleep", 0, false}, {"poll", messaging.AdaptiveSpin, false}, {"adaptive", messaging.AdaptiveSpin, true},
+		{"sleep", 0, false}, {"poll", cq.AdaptiveSpin, false}, {"adaptive", cq.AdaptiveSpin, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			limit := spin.NewLimit()
@@ -133,7 +134,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			var wakeups uint64
 			for _, conn := range conns {
 				for _, w := range conn.Stats().Handlers[1].Workers {
-					if w.Role == messaging.RoleReceiver {
+					if w.Role == cq.RoleReceiver {
 						wakeups += w.Wakeups
 					}
 				}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
 // binding is the state of the exchange of proofs. With Config.Bind, each side's first
@@ -15,9 +17,9 @@ import (
 // it has those of the peer, a side accepts no other message, lends no pool and polls no data
 // channel.
 type binding struct {
-	c     *shared
+	c     *core.Session
 	cfg   *Config
-	signs *signsOfLife
+	signs *control.Signs
 	data  []*channel
 
 	ours, theirs protocol.Proof
@@ -29,7 +31,7 @@ type binding struct {
 	answered     [2]bool       // the proof and the CfgPath are answered; only the request handler uses it
 }
 
-func newBinding(c *shared, cfg *Config, signs *signsOfLife, data []*channel) *binding {
+func newBinding(c *core.Session, cfg *Config, signs *control.Signs, data []*channel) *binding {
 	return &binding{c: c, cfg: cfg, signs: signs, data: data, heard: make(chan struct{}), trusted: make(chan struct{})}
 }
 
@@ -41,13 +43,13 @@ func (b *binding) unproved() bool {
 }
 
 // begin sends the first messages. They always find a free slot.
-func (b *binding) begin(q *requests) error {
+func (b *binding) begin(q *control.Requests) error {
 	if b.cfg.Bind == nil {
 		return nil
 	}
-	_, err := q.ask(context.Background(), protocol.CfgBind, b.ours[:], make(chan protocol.CfgUtilReply, 1))
+	_, err := q.Ask(context.Background(), protocol.CfgBind, b.ours[:], make(chan protocol.CfgUtilReply, 1))
 	if err == nil && b.cfg.ProvePath {
-		_, err = q.ask(context.Background(), protocol.CfgPath, nil, make(chan protocol.CfgUtilReply, 1))
+		_, err = q.Ask(context.Background(), protocol.CfgPath, nil, make(chan protocol.CfgUtilReply, 1))
 	}
 	return err
 }
@@ -55,7 +57,7 @@ func (b *binding) begin(q *requests) error {
 // hear handles the peer's first messages, which must be its proof, and then its CfgPath.
 func (b *binding) hear(f protocol.Function, msg []byte) error {
 	if f != protocol.FuncCfgUtilRequest {
-		return ErrProofMissing
+		return core.ErrProofMissing
 	}
 	m, err := protocol.DecodeCfgUtilRequest(msg)
 	if err != nil {
@@ -63,21 +65,21 @@ func (b *binding) hear(f protocol.Function, msg []byte) error {
 	}
 	if b.proved {
 		if m.Type != protocol.CfgPath {
-			return controlViolation(ErrPathMissing, "CfgUtilRequest about %v", m.Type)
+			return core.ControlViolation(core.ErrPathMissing, "CfgUtilRequest about %v", m.Type)
 		}
 		b.passed = true
 		close(b.heard)
 		return nil
 	}
 	if m.Type != protocol.CfgBind {
-		return controlViolation(ErrProofMissing, "CfgUtilRequest about %v", m.Type)
+		return core.ControlViolation(core.ErrProofMissing, "CfgUtilRequest about %v", m.Type)
 	}
 	proof, err := protocol.DecodeProof(m.Data)
 	if err != nil {
 		return err
 	}
 	if !proof.Equal(b.theirs) {
-		return controlViolation(ErrProofWrong, "CfgUtilRequest about %v", m.Type)
+		return core.ControlViolation(core.ErrProofWrong, "CfgUtilRequest about %v", m.Type)
 	}
 	b.proved = true
 	if !b.cfg.ProvePath {
@@ -108,29 +110,29 @@ func (b *binding) wait() (proved bool, err error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	// Before the proof the peer sends only on the control channel.
-	heard := b.signs.control.received.Load
-	silence := b.signs.newSilence(interval, heard())
+	heard := b.signs.Control.Received.Load
+	silence := b.signs.NewSilence(interval, heard())
 	for !proved {
 		select {
 		case <-b.heard:
 			proved = true
 			continue
 		case due := <-tick.C:
-			silence.tick(interval, time.Since(due), heard())
-		case <-b.signs.control.lookDone:
-		case <-b.c.done:
+			silence.Tick(interval, time.Since(due), heard())
+		case <-b.signs.Control.LookDone:
+		case <-b.c.Done:
 			return false, nil
 		}
-		if silence.over(b.cfg.PeerTimeout, heard()) {
+		if silence.Over(b.cfg.PeerTimeout, heard()) {
 			if err := b.early(); err != nil {
 				return false, err
 			}
 			if heard() > 0 {
 				return false, fmt.Errorf("%w: packets of the path MTU, %d bytes, do not get through, and smaller ones do: "+
-					"does a switch on the way have a smaller MTU?", ErrPeerSilent, b.c.pathMTU.Load())
+					"does a switch on the way have a smaller MTU?", core.ErrPeerSilent, b.c.PathMTU.Load())
 			}
 			// An impostor would have sent something. So the fabric does not work.
-			return false, fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", ErrPeerSilent,
+			return false, fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", core.ErrPeerSilent,
 				b.cfg.PeerTimeout, silenceHint)
 		}
 	}
@@ -150,15 +152,15 @@ const silenceHint = "check the GIDs of both devices and the MTU on the way (spli
 func (b *binding) early() error {
 	for _, ch := range b.data {
 		var early [1]fabric.Completion
-		n, err := ch.recvCQ.Poll(early[:])
+		n, err := ch.RecvCQ.Poll(early[:])
 		switch {
 		case err != nil:
-			return fmt.Errorf("poll the receive queue of data channel %d: %w", ch.number, err)
+			return fmt.Errorf("poll the receive queue of data channel %d: %w", ch.Number, err)
 		case n > 0 && early[0].Status == fabric.StatusSuccess:
-			return &ProtocolError{Channel: ch.number, Value: fmt.Sprintf("%d bytes before any pool was lent", early[0].Len),
-				Rule: ErrProofMissing}
+			return &core.ProtocolError{Channel: ch.Number, Value: fmt.Sprintf("%d bytes before any pool was lent", early[0].Len),
+				Rule: core.ErrProofMissing}
 		case n > 0:
-			return fmt.Errorf("receive on data channel %d: %w", ch.number, early[0].Err())
+			return fmt.Errorf("receive on data channel %d: %w", ch.Number, early[0].Err())
 		}
 	}
 	return nil
@@ -170,7 +172,7 @@ func (b *binding) awaitTrust() bool {
 	select {
 	case <-b.trusted:
 		return true
-	case <-b.c.done:
+	case <-b.c.Done:
 		return false
 	}
 }

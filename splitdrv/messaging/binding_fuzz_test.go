@@ -6,6 +6,8 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
 // FuzzProof gives the control handler any first message. The handler must accept only the
@@ -26,8 +28,10 @@ func FuzzProof(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		c, cfg := &shared{}, &Config{Bind: bind}
-		d := &dispatcher{c: c, cfg: cfg, requests: newRequests(c, nil, nil, nil), binding: newBinding(c, cfg, nil, nil)}
+		c, cfg := &core.Session{}, &Config{Bind: bind}
+		d := &dispatcher{
+			c: c, cfg: cfg, requests: control.NewRequests(c, nil, nil, nil), binding: newBinding(c, cfg, nil, nil),
+		}
 		d.binding.ours, d.binding.theirs = ours, theirs
 		err := d.dispatch(msg)
 		taken := err == nil && !d.binding.unproved()

@@ -5,52 +5,59 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/rx"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/tx"
 )
 
 // channel is a data channel. The sender and the receiver each own the parts with their names.
 type channel struct {
-	dataQP
-	tx      *sender
-	rx      *receiver
-	control *control // which the channel polls, with Config.Poll
+	core.DataQP
+	tx      *tx.Sender
+	rx      *rx.Receiver
+	control *control.Channel // which the channel polls, with Config.Poll
 }
 
 // newChannel makes the data channel with this number, without pools.
-func newChannel(c *shared, all *Config, number int, control *control, manager *poolManager) (ch *channel, err error) {
+func newChannel(
+	c *core.Session, all *Config, number int, control *control.Channel, manager *pools.Manager,
+) (ch *channel, err error) {
 	cfg, o := all.channel(number), all.sender(number)
 	count, slotSize := all.slots(number)
-	ch = &channel{control: control, dataQP: dataQP{number: number, vector: c.handlers.vector(number),
-		latency: all.isLatency(number)}}
+	ch = &channel{control: control, DataQP: core.DataQP{Number: number, Vector: c.Handlers.Vector(number),
+		Latency: all.isLatency(number)}}
 
-	slots, err := newSendSlots(c, count, slotSize)
+	slots, err := pools.NewSlots(c, count, slotSize)
 	if err != nil {
 		return nil, err
 	}
-	if ch.sendCQ, err = c.domain.NewCQ(sqDepth(o)+2, ch.vector); err != nil {
+	if ch.SendCQ, err = c.Domain.NewCQ(tx.SqDepth(o)+2, ch.Vector); err != nil {
 		return nil, err
 	}
-	if ch.recvCQ, err = c.domain.NewCQ(cfg.receives()+1, ch.vector); err != nil {
+	if ch.RecvCQ, err = c.Domain.NewCQ(cfg.receives()+1, ch.Vector); err != nil {
 		return nil, err
 	}
-	if ch.moderated, err = cfg.Moderation.apply(ch.sendCQ, ch.recvCQ); err != nil {
+	if ch.Moderated, err = cfg.Moderation.apply(ch.SendCQ, ch.RecvCQ); err != nil {
 		return nil, err
 	}
-	if ch.qp, err = c.domain.NewQP(queuePair(cfg, o, ch.sendCQ, ch.recvCQ)); err != nil {
+	if ch.QP, err = c.Domain.NewQP(queuePair(cfg, o, ch.SendCQ, ch.RecvCQ)); err != nil {
 		return nil, err
 	}
-	ch.tx, err = newSender(c, o, &ch.dataQP, slots, &control.controlSends, manager)
+	ch.tx, err = tx.New(c, o, &ch.DataQP, slots, &control.Sends, manager)
 	if err != nil {
 		return nil, err
 	}
-	if ch.rx, err = newReceiver(c, all.receiver(number), &ch.dataQP, ch.tx.w, &control.controlSends, manager); err != nil {
+	if ch.rx, err = rx.New(c, all.receiver(number), &ch.DataQP, ch.tx.W, &control.Sends, manager); err != nil {
 		return nil, err
 	}
-	ch.tx.requests.receiver, ch.rx.oneTouch.sender = &ch.rx.queue, &ch.tx.queue
+	ch.tx.Requests.Receiver, ch.rx.OneTouch.Sender = &ch.rx.Queue, &ch.tx.Queue
 	return ch, nil
 }
 
 // queuePair returns the configuration of the queue pair of a data channel.
-func queuePair(c *Config, o *sendOptions, send, recv fabric.CQ) fabric.QPConfig {
+func queuePair(c *Config, o *tx.Options, send, recv fabric.CQ) fabric.QPConfig {
 	transport := fabric.RC
 	if c.Mode == protocol.ModeSendUC {
 		transport = fabric.UC
@@ -59,7 +66,7 @@ func queuePair(c *Config, o *sendOptions, send, recv fabric.CQ) fabric.QPConfig 
 		Transport: transport,
 		SendCQ:    send, RecvCQ: recv,
 		TrafficClass: c.TrafficClass, ServiceLevel: c.ServiceLevel,
-		MaxSend: sqDepth(o) + 1, MaxRecv: c.receives(), MaxInline: c.MaxInline, MaxSGE: maxRecords(o),
+		MaxSend: tx.SqDepth(o) + 1, MaxRecv: c.receives(), MaxInline: c.MaxInline, MaxSGE: tx.MaxRecords(o),
 	}
 }
 
@@ -72,7 +79,7 @@ func Inline(c Config) (n int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	send, err := d.NewCQ(sqDepth(o)+2, 0)
+	send, err := d.NewCQ(tx.SqDepth(o)+2, 0)
 	if err != nil {
 		return 0, err
 	}

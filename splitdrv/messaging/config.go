@@ -9,6 +9,9 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -24,14 +27,14 @@ const (
 )
 
 // checkPools checks the configured pools of a data channel.
-func checkPools(pools []PoolConfig) error {
-	for _, p := range pools {
-		if p.ElementSize < protocol.MinElementSize || p.ElementSize > MaxElementSize {
+func checkPools(sizes []PoolConfig) error {
+	for _, p := range sizes {
+		if p.ElementSize < protocol.MinElementSize || p.ElementSize > pools.MaxElementSize {
 			return fmt.Errorf("messaging: pool elements of %d bytes, must be %d to %d", p.ElementSize, protocol.MinElementSize,
-				MaxElementSize)
+				pools.MaxElementSize)
 		}
-		if p.Elements < 1 || p.Elements > MaxElements {
-			return fmt.Errorf("messaging: pool of %d elements, must be 1 to %d", p.Elements, MaxElements)
+		if p.Elements < 1 || p.Elements > pools.MaxElements {
+			return fmt.Errorf("messaging: pool of %d elements, must be 1 to %d", p.Elements, pools.MaxElements)
 		}
 	}
 	return nil
@@ -44,16 +47,16 @@ func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
 	largest := protocol.MaxImmElementSize
 	frame := vnet.HdrLen + vnet.EthLen + vnet.TagLen + mtu
 	if frame > protocol.MaxImmLength {
-		largest = roundUp(vnet.MaxFrame, 64)
+		largest = memory.RoundUp(vnet.MaxFrame, 64)
 	}
 	if mode.Sends() {
-		return []PoolConfig{{ElementSize: roundUp(vnet.MaxFrame+protocol.SendDataOverhead, 64), Elements: 64}}
+		return []PoolConfig{{ElementSize: memory.RoundUp(vnet.MaxFrame+protocol.SendDataOverhead, 64), Elements: 64}}
 	}
-	pools := []PoolConfig{{ElementSize: 2048, Elements: 256}}
-	if frame > pools[0].ElementSize && frame < largest/2 {
-		pools = append(pools, PoolConfig{ElementSize: roundUp(frame, 1024), Elements: 64})
+	sizes := []PoolConfig{{ElementSize: 2048, Elements: 256}}
+	if frame > sizes[0].ElementSize && frame < largest/2 {
+		sizes = append(sizes, PoolConfig{ElementSize: memory.RoundUp(frame, 1024), Elements: 64})
 	}
-	return append(pools, PoolConfig{ElementSize: largest, Elements: 32})
+	return append(sizes, PoolConfig{ElementSize: largest, Elements: 32})
 }
 
 // Config is the configuration of a Conn. Zero fields get their defaults. Each field is an
@@ -77,11 +80,11 @@ type Config struct {
 	// MaxMemory is the most bytes to register for the session; 0: only MaxPools
 	// bounds them. Budget, which may be nil, bounds them together with other sessions.
 	MaxMemory int64
-	Budget    *Budget
+	Budget    *memory.Budget
 	// ZeroCopy bounds the memory of a ZeroCopyPort that is registered in order to send
 	// frames without a copy; nil: frames are copied. It is separate from MaxMemory and
 	// Budget, which bound the memory that sessions allocate.
-	ZeroCopy *Budget
+	ZeroCopy *memory.Budget
 	MTU      int // of the netdevice in bytes, to check the peer's frames; default 1500
 	// Protection limits the peer's access to the pools that it is lent; see ProtectionOn
 	// for the default.
@@ -120,7 +123,7 @@ type Config struct {
 	// NoPack disables packs in both directions, for a peer that does not know them.
 	NoPack bool
 
-	SendSlots   int // largest number of send slots per data channel: see sendSlots; default 64
+	SendSlots   int // largest number of send slots per data channel: see Slots; default 64
 	Batch       int // most frames per doorbell; default a quarter of SendSlots, at most 32
 	BatchBytes  int // bytes after which a batch is posted; default 128 KiB
 	SignalEvery int // number of slots of which one is signaled; default 16
@@ -138,7 +141,7 @@ type Config struct {
 	// Handlers are the completion-queue handlers, by number. Handlers that are not listed
 	// have default settings. By default there are as many handlers for data as the device
 	// has completion vectors, at most Queues, and one more for the latency channel.
-	Handlers []Handler
+	Handlers []cq.Handler
 	// Assigned are the numbers of the handlers of data channels 1, 2 … With the default,
 	// 0, the handlers are assigned in turn, except that the latency channel gets the last
 	// handler for itself if there are at least two.

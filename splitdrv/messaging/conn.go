@@ -15,6 +15,12 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/tx"
 )
 
 // Conn has the channels of one session and all that they need: a protection domain,
@@ -25,17 +31,17 @@ import (
 // session on standby has only StartControl called. A session that is replaced by another
 // has Pause and Stop called before Close.
 type Conn struct {
-	shared
+	shared     core.Session
 	cfg        Config // with the protection in force
-	options    *controlOptions
+	options    *control.Options
 	protecting Protecting
-	control    *control
+	control    *control.Channel
 	channels   []*channel
-	pools      *poolManager
-	registrar  registrar
-	requests   *requests
+	pools      *pools.Manager
+	registrar  tx.Registrar
+	requests   *control.Requests
 	binding    *binding
-	signs      *signsOfLife
+	signs      *control.Signs
 	watch      *ticker.Task
 	queried    *member // nil: each session queries all of its queue pairs
 	closing    sync.Once
@@ -55,15 +61,15 @@ func New(cfg Config) (*Conn, error) {
 		return nil, fmt.Errorf("messaging: device %s: %w", cfg.Device.Name(), err)
 	}
 	cfg.Protection = protecting.Name
-	c := &Conn{cfg: cfg, options: cfg.control(), protecting: protecting, shared: shared{
-		device: cfg.Device, mode: cfg.Mode, maxPools: cfg.MaxPools,
-		handlers: newHandlers(cfg.Handling(), cfg.vectors(), cfg.SpinLimit),
-		memory:   memory{limit: cfg.MaxMemory, budget: cfg.Budget, node: cfg.Device.Limits().NUMANode},
-		clock:    cmp.Or(cfg.Clock, beats.Clock(partOf(cfg.control()))),
-		done:     make(chan struct{}),
+	c := &Conn{cfg: cfg, options: cfg.control(), protecting: protecting, shared: core.Session{
+		Device: cfg.Device, Mode: cfg.Mode, MaxPools: cfg.MaxPools,
+		Handlers: cq.NewHandlers(cfg.Handling(), cfg.vectors(), cfg.SpinLimit),
+		Memory:   memory.Memory{Limit: cfg.MaxMemory, Budget: cfg.Budget, Node: cfg.Device.Limits().NUMANode},
+		Clock:    cmp.Or(cfg.Clock, control.Beats.Clock(control.PartOf(cfg.control()))),
+		Done:     make(chan struct{}),
 	}}
-	c.mtu.Store(int64(cfg.MTU))
-	c.reason = func(err error, own func() error) error {
+	c.shared.MTU.Store(int64(cfg.MTU))
+	c.shared.Reason = func(err error, own func() error) error {
 		return causeOf(&c.shared, c.control, c.channels, err, own)
 	}
 	if err := c.build(windows.Bounds); err != nil {
@@ -73,23 +79,23 @@ func New(cfg Config) (*Conn, error) {
 }
 
 func (c *Conn) build(windowBounds bool) (err error) {
-	if c.stop, err = c.newEvent(); err != nil {
+	if c.shared.Stop, err = c.shared.NewEvent(); err != nil {
 		return err
 	}
-	if c.domain, err = c.cfg.Device.NewDomain(); err != nil {
+	if c.shared.Domain, err = c.cfg.Device.NewDomain(); err != nil {
 		return err
 	}
 	// A message occupies a slot until its completion is polled, which can be after the peer
 	// has handled it. Therefore there are twice as many slots as messages in flight.
 	sends := 2 * protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.MaxPools)
 	d := &dispatcher{c: &c.shared, cfg: &c.cfg}
-	if c.control, err = newControl(&c.shared, c.options, sends, c.ControlReceives(), d.dispatch); err != nil {
+	if c.control, err = control.New(&c.shared, c.options, sends, c.ControlReceives(), d.dispatch); err != nil {
 		return err
 	}
-	c.atEnd = c.control.close
-	c.requests = newRequests(&c.shared, c.options, &c.control.controlSends, d.answer)
-	c.pools = newPoolManager(&c.shared, c.cfg.pools(windowBounds), &c.control.controlSends, c.requests)
-	c.signs = &signsOfLife{c: &c.shared, o: c.options, control: c.control, requests: c.requests}
+	c.shared.AtEnd = c.control.Close
+	c.requests = control.NewRequests(&c.shared, c.options, &c.control.Sends, d.answer)
+	c.pools = pools.New(&c.shared, c.cfg.pools(windowBounds), &c.control.Sends, c.requests)
+	c.signs = &control.Signs{C: &c.shared, O: c.options, Control: c.control, Requests: c.requests}
 	for i := range c.cfg.Queues {
 		if err := c.addChannel(i + 1); err != nil {
 			return fmt.Errorf("data channel %d: %w", i+1, err)
@@ -97,8 +103,8 @@ func (c *Conn) build(windowBounds bool) (err error) {
 	}
 	c.binding = newBinding(&c.shared, &c.cfg, c.signs, c.channels)
 	d.pools, d.requests, d.binding, d.channels = c.pools, c.requests, c.binding, c.channels
-	if f, ok := c.domain.(device.Failing); ok {
-		f.OnFailure(c.end)
+	if f, ok := c.shared.Domain.(device.Failing); ok {
+		f.OnFailure(c.shared.End)
 	}
 	return nil
 }
@@ -110,20 +116,21 @@ func (c *Conn) addChannel(number int) error {
 		return err
 	}
 	c.channels = append(c.channels, ch)
-	c.pools.channels = append(c.pools.channels, poolChannel{
-		number: number, pools: c.cfg.channel(number).Pools, sender: &ch.tx.queue, receiver: &ch.rx.queue, credits: &ch.tx.credits, slots: ch.tx.in.slots,
-		sequence: &ch.tx.out.sequence, tx: &ch.tx.count, rx: &ch.rx.count,
+	c.pools.Channels = append(c.pools.Channels, pools.Channel{
+		Number: number, Pools: c.cfg.channel(number).Pools, Sender: &ch.tx.Queue, Receiver: &ch.rx.Queue,
+		Credits: &ch.tx.Credits, Slots: ch.tx.In.Slots,
+		Sequence: &ch.tx.Out.Sequence, Tx: &ch.tx.Count, Rx: &ch.rx.Count,
 	})
 	for _, p := range c.cfg.channel(number).Pools {
-		l, err := c.pools.first(number, p)
+		l, err := c.pools.First(number, p)
 		if err != nil {
 			return err
 		}
-		if err := ch.rx.adopt(l); err != nil {
+		if err := ch.rx.Adopt(l); err != nil {
 			return err
 		}
 	}
-	return ch.rx.post(c.cfg.channel(number).furtherReceives())
+	return ch.rx.Post(c.cfg.channel(number).furtherReceives())
 }
 
 // ControlReceives returns how many receives this side posts on the control channel. They
@@ -134,9 +141,9 @@ func (c *Conn) ControlReceives() int {
 
 // Addresses returns the addresses of the queue pairs, that of the control channel first.
 func (c *Conn) Addresses() []fabric.Address {
-	a := []fabric.Address{c.control.qp.Address()}
+	a := []fabric.Address{c.control.QP.Address()}
 	for _, ch := range c.channels {
-		a = append(a, ch.qp.Address())
+		a = append(a, ch.QP.Address())
 	}
 	c.cfg.limitPath(a)
 	return a
@@ -149,23 +156,23 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 		return fmt.Errorf("messaging: the peer has %d channels, this side %d", len(remote), 1+len(c.channels))
 	}
 	if need := protocol.ControlReceives(c.cfg.Mode, len(c.channels), c.cfg.MaxPools); controlReceives < need {
-		return fmt.Errorf("messaging: %w: %d, %d are needed", ErrControlReceives, controlReceives, need)
+		return fmt.Errorf("messaging: %w: %d, %d are needed", core.ErrControlReceives, controlReceives, need)
 	}
 	remote = slices.Clone(remote)
 	c.cfg.limitPath(remote)
 	path := min(remote[0].MTU, c.Addresses()[0].MTU)
-	c.pathMTU.Store(int64(path))
+	c.shared.PathMTU.Store(int64(path))
 	if c.cfg.ProvePath {
-		c.control.padded = uint32(path)
+		c.control.Padded = uint32(path)
 	}
-	if err := c.control.qp.Connect(remote[0], c.cfg.Timing); err != nil {
+	if err := c.control.QP.Connect(remote[0], c.cfg.Timing); err != nil {
 		return fmt.Errorf("messaging: connect the control channel: %w", err)
 	}
 	for i, ch := range c.channels {
-		if err := ch.qp.Connect(remote[1+i], c.cfg.Timing); err != nil {
-			return fmt.Errorf("messaging: connect data channel %d: %w", ch.number, err)
+		if err := ch.QP.Connect(remote[1+i], c.cfg.Timing); err != nil {
+			return fmt.Errorf("messaging: connect data channel %d: %w", ch.Number, err)
 		}
-		ch.peerQPN = remote[1+i].QPN
+		ch.PeerQPN = remote[1+i].QPN
 	}
 	if b := c.cfg.Bind; b != nil {
 		c.binding.ours, c.binding.theirs = b.Proofs(c.Addresses(), remote)
@@ -174,7 +181,7 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 }
 
 // Start calls StartControl and StartData.
-func (c *Conn) Start(ports []Port) error {
+func (c *Conn) Start(ports []core.Port) error {
 	if err := c.StartControl(); err != nil {
 		return err
 	}
@@ -190,18 +197,18 @@ func (c *Conn) StartControl() (err error) {
 	if err := c.binding.begin(c.requests); err != nil {
 		return fmt.Errorf("messaging: begin on the control channel: %w", err)
 	}
-	c.control.idle, err = c.newWaiter(epoll.Readable(c.control.cq.FD()), epoll.Readable(c.control.w.wake.FD()))
+	c.control.Idle, err = c.shared.NewWaiter(epoll.Readable(c.control.CQ.FD()), epoll.Readable(c.control.W.Wake.FD()))
 	if err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
-	c.work(c.control.w, c.control.run, nil)
-	c.spawn(c.requests.answer)
+	c.shared.Work(c.control.W, c.control.Run, nil)
+	c.shared.Spawn(c.requests.Answer)
 	c.watch, c.queried = watch(&c.shared, c.cfg.KeepAlive, c.control, c.channels)
 	if c.cfg.Bind == nil {
 		c.keep()
 		return nil
 	}
-	c.spawn(func() error {
+	c.shared.Spawn(func() error {
 		proved, err := c.binding.wait()
 		if proved {
 			c.keep()
@@ -213,15 +220,15 @@ func (c *Conn) StartControl() (err error) {
 
 // keep starts the pool manager and the keep-alives.
 func (c *Conn) keep() {
-	c.spawn(c.pools.run)
-	c.pools.start()
-	c.signs.start()
+	c.shared.Spawn(c.pools.Run)
+	c.pools.Start()
+	c.signs.Start()
 }
 
 // Reach sends a keep-alive and waits until the peer answers, with any status. It fails
 // when ctx is done, or, with an error that wraps context.DeadlineExceeded, after
 // Config.PeerTimeout.
-func (c *Conn) Reach(ctx context.Context) error { return c.signs.reach(ctx) }
+func (c *Conn) Reach(ctx context.Context) error { return c.signs.Reach(ctx) }
 
 // Request sends a configuration request, waits for the reply, and returns its data. At
 // most MaxRequests are outstanding at a time, one fewer of the kinds that the peer may
@@ -231,7 +238,7 @@ func (c *Conn) Reach(ctx context.Context) error { return c.signs.reach(ctx) }
 // If ctx ends first, the request counts as outstanding until its reply arrives, because it
 // occupies a receive of the peer until then.
 func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]byte, error) {
-	return c.requests.request(ctx, t, data)
+	return c.requests.Request(ctx, t, data)
 }
 
 // StartData lends the pools to the peer and starts to move frames between the ports, one
@@ -239,24 +246,24 @@ func (c *Conn) Request(ctx context.Context, t protocol.CfgType, data []byte) ([]
 // identity. The ports remain the caller's, and must stay open until Stop or Close has
 // returned. unsent, which may be nil, has the frames that an earlier Conn with the same
 // ports did not send; they are sent first.
-func (c *Conn) StartData(ports []Port, unsent *Unsent) error {
+func (c *Conn) StartData(ports []core.Port, unsent *Unsent) error {
 	if len(ports) != len(c.channels) {
 		return fmt.Errorf("messaging: %d ports for %d data channels", len(ports), len(c.channels))
 	}
 	for i, ch := range c.channels {
-		if err := errors.Join(ch.tx.begin(ports[i], &c.registrar.keys), ch.rx.begin(ports[i])); err != nil {
-			return fmt.Errorf("messaging: data channel %d: %w", ch.number, err)
+		if err := errors.Join(ch.tx.Begin(ports[i], &c.registrar.Keys), ch.rx.Begin(ports[i])); err != nil {
+			return fmt.Errorf("messaging: data channel %d: %w", ch.Number, err)
 		}
 	}
-	if p, ok := ports[0].(ZeroCopyPort); ok && lentPieces(c.cfg.sender(1)) > 0 {
-		c.registrar.budget = c.cfg.ZeroCopy
-		c.inBackground(func() error { return c.registrar.run(&c.shared, p) })
+	if p, ok := ports[0].(core.ZeroCopyPort); ok && tx.LentPieces(c.cfg.sender(1)) > 0 {
+		c.registrar.Budget = c.cfg.ZeroCopy
+		c.shared.InBackground(func() error { return c.registrar.Run(&c.shared, p) })
 	}
 	if unsent != nil {
 		unsent.handOver(c.channels)
 	}
 	if c.cfg.Bind != nil {
-		c.spawn(func() error {
+		c.shared.Spawn(func() error {
 			if !c.binding.awaitTrust() {
 				return nil
 			}
@@ -278,14 +285,14 @@ func (c *Conn) move() error {
 	if err := c.lendFirst(); err != nil {
 		return fmt.Errorf("lend the pools: %w", err)
 	}
-	c.control.polled.Store(c.cfg.Poll)
+	c.control.Polled.Store(c.cfg.Poll)
 	for _, ch := range c.channels {
 		if c.cfg.Poll {
-			c.work(ch.rx.w, ch.poll, ch.failure)
+			c.shared.Work(ch.rx.W, ch.poll, ch.failure)
 			continue
 		}
-		c.work(ch.rx.w, ch.rx.run, ch.rx.failure)
-		c.work(ch.tx.w, ch.tx.run, ch.tx.failure)
+		c.shared.Work(ch.rx.W, ch.rx.Run, ch.rx.Failure)
+		c.shared.Work(ch.tx.W, ch.tx.Run, ch.tx.Failure)
 	}
 	return nil
 }
@@ -293,8 +300,8 @@ func (c *Conn) move() error {
 // lendFirst offers the first pools, which the receivers have already adopted.
 func (c *Conn) lendFirst() error {
 	for _, ch := range c.channels {
-		for _, l := range *ch.rx.local.Load() {
-			if err := c.pools.notify(bufpool.Event{Kind: bufpool.Adopted, Local: l}); err != nil {
+		for _, l := range *ch.rx.Local.Load() {
+			if err := c.pools.Notify(bufpool.Event{Kind: bufpool.Adopted, Local: l}); err != nil {
 				return err
 			}
 		}
@@ -304,18 +311,18 @@ func (c *Conn) lendFirst() error {
 
 // Abort ends the session immediately, for the reason err. No more frames pass. The caller
 // still has to call Close.
-func (c *Conn) Abort(err error) { c.end(err) }
+func (c *Conn) Abort(err error) { c.shared.End(err) }
 
 // Done returns a channel that is closed when the session has ended, because something
 // failed or Close was called. The caller still has to call Close.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+func (c *Conn) Done() <-chan struct{} { return c.shared.Done }
 
 // Err returns nil before Done is closed, net.ErrClosed after Close, and otherwise the
 // reason for which the session has ended.
 func (c *Conn) Err() error {
 	select {
-	case <-c.done:
-		return c.failure
+	case <-c.shared.Done:
+		return c.shared.Failure
 	default:
 		return nil
 	}
@@ -326,22 +333,22 @@ func (c *Conn) Err() error {
 func (c *Conn) Close() error {
 	c.halt()
 	c.closing.Do(func() {
-		c.background.Wait()
-		c.handlers.close()
+		c.shared.Background.Wait()
+		c.shared.Handlers.Close()
 		var errs []error
 		// The waiters are closed before the descriptors that they wait for.
-		for _, w := range c.waiters {
+		for _, w := range c.shared.Waiters {
 			errs = append(errs, w.Close())
 		}
-		if c.domain != nil {
+		if c.shared.Domain != nil {
 			c.quiesce()
-			errs = append(errs, c.domain.Close())
+			errs = append(errs, c.shared.Domain.Close())
 		}
 		for _, ch := range c.channels {
-			ch.tx.in.close()
+			ch.tx.In.Close()
 		}
-		errs = append(errs, c.registrar.close(&c.shared), c.memory.close())
-		for _, e := range c.events {
+		errs = append(errs, c.registrar.Close(), c.shared.Memory.Close())
+		for _, e := range c.shared.Events {
 			errs = append(errs, e.Close())
 		}
 		c.closeErr = errors.Join(errs...)
@@ -351,16 +358,16 @@ func (c *Conn) Close() error {
 
 // halt ends the session and waits until the workers have returned.
 func (c *Conn) halt() {
-	c.end(net.ErrClosed)
-	c.workers.Wait()
+	c.shared.End(net.ErrClosed)
+	c.shared.Workers.Wait()
 	for _, ch := range c.channels {
-		ch.tx.in.loans.leave()
+		ch.tx.In.Loans.Leave()
 	}
 	c.watch.Stop()
 	c.queried.leave()
 	if c.signs != nil { // nil if New has failed early
-		c.pools.beat.Load().Stop()
-		c.signs.beat.Stop()
+		c.pools.Beat.Load().Stop()
+		c.signs.Beat.Stop()
 	}
 }
 
@@ -368,23 +375,23 @@ func (c *Conn) halt() {
 // retransmission timer fires for a destroyed queue pair.
 func (c *Conn) quiesce() {
 	// The domain's Close reports the same error again.
-	if c.control != nil && c.control.qp != nil {
-		_ = c.control.qp.Fail()
+	if c.control != nil && c.control.QP != nil {
+		_ = c.control.QP.Fail()
 	}
 	for _, ch := range c.channels {
-		_ = ch.qp.Fail()
+		_ = ch.QP.Fail()
 	}
 }
 
 // SetMTU changes the MTU, in bytes, that limits the frames from the peer.
-func (c *Conn) SetMTU(mtu int) { c.mtu.Store(int64(mtu)) }
+func (c *Conn) SetMTU(mtu int) { c.shared.MTU.Store(int64(mtu)) }
 
 // Unhold makes each worker that waits for the end of a hold (see PacedPort) ask its port
 // again for how long that is. It never waits. It must not be called after Close.
 func (c *Conn) Unhold() {
 	for _, ch := range c.channels {
-		ch.tx.queue.wake.Set()
-		ch.rx.queue.wake.Set()
+		ch.tx.Queue.Wake.Set()
+		ch.rx.Queue.Wake.Set()
 	}
 }
 
@@ -394,8 +401,8 @@ func (c *Conn) Unhold() {
 func (c *Conn) Pause(ctx context.Context) error {
 	paused := make(chan struct{}, len(c.channels))
 	for _, ch := range c.channels {
-		ch.tx.paused.Store(true)
-		ch.tx.queue.put(sqRequest{kind: sqDrain, done: paused})
+		ch.tx.Paused.Store(true)
+		ch.tx.Queue.Put(core.SqRequest{Kind: core.SqDrain, Done: paused})
 	}
 	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
 	for range c.channels {
@@ -403,12 +410,12 @@ func (c *Conn) Pause(ctx context.Context) error {
 		case <-paused:
 		case <-ctx.Done():
 			return fail(context.Cause(ctx))
-		case <-c.done:
+		case <-c.shared.Done:
 			return fail(net.ErrClosed)
 		}
 	}
 	// The reply shows that the peer has also handled all indications.
-	var status *StatusError
+	var status *control.StatusError
 	if _, err := c.Request(ctx, protocol.CfgKeepAlive, nil); err != nil && !errors.As(err, &status) {
 		return fail(err)
 	}
@@ -418,8 +425,8 @@ func (c *Conn) Pause(ctx context.Context) error {
 // Resume ends a pause.
 func (c *Conn) Resume() {
 	for _, ch := range c.channels {
-		ch.tx.paused.Store(false)
-		ch.tx.queue.put(sqRequest{kind: sqDrain})
+		ch.tx.Paused.Store(false)
+		ch.tx.Queue.Put(core.SqRequest{Kind: core.SqDrain})
 	}
 }
 
@@ -434,14 +441,14 @@ func (c *Conn) Flush() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.FlushTime)
 	defer cancel()
-	gone, err := c.pools.end()
+	gone, err := c.pools.End()
 	if err == nil {
 		select {
 		case <-gone:
 			return c.Pause(ctx) // wait until the messages that invalidate windows have arrived, too
 		case <-ctx.Done():
 			err = context.Cause(ctx)
-		case <-c.done:
+		case <-c.shared.Done:
 			err = net.ErrClosed
 		}
 	}
@@ -456,9 +463,9 @@ func (c *Conn) Stop() *Unsent {
 	c.halt()
 	r := &Unsent{Frames: make([][][]byte, len(c.channels))}
 	for i, ch := range c.channels {
-		frames, uncertain, lost := ch.tx.left()
+		frames, uncertain, lost := ch.tx.Left()
 		r.Frames[i], r.Uncertain, r.Lost = frames, r.Uncertain+uncertain, r.Lost+lost
-		r.Unrevoked += ch.rx.count.RxUnrevoked.Load()
+		r.Unrevoked += ch.rx.Count.RxUnrevoked.Load()
 	}
 	return r
 }

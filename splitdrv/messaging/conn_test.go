@@ -531,9 +531,9 @@ func TestConfigErrors(t *testing.T) {
 		{Queues: 17},
 		{Queues: -1},
 		{Pools: []messaging.PoolConfig{}},
-		{Pools: []messaging.PoolConfig{{2048, messaging.MaxElements + 1}}},
-		{Pools: []messaging.PoolConfig{{messaging.MaxElementSize + 1, 1}}},
-		{Pools: []messaging.PoolConfig{{63, 1}}},
+		{Pools: []messaging.PoolConfig{{ElementSize: 2048, Elements: messaging.MaxElements + 1}}},
+		{Pools: []messaging.PoolConfig{{ElementSize: messaging.MaxElementSize + 1, Elements: 1}}},
+		{Pools: []messaging.PoolConfig{{ElementSize: 63, Elements: 1}}},
 		{SendSlots: 32, Batch: 16, SignalEvery: 16},
 		{PeerTimeout: time.Second, KeepAlive: time.Second},
 		{Mode: "pull"},
@@ -541,11 +541,13 @@ func TestConfigErrors(t *testing.T) {
 		{MaxPools: messaging.MaxPools + 1},
 		{PeerPools: messaging.MaxPools + 1},
 		{Mode: protocol.ModeSend, MaxPools: 2},
-		{Mode: protocol.ModeSendUC, Pools: []messaging.PoolConfig{{2048, 8}, {65536, 8}}},
+		{Mode: protocol.ModeSendUC, Pools: []messaging.PoolConfig{
+			{ElementSize: 2048, Elements: 8}, {ElementSize: 65536, Elements: 8},
+		}},
 		{MaxMemory: 1 << 20},
 		{PoolIdle: 3},
 		{PoolIdle: -time.Second},
-		{Pools: slices.Repeat([]messaging.PoolConfig{{64, messaging.MaxElements}}, 17), MaxPools: 17},
+		{Pools: slices.Repeat([]messaging.PoolConfig{{ElementSize: 64, Elements: messaging.MaxElements}}, 17), MaxPools: 17},
 	} {
 		c.Device = dev
 		if conn, err := messaging.New(c); err == nil {

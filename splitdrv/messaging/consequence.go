@@ -7,6 +7,8 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
 // When a queue pair fails, all its other work requests complete with a flush error, and some
@@ -26,12 +28,12 @@ const (
 // returns the number of that.
 func consequence(err error) (qpn uint32, ok bool) {
 	var wc *fabric.WCError
-	var no *refusedError
+	var no *core.RefusedError
 	switch {
 	case errors.As(err, &wc):
 		return wc.QPN, wc.Status == fabric.StatusWRFlushErr
 	case errors.As(err, &no) && !errors.Is(err, fabric.ErrQueueFull):
-		return no.qpn, true
+		return no.QPN, true
 	}
 	return 0, false
 }
@@ -39,8 +41,8 @@ func consequence(err error) (qpn uint32, ok bool) {
 // causeOf returns the cause of err, the error of a worker, if err is only a consequence. Otherwise
 // it returns err. own, which may be nil, polls the completion queues that belong to the caller and
 // returns the error of the first failed completion.
-func causeOf(c *shared, control *control, channels []*channel, err error, own func() error) error {
-	if f, ok := c.domain.(device.Failing); ok {
+func causeOf(c *core.Session, control *control.Channel, channels []*channel, err error, own func() error) error {
+	if f, ok := c.Domain.(device.Failing); ok {
 		err = f.Explain(err)
 	}
 	qpn, ok := consequence(err)
@@ -55,8 +57,8 @@ func causeOf(c *shared, control *control, channels []*channel, err error, own fu
 	if own != nil {
 		looks = append(looks, own)
 	}
-	if qpn == control.qp.Num() {
-		looks = append(looks, control.failure)
+	if qpn == control.QP.Num() {
+		looks = append(looks, control.Failure)
 	}
 	flushed := error(nil)
 	for {
@@ -72,12 +74,12 @@ func causeOf(c *shared, control *control, channels []*channel, err error, own fu
 			}
 		}
 		for _, ch := range channels {
-			if ch.qp.Num() == qpn && !ch.tx.queue.pending.Load() {
-				ch.tx.queue.put(sqRequest{kind: sqLook})
+			if ch.QP.Num() == qpn && !ch.tx.Queue.Pending.Load() {
+				ch.tx.Queue.Put(core.SqRequest{Kind: core.SqLook})
 			}
 		}
 		select {
-		case <-c.done: // another worker has reported its error
+		case <-c.Done: // another worker has reported its error
 			return err
 		case <-late.C:
 			return withFlush(control, channels, qpn, err, flushed)
@@ -88,14 +90,14 @@ func causeOf(c *shared, control *control, channels []*channel, err error, own fu
 
 // withFlush returns err, which also says that the work request was flushed if it was refused by a
 // queue pair that has failed.
-func withFlush(control *control, channels []*channel, qpn uint32, err, flushed error) error {
+func withFlush(control *control.Channel, channels []*channel, qpn uint32, err, flushed error) error {
 	if errors.As(err, new(*fabric.WCError)) {
 		return err
 	}
-	qp := control.qp
+	qp := control.QP
 	for _, ch := range channels {
-		if ch.qp.Num() == qpn {
-			qp = ch.qp
+		if ch.QP.Num() == qpn {
+			qp = ch.QP
 		}
 	}
 	if flushed == nil {

@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/counter"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
 // TestCounters gives each counter a different value. The value must be in the status under the
 // counter's name, and in Counts at the index of the counter in Counters.
 func TestCounters(t *testing.T) {
-	var tx txCounters
-	var rx rxCounters
+	var tx core.TxCount
+	var rx core.RxCount
 	value := uint64(0)
 	for _, counters := range []reflect.Value{reflect.ValueOf(&tx).Elem(), reflect.ValueOf(&rx).Elem()} {
 		for i := range counters.NumField() {

@@ -9,17 +9,20 @@ import (
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
 // dispatcher handles the peer's control messages, on the control handler's goroutine.
 type dispatcher struct {
-	c        *shared
+	c        *core.Session
 	cfg      *Config
-	pools    *poolManager
-	requests *requests
+	pools    *pools.Manager
+	requests *control.Requests
 	binding  *binding
 	channels []*channel
-	events   []rxEvent // the events of an indication; kept to avoid allocations
+	events   []core.RxEvent // the events of an indication; kept to avoid allocations
 }
 
 // dispatch handles one control message, on the control handler's goroutine. It never
@@ -28,11 +31,11 @@ type dispatcher struct {
 func (d *dispatcher) dispatch(msg []byte) error {
 	h, err := protocol.DecodeHeader(msg)
 	if err != nil {
-		return controlViolation(err, "header")
+		return core.ControlViolation(err, "header")
 	}
 	if d.binding.unproved() {
 		if err = d.binding.hear(h.Function, msg); err == nil {
-			err = d.requests.onRequest(msg) // answer it like any other request
+			err = d.requests.OnRequest(msg) // answer it like any other request
 		}
 	} else {
 		err = d.handle(h.Function, msg)
@@ -40,10 +43,10 @@ func (d *dispatcher) dispatch(msg []byte) error {
 	if err == nil {
 		return nil
 	}
-	if broken := (*ProtocolError)(nil); errors.As(err, &broken) {
+	if broken := (*core.ProtocolError)(nil); errors.As(err, &broken) {
 		return err
 	}
-	return controlViolation(err, "%v", h.Function)
+	return core.ControlViolation(err, "%v", h.Function)
 }
 
 // handle handles a message. An error means that the peer has broken the protocol; if it is
@@ -53,7 +56,7 @@ func (d *dispatcher) handle(f protocol.Function, msg []byte) error {
 		switch f {
 		case protocol.FuncBufferRecvPoolGet, protocol.FuncBufferPoolFlushRequest, protocol.FuncBufferPoolFlushReply,
 			protocol.FuncBufferRDMAIndicate:
-			return controlViolation(ErrUnexpected, "%v in mode %s", f, d.cfg.Mode)
+			return core.ControlViolation(core.ErrUnexpected, "%v in mode %s", f, d.cfg.Mode)
 		default:
 		}
 	}
@@ -71,11 +74,11 @@ func (d *dispatcher) handle(f protocol.Function, msg []byte) error {
 	case protocol.FuncBufferPoolFlushReply:
 		return d.onFlushed(msg)
 	case protocol.FuncCfgUtilRequest:
-		return d.requests.onRequest(msg)
+		return d.requests.OnRequest(msg)
 	case protocol.FuncCfgUtilReply:
-		return d.requests.onReply(msg)
+		return d.requests.OnReply(msg)
 	default:
-		return ErrUnexpected
+		return core.ErrUnexpected
 	}
 }
 
@@ -114,13 +117,13 @@ func (d *dispatcher) addRemote(p protocol.Pool) error {
 		err, order = p.ValidSend(), bufpool.InOrder
 	}
 	if err == nil && int(p.Channel()) > len(d.channels) {
-		err = fmt.Errorf("%w: pool %d for data channel %d of %d", ErrNoChannel, p.Ref, p.Channel(), len(d.channels))
+		err = fmt.Errorf("%w: pool %d for data channel %d of %d", core.ErrNoChannel, p.Ref, p.Channel(), len(d.channels))
 	}
 	if err == nil {
 		r := bufpool.NewRemote(p, order)
 		r.Invalidate = d.cfg.Invalidation && p.Invalidate()
 		r.KeyFollows = d.cfg.KeySend && p.KeyFollows() && !d.cfg.Mode.Sends()
-		err = d.pools.notify(bufpool.Event{Kind: bufpool.Lent, Remote: r})
+		err = d.pools.Notify(bufpool.Event{Kind: bufpool.Lent, Remote: r})
 	}
 	return err
 }
@@ -132,19 +135,19 @@ func (d *dispatcher) onUpdate(msg []byte) error {
 		return err
 	}
 	for r := m.Returns(); r.Next(); {
-		g := d.pools.remote(r.Pool())
+		g := d.pools.Remote(r.Pool())
 		if g == nil {
-			return controlViolation(bufpool.ErrPool, "update of pool %d", r.Pool())
+			return core.ControlViolation(bufpool.ErrPool, "update of pool %d", r.Pool())
 		}
 		tx := d.channels[g.Channel-1].tx
 		for i := range r.Len() {
 			elem := r.Element(i)
 			if err := g.Return(uint32(elem)); err != nil {
-				return controlViolation(err, "update of pool %d", r.Pool())
+				return core.ControlViolation(err, "update of pool %d", r.Pool())
 			}
-			tx.indications.acknowledge(g, elem)
+			tx.Indications.Acknowledge(g, elem)
 		}
-		tx.credits.came()
+		tx.Credits.Came()
 	}
 	return nil
 }
@@ -157,22 +160,23 @@ func (d *dispatcher) onIndicate(msg []byte) error {
 	}
 	channel := int(m.At(0).Pool / uint32(d.cfg.MaxPools))
 	if channel >= len(d.channels) {
-		return controlViolation(bufpool.ErrPool, "indication of pool %d", m.At(0).Pool)
+		return core.ControlViolation(bufpool.ErrPool, "indication of pool %d", m.At(0).Pool)
 	}
-	first := d.c.firstRef(channel + 1)
+	first := d.c.FirstRef(channel + 1)
 	events := d.events[:0]
 	for i := range m.Len() {
 		x := m.At(i)
 		class := x.Pool - first
 		if class >= uint32(d.cfg.MaxPools) {
-			return controlViolation(bufpool.ErrPool, "indication of pool %d in a message about data channel %d", x.Pool,
+			return core.ControlViolation(bufpool.ErrPool, "indication of pool %d in a message about data channel %d", x.Pool,
 				channel+1)
 		}
-		events = append(events, rxEvent{kind: rxIndicated, class: class, elem: x.Element, length: x.Length,
-			last: i == m.Len()-1})
+		events = append(events, core.RxEvent{
+			Kind: core.RxIndicated, Class: class, Elem: x.Element, Length: x.Length,
+			Last: i == m.Len()-1})
 	}
 	d.events = events
-	return d.channels[channel].rx.indicated(events)
+	return d.channels[channel].rx.Indicated(events)
 }
 
 // onGet handles the peer's request for another pool.
@@ -182,10 +186,11 @@ func (d *dispatcher) onGet(msg []byte) error {
 		return err
 	}
 	if int(m.Channel) > len(d.channels) {
-		return controlViolation(ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel, len(d.channels))
+		return core.ControlViolation(core.ErrNoChannel, "BufferRecvPoolGet for data channel %d of %d", m.Channel,
+			len(d.channels))
 	}
-	size := int(min(m.ElementSize, MaxElementSize+1)) // no larger elements are lent
-	return d.pools.notify(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
+	size := int(min(m.ElementSize, pools.MaxElementSize+1)) // no larger elements are lent
+	return d.pools.Notify(bufpool.Event{Kind: bufpool.Get, Channel: int(m.Channel), Size: size, Elements: int(m.Elements)})
 }
 
 // onFlush handles a flush request: the peer takes back some of its pools, or returns some
@@ -199,14 +204,14 @@ func (d *dispatcher) onFlush(msg []byte) error {
 	for i := range refs {
 		refs[i] = m.Pool(i)
 	}
-	return d.pools.notify(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
+	return d.pools.Notify(bufpool.Event{Kind: bufpool.Flush, Transaction: m.TransactionContext, Refs: refs})
 }
 
 // onFlushed handles the reply to this side's flush request.
 func (d *dispatcher) onFlushed(msg []byte) error {
 	m, err := protocol.DecodeBufferPoolFlushReply(msg)
 	if err == nil {
-		err = d.pools.notify(bufpool.Event{Kind: bufpool.FlushReply, Transaction: m.TransactionContext})
+		err = d.pools.Notify(bufpool.Event{Kind: bufpool.FlushReply, Transaction: m.TransactionContext})
 	}
 	return err
 }
@@ -224,7 +229,7 @@ func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus 
 	case protocol.CfgBind, protocol.CfgPath:
 		return d.binding.answer(t)
 	default:
-		return d.pools.hearKeys(data)
+		return d.pools.HearKeys(data)
 	}
 }
 
@@ -239,9 +244,9 @@ func (d *dispatcher) onSent(data []byte) protocol.CfgStatus {
 		return protocol.CfgInvalid
 	}
 	r := d.channels[sent.Channel-1].rx
-	r.sent.Store(sent.Next)
-	if !r.sentQueued.Swap(true) {
-		r.queue.put(rxEvent{kind: rxSent})
+	r.Sent.Store(sent.Next)
+	if !r.SentQueued.Swap(true) {
+		r.Queue.Put(core.RxEvent{Kind: core.RxSent})
 	}
 	return protocol.CfgOK
 }

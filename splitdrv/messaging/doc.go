@@ -8,7 +8,7 @@
 //
 // # The life of a frame
 //
-// sender.go and receiver.go begin with a list of the stages of a frame, and their functions
+// tx/sender.go and rx/receiver.go begin with a list of the stages of a frame, and their functions
 // are in the same order. docs/architecture.md describes all stages of a frame in a row.
 //
 // In mode imm a transfer is an RDMA_WRITE_WITH_IMM. In mode indicate it is an RDMA_WRITE:
@@ -35,9 +35,10 @@
 // receiver and the control handler (poll.go). When it needs a slot of the control send
 // queue, it polls until one is free.
 //
-// References between files run one way: from Conn to the handling of control messages, to
-// the sender and the receiver, to the pool manager, which knows their queues, and to the
-// state that all of them share (shared.go).
+// The parts are packages, and their imports run one way: cq and memory know none of the others;
+// core has what all share; control knows core; pools knows control; tx and rx know pools, and
+// not each other. This package makes the parts from a Config (parts.go), passes the peer's
+// messages to them (dispatch.go), and ends them.
 //
 // A sender shares the list of returned elements of a remote pool with the control handler.
 // A goroutine that sends a control message holds the lock of the control send queue for
@@ -54,7 +55,7 @@
 // posts a receive for each element. The sender of its channel binds the windows that
 // protect it, if any (see [Protection]). Then the pool is offered to the peer, where the
 // sender of that channel uses it. bufpool.Pools determines the order of all steps until
-// the end of the pool; poolManager carries them out.
+// the end of the pool; Manager carries them out.
 //
 // # Bounds
 //

@@ -8,40 +8,43 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
 // StartAt makes the data channels number their writes as if this number of them had been
 // posted already. It must be called before Start.
 func (c *Conn) StartAt(writes uint32) {
 	for _, ch := range c.channels {
-		ch.tx.posted, ch.tx.completed, ch.tx.signaled = writes, writes, writes
+		ch.tx.Posted, ch.tx.Completed, ch.tx.Signaled = writes, writes, writes
 	}
 }
 
 // Remembered returns the number of elements of all the peer's pools that the Conn remembers.
 func (c *Conn) Remembered() int {
-	c.pools.mu.Lock()
-	defer c.pools.mu.Unlock()
-	return c.pools.pools.Remembered()
+	c.pools.Mu.Lock()
+	defer c.pools.Mu.Unlock()
+	return c.pools.Pools.Remembered()
 }
 
 // Assign assigns a data channel to a handler.
 func (c *Conn) Assign(channel, handler int) error {
-	return c.change(HandlerChange{Assign: map[int]int{channel: handler}})
+	return c.change(cq.HandlerChange{Assign: map[int]int{channel: handler}})
 }
 
 // SetHandler changes the handler with h's number to h.
-func (c *Conn) SetHandler(h Handler) error {
+func (c *Conn) SetHandler(h cq.Handler) error {
 	if h.Budget == 0 {
-		h.Budget = DefaultBudget
+		h.Budget = cq.DefaultBudget
 	}
-	return c.change(HandlerChange{Handlers: []HandlerPatch{{
+	return c.change(cq.HandlerChange{Handlers: []cq.HandlerPatch{{
 		Number: h.Number, CPUs: &h.CPUs, Priority: &h.Priority, Budget: &h.Budget, Spin: &h.Spin,
 		Adaptive: &h.Adaptive,
 	}}})
 }
 
-func (c *Conn) change(change HandlerChange) error {
+func (c *Conn) change(change cq.HandlerChange) error {
 	g, err := c.Handling().Change(change)
 	if err != nil {
 		return err
@@ -50,15 +53,15 @@ func (c *Conn) change(change HandlerChange) error {
 }
 
 // Pass advances the clock by one part of the keep-alive interval.
-func (c *Conn) Pass() { c.clock.Advance(c.signs.part) }
+func (c *Conn) Pass() { c.shared.Clock.Advance(c.signs.Part) }
 
 // Beat makes beat n of the keep-alives, and returns how many of the next beats can be left
 // out.
-func (c *Conn) Beat(n uint64) (rest int) { return c.signs.check(ticker.Tick{N: n}) }
+func (c *Conn) Beat(n uint64) (rest int) { return c.signs.Check(ticker.Tick{N: n}) }
 
 // Looked returns an error until the control handler has polled as often as requested.
 func (c *Conn) Looked() error {
-	if wanted, looked := c.control.wanted.Load(), c.control.looked.Load(); looked < wanted {
+	if wanted, looked := c.control.Wanted.Load(), c.control.Looked.Load(); looked < wanted {
 		return fmt.Errorf("%d looks of %d", looked, wanted)
 	}
 	return nil
@@ -66,35 +69,35 @@ func (c *Conn) Looked() error {
 
 // Answered returns an error while requests are unanswered.
 func (c *Conn) Answered() error {
-	if n := len(c.requests.slots); n > 0 {
+	if n := len(c.requests.Slots); n > 0 {
 		return fmt.Errorf("%d requests are unanswered", n)
 	}
 	return nil
 }
 
 // StopPoolBeat stops the beats of the pool manager, so that only LookAtPools runs it.
-func (c *Conn) StopPoolBeat() { c.pools.beat.Load().Stop() }
+func (c *Conn) StopPoolBeat() { c.pools.Beat.Load().Stop() }
 
 // LookAtPools runs the pool manager once. quiet reports that its next beats can be left out.
-func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.look() }
+func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.Look() }
 
 // PoolsRest reports whether beats of the pool manager are being left out.
-func (c *Conn) PoolsRest() bool { return c.pools.resting.Load() }
+func (c *Conn) PoolsRest() bool { return c.pools.Resting.Load() }
 
 // CountPoolBeats adds to n each beat at which the pool manager could have run, until stop is
 // called.
 func (c *Conn) CountPoolBeats(n *atomic.Uint64) (stop func()) {
-	return poolBeats.Every(c.pools.interval, func(ticker.Tick) int { n.Add(1); return 0 }).Stop
+	return pools.PoolBeats.Every(c.pools.Interval, func(ticker.Tick) int { n.Add(1); return 0 }).Stop
 }
 
 // Allowances returns the budgets of the workers of a channel, and the times for which they poll.
 func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
-	c.handlers.mu.Lock()
-	defer c.handlers.mu.Unlock()
-	for _, w := range c.handlers.workers {
-		if w.channel == channel {
-			budgets = append(budgets, int(w.budget.Load()))
-			spins = append(spins, time.Duration(w.polling.longest.Load()))
+	c.shared.Handlers.Mu.Lock()
+	defer c.shared.Handlers.Mu.Unlock()
+	for _, w := range c.shared.Handlers.Workers {
+		if w.Channel == channel {
+			budgets = append(budgets, int(w.Budget.Load()))
+			spins = append(spins, time.Duration(w.Polling.Longest.Load()))
 		}
 	}
 	return budgets, spins
@@ -104,25 +107,25 @@ func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
 func (c *Conn) QueryQueuePairs() error { return queryChannels(c.control, c.channels) }
 
 // ArmSolicited arms a completion queue as a worker does that wants solicited completions only.
-func ArmSolicited(q fabric.CQ) error { return (&notification{cq: q, solicited: true}).arm() }
+func ArmSolicited(q fabric.CQ) error { return (&cq.Notification{CQ: q, Solicited: true}).Arm() }
 
 // CauseOfRefusal returns the error of a session for which a post on a data channel was refused with
 // err and no cause was found. With fail, the queue pair has failed.
 func (c *Conn) CauseOfRefusal(fail bool, err error) error {
-	qp := c.channels[0].qp
+	qp := c.channels[0].QP
 	if fail {
 		err = errors.Join(err, qp.Fail())
 	}
-	return withFlush(c.control, c.channels, qp.Num(), refused(qp, err), nil)
+	return withFlush(c.control, c.channels, qp.Num(), core.Refused(qp, err), nil)
 }
 
 // OwnCause makes a work request of a data channel, or of the control channel, fail, and returns the
 // cause that is found for a post that is then refused with err. No worker may run.
 func (c *Conn) OwnCause(control bool, err error) error {
-	qp, own := c.channels[0].qp, c.channels[0].tx.failure
+	qp, own := c.channels[0].QP, c.channels[0].tx.Failure
 	if control {
-		qp, own = c.control.qp, nil
+		qp, own = c.control.QP, nil
 	}
 	_, failed := qp.PostSend([]fabric.SendWR{{Op: fabric.OpWrite}})
-	return c.reason(refused(qp, errors.Join(err, failed)), own)
+	return c.shared.Reason(core.Refused(qp, errors.Join(err, failed)), own)
 }

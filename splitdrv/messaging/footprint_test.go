@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // TestNUMANode expects that the memory of a session comes from the device's NUMA node.
@@ -66,7 +67,7 @@ func TestFootprint(t *testing.T) {
 		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
-		const hugePage, arenas = 2 << 20, 1 + 3*messaging.MaxQueues
+		const hugePage, arenas = 2 << 20, 1 + 3*cq.MaxQueues
 		if least := int(c.LeastMemory()); bytes < least || bytes >= least+arenas*hugePage || (bytes-least)%4096 != 0 {
 			t.Errorf("%d queues take %d bytes, LeastMemory is %d", c.Queues, bytes, least)
 		}
@@ -75,7 +76,7 @@ func TestFootprint(t *testing.T) {
 	pools := []messaging.PoolConfig{{ElementSize: 2048, Elements: 256}, {ElementSize: 65536, Elements: 32}}
 	size := func(queues int) int { return pinned(messaging.Config{Queues: queues, Pools: pools}) }
 	each := size(2) - size(1)
-	for queues := 3; queues <= messaging.MaxQueues; queues++ {
+	for queues := 3; queues <= cq.MaxQueues; queues++ {
 		if got := size(queues) - size(queues-1); got != each {
 			t.Errorf("data channel %d takes %d bytes, channel 2 took %d", queues, got, each)
 		}

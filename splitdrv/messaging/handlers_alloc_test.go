@@ -12,13 +12,14 @@ import (
 
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // TestHandlersDoNotAllocate is TestFramesDoNotAllocate with workers that are bound to a
 // processor, poll before they sleep, and exhaust their budget with each frame.
 func TestHandlersDoNotAllocate(t *testing.T) {
 	cpu := cpus.Allowed()[:1]
-	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second, Handlers: []messaging.Handler{
+	cfg := patient(messaging.Config{KeepAlive: 50 * time.Second, Handlers: []cq.Handler{
 		{Number: 0, CPUs: cpu, Budget: 1}, {Number: 1, CPUs: cpu, Priority: 1, Budget: 1, Spin: time.Microsecond},
 	}})
 	_, a, b := startedPair(t, cfg, newRawPort)

@@ -18,13 +18,14 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // followed waits until every worker has applied the last change of its handler. It returns the
 // statistics of the handlers.
-func followed(t *testing.T, conn *messaging.Conn) []messaging.HandlerStats {
+func followed(t *testing.T, conn *messaging.Conn) []cq.HandlerStats {
 	t.Helper()
-	var all []messaging.HandlerStats
+	var all []cq.HandlerStats
 	until(t, func() error {
 		all = conn.Stats().Handlers
 		for _, h := range all {
@@ -102,12 +103,12 @@ func TestHandlingDefaults(t *testing.T) {
 		{"one channel", messaging.Config{}, 1, []int{1}},
 		{"fewer channels than vectors", messaging.Config{Queues: 3}, 3, []int{1, 2, 3}},
 		{"more channels than vectors", messaging.Config{Queues: 6}, 4, []int{1, 2, 3, 4, 1, 2}},
-		{"fewer handlers", messaging.Config{Queues: 3, Handlers: []messaging.Handler{{Number: 2}}}, 2, []int{1, 2, 1}},
-		{"more handlers", messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 7}}}, 7, []int{1, 2}},
-		{"only that of control", messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 0, Priority: 3}}}, 1,
+		{"fewer handlers", messaging.Config{Queues: 3, Handlers: []cq.Handler{{Number: 2}}}, 2, []int{1, 2, 1}},
+		{"more handlers", messaging.Config{Queues: 2, Handlers: []cq.Handler{{Number: 7}}}, 7, []int{1, 2}},
+		{"only that of control", messaging.Config{Queues: 2, Handlers: []cq.Handler{{Number: 0, Priority: 3}}}, 1,
 			[]int{1, 1}},
 		{"assigned", messaging.Config{Queues: 4, Assigned: []int{2, 0, 1}}, 4, []int{2, 2, 1, 4}},
-		{"assigned too many", messaging.Config{Queues: 1, Handlers: []messaging.Handler{{Number: 2}},
+		{"assigned too many", messaging.Config{Queues: 1, Handlers: []cq.Handler{{Number: 2}},
 			Assigned: []int{2, 1, 1}}, 2, []int{2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestHandlingDefaults(t *testing.T) {
 				listed[h.Number] = true
 			}
 			for i, h := range g.Handlers {
-				if h.Number != i || h.Budget != messaging.DefaultBudget || (h.Spin == 0) != listed[i] {
+				if h.Number != i || h.Budget != cq.DefaultBudget || (h.Spin == 0) != listed[i] {
 					t.Errorf("handler %d: %+v", i, h)
 				}
 			}
@@ -137,12 +138,12 @@ func TestHandlingDefaults(t *testing.T) {
 func TestHandlerMistakes(t *testing.T) {
 	_, a, _ := newPair(t, patient(messaging.Config{Queues: 2}), patient(messaging.Config{Queues: 2}))
 	none := cpus.List{cpus.Max - 1}
-	set := func(h messaging.Handler) func(messaging.Config) error {
+	set := func(h cq.Handler) func(messaging.Config) error {
 		return func(cfg messaging.Config) error {
 			if cfg.Device == nil {
 				return a.conn.SetHandler(h)
 			}
-			cfg.Handlers = []messaging.Handler{h}
+			cfg.Handlers = []cq.Handler{h}
 			return cfg.Check()
 		}
 	}
@@ -153,7 +154,7 @@ func TestHandlerMistakes(t *testing.T) {
 			}
 			cfg.Assigned = make([]int, 2)
 			if channel < 1 || channel > 2 || handler == 0 {
-				return messaging.ErrHandler // Assigned has no such channel, and a handler of 0 means the default
+				return cq.ErrHandler // Assigned has no such channel, and a handler of 0 means the default
 			}
 			cfg.Assigned[channel-1] = handler
 			return cfg.Check()
@@ -165,20 +166,20 @@ func TestHandlerMistakes(t *testing.T) {
 		do   func(messaging.Config) error
 		want error
 	}{
-		{"a handler of no number", set(messaging.Handler{Number: -1}), messaging.ErrHandler},
-		{"a handler of too high a number", set(messaging.Handler{Number: messaging.MaxHandlers + 1}), messaging.ErrHandler},
-		{"no budget", set(messaging.Handler{Number: 1, Budget: -1}), messaging.ErrHandler},
-		{"too much budget", set(messaging.Handler{Number: 1, Budget: messaging.MaxBudget + 1}), messaging.ErrHandler},
-		{"polling for ever", set(messaging.Handler{Number: 1, Spin: time.Hour}), messaging.ErrHandler},
-		{"polling into the past", set(messaging.Handler{Number: 1, Spin: -1}), messaging.ErrHandler},
-		{"adaptively, for no time", set(messaging.Handler{Number: 1, Adaptive: true}), messaging.ErrHandler},
-		{"a processor that is not there", set(messaging.Handler{Number: 1, CPUs: none}), messaging.ErrProcessor},
-		{"more than last", set(messaging.Handler{Number: 1, Priority: 20}), messaging.ErrPriority},
-		{"more than first", set(messaging.Handler{Number: 0, Priority: -21}), messaging.ErrPriority},
-		{"the control channel", assign(0, 1), messaging.ErrHandler},
-		{"a channel that is not there", assign(3, 1), messaging.ErrHandler},
-		{"the control channel's handler", assign(1, 0), messaging.ErrHandler},
-		{"a handler that is not there", assign(1, 3), messaging.ErrHandler},
+		{"a handler of no number", set(cq.Handler{Number: -1}), cq.ErrHandler},
+		{"a handler of too high a number", set(cq.Handler{Number: cq.MaxHandlers + 1}), cq.ErrHandler},
+		{"no budget", set(cq.Handler{Number: 1, Budget: -1}), cq.ErrHandler},
+		{"too much budget", set(cq.Handler{Number: 1, Budget: cq.MaxBudget + 1}), cq.ErrHandler},
+		{"polling for ever", set(cq.Handler{Number: 1, Spin: time.Hour}), cq.ErrHandler},
+		{"polling into the past", set(cq.Handler{Number: 1, Spin: -1}), cq.ErrHandler},
+		{"adaptively, for no time", set(cq.Handler{Number: 1, Adaptive: true}), cq.ErrHandler},
+		{"a processor that is not there", set(cq.Handler{Number: 1, CPUs: none}), cq.ErrProcessor},
+		{"more than last", set(cq.Handler{Number: 1, Priority: 20}), cq.ErrPriority},
+		{"more than first", set(cq.Handler{Number: 0, Priority: -21}), cq.ErrPriority},
+		{"the control channel", assign(0, 1), cq.ErrHandler},
+		{"a channel that is not there", assign(3, 1), cq.ErrHandler},
+		{"the control channel's handler", assign(1, 0), cq.ErrHandler},
+		{"a handler that is not there", assign(1, 3), cq.ErrHandler},
 	} {
 		if err := c.do(messaging.Config{}); !errors.Is(err, c.want) {
 			t.Errorf("%s, during a session: %v", c.name, err)
@@ -187,12 +188,12 @@ func TestHandlerMistakes(t *testing.T) {
 			t.Errorf("%s, before: %v", c.name, err)
 		}
 	}
-	twice := messaging.Config{Device: a.dev, Handlers: []messaging.Handler{{Number: 1}, {Number: 1}}}
-	if err := twice.Check(); !errors.Is(err, messaging.ErrHandler) {
+	twice := messaging.Config{Device: a.dev, Handlers: []cq.Handler{{Number: 1}, {Number: 1}}}
+	if err := twice.Check(); !errors.Is(err, cq.ErrHandler) {
 		t.Errorf("a handler twice: %v", err)
 	}
-	for _, g := range []messaging.Handling{{}, {Handlers: make([]messaging.Handler, 2)}} {
-		if err := a.conn.SetHandling(g); !errors.Is(err, messaging.ErrHandler) {
+	for _, g := range []cq.Handling{{}, {Handlers: make([]cq.Handler, 2)}} {
+		if err := a.conn.SetHandling(g); !errors.Is(err, cq.ErrHandler) {
 			t.Errorf("%+v: %v", g, err)
 		}
 	}
@@ -211,11 +212,11 @@ func TestHandlerMistakes(t *testing.T) {
 func TestHandlerBindsItsWorkers(t *testing.T) {
 	allowed := cpus.Allowed()
 	first, last := allowed[:1], allowed[len(allowed)-1:]
-	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 1, CPUs: first}, {Number: 2}}})
+	cfg := patient(messaging.Config{Queues: 2, Handlers: []cq.Handler{{Number: 1, CPUs: first}, {Number: 2}}})
 	_, a, b := newPair(t, cfg, patient(messaging.Config{Queues: 2}))
 	own := niceOf(t, os.Getpid())
 
-	check := func(what string, want map[int]messaging.Handler) {
+	check := func(what string, want map[int]cq.Handler) {
 		t.Helper()
 		workers := 0
 		for _, h := range followed(t, a.conn) {
@@ -262,33 +263,33 @@ func TestHandlerBindsItsWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	control := messaging.Handler{}
-	one, two := messaging.Handler{Number: 1, CPUs: first}, messaging.Handler{Number: 2}
-	check("at the beginning", map[int]messaging.Handler{0: control, 1: one, 2: two})
+	control := cq.Handler{}
+	one, two := cq.Handler{Number: 1, CPUs: first}, cq.Handler{Number: 2}
+	check("at the beginning", map[int]cq.Handler{0: control, 1: one, 2: two})
 
 	two.Priority = 5
 	do(a.conn.SetHandler(two))
-	check("a priority", map[int]messaging.Handler{0: control, 1: one, 2: two})
+	check("a priority", map[int]cq.Handler{0: control, 1: one, 2: two})
 
 	do(a.conn.Assign(1, 2))
-	check("the other handler", map[int]messaging.Handler{0: control, 1: two, 2: two})
+	check("the other handler", map[int]cq.Handler{0: control, 1: two, 2: two})
 
 	two.CPUs, two.Priority = last, own
 	if os.Geteuid() == 0 { // other users cannot raise a priority again
 		do(a.conn.SetHandler(two))
-		check("its processors", map[int]messaging.Handler{0: control, 1: two, 2: two})
+		check("its processors", map[int]cq.Handler{0: control, 1: two, 2: two})
 	}
 
 	do(a.conn.Assign(1, 1))
 	control.CPUs = first
 	do(a.conn.SetHandler(control))
 	if os.Geteuid() == 0 {
-		check("back, and the control channel", map[int]messaging.Handler{0: control, 1: one, 2: two})
+		check("back, and the control channel", map[int]cq.Handler{0: control, 1: one, 2: two})
 		two.CPUs, two.Priority, control.CPUs, one.CPUs = nil, 0, nil, nil
-		for _, h := range []messaging.Handler{control, one, two} {
+		for _, h := range []cq.Handler{control, one, two} {
 			do(a.conn.SetHandler(h))
 		}
-		check("as it was", map[int]messaging.Handler{0: {}, 1: {Number: 1}, 2: {Number: 2}})
+		check("as it was", map[int]cq.Handler{0: {}, 1: {Number: 1}, 2: {Number: 2}})
 		until(t, func() error {
 			if n := boundThreads(t); n > 0 {
 				return fmt.Errorf("%d threads are still bound", n)
@@ -305,7 +306,7 @@ func TestHandlerBindsAgain(t *testing.T) {
 	if len(allowed) < 2 {
 		t.Skip("needs two processors")
 	}
-	cfg := patient(messaging.Config{Queues: 1, Handlers: []messaging.Handler{{Number: 1, CPUs: allowed[:1]}}})
+	cfg := patient(messaging.Config{Queues: 1, Handlers: []cq.Handler{{Number: 1, CPUs: allowed[:1]}}})
 	_, a, _ := newPair(t, cfg, patient(messaging.Config{Queues: 1}))
 	var threads []int
 	for _, w := range followed(t, a.conn)[1].Workers {
@@ -334,8 +335,8 @@ func TestHandlerBindsAgain(t *testing.T) {
 func TestHandlerFreesItsWorkers(t *testing.T) {
 	testenv.NeedRoot(t) // to raise a priority again
 	allowed, own := cpus.Allowed(), niceOf(t, os.Getpid())
-	h := messaging.Handler{Number: 2, CPUs: allowed[:1], Priority: own + 1, Budget: 7, Spin: time.Millisecond}
-	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{h}})
+	h := cq.Handler{Number: 2, CPUs: allowed[:1], Priority: own + 1, Budget: 7, Spin: time.Millisecond}
+	cfg := patient(messaging.Config{Queues: 2, Handlers: []cq.Handler{h}})
 	_, a, _ := newPair(t, cfg, patient(messaging.Config{Queues: 2}))
 	threads := func() (all []int) {
 		t.Helper()
@@ -354,7 +355,7 @@ func TestHandlerFreesItsWorkers(t *testing.T) {
 	if budgets, spins := a.conn.Allowances(2); !slices.Equal(budgets, []int{7, 7}) || !slices.Contains(spins, h.Spin) {
 		t.Errorf("the workers of the handler have budgets %d, and poll for %v", budgets, spins)
 	}
-	if err := a.conn.Assign(2, messaging.Unassigned); err != nil {
+	if err := a.conn.Assign(2, cq.Unassigned); err != nil {
 		t.Fatal(err)
 	}
 	for _, tid := range was {
@@ -363,7 +364,7 @@ func TestHandlerFreesItsWorkers(t *testing.T) {
 		}
 	}
 	budgets, spins := a.conn.Allowances(2)
-	if def := messaging.DefaultBudget; !slices.Equal(budgets, []int{def, def}) || slices.Max(spins) != 0 {
+	if def := cq.DefaultBudget; !slices.Equal(budgets, []int{def, def}) || slices.Max(spins) != 0 {
 		t.Errorf("freed workers have budgets %d, and poll for %v", budgets, spins)
 	}
 	if err := a.conn.Assign(2, 2); err != nil {
@@ -382,7 +383,7 @@ func TestHandlerFreesItsWorkers(t *testing.T) {
 // exchanges the priorities.
 func TestHandlerPriorities(t *testing.T) {
 	cpu := cpus.Allowed()[:1]
-	cfg := patient(messaging.Config{Queues: 2, Handlers: []messaging.Handler{
+	cfg := patient(messaging.Config{Queues: 2, Handlers: []cq.Handler{
 		{Number: 1, CPUs: cpu, Priority: 1}, {Number: 2, CPUs: cpu, Priority: 10},
 	}})
 	_, a, _ := newPair(t, cfg, patient(messaging.Config{Queues: 2}))
@@ -400,12 +401,12 @@ func TestHandlerPriorities(t *testing.T) {
 	}
 	before(1, 2)
 	if os.Geteuid() != 0 {
-		if err := a.conn.Assign(2, 1); !errors.Is(err, messaging.ErrPriority) {
+		if err := a.conn.Assign(2, 1); !errors.Is(err, cq.ErrPriority) {
 			t.Errorf("an ordinary user's thread goes first again: %v", err)
 		}
 		return
 	}
-	g, err := a.conn.Handling().Change(messaging.HandlerChange{Assign: map[int]int{1: 2, 2: 1}})
+	g, err := a.conn.Handling().Change(cq.HandlerChange{Assign: map[int]int{1: 2, 2: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -422,11 +423,11 @@ func TestHandlerOfPollingWorkers(t *testing.T) {
 	_, a, b := newPair(t, cfg, cfg)
 	cpu := cpus.Allowed()[:1]
 	for _, list := range []cpus.List{cpu, nil} {
-		if err := a.conn.SetHandler(messaging.Handler{Number: 2, CPUs: list}); err != nil {
+		if err := a.conn.SetHandler(cq.Handler{Number: 2, CPUs: list}); err != nil {
 			t.Fatal(err)
 		}
 		h := followed(t, a.conn)[2]
-		if len(h.Workers) != 1 || h.Workers[0].Role != messaging.RoleBoth || (h.Workers[0].Thread != 0) != (list != nil) {
+		if len(h.Workers) != 1 || h.Workers[0].Role != cq.RoleBoth || (h.Workers[0].Thread != 0) != (list != nil) {
 			t.Errorf("on processors %v: %+v", list, h)
 		}
 		if list != nil && !slices.Equal(maskOf(t, h.Workers[0].Thread), cpu) {
@@ -444,7 +445,7 @@ func TestHandlerOfPollingWorkers(t *testing.T) {
 // frames are sent in both directions. No frame may be lost or overtake another.
 func TestReassignUnderTraffic(t *testing.T) {
 	const queues, handlers = 2, 3
-	cfg := patient(messaging.Config{Queues: queues, Handlers: []messaging.Handler{{Number: handlers}}})
+	cfg := patient(messaging.Config{Queues: queues, Handlers: []cq.Handler{{Number: handlers}}})
 	n, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
 	var wg sync.WaitGroup
@@ -463,7 +464,7 @@ func TestReassignUnderTraffic(t *testing.T) {
 			if err := h.conn.Assign(1+i%queues, 1+i%handlers); err != nil {
 				t.Error(err)
 			}
-			x := messaging.Handler{Number: i % (1 + handlers), Budget: 1 + i%50,
+			x := cq.Handler{Number: i % (1 + handlers), Budget: 1 + i%50,
 				Spin: time.Duration(i%3) * 10 * time.Microsecond}
 			if i%2 == 0 {
 				x.CPUs = allowed[i%len(allowed):][:1]
@@ -524,7 +525,7 @@ func TestVectorOfTheHandler(t *testing.T) {
 	var made []int
 	cfg := messaging.Config{
 		Device: vectorDevice{dev, &made}, Queues: 3,
-		Handlers: []messaging.Handler{{Number: 6}}, Assigned: []int{6, 1, 3},
+		Handlers: []cq.Handler{{Number: 6}}, Assigned: []int{6, 1, 3},
 	}
 	open := func(cfg messaging.Config, want ...int) *messaging.Conn {
 		t.Helper()

@@ -3,14 +3,16 @@ package messaging
 import (
 	"fmt"
 	"slices"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // Handling returns the handlers and the assignment of channels to them.
-func (c *Conn) Handling() Handling {
-	h := c.handlers
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return Handling{Handlers: slices.Clone(h.now.Handlers), Assigned: slices.Clone(h.now.Assigned)}
+func (c *Conn) Handling() cq.Handling {
+	h := c.shared.Handlers
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	return cq.Handling{Handlers: slices.Clone(h.Now.Handlers), Assigned: slices.Clone(h.Now.Assigned)}
 }
 
 // SetHandling changes handlers and assignments. If it returns an error, it has changed
@@ -18,16 +20,16 @@ func (c *Conn) Handling() Handling {
 // the session does not have are ignored. The change takes effect immediately, with one
 // exception: a worker that has to be locked to a thread, or unlocked, is woken to do that
 // itself, and does it only afterwards if it is waiting for its port.
-func (c *Conn) SetHandling(g Handling) error {
+func (c *Conn) SetHandling(g cq.Handling) error {
 	if len(g.Handlers) < 2 {
-		return fmt.Errorf("messaging: %w: there must be one for the control channel, and one for data", ErrHandler)
+		return fmt.Errorf("messaging: %w: there must be one for the control channel, and one for data", cq.ErrHandler)
 	}
 	for i := range g.Handlers {
-		if i > MaxHandlers || g.Handlers[i].Number != i {
-			return fmt.Errorf("messaging: %w: %d in the place of number %d", ErrHandler, g.Handlers[i].Number, i)
+		if i > cq.MaxHandlers || g.Handlers[i].Number != i {
+			return fmt.Errorf("messaging: %w: %d in the place of number %d", cq.ErrHandler, g.Handlers[i].Number, i)
 		}
 	}
-	if err := c.handlers.set(g); err != nil {
+	if err := c.shared.Handlers.Set(g); err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
 	return nil
@@ -46,7 +48,7 @@ func (s *Stats) Vectors() []ChannelVector {
 	var all []ChannelVector
 	for i, c := range s.Channels {
 		v := ChannelVector{Channel: i + 1, Handler: c.Handler, Vector: c.CompVector, HandlerVector: c.CompVector}
-		if c.Handler != Unassigned && c.Handler < len(s.Handlers) {
+		if c.Handler != cq.Unassigned && c.Handler < len(s.Handlers) {
 			v.HandlerVector = s.Handlers[c.Handler].Vector
 		}
 		all = append(all, v)
@@ -55,8 +57,8 @@ func (s *Stats) Vectors() []ChannelVector {
 }
 
 // HandlingOf returns the handlers and assignments that are in the stats.
-func HandlingOf(s *Stats) Handling {
-	var g Handling
+func HandlingOf(s *Stats) cq.Handling {
+	var g cq.Handling
 	for _, h := range s.Handlers {
 		g.Handlers = append(g.Handlers, h.Handler)
 	}

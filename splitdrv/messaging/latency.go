@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -24,7 +26,7 @@ const (
 	// slotMargin is the part of a slot that is not for the frame: the headroom that a port
 	// and a message need before it, and a byte with which a port detects that a frame is
 	// too long.
-	slotMargin = slotSize - vnet.MaxFrame
+	slotMargin = pools.SlotSize - vnet.MaxFrame
 )
 
 // LatencyLimit returns the size in bytes of the largest Ethernet frame, without the first
@@ -36,13 +38,14 @@ func LatencyLimit(mtu int) int { return vnet.EthLen + vnet.TagLen + min(mtu, max
 func LatencyPools(mode protocol.Mode, mtu int) []PoolConfig {
 	frame := vnet.HdrLen + vnet.TagLen + LatencyLimit(mtu)
 	if mode.Sends() {
-		return []PoolConfig{{ElementSize: roundUp(max(frame, 2048)+protocol.SendDataOverhead, 64), Elements: latencyElements}}
+		n := memory.RoundUp(max(frame, 2048)+protocol.SendDataOverhead, 64)
+		return []PoolConfig{{ElementSize: n, Elements: latencyElements}}
 	}
-	pools := []PoolConfig{{ElementSize: 2048, Elements: latencyElements}}
-	if frame > pools[0].ElementSize {
-		pools = append(pools, PoolConfig{ElementSize: roundUp(frame, 64), Elements: latencyLarge})
+	sizes := []PoolConfig{{ElementSize: 2048, Elements: latencyElements}}
+	if frame > sizes[0].ElementSize {
+		sizes = append(sizes, PoolConfig{ElementSize: memory.RoundUp(frame, 64), Elements: latencyLarge})
 	}
-	return pools
+	return sizes
 }
 
 // isLatency reports whether a data channel is the latency channel.
@@ -65,14 +68,14 @@ func (c *Config) channel(number int) *Config {
 // slots returns the largest number of send slots of a channel, and their size in bytes.
 func (c *Config) slots(number int) (n, size int) {
 	if !c.isLatency(number) {
-		return c.SendSlots, slotSize
+		return c.SendSlots, pools.SlotSize
 	}
 	largest := 0
 	for _, p := range c.LatencyPools {
 		largest = max(largest, p.ElementSize)
 	}
 	// More than SignalEvery, so that a completion is due before all slots are in flight.
-	return min(c.SendSlots, c.SignalEvery+c.Batch+8), min(roundUp(largest+slotMargin, 64), slotSize)
+	return min(c.SendSlots, c.SignalEvery+c.Batch+8), min(memory.RoundUp(largest+slotMargin, 64), pools.SlotSize)
 }
 
 // checkLatency checks the configuration of the latency channel.
@@ -87,9 +90,9 @@ func (c *Config) checkLatency() error {
 		return fmt.Errorf("messaging: %d pools of the latency channel, must be 1 to %d", n, c.MaxPools)
 	}
 	for _, p := range c.LatencyPools {
-		if p.Elements > extraElements {
+		if p.Elements > pools.ExtraElements {
 			return fmt.Errorf("messaging: a pool of %d elements of the latency channel, must be at most %d", p.Elements,
-				extraElements)
+				pools.ExtraElements)
 		}
 	}
 	return checkPools(c.LatencyPools)

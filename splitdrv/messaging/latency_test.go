@@ -8,6 +8,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -107,8 +108,8 @@ func TestLatencyConfigErrors(t *testing.T) {
 	for _, c := range []messaging.Config{
 		{Queues: 1, LatencyQueue: true},
 		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{}},
-		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{2048, 257}}},
-		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{63, 8}}},
+		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{ElementSize: 2048, Elements: 257}}},
+		{Queues: 2, LatencyQueue: true, LatencyPools: []messaging.PoolConfig{{ElementSize: 63, Elements: 8}}},
 		{Queues: 2, LatencyQueue: true, Mode: protocol.ModeSend,
 			LatencyPools: messaging.LatencyPools(protocol.ModeImm, 9000)},
 	} {
@@ -118,8 +119,8 @@ func TestLatencyConfigErrors(t *testing.T) {
 			t.Errorf("accepted: %+v", c)
 		}
 	}
-	c := messaging.Config{Device: dev, Queues: 2, MTU: 9000, LatencyQueue: true, Pools: []messaging.PoolConfig{{65535, 8}},
-		MaxPools: 1}
+	c := messaging.Config{Device: dev, Queues: 2, MTU: 9000, LatencyQueue: true,
+		Pools: []messaging.PoolConfig{{ElementSize: 65535, Elements: 8}}, MaxPools: 1}
 	if err := c.Check(); err != nil {
 		t.Errorf("one pool each: %v", err)
 	}
@@ -131,7 +132,7 @@ func TestLatencyHandler(t *testing.T) {
 	dev := fabrictest.New().Device("a")
 	defer dev.Close()
 	vectors := dev.Limits().CompVectors
-	for queues := 2; queues <= messaging.MaxQueues; queues++ {
+	for queues := 2; queues <= cq.MaxQueues; queues++ {
 		c := messaging.Config{Device: dev, Queues: queues, LatencyQueue: true}
 		g := c.Handling()
 		if want := 2 + min(vectors, queues-1); len(g.Handlers) != want {
@@ -144,11 +145,11 @@ func TestLatencyHandler(t *testing.T) {
 				t.Errorf("%d queues: channel %d has handler %d, the latency channel %d", queues, i+1, h, latency)
 			}
 		}
-		c.Handlers = []messaging.Handler{{Number: 1}}
+		c.Handlers = []cq.Handler{{Number: 1}}
 		if g := c.Handling(); len(g.Handlers) != 2 || g.Assigned[queues-1] != 1 {
 			t.Errorf("one handler is wanted: %+v", g)
 		}
-		c.Handlers = []messaging.Handler{{Number: 3}}
+		c.Handlers = []cq.Handler{{Number: 3}}
 		if g := c.Handling(); g.Assigned[queues-1] != 3 || slices.Contains(g.Assigned[:queues-1], 3) {
 			t.Errorf("three handlers are wanted: %+v", g)
 		}

@@ -1,19 +1,26 @@
 package messaging
 
-import "github.com/splitnic/splitnic/splitdrv/capture"
+import (
+	"github.com/splitnic/splitnic/splitdrv/capture"
+
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/rx"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/tx"
+)
 
 // This file has the parts of a Config that each part of a Conn needs.
 
-func (c *Config) control() *controlOptions {
-	return &controlOptions{
+func (c *Config) control() *control.Options {
+	return &control.Options{
 		TrafficClass: c.TrafficClass, ServiceLevel: c.ServiceLevel, Poll: c.Poll,
 		KeepAlive: c.KeepAlive, PeerTimeout: c.PeerTimeout, AskLast: c.AskLast, OnHears: c.OnHears,
 		OnRequest: c.OnRequest, Pace: c.Pace,
 	}
 }
 
-func (c *Config) pools(windowBounds bool) poolOptions {
-	return poolOptions{
+func (c *Config) pools(windowBounds bool) pools.Options {
+	return pools.Options{
 		Channels: c.Queues, PeerPools: c.PeerPools, Idle: c.PoolIdle, Budget: c.Budget, Now: c.Now,
 		Windows: c.Protection == ProtectWindow, OneTouch: c.Protection == ProtectOneTouch, WindowBounds: windowBounds,
 		StrictOrdering: c.StrictOrdering, Invalidation: c.Invalidation, KeySend: c.KeySend, PeerOneTouch: c.OneTouch,
@@ -21,8 +28,8 @@ func (c *Config) pools(windowBounds bool) poolOptions {
 }
 
 // sender returns the settings of the sender of a data channel.
-func (c *Config) sender(number int) *sendOptions {
-	return &sendOptions{
+func (c *Config) sender(number int) *tx.Options {
+	return &tx.Options{
 		SendSlots: c.SendSlots, Batch: c.Batch, BatchBytes: c.BatchBytes, SignalEvery: c.SignalEvery,
 		PackCopy: c.PackCopy, NoPack: c.NoPack, MaxSGE: c.Device.Limits().MaxSGE,
 		OneTouch: c.Protection == ProtectOneTouch, ZeroCopy: c.ZeroCopy, Path: c.path(number), Poll: c.Poll,
@@ -30,8 +37,8 @@ func (c *Config) sender(number int) *sendOptions {
 }
 
 // receiver returns the settings of the receiver of a data channel.
-func (c *Config) receiver(number int) receiveOptions {
-	return receiveOptions{
+func (c *Config) receiver(number int) rx.Options {
+	return rx.Options{
 		Receives: c.receives(), Invalidates: c.invalidates(), KeySend: c.KeySend, NoPack: c.NoPack,
 		Path: c.path(number), Poll: c.Poll,
 	}

@@ -34,13 +34,13 @@ const (
 
 // poll is the goroutine of a channel with Config.Poll.
 func (ch *channel) poll() error {
-	defer ch.tx.in.release()
-	return ch.rx.finish(ch.pollOn())
+	defer ch.tx.In.Release()
+	return ch.rx.Finish(ch.pollOn())
 }
 
 // failure returns the error of the next failed work request or receive.
 func (ch *channel) failure() error {
-	return cmp.Or(ch.tx.failure(), ch.rx.failure())
+	return cmp.Or(ch.tx.Failure(), ch.rx.Failure())
 }
 
 // pollOn repeats its loop until the session has ended. It sends frames before it posts
@@ -49,41 +49,41 @@ func (ch *channel) pollOn() error {
 	tx, rx := ch.tx, ch.rx
 	yielded := time.Now()
 	used := 0 // receives to be posted again
-	for looks, idle := 0, 0; !tx.c.stopped.Load(); looks, idle = looks+1, idle+1 {
-		n, err := rx.poll()
+	for looks, idle := 0, 0; !tx.C.Stopped.Load(); looks, idle = looks+1, idle+1 {
+		n, err := rx.Poll()
 		if err != nil {
 			return err
 		}
 		if n > 0 {
 			idle = 0
-			if err := rx.hand(rx.comps[:n]); err != nil {
+			if err := rx.Hand(rx.Comps[:n]); err != nil {
 				return err
 			}
 		}
-		tx.in.drained = false
-		posted := tx.posted
-		if _, err := tx.step(); err != nil {
+		tx.In.Drained = false
+		posted := tx.Posted
+		if _, err := tx.Step(); err != nil {
 			return err
 		}
-		if tx.posted != posted {
+		if tx.Posted != posted {
 			idle = 0
 		}
-		events := rx.queue.pending.Load()
-		if used += n; used > 0 && (used >= renewBatch || events || rx.renewsAtOnce(n) || rx.due()) {
-			if err := rx.renew(used); err != nil {
+		events := rx.Queue.Pending.Load()
+		if used += n; used > 0 && (used >= renewBatch || events || rx.RenewsAtOnce(n) || rx.Due()) {
+			if err := rx.Renew(used); err != nil {
 				return err
 			}
 			used = 0
 		}
-		rx.w.spend(n)
+		rx.W.Spend(n)
 		if events {
-			if err := rx.readQueue(); err != nil {
+			if err := rx.ReadQueue(); err != nil {
 				return err
 			}
 			idle = 0
 		}
 		if looks%controlLooks == 0 {
-			if err := ch.control.poll(); err != nil {
+			if err := ch.control.Poll(); err != nil {
 				return err
 			}
 		}
@@ -102,9 +102,9 @@ func (ch *channel) pollOn() error {
 
 // idleWork frees slots, and returns elements for which no control message was free before.
 func (ch *channel) idleWork() error {
-	ch.tx.w.bindThread()
-	if err := ch.tx.reclaim(); err != nil {
+	ch.tx.W.BindThread()
+	if err := ch.tx.Reclaim(); err != nil {
 		return err
 	}
-	return ch.rx.giveBack()
+	return ch.rx.GiveBack()
 }

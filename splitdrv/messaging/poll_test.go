@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -54,7 +55,7 @@ func (q postsQP) PostRecv(wrs []fabric.RecvWR) (int, error) {
 // messages received.
 func controlWakeups(c *messaging.Conn) (wakeups, messages uint64) {
 	s := c.Stats()
-	return s.Handlers[messaging.ControlHandler].Wakeups, s.ControlReceived
+	return s.Handlers[cq.ControlHandler].Wakeups, s.ControlReceived
 }
 
 // bouncePort returns each frame written to it, until a number of frames was written. It makes

@@ -7,6 +7,7 @@ import (
 	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // TestAdaptivePolling sends frames to and fro. A worker whose sleeps are short must begin to
@@ -31,13 +32,13 @@ func TestAdaptivePolling(t *testing.T) {
 			// The longest polling time, so that no pause of a slow machine is longer. All workers
 			// may poll: if only one may, chance decides which.
 			cfg := patient(messaging.Config{
-				Spin: messaging.MaxSpin, SpinAdaptive: true, SpinLimit: spin.LimitOf(8, 4, c.runnable),
+				Spin: cq.MaxSpin, SpinAdaptive: true, SpinLimit: spin.LimitOf(8, 4, c.runnable),
 			})
 			_, a, b := newPair(t, cfg, patient(messaging.Config{}))
 			buf := make([]byte, 2000)
 			woken := func() uint64 {
 				for _, w := range a.conn.Stats().Handlers[1].Workers {
-					if w.Role == messaging.RoleReceiver {
+					if w.Role == cq.RoleReceiver {
 						return w.Wakeups
 					}
 				}

@@ -10,6 +10,9 @@ import (
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
 // This file derives defaults, errors and sizes from a Config.
@@ -37,7 +40,7 @@ func (c Config) withDefaults() Config {
 		c.MaxPools = cmp.Or(c.MaxPools, len(c.Pools))
 		c.PeerPools = min(c.PeerPools, 1)
 	}
-	c.MaxPools = cmp.Or(c.MaxPools, min(len(c.Pools)+2, MaxPools))
+	c.MaxPools = cmp.Or(c.MaxPools, min(len(c.Pools)+2, pools.MaxPools))
 	c.PeerPools = cmp.Or(c.PeerPools, c.MaxPools)
 	if c.LatencyQueue && c.LatencyPools == nil {
 		c.LatencyPools = LatencyPools(c.Mode, c.MTU)
@@ -80,16 +83,16 @@ func (c Config) check() error {
 		return bad("%w", err)
 	}
 	switch {
-	case c.Queues < 1 || c.Queues > MaxQueues:
-		return bad("%d queues, must be 1 to %d", c.Queues, MaxQueues)
-	case len(c.Pools) == 0 || len(c.Pools) > MaxPools:
-		return bad("%d pools per channel, must be 1 to %d", len(c.Pools), MaxPools)
+	case c.Queues < 1 || c.Queues > cq.MaxQueues:
+		return bad("%d queues, must be 1 to %d", c.Queues, cq.MaxQueues)
+	case len(c.Pools) == 0 || len(c.Pools) > pools.MaxPools:
+		return bad("%d pools per channel, must be 1 to %d", len(c.Pools), pools.MaxPools)
 	case c.Mode.Sends() && (len(c.Pools) != 1 || c.MaxPools != 1):
 		return bad("%d pools per channel, must be 1 in mode %s", max(len(c.Pools), c.MaxPools), c.Mode)
-	case c.MaxPools < len(c.Pools) || c.MaxPools > MaxPools:
-		return bad("at most %d pools per channel, must be %d to %d", c.MaxPools, len(c.Pools), MaxPools)
-	case c.PeerPools < 1 || c.PeerPools > MaxPools:
-		return bad("the peer lends at most %d pools per channel, must be 1 to %d", c.PeerPools, MaxPools)
+	case c.MaxPools < len(c.Pools) || c.MaxPools > pools.MaxPools:
+		return bad("at most %d pools per channel, must be %d to %d", c.MaxPools, len(c.Pools), pools.MaxPools)
+	case c.PeerPools < 1 || c.PeerPools > pools.MaxPools:
+		return bad("the peer lends at most %d pools per channel, must be 1 to %d", c.PeerPools, pools.MaxPools)
 	case c.PoolIdle < time.Millisecond:
 		return bad("pools that go back after %v without use, must be 1 ms at least", c.PoolIdle)
 	case c.Batch < 1 || c.SignalEvery < 1:
@@ -117,8 +120,8 @@ func (c Config) check() error {
 	if err := checkPools(c.Pools); err != nil {
 		return err
 	}
-	if n := c.elements(); n > MaxChannelElements {
-		return bad("pools of up to %d elements in all per channel, must be at most %d", n, MaxChannelElements)
+	if n := c.elements(); n > pools.MaxChannelElements {
+		return bad("pools of up to %d elements in all per channel, must be at most %d", n, pools.MaxChannelElements)
 	}
 	return c.checkLatency()
 }
@@ -126,9 +129,9 @@ func (c Config) check() error {
 // elements returns the largest total number of elements of the pools of a data channel. A
 // peer may return any of the first pools, and be lent another one in its place.
 func (c *Config) elements() int {
-	n := c.MaxPools * extraElements
+	n := c.MaxPools * pools.ExtraElements
 	for _, p := range c.Pools {
-		n += max(p.Elements-extraElements, 0)
+		n += max(p.Elements-pools.ExtraElements, 0)
 	}
 	return n
 }
@@ -165,12 +168,12 @@ func (c Config) LeastMemory() int64 {
 	c = c.withDefaults()
 	sends := 2 * protocol.ControlReceives(c.Mode, c.Queues, c.MaxPools)
 	receives := protocol.ControlReceives(c.Mode, c.Queues, c.PeerPools)
-	n := pageUp((sends + receives) * protocol.MaxControlSize)
+	n := memory.PageUp((sends + receives) * protocol.MaxControlSize)
 	for i := range c.Queues {
 		count, size := c.slots(i + 1)
-		n += pageUp(min(count, firstSlots) * size)
+		n += memory.PageUp(min(count, pools.FirstSlots) * size)
 		for _, p := range c.channel(i + 1).Pools {
-			n += p.bytes()
+			n += p.Bytes()
 		}
 	}
 	return int64(n)
@@ -194,7 +197,7 @@ func (c *Config) vectors() int {
 }
 
 // Handling returns the handlers and assignments with which a Conn begins.
-func (c Config) Handling() Handling {
+func (c Config) Handling() cq.Handling {
 	c = c.withDefaults()
 	n := min(c.vectors(), c.Queues)
 	latency := c.LatencyQueue && c.Queues > 1
@@ -205,19 +208,19 @@ func (c Config) Handling() Handling {
 		n = 1
 	}
 	for _, h := range c.Handlers {
-		n = max(n, min(h.Number, MaxHandlers)) // checkHandlers rejects larger numbers
+		n = max(n, min(h.Number, cq.MaxHandlers)) // checkHandlers rejects larger numbers
 	}
-	g := Handling{Handlers: make([]Handler, 1+n), Assigned: make([]int, c.Queues)}
+	g := cq.Handling{Handlers: make([]cq.Handler, 1+n), Assigned: make([]int, c.Queues)}
 	for i := range g.Handlers {
-		g.Handlers[i] = Handler{Number: i, Budget: DefaultBudget, Spin: c.Spin, Adaptive: c.SpinAdaptive}
+		g.Handlers[i] = cq.Handler{Number: i, Budget: cq.DefaultBudget, Spin: c.Spin, Adaptive: c.SpinAdaptive}
 	}
-	g.Handlers[ControlHandler].Spin, g.Handlers[ControlHandler].Adaptive = 0, false
+	g.Handlers[cq.ControlHandler].Spin, g.Handlers[cq.ControlHandler].Adaptive = 0, false
 	for _, h := range c.Handlers {
 		if h.Number < 0 || h.Number > n {
 			continue
 		}
 		if h.Budget == 0 {
-			h.Budget = DefaultBudget
+			h.Budget = cq.DefaultBudget
 		}
 		h.CPUs = slices.Clone(h.CPUs)
 		g.Handlers[h.Number] = h
@@ -227,7 +230,7 @@ func (c Config) Handling() Handling {
 		switch {
 		case g.Assigned[i] != 0:
 		case !latency || n == 1:
-			g.Assigned[i] = g.initial(i + 1)
+			g.Assigned[i] = g.Initial(i + 1)
 		case c.isLatency(i + 1): // the latency channel has the last handler for itself
 			g.Assigned[i] = n
 		default:
@@ -238,7 +241,7 @@ func (c Config) Handling() Handling {
 }
 
 // SetHandling changes c so that a Conn begins with g.
-func (c *Config) SetHandling(g Handling) {
+func (c *Config) SetHandling(g cq.Handling) {
 	c.Handlers, c.Assigned = g.Handlers, g.Assigned
 }
 
@@ -247,13 +250,13 @@ func (c *Config) SetHandling(g Handling) {
 func (c *Config) checkHandlers() error {
 	seen := map[int]bool{}
 	for _, h := range c.Handlers {
-		if h.Number < 0 || h.Number > MaxHandlers || seen[h.Number] {
-			return fmt.Errorf("handler %d: %w: must be 0 to %d, and each once", h.Number, ErrHandler, MaxHandlers)
+		if h.Number < 0 || h.Number > cq.MaxHandlers || seen[h.Number] {
+			return fmt.Errorf("handler %d: %w: must be 0 to %d, and each once", h.Number, cq.ErrHandler, cq.MaxHandlers)
 		}
 		seen[h.Number] = true
 	}
 	g := c.Handling()
-	return g.check(nil)
+	return g.Check(nil)
 }
 
 // protecting returns the protection in force. In addition to ProtectionOn it considers the
@@ -279,7 +282,3 @@ func (c *Config) windows() conform.Windows {
 // invalidates reports whether the peer invalidates the windows of flushed pools, by a SEND
 // with invalidate.
 func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.Invalidation }
-
-// sendsKeys reports whether the key of a pool that was asked for is sent behind the bind of
-// its window.
-func (c *Config) sendsKeys() bool { return c.Protection == ProtectWindow && c.KeySend }

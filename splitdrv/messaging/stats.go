@@ -6,13 +6,15 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
 // ChannelStats has the state and the counters of one data channel, as seen from this side.
 // The counters never decrease during the life of the Conn.
 type ChannelStats struct {
-	TxCounters[uint64]
-	RxCounters[uint64]
+	core.TxCounters[uint64]
+	core.RxCounters[uint64]
 
 	Local        Ledger `json:"local"`         // elements of all local pools
 	Remote       Ledger `json:"remote"`        // elements of all remote pools
@@ -47,48 +49,48 @@ type Ledger = bufpool.Ledger
 type Stats struct {
 	// Bound is true if, with Config.Bind, both sides have proved that they are the sides of
 	// the authenticated connection.
-	Bound             bool           `json:"bound"`
-	Mode              protocol.Mode  `json:"mode"`
-	Protection        Protecting     `json:"protection"`  // of the local pools
-	PathMTU           int            `json:"path_mtu"`    // bytes; 0: not connected yet
-	PathProved        bool           `json:"path_proved"` // packets of that length have got through, in both directions
-	Channels          []ChannelStats `json:"channels"`
-	ControlSent       uint64         `json:"control_sent"`
-	ControlReceived   uint64         `json:"control_received"`
-	MemoryPinned      int            `json:"memory_pinned"` // total bytes registered
-	CompVectors       int            `json:"comp_vectors"`  // number of the device's completion vectors
-	Handlers          []HandlerStats `json:"handlers"`
-	PoolsAsked        uint64         `json:"pools_asked"`        // BufferRecvPoolGets sent
-	PoolsGranted      uint64         `json:"pools_granted"`      // pools lent on the peer's request
-	PoolsRefused      uint64         `json:"pools_refused"`      // requests of the peer that were not granted
-	PoolsReturned     uint64         `json:"pools_returned"`     // local pools that were flushed and deregistered
-	PoolsGiven        uint64         `json:"pools_given"`        // remote pools that were given back
-	RequestsThrottled uint64         `json:"requests_throttled"` // requests of the peer delayed by a rate limit
-	FlushesThrottled  uint64         `json:"flushes_throttled"`  // flushes of the peer delayed by a rate limit
+	Bound             bool              `json:"bound"`
+	Mode              protocol.Mode     `json:"mode"`
+	Protection        Protecting        `json:"protection"`  // of the local pools
+	PathMTU           int               `json:"path_mtu"`    // bytes; 0: not connected yet
+	PathProved        bool              `json:"path_proved"` // packets of that length have got through, in both directions
+	Channels          []ChannelStats    `json:"channels"`
+	ControlSent       uint64            `json:"control_sent"`
+	ControlReceived   uint64            `json:"control_received"`
+	MemoryPinned      int               `json:"memory_pinned"` // total bytes registered
+	CompVectors       int               `json:"comp_vectors"`  // number of the device's completion vectors
+	Handlers          []cq.HandlerStats `json:"handlers"`
+	PoolsAsked        uint64            `json:"pools_asked"`        // BufferRecvPoolGets sent
+	PoolsGranted      uint64            `json:"pools_granted"`      // pools lent on the peer's request
+	PoolsRefused      uint64            `json:"pools_refused"`      // requests of the peer that were not granted
+	PoolsReturned     uint64            `json:"pools_returned"`     // local pools that were flushed and deregistered
+	PoolsGiven        uint64            `json:"pools_given"`        // remote pools that were given back
+	RequestsThrottled uint64            `json:"requests_throttled"` // requests of the peer delayed by a rate limit
+	FlushesThrottled  uint64            `json:"flushes_throttled"`  // flushes of the peer delayed by a rate limit
 }
 
 // Stats reads the counters. It may be called at any time before Close.
 func (c *Conn) Stats() Stats {
-	pools := c.pools.count()
+	pools := c.pools.Count()
 	s := Stats{
 		Mode:       c.cfg.Mode,
 		Protection: c.protecting,
 		Bound:      c.binding.bound.Load(),
-		PathMTU:    int(c.pathMTU.Load()), PathProved: c.cfg.ProvePath && c.binding.bound.Load(),
-		ControlSent: c.control.sent.Load(), ControlReceived: c.control.received.Load(),
-		MemoryPinned: c.memory.pinned(),
+		PathMTU:    int(c.shared.PathMTU.Load()), PathProved: c.cfg.ProvePath && c.binding.bound.Load(),
+		ControlSent: c.control.Sent.Load(), ControlReceived: c.control.Received.Load(),
+		MemoryPinned: c.shared.Memory.Pinned(),
 		PoolsAsked:   pools.Asked, PoolsGiven: pools.Given,
 		PoolsGranted: pools.Granted, PoolsRefused: pools.Refused, PoolsReturned: pools.Returned,
-		RequestsThrottled: c.requests.held.Load(), FlushesThrottled: c.pools.held.Load(),
+		RequestsThrottled: c.requests.Held.Load(), FlushesThrottled: c.pools.Held.Load(),
 	}
-	s.CompVectors, s.Handlers = c.handlers.vectors, c.handlers.stats()
+	s.CompVectors, s.Handlers = c.shared.Handlers.Vectors, c.shared.Handlers.Stats()
 	for _, ch := range c.channels {
 		s.Channels = append(s.Channels, ch.stats())
 	}
 	for _, h := range s.Handlers {
 		for _, ch := range h.Channels {
 			if ch > 0 {
-				s.Channels[len(s.Channels)-1].Handler = Unassigned
+				s.Channels[len(s.Channels)-1].Handler = cq.Unassigned
 				s.Channels[ch-1].Handler = h.Number
 			}
 		}
@@ -98,21 +100,21 @@ func (c *Conn) Stats() Stats {
 
 func (ch *channel) stats() ChannelStats {
 	s := ChannelStats{
-		MemoryPinned: int(ch.tx.in.slots.made.Load()) * ch.tx.in.slots.size, CompVector: ch.vector, Moderated: ch.moderated,
-		QPN: ch.qp.Num(), PeerQPN: ch.peerQPN, Latency: ch.latency, Inline: ch.qp.MaxInline(),
+		MemoryPinned: int(ch.tx.In.Slots.Made.Load()) * ch.tx.In.Slots.Size, CompVector: ch.Vector, Moderated: ch.Moderated,
+		QPN: ch.QP.Num(), PeerQPN: ch.PeerQPN, Latency: ch.Latency, Inline: ch.QP.MaxInline(),
 		LocalPools: []Pool{}, RemotePools: []Pool{},
 	}
-	counter.Snapshot(&s.TxCounters, &ch.tx.count)
-	counter.Snapshot(&s.RxCounters, &ch.rx.count)
-	s.RevocationMax = time.Duration(ch.rx.oneTouch.longest.Load())
-	for _, p := range *ch.rx.local.Load() {
+	counter.Snapshot(&s.TxCounters, &ch.tx.Count)
+	counter.Snapshot(&s.RxCounters, &ch.rx.Count)
+	s.RevocationMax = time.Duration(ch.rx.OneTouch.Longest.Load())
+	for _, p := range *ch.rx.Local.Load() {
 		l := p.Elements.Ledger()
 		s.Local = addLedger(s.Local, l)
 		s.LocalPools = append(s.LocalPools,
 			Pool{Ref: p.Ref, ElementSize: p.Elements.ElementSize(), Extra: p.Extra, Ledger: l})
 		s.MemoryPinned += len(p.Arena.Bytes())
 	}
-	for _, g := range *ch.tx.remote.Load() {
+	for _, g := range *ch.tx.Remote.Load() {
 		l := g.Ledger()
 		s.Remote = addLedger(s.Remote, l)
 		s.RemotePools = append(s.RemotePools, Pool{Ref: g.Ref, ElementSize: g.ElementSize(), Extra: g.Extra(), Ledger: l})
@@ -131,4 +133,9 @@ func addLedger(a, b Ledger) Ledger {
 // Counts returns the values of the counters, in the order of Counters.
 func (s *ChannelStats) Counts() []uint64 {
 	return counter.Values(counter.Values(nil, &s.TxCounters), &s.RxCounters)
+}
+
+// Counters has all counters of a data channel, in the order of ChannelStats.Counts.
+func Counters() []counter.Counter {
+	return append(counter.Of[TxCounters[uint64]]("tx"), counter.Of[RxCounters[uint64]]("rx")...)
 }

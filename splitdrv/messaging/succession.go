@@ -28,6 +28,6 @@ func (r *Unsent) Count() (n uint64) {
 // frames of channels that this Conn does not have.
 func (r *Unsent) handOver(channels []*channel) {
 	for i, frames := range r.Frames {
-		channels[min(i, len(channels)-1)].tx.resend(frames)
+		channels[min(i, len(channels)-1)].tx.Resend(frames)
 	}
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
 // watch ends the session if a queue pair has failed and no worker has noticed. A sleeping
@@ -17,28 +19,30 @@ import (
 // binds the workers' threads again that the kernel has released, and looks whether the port
 // still has the path MTU. The queue pairs of a device that raises an event when one fails are
 // queried in rounds.
-func watch(c *shared, keepAlive time.Duration, control *control, channels []*channel) (task *ticker.Task, queried *member) {
-	if d, ok := c.device.(interface{ Silent() bool }); ok && !d.Silent() {
-		qps := []fabric.QP{control.qp}
+func watch(
+	c *core.Session, keepAlive time.Duration, control *control.Channel, channels []*channel,
+) (task *ticker.Task, queried *member) {
+	if d, ok := c.Device.(interface{ Silent() bool }); ok && !d.Silent() {
+		qps := []fabric.QP{control.QP}
 		for _, ch := range channels {
-			qps = append(qps, ch.qp)
+			qps = append(qps, ch.QP)
 		}
-		queried = theRounds.add(qps, c.endLater)
+		queried = theRounds.add(qps, c.EndLater)
 		queried.task = queryBeats.Every(roundInterval, func(t ticker.Tick) int {
 			return theRounds.turn(queried, t.Now)
 		})
 	}
 	return queryBeats.Every(min(queryInterval, 4*keepAlive), func(ticker.Tick) int {
-		if c.stopped.Load() {
+		if c.Stopped.Load() {
 			return ticker.MaxRest
 		}
-		c.handlers.keepBound()
-		err := c.fits()
+		c.Handlers.KeepBound()
+		err := c.Fits()
 		if queried == nil {
 			err = errors.Join(queryChannels(control, channels), err)
 		}
 		if err != nil {
-			c.endLater(err)
+			c.EndLater(err)
 		}
 		return 0
 	}), queried
@@ -48,13 +52,13 @@ func watch(c *shared, keepAlive time.Duration, control *control, channels []*cha
 var queryBeats ticker.Ticker
 
 // queryChannels returns an error if a queue pair has failed.
-func queryChannels(control *control, channels []*channel) error {
-	if err := failed(control.qp); err != nil {
+func queryChannels(control *control.Channel, channels []*channel) error {
+	if err := failed(control.QP); err != nil {
 		return fmt.Errorf("control channel: %w", err)
 	}
 	for _, ch := range channels {
-		if err := failed(ch.qp); err != nil {
-			return fmt.Errorf("data channel %d: %w", ch.number, err)
+		if err := failed(ch.QP); err != nil {
+			return fmt.Errorf("data channel %d: %w", ch.Number, err)
 		}
 	}
 	return nil

@@ -41,8 +41,8 @@ type domain struct {
 	number int
 
 	mu   sync.Mutex
-	mems []*region // the regions that are registered at present
-	cqs  []*cq     // all, in the order in which they were made
+	mems []*region   // the regions that are registered at present
+	cqs  []*tracedCQ // all, in the order in which they were made
 }
 
 func (d *domain) entry(w what) entry {
@@ -81,7 +81,7 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &cq{CQ: c, dom: d, number: d.dev.trace.number()}
+	out := &tracedCQ{CQ: c, dom: d, number: d.dev.trace.number()}
 	e := out.entry(cqMade)
 	e.vector = vector
 	d.dev.trace.add(e)
@@ -92,7 +92,7 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 }
 
 func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
-	send, recv := cfg.SendCQ.(*cq), cfg.RecvCQ.(*cq)
+	send, recv := cfg.SendCQ.(*tracedCQ), cfg.RecvCQ.(*tracedCQ)
 	inner := cfg
 	inner.SendCQ, inner.RecvCQ = send.CQ, recv.CQ
 	q, err := d.Domain.NewQP(inner)
@@ -138,7 +138,7 @@ func (r *region) Close() error {
 	return err
 }
 
-type cq struct {
+type tracedCQ struct {
 	fabric.CQ
 	dom    *domain
 	number int
@@ -160,13 +160,13 @@ type missed struct {
 	taken  func() // is called when the completion is polled
 }
 
-func (c *cq) entry(w what) entry {
+func (c *tracedCQ) entry(w what) entry {
 	e := c.dom.entry(w)
 	e.cq = c.number
 	return e
 }
 
-func (c *cq) Poll(out []fabric.Completion) (int, error) {
+func (c *tracedCQ) Poll(out []fabric.Completion) (int, error) {
 	c.mu.Lock()
 	n := copy(out, c.late)
 	c.late = c.late[n:]
@@ -205,7 +205,7 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 	return n, err
 }
 
-func (c *cq) Arm(solicitedOnly bool) error {
+func (c *tracedCQ) Arm(solicitedOnly bool) error {
 	e := c.entry(armed)
 	e.only = solicitedOnly
 	c.dom.dev.trace.add(e)
@@ -239,13 +239,13 @@ func (c *cq) Arm(solicitedOnly bool) error {
 }
 
 // miss makes the next Arm call have a completion missed.
-func (c *cq) miss(m *missed) {
+func (c *tracedCQ) miss(m *missed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.missed = m
 }
 
-func (c *cq) ReadEvent() (bool, error) {
+func (c *tracedCQ) ReadEvent() (bool, error) {
 	ok, err := c.CQ.ReadEvent()
 	if ok {
 		c.dom.dev.trace.add(c.entry(eventRead))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 func TestHandlerForEachChannel(t *testing.T)     { inMemory(t, handlerForEachChannel) }
@@ -144,14 +145,14 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 		cqs := p.devices[side].(*recorder).last.Load().cqs
 		control, data := cqs[0], cqs[2] // cqs[1] is the send queue of data channel 1
 		f, g := p.newFrame(100), p.newFrame(100)
-		data.miss(p.missed(side, messaging.RoleReceiver,
+		data.miss(p.missed(side, cq.RoleReceiver,
 			func() { p.feed(other(side), 0, f) }, func() { p.feed(other(side), 0, g) }))
 		p.cross(other(side), 0, 100)
 		p.expect(side, 0, f, g)
 		var asking sync.WaitGroup
 		asks := make(chan func(), 2)
 		ask := func() { asks <- func() { p.ask(other(side)) } }
-		control.miss(p.missed(side, messaging.RoleControl, ask, ask))
+		control.miss(p.missed(side, cq.RoleControl, ask, ask))
 		for range cap(asks) {
 			asking.Go(func() { (<-asks)() })
 		}
@@ -207,7 +208,7 @@ func pollArmPoll(t *testing.T, on fabricOf) {
 
 // missed has a completion missed by a side's handler with this role. The handler must not sleep
 // until it has polled it.
-func (p *pair) missed(side string, role messaging.Role, arrive, wake func()) *missed {
+func (p *pair) missed(side string, role cq.Role, arrive, wake func()) *missed {
 	wakeups := func() (n uint64) {
 		for _, h := range p.endpoints[side].conn.Stats().Handlers {
 			for _, w := range h.Workers {

@@ -15,11 +15,12 @@ import (
 
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/vnet"
 )
 
 // change changes the handlers of a session.
-func change(conn *messaging.Conn, what messaging.HandlerChange) error {
+func change(conn *messaging.Conn, what cq.HandlerChange) error {
 	g, err := conn.Handling().Change(what)
 	if err != nil {
 		return err
@@ -29,7 +30,7 @@ func change(conn *messaging.Conn, what messaging.HandlerChange) error {
 
 // assign assigns a data channel to a handler.
 func assign(conn *messaging.Conn, channel, handler int) error {
-	return change(conn, messaging.HandlerChange{Assign: map[int]int{channel: handler}})
+	return change(conn, cq.HandlerChange{Assign: map[int]int{channel: handler}})
 }
 
 // vectorsOf returns the completion vectors of the completion queues of a side's channels, indexed
@@ -52,9 +53,9 @@ func (p *pair) vectorsOf(side string) []int {
 
 // handlersFollowed waits until all workers of a side have applied the configuration of their
 // handlers. It returns the handlers.
-func (p *pair) handlersFollowed(side string) []messaging.HandlerStats {
+func (p *pair) handlersFollowed(side string) []cq.HandlerStats {
 	p.t.Helper()
-	var all []messaging.HandlerStats
+	var all []cq.HandlerStats
 	p.until(func() error {
 		all = p.endpoints[side].conn.Stats().Handlers
 		for _, h := range all {
@@ -103,7 +104,7 @@ func TestRDMAHandlersChosen(t *testing.T) { onSoftRoCE(t, handlersChosen) }
 // created. Several channels can share one handler. The control channel has its own handler.
 func handlersChosen(t *testing.T, on fabricOf) {
 	cfg := answering
-	cfg.Queues, cfg.Handlers, cfg.Assigned = 4, []messaging.Handler{{Number: 3}}, []int{3, 2, 2, 1}
+	cfg.Queues, cfg.Handlers, cfg.Assigned = 4, []cq.Handler{{Number: 3}}, []int{3, 2, 2, 1}
 	p := newPair(t, on, cfg)
 	p.traffic()
 	for _, side := range sides {
@@ -114,7 +115,7 @@ func handlersChosen(t *testing.T, on fabricOf) {
 		handlers := p.endpoints[side].conn.Stats().Handlers
 		for i, want := range [][]int{{0}, {4}, {2, 3}, {1}} {
 			workers := 2 * len(want)
-			if i == messaging.ControlHandler {
+			if i == cq.ControlHandler {
 				workers = 1
 			}
 			if h := handlers[i]; !slices.Equal(h.Channels, want) || h.Completions == 0 || len(h.Workers) != workers {
@@ -137,7 +138,7 @@ func handlerReassigned(t *testing.T, on fabricOf) {
 	allowed := cpus.Allowed()
 	cfg := answering
 	cfg.Queues = 2
-	cfg.Handlers = []messaging.Handler{{Number: 1, CPUs: allowed[:1]},
+	cfg.Handlers = []cq.Handler{{Number: 1, CPUs: allowed[:1]},
 		{Number: 2, CPUs: allowed[len(allowed)-1:], Budget: 8, Spin: 20 * time.Microsecond}}
 	p := newPair(t, on, cfg)
 	before := p.vectorsOf(hostSide)
@@ -225,14 +226,14 @@ func handlerPriorities(t *testing.T, on fabricOf) {
 	cpu := cpus.Allowed()[:1]
 	cfg := answering
 	cfg.Queues = 2
-	cfg.Handlers = []messaging.Handler{{Number: 1, CPUs: cpu, Priority: 10}, {Number: 2, CPUs: cpu, Priority: 10}}
+	cfg.Handlers = []cq.Handler{{Number: 1, CPUs: cpu, Priority: 10}, {Number: 2, CPUs: cpu, Priority: 10}}
 	p := newPair(t, on, cfg)
 	// Priorities only get lower, which needs no privilege.
 	for _, priorities := range [][]int{{12, 15}, {18, 15}} {
 		for _, side := range sides {
 			for i, priority := range priorities {
-				if err := change(p.endpoints[side].conn, messaging.HandlerChange{
-					Handlers: []messaging.HandlerPatch{{Number: 1 + i, Priority: &priority}}}); err != nil {
+				if err := change(p.endpoints[side].conn, cq.HandlerChange{
+					Handlers: []cq.HandlerPatch{{Number: 1 + i, Priority: &priority}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -261,13 +262,13 @@ func TestRDMAHandlerRemoved(t *testing.T) { onSoftRoCE(t, handlerRemoved) }
 // does not count its completions. Then the association is made again.
 func handlerRemoved(t *testing.T, on fabricOf) {
 	cfg := answering
-	cfg.Queues, cfg.Handlers = 2, []messaging.Handler{{Number: 1, CPUs: cpus.Allowed()[:1], Priority: 10, Budget: 8}}
+	cfg.Queues, cfg.Handlers = 2, []cq.Handler{{Number: 1, CPUs: cpus.Allowed()[:1], Priority: 10, Budget: 8}}
 	p := newPair(t, on, cfg)
 	p.traffic()
 	for _, side := range sides {
 		conn := p.endpoints[side].conn
 		workers := p.handlersFollowed(side)[1].Workers
-		if err := assign(conn, 2, messaging.Unassigned); err != nil {
+		if err := assign(conn, 2, cq.Unassigned); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range workers {
@@ -287,7 +288,7 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 			t.Errorf("%s: the handler has channels %d and %d workers, without channel 2", side, h.Channels, len(h.Workers))
 		}
 		for i, v := range stats(p, side).Vectors() {
-			if want := []int{1, messaging.Unassigned}[i]; v.Handler != want || v.Vector != v.HandlerVector {
+			if want := []int{1, cq.Unassigned}[i]; v.Handler != want || v.Vector != v.HandlerVector {
 				t.Errorf("%s: channel %d has handler %d, want %d: %+v", side, v.Channel, v.Handler, want, v)
 			}
 		}
@@ -300,7 +301,7 @@ func handlerRemoved(t *testing.T, on fabricOf) {
 	next := cfg
 	next.SetHandling(p.endpoints[hostSide].conn.Handling())
 	if got := newPair(t, on, next).endpoints[hostSide].conn.Handling().Assigned; !slices.Equal(got,
-		[]int{1, messaging.Unassigned}) {
+		[]int{1, cq.Unassigned}) {
 		t.Errorf("in the next session the channels have handlers %d", got)
 	}
 	if err := assign(p.endpoints[hostSide].conn, 2, 1); err != nil {
@@ -323,9 +324,9 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	cpu := cpus.Allowed()[:1]
 	p := newEndpoints(t, on, map[string]messaging.Config{
 		hostSide: {Queues: 2},
-		unitSide: {Queues: 2, Handlers: []messaging.Handler{
-			{Number: 1, CPUs: cpu, Spin: messaging.MaxSpin},
-			{Number: 2, CPUs: cpu, Priority: 19, Spin: messaging.MaxSpin},
+		unitSide: {Queues: 2, Handlers: []cq.Handler{
+			{Number: 1, CPUs: cpu, Spin: cq.MaxSpin},
+			{Number: 2, CPUs: cpu, Priority: 19, Spin: cq.MaxSpin},
 		}},
 	})
 	p.connect()
@@ -333,7 +334,7 @@ func handlerPriorityUnderLoad(t *testing.T, on fabricOf) {
 	var threads [2]int
 	for _, h := range p.handlersFollowed(unitSide)[1:] {
 		for _, w := range h.Workers {
-			if w.Role == messaging.RoleReceiver {
+			if w.Role == cq.RoleReceiver {
 				threads[w.Channel-1] = w.Thread
 			}
 		}
@@ -395,7 +396,7 @@ func TestHandlerPriorityShares(t *testing.T) {
 		// A thread that is ready keeps its P.
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(16))
 		cpu := cpus.Allowed()[:1]
-		cfg := messaging.Config{Queues: 2, Handlers: []messaging.Handler{{Number: 1, CPUs: cpu}, {Number: 2, CPUs: cpu}}}
+		cfg := messaging.Config{Queues: 2, Handlers: []cq.Handler{{Number: 1, CPUs: cpu}, {Number: 2, CPUs: cpu}}}
 		p := newEndpoints(t, on, map[string]messaging.Config{hostSide: cfg, unitSide: cfg})
 		var taken [2]atomic.Int64
 		for _, side := range sides {
@@ -424,8 +425,8 @@ func TestHandlerPriorityShares(t *testing.T) {
 		equal := share()
 		for _, side := range sides {
 			behind := 19
-			if err := change(p.endpoints[side].conn, messaging.HandlerChange{
-				Handlers: []messaging.HandlerPatch{{Number: 2, Priority: &behind}}}); err != nil {
+			if err := change(p.endpoints[side].conn, cq.HandlerChange{
+				Handlers: []cq.HandlerPatch{{Number: 2, Priority: &behind}}}); err != nil {
 				t.Fatal(err)
 			}
 		}

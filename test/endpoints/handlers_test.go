@@ -13,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // statusOf returns a status as `splitnic status --json` prints it.
@@ -44,7 +45,7 @@ func until(t *testing.T, what string, cond func() bool) {
 
 // handled waits until data channel 1 of a session has handler want.Number, with the properties of
 // want, and all its workers have applied them.
-func handled(t *testing.T, what string, traffic func() *messaging.Stats, want messaging.Handler) {
+func handled(t *testing.T, what string, traffic func() *messaging.Stats, want cq.Handler) {
 	t.Helper()
 	until(t, what, func() bool {
 		s := traffic()
@@ -72,7 +73,7 @@ func handled(t *testing.T, what string, traffic func() *messaging.Stats, want me
 // sessions, and expects the changes in this session and in the next.
 func TestHandlersOutliveSessions(t *testing.T) {
 	w := newWorld(t)
-	two := []messaging.Handler{{Number: 1}, {Number: 2}}
+	two := []cq.Handler{{Number: 1}, {Number: 2}}
 	u, unit := w.unit(func(c *iounit.Config) { c.Messaging.Handlers = two })
 	d, h, _ := w.host("alpha", func(c *host.Config) {
 		c.Messaging.Handlers, c.Messaging.KeepAlive = two, 10*time.Millisecond
@@ -92,16 +93,16 @@ func TestHandlersOutliveSessions(t *testing.T) {
 	if s := statusOf(t, u.Status); s.CompVectors != 4 {
 		t.Errorf("the I/O unit has %d completion vectors", s.CompVectors)
 	}
-	first := messaging.Handler{Number: 1, Budget: messaging.DefaultBudget}
+	first := cq.Handler{Number: 1, Budget: cq.DefaultBudget}
 	handled(t, "the first handler at the host", hostTraffic, first)
 	handled(t, "the first handler at the I/O unit", unitTraffic, first)
 
 	list, budget, spin := cpus.Allowed()[:1], 33, 10*time.Microsecond
-	change := messaging.HandlerChange{
+	change := cq.HandlerChange{
 		Assign:   map[int]int{1: 2},
-		Handlers: []messaging.HandlerPatch{{Number: 2, CPUs: &list, Budget: &budget, Spin: &spin}},
+		Handlers: []cq.HandlerPatch{{Number: 2, CPUs: &list, Budget: &budget, Spin: &spin}},
 	}
-	second := messaging.Handler{Number: 2, CPUs: list, Budget: budget, Spin: spin}
+	second := cq.Handler{Number: 2, CPUs: list, Budget: budget, Spin: spin}
 	if err := errors.Join(h.ChangeHandlers(change), u.ChangeHandlers("alpha", change)); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestHandlersOutliveSessions(t *testing.T) {
 		t.Errorf("a host that is gone: %v", err)
 	}
 	list = nil
-	if err := h.ChangeHandlers(messaging.HandlerChange{Handlers: []messaging.HandlerPatch{{Number: 2,
+	if err := h.ChangeHandlers(cq.HandlerChange{Handlers: []cq.HandlerPatch{{Number: 2,
 		CPUs: &list}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -157,19 +158,19 @@ func TestHandlersRefused(t *testing.T) {
 	d.up(t)
 	until(t, "the session at the I/O unit", func() bool { return len(u.Status().Hosts) == 1 })
 	before := h.Status().Handling
-	for _, ch := range []messaging.HandlerChange{
+	for _, ch := range []cq.HandlerChange{
 		{Assign: map[int]int{1: 9}}, {Assign: map[int]int{1: 0}}, {Assign: map[int]int{2: 1}},
-		{Handlers: []messaging.HandlerPatch{{Number: 9}}},
-		{Handlers: []messaging.HandlerPatch{{Number: 1, Budget: new(int)}}},
+		{Handlers: []cq.HandlerPatch{{Number: 9}}},
+		{Handlers: []cq.HandlerPatch{{Number: 1, Budget: new(int)}}},
 	} {
-		if err := h.ChangeHandlers(ch); !errors.Is(err, messaging.ErrHandler) {
+		if err := h.ChangeHandlers(ch); !errors.Is(err, cq.ErrHandler) {
 			t.Errorf("the host takes %+v: %v", ch, err)
 		}
-		if err := u.ChangeHandlers("alpha", ch); !errors.Is(err, messaging.ErrHandler) {
+		if err := u.ChangeHandlers("alpha", ch); !errors.Is(err, cq.ErrHandler) {
 			t.Errorf("the I/O unit takes %+v: %v", ch, err)
 		}
 	}
-	if err := u.ChangeHandlers("beta", messaging.HandlerChange{}); !errors.Is(err, iounit.ErrNoHost) {
+	if err := u.ChangeHandlers("beta", cq.HandlerChange{}); !errors.Is(err, iounit.ErrNoHost) {
 		t.Errorf("a host that is not there: %v", err)
 	}
 	if after := h.Status().Handling; !reflect.DeepEqual(before, after) {

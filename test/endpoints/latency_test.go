@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/tap/steer"
 )
@@ -103,7 +104,7 @@ func TestLatencyChannel(t *testing.T) {
 		{"the host's kernel refuses", true, true, refused, nil, 3, 4, 3, false},
 		{"the I/O unit's kernel refuses", true, true, nil, refused, 3, 4, 3, false},
 		{"the I/O unit's kernel refuses, fewer queues", true, true, nil, refused, 3, 2, 2, false},
-		{"as many as there can be", true, true, nil, nil, messaging.MaxQueues, messaging.MaxQueues, messaging.MaxQueues,
+		{"as many as there can be", true, true, nil, nil, cq.MaxQueues, cq.MaxQueues, cq.MaxQueues,
 			true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -95,7 +95,7 @@ func (s Spec) Complete() (Spec, error) {
 	}
 	refuse(s.MTU != 0 && (s.MTU < protocol.MinMTU || s.MTU > protocol.MaxMTU), "mtu", "%d: must be %d to %d", s.MTU,
 		protocol.MinMTU, protocol.MaxMTU)
-	refuse(s.Queues < 0 || s.Queues > messaging.MaxQueues, "queues", "%d: must be 1 to %d", s.Queues, messaging.MaxQueues)
+	refuse(s.Queues < 0 || s.Queues > cq.MaxQueues, "queues", "%d: must be 1 to %d", s.Queues, cq.MaxQueues)
 	for _, addr := range s.IOUnits {
 		err := discovery.Check(addr)
 		refuse(err != nil, "iounits", "%v", err)

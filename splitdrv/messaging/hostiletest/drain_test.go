@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // late is a device that delivers late. While holding is set, it carries out work requests on data
@@ -200,7 +201,7 @@ func drainReceiver(t *testing.T, f twoDevices, mode protocol.Mode) {
 	const frames = 4
 	cfg := small(f.Victim, mode, f.Timing)
 	// The receiver handles one completion before it looks for other events.
-	cfg.Handlers = []messaging.Handler{{Number: 1, Budget: 1}}
+	cfg.Handlers = []cq.Handler{{Number: 1, Budget: 1}}
 	v, p := drained(t, f, cfg)
 	v.port.hold()
 	p.transfer(0, 0, frame(100))

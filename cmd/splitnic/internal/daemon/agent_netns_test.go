@@ -32,6 +32,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -97,7 +98,7 @@ func newAgentAt(t testing.TB, dir, lan string, store *fdStore, change ...func(*i
 		State: filepath.Join(dir, "state"),
 		Common: Common{
 			Keys: Keys{Key: keyFile, Trust: []string{keys[0].Fingerprint().String()}}, Queues: 1,
-			Handlers: Handlers{Budget: messaging.DefaultBudget}, HandshakeTimeout: time.Minute, StatusSocket: f.sock,
+			Handlers: Handlers{Budget: cq.DefaultBudget}, HandshakeTimeout: time.Minute, StatusSocket: f.sock,
 			Messaging: messaging.Config{PeerTimeout: time.Minute, Pools: smallPools},
 		},
 		IOUnits: []string{addr}, MaxMTU: 1500, Offloads: vnet.AllOffloads, Modes: []protocol.Mode{protocol.ModeImm},

@@ -12,7 +12,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 )
@@ -92,7 +92,7 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 	if spec.Queues != 0 {
 		c.Queues = spec.Queues
 	}
-	if most := messaging.MaxQueues - extra(c.Latency); c.Queues > most {
+	if most := cq.MaxQueues - extra(c.Latency); c.Queues > most {
 		return fail("queues", "%d: must be 1 to %d: the agent has --latency-queue", c.Queues, most)
 	}
 	if len(spec.IOUnits) > 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/device"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -48,7 +48,7 @@ func (c *Common) security() (*session.Security, error) {
 // secure prepares the process for keys. Before that, it checks that this machine allows the
 // handlers, and checks the file MetricsConfig.
 func (c *Common) secure() error {
-	if _, err := c.Handlers.Make(messaging.MaxHandlers, messaging.MaxHandlers); err != nil {
+	if _, err := c.Handlers.Make(cq.MaxHandlers, cq.MaxHandlers); err != nil {
 		return err
 	}
 	if err := scrape.Check(c.MetricsConfig); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -100,7 +100,7 @@ func QPTimeout(driver string, wanted uint8) uint8 {
 // DefaultQueues returns the default number of data channels of an endpoint: one for each
 // completion vector, as far as there are processors for the two threads of each channel.
 func DefaultQueues(vectors int) int {
-	return max(1, min(vectors, runtime.NumCPU()/4, messaging.MaxQueues))
+	return max(1, min(vectors, runtime.NumCPU()/4, cq.MaxQueues))
 }
 
 // MoreProcs gives the Go scheduler a P for each of n threads that move frames, in addition to

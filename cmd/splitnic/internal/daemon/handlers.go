@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // Handlers is the configuration of the completion-queue handlers.
@@ -33,18 +34,18 @@ func (h *Handlers) bound() bool {
 
 // Make makes the handlers for that many queues and completion vectors. It returns nil for the
 // default handlers, and an error if this machine does not allow the handlers.
-func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
-	if h.Number == 0 && h.Budget == messaging.DefaultBudget && !h.bound() {
+func (h *Handlers) Make(queues, vectors int) ([]cq.Handler, error) {
+	if h.Number == 0 && h.Budget == cq.DefaultBudget && !h.bound() {
 		return nil, nil
 	}
 	n := h.Number
 	if n == 0 {
 		n = max(1, min(vectors, queues))
 	}
-	all := make([]messaging.Handler, 1+n)
+	all := make([]cq.Handler, 1+n)
 	for i := range all {
-		all[i] = messaging.Handler{Number: i, Budget: h.Budget}
-		if i != messaging.ControlHandler {
+		all[i] = cq.Handler{Number: i, Budget: h.Budget}
+		if i != cq.ControlHandler {
 			all[i].Spin, all[i].Adaptive, all[i].Priority = h.Spin, h.Adaptive, h.Priority
 		}
 	}
@@ -74,12 +75,12 @@ func (h *Handlers) Make(queues, vectors int) ([]messaging.Handler, error) {
 }
 
 // allowed returns an error if this machine does not allow a handler.
-func allowed(h messaging.Handler) error {
-	err := messaging.Config{Handlers: []messaging.Handler{h}}.Check()
+func allowed(h cq.Handler) error {
+	err := messaging.Config{Handlers: []cq.Handler{h}}.Check()
 	switch {
-	case errors.Is(err, messaging.ErrPriority) && h.Priority >= -20 && h.Priority <= 19:
+	case errors.Is(err, cq.ErrPriority) && h.Priority >= -20 && h.Priority <= 19:
 		return exit.With(exit.Permission, fmt.Errorf("--handler-priority: %w", err))
-	case errors.Is(err, messaging.ErrPriority):
+	case errors.Is(err, cq.ErrPriority):
 		return exit.Usagef("--handler-priority: %w", err)
 	case err != nil:
 		return exit.Usagef("--handler-cpus: %w", err)
@@ -100,8 +101,8 @@ func boundProcs(queues, sessions int) int { return min(2*queues*sessions, 256) }
 
 // HandlersRequest is the argument of CommandHandlers.
 type HandlersRequest struct {
-	Host   string                  `json:"host,omitempty"` // at an I/O unit
-	Change messaging.HandlerChange `json:"change"`
+	Host   string           `json:"host,omitempty"` // at an I/O unit
+	Change cq.HandlerChange `json:"change"`
 }
 
 // handlersCommand returns the command of a daemon that changes its handlers. Afterwards the

@@ -8,14 +8,14 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/cpus"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // TestMakeHandlers makes the handlers for three queues and four completion vectors.
 func TestMakeHandlers(t *testing.T) {
 	cpu := cpus.Allowed()[:1]
 	one := func(format string) string { return fmt.Sprintf(format, cpu) }
-	text := func(all []messaging.Handler) string {
+	text := func(all []cq.Handler) string {
 		var b strings.Builder
 		for _, h := range all {
 			fmt.Fprintf(&b, "%d:%v/%d/%d/%v ", h.Number, h.CPUs, h.Priority, h.Budget, h.Spin)
@@ -44,7 +44,7 @@ func TestMakeHandlers(t *testing.T) {
 		{Handlers{Priority: 20}, "-20 (first) to 19 (last)"},
 	} {
 		if c.h.Budget == 0 {
-			c.h.Budget = messaging.DefaultBudget
+			c.h.Budget = cq.DefaultBudget
 		}
 		got, err := c.h.Make(3, 4)
 		switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/irq"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // IRQAffinity selects how handlers and the interrupts of their completion vectors get onto the
@@ -46,7 +46,7 @@ func interruptsOf(t irq.Tree, device string) Interrupts {
 
 // join applies a, when a process starts, to its handlers and to the interrupts of a device with
 // that many completion vectors.
-func (a IRQAffinity) join(t irq.Tree, device string, vectors int, all []messaging.Handler, log *slog.Logger) error {
+func (a IRQAffinity) join(t irq.Tree, device string, vectors int, all []cq.Handler, log *slog.Logger) error {
 	if a == IRQOff || a == "" {
 		return nil
 	}
@@ -75,11 +75,11 @@ func (a IRQAffinity) join(t irq.Tree, device string, vectors int, all []messagin
 
 // followInterrupt sets the processors of the data handlers that use vector v and have none. They
 // get the processors of its interrupt that this process may use.
-func followInterrupt(v *irq.Vector, vectors int, all []messaging.Handler) {
+func followInterrupt(v *irq.Vector, vectors int, all []cq.Handler) {
 	list := v.Target()
 	list = list.Without(list.Without(cpus.Allowed()))
 	for i := range all {
-		if h := &all[i]; h.Number != messaging.ControlHandler && h.Number%max(vectors, 1) == v.Number && len(h.CPUs) == 0 {
+		if h := &all[i]; h.Number != cq.ControlHandler && h.Number%max(vectors, 1) == v.Number && len(h.CPUs) == 0 {
 			h.CPUs = slices.Clone(list)
 		}
 	}
@@ -87,7 +87,7 @@ func followInterrupt(v *irq.Vector, vectors int, all []messaging.Handler) {
 
 // setInterrupt moves the interrupt of vector v to the processors of the handlers that use v. It
 // ignores handlers that may run on any processor.
-func setInterrupt(t irq.Tree, v *irq.Vector, vectors int, all []messaging.Handler) error {
+func setInterrupt(t irq.Tree, v *irq.Vector, vectors int, all []cq.Handler) error {
 	var list cpus.List
 	for i := range all {
 		if h := &all[i]; h.Number%max(vectors, 1) == v.Number {

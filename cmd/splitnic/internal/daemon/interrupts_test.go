@@ -13,7 +13,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/testenv"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // machine makes the sysfs and procfs tree of a machine with an adapter, mlx5_0. The adapter has
@@ -51,10 +51,10 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // handlersOf returns handlers 0, 1, … with these processors. The number of a handler selects its
 // completion vector and so its interrupt. Handler 0 is that of the control channel.
-func handlersOf(lists ...cpus.List) []messaging.Handler {
-	var all []messaging.Handler
+func handlersOf(lists ...cpus.List) []cq.Handler {
+	var all []cq.Handler
 	for i, l := range lists {
-		all = append(all, messaging.Handler{Number: i, CPUs: l})
+		all = append(all, cq.Handler{Number: i, CPUs: l})
 	}
 	return all
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
@@ -72,7 +73,7 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if c.Queues == 0 {
 		c.Queues = DefaultQueues(vectors)
 	}
-	queues := min(c.Queues+extra(c.Latency), messaging.MaxQueues)
+	queues := min(c.Queues+extra(c.Latency), cq.MaxQueues)
 	if err = c.handlers(device, c.Queues, vectors, log); err != nil {
 		return err
 	}

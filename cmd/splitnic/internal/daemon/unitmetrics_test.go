@@ -8,6 +8,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -107,7 +108,7 @@ func TestUnitMetrics(t *testing.T) {
 func TestHandlerMetrics(t *testing.T) {
 	s := &messaging.Stats{
 		Channels: []messaging.ChannelStats{{Handler: 2}},
-		Handlers: []messaging.HandlerStats{{}, {Handler: messaging.Handler{Number: 1}, Completions: 7, Wakeups: 5,
+		Handlers: []cq.HandlerStats{{}, {Handler: cq.Handler{Number: 1}, Completions: 7, Wakeups: 5,
 			BudgetExhausted: 3}},
 	}
 	text := scraped(handler(func(emit emit) { unitTraffic.emit(emit, peer{"alpha", "sha256:a"}, s) }))

@@ -8,20 +8,21 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // Handlers is what users are shown about handlers.
 type Handlers struct {
 	CompVectors int                       `json:"comp_vectors"`
-	Handling    messaging.Handling        `json:"handling"`           // in force, and for the next session
-	Handlers    []messaging.HandlerStats  `json:"handlers,omitempty"` // of the present session
+	Handling    cq.Handling               `json:"handling"`           // in force, and for the next session
+	Handlers    []cq.HandlerStats         `json:"handlers,omitempty"` // of the present session
 	Channels    []messaging.ChannelVector `json:"channels,omitempty"` // of the present session
 	Interrupts  daemon.Interrupts         `json:"interrupts"`         // of the device
 }
 
 // NewHandlers returns the Handlers of an endpoint. s has the counters of the present session; nil
 // if there is none.
-func NewHandlers(vectors int, irqs daemon.Interrupts, g messaging.Handling, s *messaging.Stats) *Handlers {
+func NewHandlers(vectors int, irqs daemon.Interrupts, g cq.Handling, s *messaging.Stats) *Handlers {
 	v := &Handlers{CompVectors: vectors, Interrupts: irqs, Handling: g}
 	if s != nil {
 		v.Handlers, v.Channels = s.Handlers, s.Vectors()
@@ -64,7 +65,7 @@ func (v *Handlers) Print(w io.Writer, indent string) {
 		}
 	}
 	for _, c := range v.Channels {
-		if c.Handler == messaging.Unassigned {
+		if c.Handler == cq.Unassigned {
 			fmt.Fprintf(w, "%squeue %d\tno handler, completion vector %d\n", indent, c.Channel, c.Vector)
 			continue
 		}
@@ -94,7 +95,7 @@ func printInterrupts(w io.Writer, indent string, s *daemon.Interrupts) {
 	}
 }
 
-func handlerText(h *messaging.Handler) string {
+func handlerText(h *cq.Handler) string {
 	where := "any processor"
 	if len(h.CPUs) > 0 {
 		where = "processors " + h.CPUs.String()
@@ -125,7 +126,7 @@ func channelsText(channels []int) string {
 
 // workerText describes the thread of a worker, if it is bound to one, and changes that it has not
 // applied or that were refused.
-func workerText(x *messaging.WorkerStats) string {
+func workerText(x *cq.WorkerStats) string {
 	var text []string
 	if x.Thread != 0 {
 		text = append(text, fmt.Sprintf("thread %d on %v, priority %d", x.Thread, x.CPUs, x.Priority))

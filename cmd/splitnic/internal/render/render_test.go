@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -26,7 +27,7 @@ import (
 func TestPrintHandlers(t *testing.T) {
 	s := host.Status{
 		Role: "host", CompVectors: 2,
-		Handling: messaging.Handling{Handlers: []messaging.Handler{{},
+		Handling: cq.Handling{Handlers: []cq.Handler{{},
 			{Number: 1, CPUs: cpus.List{0, 1, 2}, Spin: 20 * time.Microsecond},
 			{Number: 2, Spin: time.Millisecond, Adaptive: true}}},
 	}
@@ -50,15 +51,15 @@ func TestPrintHandlers(t *testing.T) {
 		"polls for up to 1ms, adaptively")
 	s.Traffic = &messaging.Stats{
 		Channels: []messaging.ChannelStats{{Handler: 2, CompVector: 1}, {Handler: 2, CompVector: 0}},
-		Handlers: []messaging.HandlerStats{
+		Handlers: []cq.HandlerStats{
 			{Channels: []int{0}},
-			{Handler: messaging.Handler{Number: 1}, Vector: 1, Channels: []int{}},
+			{Handler: cq.Handler{Number: 1}, Vector: 1, Channels: []int{}},
 			{
-				Handler: messaging.Handler{Number: 2, Priority: -5, Budget: 77}, Channels: []int{1, 2},
+				Handler: cq.Handler{Number: 2, Priority: -5, Budget: 77}, Channels: []int{1, 2},
 				Completions: 4711, Wakeups: 42, BudgetExhausted: 13,
-				Workers: []messaging.WorkerStats{
-					{Channel: 2, Role: messaging.RoleSender, Thread: 1234, CPUs: cpus.List{3}, Priority: -4},
-					{Channel: 1, Role: messaging.RoleReceiver, Pending: true, Error: "out of paper"},
+				Workers: []cq.WorkerStats{
+					{Channel: 2, Role: cq.RoleSender, Thread: 1234, CPUs: cpus.List{3}, Priority: -4},
+					{Channel: 1, Role: cq.RoleReceiver, Pending: true, Error: "out of paper"},
 				},
 			},
 		},
@@ -79,9 +80,9 @@ func TestPrintInterrupts(t *testing.T) {
 			{Number: 1, IRQ: 46, Name: "mlx5_comp1", CPUs: cpus.List{3}},
 		},
 		Balancer: 812, Error: "out of files",
-	}, messaging.Handling{}, &messaging.Stats{
-		Handlers: []messaging.HandlerStats{},
-		Channels: []messaging.ChannelStats{{Handler: messaging.Unassigned, CompVector: 1}},
+	}, cq.Handling{}, &messaging.Stats{
+		Handlers: []cq.HandlerStats{},
+		Channels: []messaging.ChannelStats{{Handler: cq.Unassigned, CompVector: 1}},
 	})
 	v.Print(&out, "")
 	for _, want := range []string{
@@ -131,7 +132,7 @@ func TestPrintHost(t *testing.T) {
 			LocalPools: []messaging.Pool{{ElementSize: 2048, Ledger: messaging.Ledger{Elements: 256}},
 				{ElementSize: 65535, Extra: true, Ledger: messaging.Ledger{Elements: 32}}},
 			RxCounters:    messaging.RxCounters[uint64]{RxLost: 23, Revocations: 4, RevocationTime: 100_000},
-			RevocationMax: 70 * time.Microsecond, Handler: messaging.Unassigned,
+			RevocationMax: 70 * time.Microsecond, Handler: cq.Unassigned,
 			MemoryPinned: 3 << 20,
 		}}},
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -52,7 +53,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			moderated = ", moderated"
 		}
 		handler := fmt.Sprintf("handler %d", c.Handler)
-		if c.Handler == messaging.Unassigned {
+		if c.Handler == cq.Unassigned {
 			handler = "no handler"
 		}
 		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, %s, completion vector %d%s, up to %d bytes inline\n", indent, i+1,

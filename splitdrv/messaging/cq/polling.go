@@ -1,0 +1,80 @@
+package cq
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/internal/spin"
+)
+
+// smallFrame is the largest average length, in bytes, of frames after which an adaptive
+// worker polls. With longer frames throughput matters more than latency, and handling many
+// completions after a sleep costs less.
+const smallFrame = 1024
+
+// polling determines for how long a worker polls its empty queue before it sleeps. Only the
+// worker's goroutine uses it, except for the atomic fields.
+type polling struct {
+	limit *spin.Limit
+	// Written when the handler changes.
+	Longest  atomic.Int64 // nanoseconds
+	adaptive atomic.Bool
+
+	// moved returns the worker's counts of frames and bytes; nil if it moves no frames.
+	Moved         func() (frames, bytes uint64)
+	frames, bytes uint64 // counts when the queue was last empty
+	window        spin.Window
+	entered       bool // limit is entered
+}
+
+func (p *polling) configure(h *Handler) {
+	p.Longest.Store(int64(h.Spin))
+	p.adaptive.Store(h.Adaptive)
+}
+
+// begin returns for how long to poll now. If that is not 0, the worker calls end afterwards.
+func (p *polling) begin() time.Duration {
+	longest := time.Duration(p.Longest.Load())
+	if longest == 0 || !p.adaptive.Load() {
+		return longest
+	}
+	small := p.small()
+	length := p.window.Length(longest)
+	if length == 0 || !small || p.limit == nil || !p.limit.Enter() {
+		return 0
+	}
+	p.entered = true
+	return length
+}
+
+func (p *polling) end() {
+	if p.entered {
+		p.entered = false
+		p.limit.Leave()
+	}
+}
+
+// small reports whether the frames since the last call were small on average.
+func (p *polling) small() bool {
+	if p.Moved == nil {
+		return true
+	}
+	frames, bytes := p.Moved()
+	small := bytes-p.bytes <= (frames-p.frames)*smallFrame
+	p.frames, p.bytes = frames, bytes
+	return small
+}
+
+// sleep records that the worker is about to sleep.
+func (p *polling) sleep() {
+	if p.adaptive.Load() {
+		p.window.Sleep(time.Now())
+	}
+}
+
+// wake records that the worker has been woken.
+func (p *polling) wake() {
+	if p.adaptive.Load() {
+		p.window.Wake(time.Now(), time.Duration(p.Longest.Load()))
+	}
+}

@@ -1,0 +1,61 @@
+package cq
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/epoll"
+)
+
+// tracedCQ records when it is armed and its events are read.
+type tracedCQ struct {
+	fabric.CQ
+	trace *[]string
+}
+
+func (c tracedCQ) Arm(bool) error {
+	*c.trace = append(*c.trace, "arm")
+	return nil
+}
+
+func (c tracedCQ) ReadEvent() (bool, error) {
+	*c.trace = append(*c.trace, "read")
+	return false, nil
+}
+
+// TestUntilIdle lets a worker look for work which comes now and then. It may sleep only when it has
+// found nothing since it requested notification.
+func TestUntilIdle(t *testing.T) {
+	for _, c := range []struct {
+		work []bool // what each look finds
+		want []string
+	}{
+		{[]bool{false, false}, []string{"look", "arm", "look"}},
+		{[]bool{true, true, false, false}, []string{"look", "look", "look", "arm", "look"}},
+		{[]bool{false, true, false, false}, []string{"look", "arm", "look", "look", "read", "arm", "look"}},
+	} {
+		var trace []string
+		n := Notification{CQ: tracedCQ{trace: &trace}}
+		var stopped atomic.Bool
+		looks := 0
+		wake, err := epoll.NewEvent()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := NewHandlers(Handling{Handlers: make([]Handler, 2), Assigned: []int{1}}, 1, nil).NewWorker(1, RoleReceiver, wake)
+		ended, err := w.UntilIdle(&n, &stopped, func() (bool, error) {
+			trace = append(trace, "look")
+			if looks++; looks > len(c.work) {
+				stopped.Store(true) // ends a worker that goes on
+				return false, nil
+			}
+			return c.work[looks-1], nil
+		})
+		if err := errors.Join(err, wake.Close()); ended || err != nil || !slices.Equal(trace, c.want) {
+			t.Errorf("%v: ended %t, %v: %v, want %v", c.work, ended, err, trace, c.want)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package control
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
+)
+
+// Channel is the control channel, which is channel 0. It has a separate completion queue
+// and handler, so that credits never wait behind data.
+type Channel struct {
+	Sends
+	c            *core.Session
+	handle       func(msg []byte) error // handles a message
+	W            *cq.Worker
+	CQ           fabric.CQ // of sends and receives
+	Idle         *epoll.Set
+	notification cq.Notification
+	comps        [16]fabric.Completion
+
+	recvReg fabric.Region
+	recvMem []byte
+	recvWR  [1]fabric.RecvWR
+	scratch [protocol.MaxControlSize]byte // copy of the message that is being handled
+	polling sync.Mutex                    // held while completions are polled and handled
+	// unhandled has the completions of the last batch that were polled and not handled, from that on
+	// whose handling has failed; guarded by polling.
+	unhandled []fabric.Completion
+
+	Polled   atomic.Bool // with Config.Poll: the workers of the data channels poll it
+	Received atomic.Uint64
+	Wanted   atomic.Uint64 // number of looks requested: see look
+	Looked   atomic.Uint64 // number of the last look that is done
+	LookDone chan struct{} // signals that a look is done; capacity one
+}
+
+// New makes the control channel with buffers for the given numbers of sends and
+// receives, and posts the receives.
+func New(c *core.Session, o *Options, sends, receives int, handle func(msg []byte) error) (k *Channel, err error) {
+	k = &Channel{c: c, handle: handle, LookDone: make(chan struct{}, 1)}
+	wake, err := c.NewEvent()
+	if err != nil {
+		return nil, err
+	}
+	k.W = c.Handlers.NewWorker(0, cq.RoleControl, wake)
+	arena, err := c.Memory.Get((sends+receives)*protocol.MaxControlSize, true)
+	if err != nil {
+		return nil, err
+	}
+	mem := arena.Bytes()
+	sendMem := mem[:sends*protocol.MaxControlSize]
+	k.recvMem = mem[len(sendMem):][:receives*protocol.MaxControlSize]
+	sendReg, err := c.Domain.Register(sendMem, 0)
+	if err != nil {
+		return nil, fmt.Errorf("register the control channel's send buffers: %w", err)
+	}
+	if k.recvReg, err = c.Domain.Register(k.recvMem, fabric.LocalWrite); err != nil {
+		return nil, fmt.Errorf("register the control channel's receive buffers: %w", err)
+	}
+	if k.CQ, err = c.Domain.NewCQ(sends+receives+1, c.Handlers.Vector(0)); err != nil {
+		return nil, err
+	}
+	k.notification = cq.Notification{CQ: k.CQ}
+	qp, err := c.Domain.NewQP(fabric.QPConfig{
+		Transport: fabric.RC, SendCQ: k.CQ, RecvCQ: k.CQ,
+		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel,
+		MaxSend: sends, MaxRecv: receives,
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.init(qp, sendReg, sendMem, sends)
+	if o.Poll {
+		k.progress = k.Poll
+	}
+	for i := range receives {
+		if err := k.postRecv(uint16(i)); err != nil {
+			return nil, err
+		}
+	}
+	return k, nil
+}
+
+func (k *Channel) postRecv(i uint16) error {
+	k.recvWR[0] = fabric.RecvWR{
+		ID:   uint64(protocol.PackWRID(protocol.WRControlRecv, 0, i, 0)),
+		Addr: memory.Address(controlSlot(k.recvMem, i)), Len: protocol.MaxControlSize, LKey: k.recvReg.LKey(),
+	}
+	if _, err := k.QP.PostRecv(k.recvWR[:]); err != nil {
+		return fmt.Errorf("post a receive on the control channel: %w", core.Refused(k.QP, err))
+	}
+	return nil
+}
+
+// Run is the control handler's goroutine.
+func (k *Channel) Run() error {
+	return k.Idle.Run(func() (ended bool, err error) {
+		k.W.Woke()
+		if k.Polled.Load() {
+			k.W.Wake.Clear()
+			k.W.BindThread()
+			// A look was requested, and the workers that poll may all wait for their ports.
+			return k.c.Stopped.Load(), k.Poll()
+		}
+		return k.W.UntilIdle(&k.notification, &k.c.Stopped, k.step)
+	})
+}
+
+// step handles one batch of completions, on the handler's goroutine.
+func (k *Channel) step() (bool, error) {
+	k.polling.Lock()
+	n, err := k.handleBatch()
+	k.polling.Unlock()
+	if n > 0 && err == nil {
+		k.W.Spend(n)
+	}
+	return n > 0, err
+}
+
+// Poll handles one batch of completions on any other goroutine. It does nothing if another
+// goroutine is handling one at the moment.
+func (k *Channel) Poll() error {
+	if !k.polling.TryLock() {
+		return nil
+	}
+	defer k.polling.Unlock()
+	_, err := k.handleBatch()
+	return err
+}
+
+// handleBatch handles one batch of completions and returns their number. The caller holds
+// polling, and no lock that the handling of a message takes.
+func (k *Channel) handleBatch() (int, error) {
+	wanted := k.Wanted.Load()
+	n, err := k.CQ.Poll(k.comps[:])
+	if err != nil {
+		return 0, fmt.Errorf("poll the control channel: %w", err)
+	}
+	k.W.Took(n)
+	for i := range k.comps[:n] {
+		c := &k.comps[i]
+		k.unhandled = k.comps[i:n]
+		kind, _, index, _ := protocol.WRID(c.ID).Unpack()
+		if err := c.Err(); err != nil {
+			return 0, fmt.Errorf("%v on the control channel: %w", kind, err)
+		}
+		switch kind {
+		case protocol.WRControlSend:
+			k.release(index)
+		case protocol.WRControlRecv:
+			if err := k.receive(index, c); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, fmt.Errorf("the control channel completed a %v", protocol.WRID(c.ID))
+		}
+	}
+	k.unhandled = nil
+	if n < len(k.comps) && wanted != k.Looked.Load() {
+		k.Looked.Store(wanted)
+		core.Raise(k.LookDone)
+	}
+	return n, nil
+}
+
+// look makes the handler poll once more, and returns the number of that look. Once looked
+// has reached the number, all messages that had arrived before the call are handled.
+func (k *Channel) look() uint64 {
+	n := k.Wanted.Add(1)
+	k.W.Wake.Set()
+	return n
+}
+
+// receive handles one message. It copies the message and posts the receive again before
+// the message takes effect. The bound on the number of updates in flight relies on this
+// order (package bufpool).
+func (k *Channel) receive(index uint16, c *fabric.Completion) error {
+	if c.Op != fabric.OpRecv {
+		return core.ControlViolation(core.ErrUnexpected, "an RDMA write with immediate data %#x", c.Imm)
+	}
+	length := c.Len
+	if k.Padded > 0 && k.Received.Load() == 1 {
+		if length != k.Padded {
+			return core.ControlViolation(core.ErrPathMissing, "%d bytes, and the path MTU is %d", length, k.Padded)
+		}
+		length = protocol.PathRequestSize
+	}
+	msg := k.scratch[:copy(k.scratch[:], controlSlot(k.recvMem, index)[:length])]
+	if err := k.postRecv(index); err != nil {
+		return err
+	}
+	k.Received.Add(1)
+	k.c.Hear()
+	return k.handle(msg)
+}
+
+// Failure returns the error of the next failed completion of the control channel that is not
+// handled, but nil while another goroutine is handling completions.
+func (k *Channel) Failure() error {
+	if !k.polling.TryLock() {
+		return nil
+	}
+	defer k.polling.Unlock()
+	return core.NextFailure(k.CQ, k.unhandled, k.comps[:], 0)
+}

@@ -1,0 +1,93 @@
+package pools
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/internal/epoll"
+)
+
+// Credits has the remote pools that a sender may write to. The sender's goroutine takes
+// elements; the control handler returns them. Pools are added and removed with the pool
+// manager's lock held.
+type Credits struct {
+	Remote  atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
+	Waiting atomic.Bool                       // the sender sleeps until credits or acknowledgements of indications arrive
+	Wake    *epoll.Event
+	Short   atomic.Int64 // size of the element that was missing last, for the pool manager; 0: none
+}
+
+// Available returns the number of credits.
+func (c *Credits) Available() int {
+	n := 0
+	for _, g := range *c.Remote.Load() {
+		n += g.Available()
+	}
+	return n
+}
+
+// Fit reports whether there is a credit for an element of at least n bytes.
+func (c *Credits) Fit(n int) bool {
+	for _, g := range *c.Remote.Load() {
+		if g.ElementSize() >= n && !g.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
+// Take uses up a credit for a transfer of at least n bytes, and preferably of wanted
+// bytes: it takes an element of the smallest pool whose elements hold wanted bytes, or
+// else of the largest that has a credit. ok can be false even after fit was true, because
+// the peer can take pools back at any time.
+func (c *Credits) Take(n, wanted int) (*bufpool.Remote, uint16, bool) {
+	var best *bufpool.Remote
+	for _, g := range *c.Remote.Load() {
+		if g.ElementSize() < n || g.Empty() {
+			continue
+		}
+		best = g
+		if g.ElementSize() >= wanted {
+			break
+		}
+	}
+	if best == nil {
+		return nil, 0, false
+	}
+	elem, ok := best.Take()
+	return best, elem, ok
+}
+
+// Largest returns the size of the largest elements, or 0 if there are no pools.
+func (c *Credits) Largest() int {
+	pools := *c.Remote.Load()
+	if len(pools) == 0 {
+		return 0
+	}
+	return pools[len(pools)-1].ElementSize()
+}
+
+// FitsNowhere reports whether there are pools and none has elements of n bytes.
+func (c *Credits) FitsNowhere(n int) bool { return c.Largest() > 0 && c.Largest() < n }
+
+// add adds a pool.
+func (c *Credits) add(r *bufpool.Remote) {
+	pools := append(slices.Clone(*c.Remote.Load()), r)
+	slices.SortStableFunc(pools, func(a, b *bufpool.Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
+	c.Remote.Store(&pools)
+}
+
+// remove removes a pool. The sender may still be using it, until its current step ends.
+func (c *Credits) remove(r *bufpool.Remote) {
+	pools := slices.DeleteFunc(slices.Clone(*c.Remote.Load()), func(o *bufpool.Remote) bool { return o == r })
+	c.Remote.Store(&pools)
+}
+
+// Came wakes a sender that sleeps until credits or acknowledgements arrive.
+func (c *Credits) Came() {
+	if c.Waiting.Load() {
+		c.Wake.Set()
+	}
+}

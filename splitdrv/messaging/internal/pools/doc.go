@@ -1,0 +1,10 @@
+// Package pools carries out the life of pools, whose steps bufpool.Pools determines: memory,
+// registration, messages about pools, and more of them where a sender lacks credits.
+//
+//	config.go      Config: the size of a pool, and the limits of what a side lends
+//	options.go     Options: the settings of a Manager
+//	manager.go     Manager: passes the actions of bufpool.Pools to those who carry them out
+//	starvation.go  its goroutine and its ticks, which find senders without credits
+//	credits.go     Credits: the remote pools that a sender may write to
+//	slots.go       Slots: the send slots of a data channel, which grow
+package pools

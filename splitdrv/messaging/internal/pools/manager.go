@@ -1,0 +1,448 @@
+package pools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+)
+
+// Manager carries out the actions of bufpool.Pools, the state machine of the session's
+// pools. It passes actions that concern the queue pair of a data channel to the sender or
+// receiver of that channel. Its own goroutine carries out all others, in order. A ticker
+// sends ticks to the pools, with which they find idle pools, and checks which channels
+// lack credits.
+type Manager struct {
+	c        *core.Session
+	o        Options
+	control  *control.Sends
+	requests *control.Requests
+	kick     chan struct{} // signals that queue is not empty
+	short    chan struct{} // signals that a frame fits no pool, or that a sender needs more slots
+	Interval time.Duration // between two ticks
+	Beat     atomic.Pointer[ticker.Task]
+	Resting  atomic.Bool // beat rests: see stir
+
+	Mu      sync.Mutex // guards the fields up to queue
+	Pools   *bufpool.Pools
+	gone    chan struct{}    // closed when the last pool has ended; nil before the session ends
+	actions []bufpool.Action // actions of the current event
+	queue   []bufpool.Action // actions for the manager's goroutine
+
+	extraPools *rate.Limiter // pools lent on request
+	pace       *rate.Limiter // cost of the peer's flushes, in elements
+	Held       atomic.Uint64 // flushes of the peer that were answered late because of pace
+
+	Channels []Channel
+}
+
+const (
+	// Pauses between requests for more pools.
+	patienceMin = 100 * time.Millisecond
+	patienceMax = 5 * time.Second
+	// extraPoolRate is how many pools a second are lent on request in the long run. A peer
+	// that keeps the pauses above asks less often. The kernel maps, pins and frees memory
+	// for each pool, and delays other sessions meanwhile.
+	extraPoolRate = rate.Limit(2 / (float64(patienceMin) / float64(time.Second)))
+	// sentAfter is how long a sender on an unreliable channel has no credit
+	// before it suspects that messages were lost.
+	sentAfter = 50 * time.Millisecond
+	// The cost that the peer's flushes may cause, in elements: at once as many as a data
+	// channel has, and as many a second in the long run. Each pool costs another poolCost.
+	// A peer that lends pools on request and takes idle ones back needs far less.
+	costBurst = MaxChannelElements
+	costRate  = MaxChannelElements
+	poolCost  = 256
+)
+
+// poolInterval is the time between two ticks.
+func poolInterval(mode protocol.Mode, idle time.Duration) time.Duration {
+	if mode == protocol.ModeSendUC {
+		return sentAfter / 2
+	}
+	return min(250*time.Millisecond, idle/4)
+}
+
+// Channel has the parts of a data channel that the pool manager uses, and what it
+// needs to detect that the sender lacks credits.
+type Channel struct {
+	Number   int
+	Pools    []Config // first pools
+	Sender   *core.Queue[core.SqRequest]
+	Receiver *core.Queue[core.RxEvent]
+	Credits  *Credits
+	Slots    *Slots
+	Sequence *atomic.Uint64 // send modes: sequence number of the next message
+	Tx       *core.TxCount
+	Rx       *core.RxCount
+
+	noCredit uint64 // value of TxNoCredit at the last tick
+	held     uint64 // value of RxThrottled when the peer last asked for a pool
+	looks    int    // ticks in a row at which the sender slept without credit
+}
+
+// New makes a pool manager. Its Channels are set before it is used; its goroutine is Run.
+func New(c *core.Session, o Options, control *control.Sends, requests *control.Requests) *Manager {
+	m := &Manager{
+		c: c, o: o, control: control, requests: requests, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
+		// The burst is the largest number of pools that there can be.
+		extraPools: rate.NewLimiter(extraPoolRate, o.Channels*c.MaxPools),
+		pace:       rate.NewLimiter(costRate, costBurst),
+		Interval:   poolInterval(c.Mode, o.Idle),
+	}
+	m.Pools = bufpool.NewPools(bufpool.Config{
+		Channels: o.Channels, MaxPools: c.MaxPools, PeerPools: o.PeerPools,
+		MaxElements: MaxChannelElements, KeptPools: MaxPools,
+		OneTouch: o.OneTouch, Invalidates: o.Windows && o.Invalidation, KeySend: o.Windows && o.KeySend,
+		PeerOneTouch: o.PeerOneTouch && !c.Mode.Sends(),
+		IdleTicks:    int(o.Idle / m.Interval),
+		PatienceMin:  patienceMin, PatienceMax: patienceMax,
+	})
+	return m
+}
+
+// Notify passes an event to the pools, and their actions to the goroutines that carry them
+// out. It never waits. An error means that the peer has broken the protocol.
+func (m *Manager) Notify(e bufpool.Event) (err error) {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	if m.actions, err = m.Pools.Step(&e, m.actions[:0]); err != nil {
+		return err
+	}
+	if e.Kind != bufpool.Tick {
+		m.Stir()
+	}
+	queued := len(m.queue)
+	for i := range m.actions {
+		m.hand(&m.actions[i])
+	}
+	if len(m.queue) > queued {
+		core.Raise(m.kick)
+	}
+	if m.gone != nil && m.Pools.Gone() {
+		close(m.gone) // the remaining messages about the pools are in the senders' queues
+		m.gone = nil
+	}
+	return nil
+}
+
+// Stir makes the beat tick again, because a pool or a sender's need for credits has
+// changed. The manager's goroutine does it, so that a sender does not take the ticker's
+// lock, which all sessions share.
+func (m *Manager) Stir() {
+	if m.Resting.Load() && m.Resting.Swap(false) {
+		core.Raise(m.short)
+	}
+}
+
+// End ends all pools, and returns a channel that is closed when they have ended.
+func (m *Manager) End() (<-chan struct{}, error) {
+	gone := make(chan struct{})
+	m.Mu.Lock()
+	m.gone = gone
+	m.Mu.Unlock()
+	return gone, m.Notify(bufpool.Event{Kind: bufpool.Ending})
+}
+
+// hand passes an action to the goroutine that carries it out. The caller holds the lock,
+// which keeps the actions in order.
+func (m *Manager) hand(a *bufpool.Action) {
+	switch l, r := a.Local, a.Remote; a.Do {
+	case bufpool.Adopt:
+		m.Channels[l.Channel-1].Receiver.Put(core.RxEvent{Kind: core.RxAdopt, Pool: l})
+	case bufpool.Drain:
+		m.Channels[l.Channel-1].Receiver.Put(core.RxEvent{Kind: core.RxDrain, Pool: l})
+	case bufpool.Bind:
+		m.Channels[l.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqBind, Lent: l})
+	case bufpool.BindSend:
+		m.Channels[l.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqBindSend, Lent: l})
+	case bufpool.Unbind:
+		m.Channels[l.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqUnbind, Lent: l})
+	case bufpool.Use:
+		credits := m.Channels[r.Channel-1].Credits
+		credits.add(r)
+		credits.Came()
+	case bufpool.Stop:
+		ch := &m.Channels[r.Channel-1]
+		ch.Credits.remove(r)
+		ch.Sender.Put(core.SqRequest{Kind: core.SqDrain, Pool: r, Last: a.Last})
+	case bufpool.Invalidate:
+		m.Channels[r.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqInvalidate, Pool: r})
+	default:
+		m.queue = append(m.queue, *a)
+	}
+}
+
+// work carries out the queued actions.
+func (m *Manager) work() error {
+	m.Mu.Lock()
+	queue := m.queue
+	m.queue = nil
+	m.Mu.Unlock()
+	for len(queue) > 0 {
+		n := 1
+		if queue[0].Do == bufpool.Offer { // offers in a row share a message
+			for n < min(len(queue), protocol.MaxPoolsPerMessage) && queue[n].Do == bufpool.Offer {
+				n++
+			}
+		}
+		if err := m.do(queue[:n]); err != nil {
+			return err
+		}
+		queue = queue[n:]
+	}
+	return nil
+}
+
+// do carries out an action, or several offers.
+func (m *Manager) do(actions []bufpool.Action) error {
+	a, control := &actions[0], m.control
+	switch a.Do {
+	case bufpool.Make:
+		return m.lend(a)
+	case bufpool.SendKeys:
+		// The requests wait for replies, which the manager's goroutine must not do.
+		m.c.InBackground(func() error {
+			if err := m.sendKeys(a.Local); err != nil {
+				return err
+			}
+			return m.Notify(bufpool.Event{Kind: bufpool.KeysSent, Local: a.Local})
+		})
+		return nil
+	case bufpool.Offer:
+		pools := make([]protocol.Pool, 0, len(actions))
+		for i := range actions {
+			pools = append(pools, m.exposed(actions[i].Local))
+		}
+		return control.Send(func(dst []byte) []byte { return protocol.AppendBufferRecvPool(dst, 0, pools...) })
+	case bufpool.Ask:
+		return m.ask(a)
+	case bufpool.Request:
+		return control.Send(func(dst []byte) []byte {
+			return protocol.AppendBufferPoolFlushRequest(dst, a.Transaction, a.Refs...)
+		})
+	case bufpool.Reply:
+		return m.reply(a)
+	default:
+		return m.deregister(a.Local)
+	}
+}
+
+// exposed returns the description of a local pool for the peer.
+func (m *Manager) exposed(l *bufpool.Local) protocol.Pool {
+	o := protocol.Pool{
+		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),
+		Context: protocol.PoolContext(uint16(l.Channel), 0),
+	}
+	switch {
+	case m.c.Mode.Sends():
+	case m.o.OneTouch:
+		o.Addr = l.Regions[0].Addr() // its keys were sent before
+	case m.o.Windows:
+		o.Addr = l.Regions[0].Addr()
+		own := uint64(0)
+		if m.o.Invalidation {
+			own |= protocol.PoolInvalidate
+		}
+		if l.KeyFollows(m.o.KeySend) {
+			own |= protocol.PoolKeyFollows
+		} else {
+			o.RKey = l.Keys[0]
+		}
+		o.Context = protocol.PoolContext(uint16(l.Channel), own)
+	default:
+		o.RKey, o.Addr = l.Regions[0].RKey(), l.Regions[0].Addr()
+	}
+	return o
+}
+
+// Remote returns the remote pool with a reference, or the last one that had it. It is nil
+// if there was none.
+func (m *Manager) Remote(ref uint32) *bufpool.Remote {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	return m.Pools.Remote(ref)
+}
+
+// Count returns how many pools were asked for, lent and returned.
+func (m *Manager) Count() bufpool.Counts {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	return m.Pools.Count()
+}
+
+// First creates and registers one of the first pools of a channel. It is adopted and
+// offered later.
+func (m *Manager) First(channel int, p Config) (*bufpool.Local, error) {
+	m.Mu.Lock()
+	l := m.Pools.First(channel)
+	m.Mu.Unlock()
+	return l, m.register(l, p, true)
+}
+
+// lend creates the pool that the peer has asked for, within the limits.
+func (m *Manager) lend(a *bufpool.Action) error {
+	failed := bufpool.Event{Kind: bufpool.Failed, Local: a.Local}
+	ch := &m.Channels[a.Channel-1]
+	before := ch.held
+	if ch.held = ch.Rx.RxThrottled.Load(); ch.held != before {
+		// The peer lacks credits because the port holds its frames back. With more
+		// memory they would only wait longer.
+		return m.Notify(failed)
+	}
+	largest := 0
+	for _, p := range ch.Pools {
+		largest = max(largest, p.Bytes())
+	}
+	// The pool gets no more memory than the largest of the first pools.
+	p := Config{ElementSize: bufpool.LentSize(a.Size)}
+	p.Elements = min(a.Elements, ExtraElements, max(largest/p.ElementSize, 1))
+	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.o.Now(), 1) || m.register(a.Local, p, false) != nil {
+		// There is no memory for it, or it is not allowed. The peer uses its other pools.
+		return m.Notify(failed)
+	}
+	return m.Notify(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
+}
+
+// register allocates and registers the memory of a pool, and creates its windows, which
+// are bound later.
+func (m *Manager) register(l *bufpool.Local, p Config, first bool) (err error) {
+	if l.Arena, err = m.c.Memory.Get(p.Bytes(), first); err != nil {
+		return err
+	}
+	mem := l.Arena.Bytes()[:p.ElementSize*p.Elements]
+	access := fabric.LocalWrite | fabric.RemoteWrite
+	windows, regions := 0, 1
+	switch {
+	case m.c.Mode.Sends():
+		mem = nil                  // the elements are receive buffers
+		access = fabric.LocalWrite // only receives write to them
+	case m.o.Windows:
+		// No remote access: the window's key must be the only one that the peer can use.
+		access, windows = fabric.LocalWrite|fabric.WindowBind, 1
+	case m.o.OneTouch:
+		access, windows, l.OneTouch = fabric.LocalWrite|fabric.WindowBind, p.Elements, true
+		if !m.o.WindowBounds {
+			regions = windows // the regions bound what the windows do not
+		}
+	}
+	if windows == 0 && !m.o.StrictOrdering && !p.indicated(m.c.Mode) {
+		// An element is read only after its completion. An indication comes on another queue pair,
+		// and says nothing about the order in which the data becomes visible.
+		access |= fabric.Relaxed
+	}
+	l.Elements = bufpool.NewElements(mem, p.ElementSize, p.Elements)
+	if err = l.Register(m.c.Domain, access, regions, windows); err != nil {
+		err = fmt.Errorf("register a pool of %d elements of %d bytes: %w", p.Elements, p.ElementSize, err)
+		if !first {
+			err = errors.Join(err, l.Deregister(), m.c.Memory.Put(l.Arena))
+		}
+	}
+	return err
+}
+
+// deregister deregisters and frees a pool that has ended.
+func (m *Manager) deregister(l *bufpool.Local) error {
+	if err := l.Deregister(); err != nil {
+		return fmt.Errorf("deregister pool %d: %w", l.Ref, err)
+	}
+	if err := m.c.Memory.Put(l.Arena); err != nil {
+		return err
+	}
+	return m.Notify(bufpool.Event{Kind: bufpool.Deregistered, Local: l})
+}
+
+// sendKeys sends the keys of the elements of a one-touch pool to the peer, before the pool
+// is lent.
+func (m *Manager) sendKeys(l *bufpool.Local) error {
+	for first := 0; first < len(l.Keys); first += protocol.MaxPoolKeys {
+		some := l.Keys[first:min(first+protocol.MaxPoolKeys, len(l.Keys))]
+		data := protocol.AppendPoolKeys(nil, l.Ref, uint32(first), some)
+		if _, err := m.requests.Request(context.Background(), protocol.CfgPoolKeys, data); err != nil {
+			return fmt.Errorf("send the keys of pool %d: %w", l.Ref, err)
+		}
+	}
+	return nil
+}
+
+// ask asks the peer for another pool.
+func (m *Manager) ask(a *bufpool.Action) error {
+	m.Channels[a.Channel-1].Credits.Short.Store(0)
+	if err := m.control.Send(func(dst []byte) []byte {
+		return protocol.AppendBufferRecvPoolGet(dst, protocol.BufferRecvPoolGet{
+			ElementSize: uint32(a.Size), Elements: uint32(a.Elements), Channel: uint32(a.Channel),
+		})
+	}); err != nil {
+		return err
+	}
+	m.c.InBackground(func() error {
+		// BufferRecvPoolGet has no reply. The reply to a later request, whatever it says,
+		// shows that the peer has handled it.
+		_, err := m.requests.Request(context.Background(), protocol.CfgKeepAlive, nil)
+		if status := (*control.StatusError)(nil); err != nil && !errors.As(err, &status) {
+			return err
+		}
+		return m.Notify(bufpool.Event{Kind: bufpool.Answered})
+	})
+	return nil
+}
+
+// reply answers the peer's flush, as soon as pace allows the cost of its pools.
+func (m *Manager) reply(a *bufpool.Action) error {
+	wait, now := time.Duration(0), time.Now()
+	for n := a.Pools*poolCost + a.Elements; n > 0; {
+		some := min(n, costBurst)
+		n -= some
+		wait = m.pace.ReserveN(now, some).DelayFrom(now)
+	}
+	reply := func() error {
+		if err := m.Notify(bufpool.Event{Kind: bufpool.Replying}); err != nil {
+			return err
+		}
+		return m.control.Send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, a.Transaction) })
+	}
+	if wait <= 0 {
+		return reply()
+	}
+	m.Held.Add(1)
+	m.c.InBackground(func() error {
+		if !m.c.Sleep(wait) {
+			return net.ErrClosed
+		}
+		return reply()
+	})
+	return nil
+}
+
+// HearKeys handles a request with keys of a one-touch pool that the peer is about to lend.
+func (m *Manager) HearKeys(data []byte) protocol.CfgStatus {
+	if !m.o.PeerOneTouch || m.c.Mode.Sends() {
+		return protocol.CfgUnsupported
+	}
+	k, err := protocol.DecodePoolKeys(data)
+	if err != nil {
+		return protocol.CfgInvalid
+	}
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	if m.Pools.HearKeys(k) != nil {
+		return protocol.CfgInvalid
+	}
+	return protocol.CfgOK
+}
+
+// Nudge signals that a frame fits no pool, or that a sender needs more slots. It never
+// waits.
+func (m *Manager) Nudge() { core.Raise(m.short) }

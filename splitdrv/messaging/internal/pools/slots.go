@@ -1,0 +1,64 @@
+package pools
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+)
+
+// Slots has the send slots of a data channel. Their number grows when the sender runs
+// out of them. The sender asks for more and continues with those that it has; the pool
+// manager registers the memory, because that may take a while. Slots are never removed
+// before the end of the session.
+type Slots struct {
+	*bufpool.Slots // used by the sender only
+	most           int
+	Size           int          // bytes
+	wanted         atomic.Int32 // number of slots wanted; set by the sender
+	Made           atomic.Int32 // number of slots registered; set by the pool manager
+}
+
+// NewSlots returns send slots of size bytes, with the first few registered. Their number
+// can grow to most.
+func NewSlots(c *core.Session, most, size int) (*Slots, error) {
+	s := &Slots{Slots: bufpool.NewSlots(most, size), most: most, Size: size}
+	n := min(FirstSlots, most)
+	mem, key, err := s.register(c, n, true)
+	if err != nil {
+		return nil, err
+	}
+	s.Add(mem, key)
+	s.Made.Store(int32(n))
+	return s, nil
+}
+
+// register registers memory for n more slots.
+func (s *Slots) register(c *core.Session, n int, first bool) (mem []byte, key uint32, err error) {
+	arena, err := c.Memory.Get(n*s.Size, first)
+	if err != nil {
+		return nil, 0, err
+	}
+	mem = arena.Bytes()[:n*s.Size]
+	r, err := c.Domain.Register(mem, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("register %d send slots: %w", n, errors.Join(err, c.Memory.Put(arena)))
+	}
+	return mem, r.LKey(), nil
+}
+
+// lacking reports whether more slots are wanted than are registered.
+func (s *Slots) lacking() bool { return s.wanted.Load() > s.Made.Load() }
+
+// Want asks for twice as many slots as there are. It reports false if so many were already
+// wanted. The sender calls it when all slots are in use.
+func (s *Slots) Want() bool {
+	n := int32(min(2*s.Len(), s.most))
+	if n <= s.wanted.Load() {
+		return false
+	}
+	s.wanted.Store(n)
+	return true
+}

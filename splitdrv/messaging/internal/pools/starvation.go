@@ -1,0 +1,179 @@
+package pools
+
+import (
+	"context"
+	"time"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+)
+
+const (
+	// shortages is how often a sender has to be without a credit, from one tick to the next,
+	// before the manager asks for another pool.
+	shortages = 16
+)
+
+// PoolBeats is the ticker of the pool managers of all sessions of the process.
+var PoolBeats ticker.Ticker
+
+// Start starts the ticks of the manager.
+func (m *Manager) Start() {
+	m.Beat.Store(PoolBeats.Every(m.Interval, func(ticker.Tick) int {
+		if m.c.Stopped.Load() {
+			return ticker.MaxRest
+		}
+		quiet, err := m.Look()
+		if err != nil {
+			m.c.EndLater(err)
+		}
+		if quiet {
+			return ticker.MaxRest
+		}
+		return 0
+	}))
+}
+
+// Run is the manager's goroutine.
+func (m *Manager) Run() error {
+	for {
+		var err error
+		select {
+		case <-m.c.Done:
+			return nil
+		case <-m.kick:
+			err = m.work()
+		case <-m.short:
+			m.Beat.Load().Wake()
+			err = m.supply()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Look is called at each tick. It reports whether the next ticks can be left out, until
+// stir or nudge is called.
+func (m *Manager) Look() (quiet bool, err error) {
+	// Set before anything is read, so that a change that is not seen here calls stir.
+	m.Resting.Store(m.Beat.Load() != nil)
+	quiet, err = m.lookAround()
+	if !quiet {
+		m.Resting.Store(false)
+	}
+	return quiet && m.Resting.Load(), err
+}
+
+// lookAround does the work of a tick. It reports true if there was nothing to do, and
+// nothing had changed since the last tick.
+func (m *Manager) lookAround() (quiet bool, err error) {
+	quiet = true
+	for i := range m.Channels {
+		if m.Channels[i].Slots.lacking() {
+			core.Raise(m.short)
+			quiet = false
+		}
+	}
+	if m.c.Mode == protocol.ModeSendUC {
+		m.rescue()
+		quiet = false
+	}
+	if m.c.Mode.Sends() {
+		return quiet, nil
+	}
+	if m.extra() {
+		quiet = false
+		tight := m.o.Budget != nil && m.o.Budget.Tight()
+		if err := m.Notify(bufpool.Event{Kind: bufpool.Tick, Tight: tight}); err != nil {
+			return false, err
+		}
+	}
+	for i := range m.Channels {
+		ch := &m.Channels[i]
+		n := ch.Tx.TxNoCredit.Load()
+		quiet = quiet && n == ch.noCredit
+		starving := n-ch.noCredit >= shortages
+		ch.noCredit = n
+		if starving {
+			if err := m.need(ch); err != nil {
+				return false, err
+			}
+		}
+	}
+	return quiet, nil
+}
+
+// extra reports whether there are pools that end when they are idle.
+func (m *Manager) extra() bool {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	return m.Pools.Extra()
+}
+
+// supply registers more slots for the senders that want them, and asks for pools for the
+// senders with a frame that fits none.
+func (m *Manager) supply() error {
+	for i := range m.Channels {
+		ch := &m.Channels[i]
+		m.moreSlots(ch)
+		if !ch.Credits.FitsNowhere(int(ch.Credits.Short.Load())) {
+			continue
+		}
+		if err := m.need(ch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moreSlots registers the send slots that a channel's sender wants. If there is no memory,
+// it is tried again at the next tick.
+func (m *Manager) moreSlots(ch *Channel) {
+	s := ch.Slots
+	if !s.lacking() {
+		return
+	}
+	n := s.wanted.Load() - s.Made.Load()
+	mem, key, err := s.register(m.c, int(n), false)
+	if err != nil {
+		return // the sender continues with the slots that it has
+	}
+	s.Made.Add(n)
+	ch.Sender.Put(core.SqRequest{Kind: core.SqSlots, Mem: mem, Key: key})
+}
+
+// need tells the pools which element a channel's sender lacks.
+func (m *Manager) need(ch *Channel) error {
+	size := int(ch.Credits.Short.Load())
+	return m.Notify(bufpool.Event{Kind: bufpool.Needed, Channel: ch.Number, Size: size, Now: time.Now()})
+}
+
+// rescue tells the peer how much was sent on each channel that may have lost messages: a
+// channel of mode send-uc whose sender has been without credit for sentAfter.
+func (m *Manager) rescue() {
+	for i := range m.Channels {
+		s := &m.Channels[i]
+		// Read the number before checking that the sender sleeps: then all messages below
+		// the number are posted.
+		next := s.Sequence.Load()
+		n := s.Tx.TxNoCredit.Load()
+		if !s.Credits.Waiting.Load() || n != s.noCredit {
+			s.noCredit, s.looks = n, 0
+			continue
+		}
+		if s.looks++; s.looks != int(sentAfter/m.Interval) {
+			continue
+		}
+		s.looks = 0
+		sent := protocol.Sent{Channel: uint32(s.Number), Next: next}
+		m.c.Background.Go(func() {
+			// The answer does not matter, because the request is repeated.
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			_, _ = m.requests.Request(ctx, protocol.CfgSent, protocol.AppendSent(nil, sent))
+		})
+	}
+}

@@ -1,0 +1,67 @@
+package rx
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core/coretest"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+)
+
+// endlessCQ is a completion queue that is never empty: Poll always fills out.
+type endlessCQ struct{ fabric.CQ }
+
+func (endlessCQ) Poll(out []fabric.Completion) (int, error) {
+	for i := range out {
+		out[i] = fabric.Completion{Op: fabric.OpRecv, Len: protocol.SendDataOverhead + 1}
+	}
+	return len(out), nil
+}
+
+// bottomlessQP is a queue pair that accepts any number of receives.
+type bottomlessQP struct{ fabric.QP }
+
+func (bottomlessQP) PostRecv(wrs []fabric.RecvWR) (int, error) { return len(wrs), nil }
+
+// newFlooded returns the receiver of a data channel in mode send-uc, whose goroutine does not run. It
+// can post any number of receives. What arrives is late, and costs the peer no credit.
+func newFlooded(t *testing.T, c *core.Session, number int) *Receiver {
+	t.Helper()
+	ch := coretest.Channel(t, c, number, 80, fabric.QPConfig{})
+	m := pools.New(c, pools.Options{Channels: 16}, nil, nil)
+	r, err := New(c, Options{Receives: 80}, ch, nil, nil, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch.QP = bottomlessQP{ch.QP}
+	lent, err := m.First(number, pools.Config{ElementSize: 2048, Elements: 64})
+	if err == nil {
+		err = r.Adopt(lent)
+	}
+	if err == nil {
+		r.notification = cq.Notification{CQ: ch.RecvCQ}
+		r.idle, err = c.NewWaiter()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocol.PutSendData(lent.Element(0), 1<<63, 1)
+	return r
+}
+
+// TestMailInAFlood reads the queue of a receiver while the peer sends messages without end.
+// The messages are late and cost the peer no credit. Reading the queue must end.
+func TestMailInAFlood(t *testing.T) {
+	r := newFlooded(t, coretest.New(t, protocol.ModeSendUC), 1)
+	r.ch.RecvCQ = endlessCQ{r.ch.RecvCQ}
+	// If ReadQueue does not return, the test times out.
+	if err := r.ReadQueue(); err != nil {
+		t.Error(err)
+	}
+	if n := r.Count.RxLate.Load(); n < uint64(r.o.Receives) {
+		t.Errorf("%d messages were taken, fewer than can have come before the event", n)
+	}
+}

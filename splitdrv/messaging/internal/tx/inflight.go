@@ -1,0 +1,154 @@
+package tx
+
+import (
+	"fmt"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+)
+
+// sendQueue is the send queue of a data channel: the work requests that have not
+// completed, in the order of posting, and their sequence numbers. The numbers are
+// cumulative, wrap around, and are compared by their difference. Only the sender's
+// goroutine uses it.
+type sendQueue struct {
+	ch         *core.DataQP
+	count      *core.TxCount
+	depth      int
+	Posted     uint32 // last work request posted, or added to the batch
+	Completed  uint32
+	Signaled   uint32 // last signaled work request
+	unsignaled int    // slots filled since then
+	ring       inFlightRing
+	callbacks  []callback // of the entries of ring with callback set, in order
+}
+
+func newSendQueue(ch *core.DataQP, o *Options, count *core.TxCount) sendQueue {
+	depth := SqDepth(o)
+	return sendQueue{ch: ch, count: count, depth: depth,
+		ring: inFlightRing{entries: make([]inFlightEntry, depth+o.SendSlots+1)}}
+}
+
+// SqDepth returns how many work requests a data channel can have outstanding: one write
+// for each slot, and as many inline writes. One-touch pools need further requests, which
+// bind and invalidate windows.
+func SqDepth(o *Options) int {
+	n := 2 * o.SendSlots
+	if o.OneTouch {
+		n += 2 * bufpool.MaxBatch
+	}
+	return n
+}
+
+// room returns how many more work requests can be posted. toIndicate is the number of
+// completed transfers whose indication is pending: indications are sent in order, so each
+// of these takes up a place like a transfer in flight.
+func (q *sendQueue) room(toIndicate int) int { return q.depth - int(q.Posted-q.Completed) - toIndicate }
+
+// signal makes wr, the latest work request, signaled.
+func (q *sendQueue) signal(wr *fabric.SendWR) {
+	wr.Flags |= fabric.Signaled
+	q.Signaled, q.unsignaled = q.Posted, 0
+}
+
+// number assigns a sequence number to a work request other than a transfer, and returns
+// its identifier and flags.
+func (q *sendQueue) number(signaled bool) (id uint64, flags fabric.Flags) {
+	q.Posted++
+	if signaled {
+		flags = fabric.Signaled
+		q.Signaled, q.unsignaled = q.Posted, 0
+		q.ring.push(inFlightEntry{seq: q.Posted, slot: noSlot}) // holds no slot, is only waited for
+	}
+	return uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(q.ch.Number), 0, q.Posted)), flags
+}
+
+// drain posts a signaled write of zero bytes. Its completion implies that all work
+// requests posted before it have completed. A write of zero bytes needs neither address
+// nor key (InfiniBand Architecture Specification, volume 1, C9-88).
+func (q *sendQueue) drain() error {
+	id, flags := q.number(true)
+	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpWrite, Flags: flags}}
+	if _, err := q.ch.QP.PostSend(wr[:]); err != nil {
+		return fmt.Errorf("post a write of nothing on data channel %d: %w", q.ch.Number, core.Refused(q.ch.QP, err))
+	}
+	return nil
+}
+
+// callback is what follows when a work request has completed: an event for the channel's
+// receiver (a batch of windows), or otherwise an event for the pools.
+type callback struct {
+	rx    core.RxEvent
+	event bufpool.Event
+}
+
+// whenCompleted registers a callback for the completion of the work request that was
+// posted last, which must be signaled.
+func (q *sendQueue) whenCompleted(c callback) {
+	q.callbacks = append(q.callbacks, c)
+	q.ring.newest().callback = true
+}
+
+// called removes and returns the first callback.
+func (q *sendQueue) called() callback {
+	c := q.callbacks[0]
+	rest := copy(q.callbacks, q.callbacks[1:])
+	q.callbacks[rest] = callback{}
+	q.callbacks = q.callbacks[:rest]
+	return c
+}
+
+// inFlightEntry is a frame in flight, with the frames copied behind it in its slot, or a
+// work request other than a transfer.
+type inFlightEntry struct {
+	seq      uint32          // of the work request
+	slot     uint32          // noSlot if none
+	pool     *bufpool.Remote // nil for a frame that is not the first of its transfer
+	elem     uint16
+	length   uint32 // of the transfer
+	indicate bool   // the transfer is indicated on the control channel when it has completed
+	callback bool   // not a transfer: its completion calls the first of sendQueue.callbacks
+	inline   bool   // first frame of an inline transfer
+	lent     bool   // the rest of the frame is lent by the port
+}
+
+const noSlot = ^uint32(0)
+
+// inFlightRing is a first-in, first-out ring of entries.
+type inFlightRing struct {
+	entries []inFlightEntry
+	first   int
+	n       int
+}
+
+func (f *inFlightRing) len() int { return f.n }
+
+func (f *inFlightRing) push(x inFlightEntry) {
+	i := f.first + f.n
+	if i >= len(f.entries) {
+		i -= len(f.entries)
+	}
+	f.entries[i] = x
+	f.n++
+}
+
+// oldest returns the entry posted first. The ring must not be empty.
+func (f *inFlightRing) oldest() *inFlightEntry { return &f.entries[f.first] }
+
+// newest returns the entry posted last. The ring must not be empty.
+func (f *inFlightRing) newest() *inFlightEntry {
+	i := f.first + f.n - 1
+	if i >= len(f.entries) {
+		i -= len(f.entries)
+	}
+	return &f.entries[i]
+}
+
+func (f *inFlightRing) pop() {
+	if f.first++; f.first == len(f.entries) {
+		f.first = 0
+	}
+	f.n--
+}

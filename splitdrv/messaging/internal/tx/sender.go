@@ -1,0 +1,551 @@
+package tx
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// The transmit path, from a port to the peer. Each data channel has one goroutine that
+// goes through these stages. The functions in this file are in the same order. The
+// handling of a frame inside a batch is in transfer.go.
+//
+//	run        repeats work until the session ends, and sleeps while nothing can be sent
+//	work       repeats step; if something is missing, prepares to sleep until it arrives
+//	step       goes once through all the following stages and never waits
+//	makeBatch  makes a batch:
+//	  shortOf    says whether another transfer can be sent, and if not, what is missing
+//	  read       reads frames from the port into slots, and drops those that no peer accepts (input.go)
+//	  join       adds a frame to the last transfer of the batch (transfer.go), or else
+//	  add        takes a remote element (credits.go) and begins a transfer (transfer.go)
+//	post       rings the doorbell for the batch; its work requests are now in flight (inflight.go)
+//	reclaim    polls completions and frees slots; some completions make an indication due
+//	settle     sends indications (indications.go) and carries out the requests of other
+//	           goroutines: binds and invalidates windows, lets go of retired pools (windows.go)
+//	prepare    arms the completion queue and checks once more
+
+// Sender moves frames from a port to the peer. Its fields belong to its goroutine, except
+// the queue of requests, the credits and the atomic counters.
+type Sender struct {
+	C        *core.Session
+	o        *Options
+	ch       *core.DataQP
+	control  *control.Sends
+	pools    *pools.Manager
+	W        *cq.Worker
+	Queue    core.Queue[core.SqRequest] // requests of other goroutines
+	Requests sqRequests                 // requests taken from the queue and not yet completed
+
+	In  input
+	Out batch
+	sendQueue
+	Indications indications
+	pools.Credits
+
+	Paused       atomic.Bool     // reads no more frames
+	waiters      [4]*epoll.Set   // indexed by a mask of waitPort and waitCompletion
+	mask         int             // index of the waiter in use
+	notification cq.Notification // of the send completion queue
+	comps        [32]fabric.Completion
+	Count        core.TxCount
+}
+
+// New makes the sender of a data channel. Its goroutine is Run, after Begin.
+func New(
+	c *core.Session, o *Options, ch *core.DataQP, slots *pools.Slots, control *control.Sends, pools *pools.Manager,
+) (*Sender, error) {
+	s := &Sender{C: c, o: o, ch: ch, control: control, pools: pools}
+	s.sendQueue = newSendQueue(ch, o, &s.Count)
+	s.Indications.init(c.Mode, SqDepth(o))
+	s.Requests = sqRequests{sendQueue: &s.sendQueue, indications: &s.Indications, pools: pools}
+	s.In = newInput(slots, o.Batch, &s.Count, o.Path)
+	s.Out = batch{
+		o: o, mode: c.Mode, channel: uint8(ch.Number), slots: slots, signalEvery: signalOneIn(o, slots.Len()),
+		pieces: maxPieces(o), inline: ch.QP.MaxInline(), requests: &s.sendQueue, count: &s.Count,
+		wrs: make([]fabric.SendWR, 0, o.Batch*(1+LentPieces(o))), held: make([]inFlightEntry, 0, o.Batch),
+	}
+	s.Remote.Store(new([]*bufpool.Remote))
+	var err error
+	if s.Queue.Wake, err = c.NewEvent(); err != nil {
+		return nil, err
+	}
+	role := cq.RoleSender
+	if o.Poll {
+		role = cq.RoleBoth
+	}
+	s.Credits.Wake = s.Queue.Wake
+	s.W = c.Handlers.NewWorker(ch.Number, role, s.Queue.Wake)
+	return s, nil
+}
+
+// Begin makes the waiters. It is called once the port is known. keys are the keys of the
+// registered memory from which the port lends frames.
+func (s *Sender) Begin(port core.Port, keys *atomic.Pointer[vnet.Keys]) (err error) {
+	s.In.port = port
+	s.In.paced, _ = port.(core.PacedPort)
+	s.In.shared, _ = port.(core.SharedPort)
+	s.In.Loans = newLoans(s.o, keys, port, func() { s.Queue.Put(core.SqRequest{Kind: core.SqRecall}) })
+	s.notification = cq.Notification{CQ: s.ch.SendCQ}
+	for w := range s.waiters {
+		interests := []epoll.Interest{epoll.Readable(s.Queue.Wake.FD())}
+		if w&waitPort != 0 {
+			interests = append(interests, epoll.Readable(port.FD()))
+		}
+		if w&waitCompletion != 0 {
+			interests = append(interests, epoll.Readable(s.ch.SendCQ.FD()))
+		}
+		if s.waiters[w], err = s.C.NewWaiter(interests...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The events that a sender's waiter waits for, in addition to its queue.
+const (
+	waitPort = 1 << iota
+	waitCompletion
+)
+
+// Run is the sender's goroutine.
+func (s *Sender) Run() error {
+	defer s.In.Release()
+	work := s.work // a method value is an allocation: make it once
+	for !s.C.Stopped.Load() {
+		if err := s.waiters[s.mask].Run(work); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work repeats step until something is missing. The waiter calls it again after each
+// event. leave is true if another waiter is needed, or if the session has ended.
+func (s *Sender) work() (leave bool, err error) {
+	if s.Queue.Asleep.Swap(false) {
+		s.Waiting.Store(false)
+		s.W.Woke()
+	}
+	s.In.Drained = false
+	for !s.C.Stopped.Load() {
+		short, err := s.Step()
+		if err != nil {
+			return true, err
+		}
+		if short == shortOfNothing {
+			continue
+		}
+		if mask := s.missing(short); mask != s.mask {
+			s.mask = mask
+			return true, nil
+		}
+		if sleeps, err := s.prepare(short); sleeps || err != nil {
+			return err != nil, err
+		}
+	}
+	return true, nil
+}
+
+// Step does all work that is possible now and returns what is missing for more. It never
+// waits.
+func (s *Sender) Step() (shortage, error) {
+	if s.Queue.Pending.Load() {
+		if err := s.readQueue(); err != nil {
+			return shortOfNothing, err
+		}
+	}
+	if s.wantsCompletions() {
+		if err := s.settle(); err != nil {
+			return shortOfNothing, err
+		}
+	}
+	settled := s.Completed
+	short, err := s.makeBatch()
+	if err != nil {
+		return short, err
+	}
+	if s.Completed != settled && s.wantsCompletions() {
+		short = shortOfNothing // makeBatch has polled completions that settle still has to handle
+	}
+	if n := s.Out.frames; n > 0 {
+		if err := s.post(); err != nil {
+			return short, err
+		}
+		s.W.Spend(n)
+		if short != shortOfFrame {
+			return shortOfNothing, nil // what was missing may have arrived in the meantime
+		}
+	}
+	return short, nil
+}
+
+// ReadQueue passes the requests of other goroutines to the parts of the sender that
+// carry them out.
+func (s *Sender) readQueue() error {
+	for _, q := range s.Queue.Take() {
+		switch q.Kind {
+		case core.SqSlots:
+			s.In.Slots.Add(q.Mem, q.Key)
+			s.Out.signalEvery = signalOneIn(s.o, s.In.Slots.Len())
+		case core.SqRecall:
+			s.In.fetch()
+		case core.SqLook:
+			if err := s.Reclaim(); err != nil {
+				return err
+			}
+		default:
+			s.Requests.add(q)
+		}
+	}
+	return nil
+}
+
+// wantsCompletions reports whether the sender needs completions for more than free slots.
+func (s *Sender) wantsCompletions() bool {
+	return s.Indications.serialised || s.C.Mode == protocol.ModeIndicate ||
+		s.Requests.busy() || s.In.Loans.outstanding()
+}
+
+// makeBatch makes a batch of frames and returns what stopped it. It also returns after
+// each dropped frame: a series of dropped frames must delay neither the frames already in
+// the batch nor the end of the session.
+func (s *Sender) makeBatch() (shortage, error) {
+	for s.Out.room() > 0 {
+		var frame []byte
+		var slot uint32
+		var lent *vnet.Lent
+		size := 0 // bytes that a transfer of the frame needs; 0: no frame is read yet
+		if !s.In.empty() {
+			var err error
+			if frame, slot, err = s.In.first(); err != nil {
+				return shortOfNothing, s.refuse(err)
+			}
+			if lent = s.In.lent(s.In.next); lent == nil && !s.Indications.serialised && s.Out.join(frame, slot) {
+				s.In.next++
+				continue
+			}
+			size = headroom(s.C.Mode) + s.In.firstSize()
+		}
+		short := s.shortOf(size)
+		if short == shortOfSlot {
+			if err := s.Reclaim(); err != nil {
+				return short, err
+			}
+			short = s.shortOf(size)
+		}
+		switch short {
+		case shortOfNothing:
+			// A pool can be taken back at any time, with its credits. The loop then
+			// determines the shortage again.
+			if g, elem, ok := s.Credits.Take(size, s.Out.together(&s.In, size, s.Credits.Largest())); ok {
+				s.Indications.serialised = s.Out.add(g, elem, frame, slot, lent)
+				if lent != nil {
+					s.In.Loans.use(slot, lent)
+				}
+				s.In.next++
+			}
+			continue
+		case shortOfFrame:
+			if !s.In.Drained {
+				if err := s.freeSlots(); err != nil {
+					return short, err
+				}
+				// Read no more frames than there are credits: frames for which the peer has
+				// no room stay in the kernel's queue, where the application notices them. Frames
+				// for which the batch has no room go into the next one.
+				s.In.read(min(s.Credits.Available(), s.In.Slots.Free()))
+				continue
+			}
+		case shortOfCredit:
+			s.lack(size)
+			if s.FitsNowhere(size) {
+				s.Count.TxTooLong.Add(1)
+				s.In.drop()
+				return shortOfNothing, nil
+			}
+		case shortOfSlot:
+			s.lackSlots()
+		default:
+		}
+		return short, nil
+	}
+	return shortOfNothing, nil
+}
+
+// shortage is what a sender needs before it can continue.
+type shortage uint8
+
+const (
+	shortOfNothing         shortage = iota
+	shortOfLeave                    // the sender is paused
+	shortOfAcknowledgement          // of an indication that no transfer may overtake
+	shortOfCredit
+	shortOfSlot // or of room in the send queue: completions free both
+	shortOfFrame
+)
+
+// shortOf returns what is missing to send the frame that was read first, for which an
+// element of size bytes is needed. Without a frame, size is 0, and shortOf returns what
+// is missing to read one. It has no side effects.
+func (s *Sender) shortOf(size int) shortage {
+	switch {
+	case s.Paused.Load():
+		return shortOfLeave
+	case s.Indications.serialised && !s.idle():
+		return shortOfAcknowledgement
+	case !s.Credits.Fit(size):
+		return shortOfCredit
+	case s.room() <= 0 || (s.In.empty() && s.In.short()):
+		return shortOfSlot
+	case s.In.empty():
+		return shortOfFrame
+	default:
+		return shortOfNothing
+	}
+}
+
+// lack records that no element of n bytes is available; n is 0 for an element of any
+// size. The pool manager asks the peer for another pool if this persists, or if no
+// element is large enough.
+func (s *Sender) lack(n int) {
+	if s.FitsNowhere(n) {
+		s.Short.Store(int64(n))
+		s.pools.Nudge()
+		return
+	}
+	s.Count.TxNoCredit.Add(1)
+	if n > 0 || s.Short.Load() == 0 {
+		s.Short.Store(int64(max(n, 1)))
+	}
+	s.pools.Stir()
+}
+
+// freeSlots makes sure that enough slots are free to read several frames in one call. It
+// polls completions first, and asks for more slots if too few are free. At least one slot
+// is free in any case.
+func (s *Sender) freeSlots() error {
+	if s.In.Slots.Free() >= s.In.most() {
+		return nil
+	}
+	if err := s.Reclaim(); err != nil {
+		return err
+	}
+	if s.In.Slots.Free() < s.In.most() && s.In.Slots.Want() {
+		s.pools.Nudge()
+	}
+	return nil
+}
+
+// lackSlots records that too few slots are free or that the send queue has no room. If
+// slots are missing, the pool manager allocates more.
+func (s *Sender) lackSlots() {
+	s.Count.TxNoSlot.Add(1)
+	if s.In.short() && s.In.Slots.Want() {
+		s.pools.Nudge()
+	}
+}
+
+// idle reports whether all transfers have completed and all indications are acknowledged.
+func (s *Sender) idle() bool {
+	return len(s.Out.wrs) == 0 && s.ring.len() == 0 && s.Indications.settled()
+}
+
+// room returns how many more transfers can be posted. A transfer counts as posted until it
+// has completed and its indication, if it needs one, is sent.
+func (s *Sender) room() int { return s.sendQueue.room(len(s.Indications.pending)) }
+
+// refuse drops the first frame, or returns an error that ends the session.
+func (s *Sender) refuse(err error) error {
+	if err = s.In.refuse(err); err != nil {
+		return fmt.Errorf("read a frame from queue %d of the netdevice: %w", s.ch.Number, err)
+	}
+	return nil
+}
+
+// post rings the doorbell for the batch.
+func (s *Sender) post() error {
+	s.Out.close()
+	if n, err := s.ch.QP.PostSend(s.Out.wrs); err != nil {
+		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.Out.wrs), s.ch.Number,
+			core.Refused(s.ch.QP, err))
+	}
+	s.Out.posted()
+	return nil
+}
+
+// Failure returns the error of the next failed work request. Only the sender's goroutine calls it.
+func (s *Sender) Failure() error { return core.NextFailure(s.ch.SendCQ, nil, s.comps[:], s.ch.Number) }
+
+// Reclaim polls completions and releases what the completed work requests held. The
+// completion of a work request implies that all those posted before it have completed.
+func (s *Sender) Reclaim() error {
+	for {
+		n, err := s.ch.SendCQ.Poll(s.comps[:])
+		if err != nil {
+			return fmt.Errorf("poll the send queue of data channel %d: %w", s.ch.Number, err)
+		}
+		s.W.Took(n)
+		for i := range s.comps[:n] {
+			c := &s.comps[i]
+			if c.Status != fabric.StatusSuccess {
+				return core.SendFailure(s.ch.Number, c)
+			}
+			kind, _, _, seq := protocol.WRID(c.ID).Unpack()
+			if kind != protocol.WRDataWrite {
+				return fmt.Errorf("data channel %d completed a %v", s.ch.Number, protocol.WRID(c.ID))
+			}
+			s.Completed = seq
+		}
+		for s.ring.len() > 0 && int32(s.Completed-s.ring.oldest().seq) >= 0 {
+			f := *s.ring.oldest()
+			s.ring.pop()
+			if err := s.complete(&f); err != nil {
+				return err
+			}
+		}
+		if n < len(s.comps) {
+			s.In.Loans.settle()
+			return nil
+		}
+	}
+}
+
+// complete releases what a completed work request held.
+func (s *Sender) complete(f *inFlightEntry) error {
+	if f.lent {
+		s.In.Loans.used(f.slot)
+	}
+	if f.slot != noSlot {
+		s.In.Slots.Put(f.slot)
+	}
+	switch {
+	case f.callback:
+		return s.Requests.completed()
+	case f.pool == nil:
+	case f.indicate:
+		s.Indications.add(f)
+	default:
+		f.pool.Pending--
+	}
+	return nil
+}
+
+// settle does what follows from completions: it indicates transfers and carries out the
+// requests of other goroutines.
+func (s *Sender) settle() error {
+	if err := s.Reclaim(); err != nil {
+		return err
+	}
+	for s.Indications.due() {
+		n := min(len(s.Indications.pending), protocol.MaxIndications)
+		if err := s.control.Send(func(dst []byte) []byte {
+			return protocol.AppendBufferRDMAIndicate(dst, 0, s.Indications.number(n)...)
+		}); err != nil {
+			return err
+		}
+		s.Indications.forget(n)
+		s.Count.IndicatesSent.Add(1)
+		s.Count.TxIndicated.Add(uint64(n))
+	}
+	if s.idle() {
+		s.Indications.serialised = false
+	}
+	return s.Requests.carryOut()
+}
+
+// missing returns the mask of the waiter for a shortage.
+func (s *Sender) missing(short shortage) (mask int) {
+	if short == shortOfFrame {
+		mask |= waitPort
+	}
+	if short == shortOfSlot || (s.wantsCompletions() && s.ring.len() > 0) {
+		mask |= waitCompletion
+	}
+	return mask
+}
+
+// prepare arms the notification and reports whether the sender can sleep. If it can, each
+// event that it has to react to wakes it.
+func (s *Sender) prepare(short shortage) (sleeps bool, err error) {
+	s.Queue.Wake.Clear() // before the check of the queue, so that no wake-up is lost
+	s.W.BindThread()
+	if s.mask&waitCompletion != 0 {
+		if err := s.notification.Arm(); err != nil {
+			return false, err
+		}
+	}
+	// Completions from before the queue was armed raise no event.
+	completed := s.Completed
+	if err := s.Reclaim(); err != nil {
+		return false, err
+	}
+	if s.mask&waitPort != 0 && s.In.paced != nil {
+		if d := s.In.paced.ReadHold(); d > 0 {
+			return false, s.hold(d)
+		}
+	}
+	s.Queue.Asleep.Store(true)
+	s.Waiting.Store(short == shortOfCredit || short == shortOfAcknowledgement || len(s.Indications.pending) > 0)
+	if s.ready(short) || (s.mask&waitCompletion != 0 && s.Completed != completed) {
+		s.Queue.Asleep.Store(false)
+		s.Waiting.Store(false)
+		return false, nil
+	}
+	if short != shortOfFrame {
+		s.In.Release() // work reads again before it waits for frames
+	}
+	return true, nil
+}
+
+// hold waits until the port's hold ends. It does not wait for frames, because each
+// arriving frame would wake the sender for nothing.
+func (s *Sender) hold(d time.Duration) error {
+	s.Count.TxThrottled.Add(1)
+	s.Queue.Asleep.Store(true)
+	defer s.Queue.Asleep.Store(false)
+	if s.ready(shortOfFrame) {
+		return nil
+	}
+	err := s.waiters[s.mask&^waitPort].WaitFor(d)
+	s.W.Woke()
+	s.In.Drained = false
+	return err
+}
+
+// ready reports whether there is work for a sender that is short of something. It has no
+// side effects. The waiters notice new frames and completions.
+func (s *Sender) ready(short shortage) bool {
+	if s.C.Stopped.Load() || s.Queue.Pending.Load() || s.Indications.due() {
+		return true
+	}
+	size := 0
+	if !s.In.empty() {
+		size = headroom(s.C.Mode) + s.In.firstSize()
+	}
+	return short != shortOfFrame && s.shortOf(size) != short
+}
+
+// Left returns what the sender, which has ended, has not sent: copies of the frames that it has
+// read, in order; how many frames were sent whose elements were not returned; and how many were in
+// a batch that could not be posted.
+func (s *Sender) Left() (frames [][]byte, uncertain, lost uint64) {
+	for _, g := range *s.Remote.Load() {
+		for elem := range g.Outstanding() {
+			uncertain += uint64(g.Frames[elem])
+		}
+	}
+	return s.In.left(), uncertain, uint64(s.Out.frames)
+}
+
+// Resend makes the sender, which has not begun, send frames before those of its port.
+func (s *Sender) Resend(frames [][]byte) { s.In.unsent = append(s.In.unsent, frames...) }
