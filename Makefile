@@ -168,7 +168,7 @@ install: build ## install binary, CNI plugin, units for systemd, man pages and c
 	$(generator) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/splitnic.fish
 
 .PHONY: packages
-packages: ## build .deb and .rpm with checksums and a bill of materials (ARCH=arm64, VERSION)
+packages: ## build .deb and .rpm with checksums and bills of materials (ARCH=arm64, VERSION)
 	@scripts/setup.sh build $(if $(ARCH),packages)
 	@scripts/packages '$(VERSION)' $(ARCH)
 

@@ -57,5 +57,9 @@ built() {
 }
 
 # tool NAME VERSION PACKAGE builds the tool in PACKAGE, once, and prints where it is. It is
-# called in the checkout.
-tool() { built "$1" "$2" go install -ldflags='-s -w' "$3@$2"; }
+# called in the checkout. Sources that are in the module cache are not asked for again, so
+# that it needs no network.
+tool() {
+	GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" \
+		built "$1" "$2" go install -ldflags='-s -w' "$3@$2"
+}
