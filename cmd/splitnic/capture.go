@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -8,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/net/bpf"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
@@ -76,9 +79,9 @@ socket, through which they are read. Only its owner can read a new FILE.`,
 
 // request returns the request that the flags specify.
 func (f *captureFlags) request(ctx context.Context) (daemon.CaptureRequest, error) {
-	r := daemon.CaptureRequest{
-		Name: rand.Text(), Paths: f.paths, FilterText: f.filter, SnapLength: f.snap, Frames: f.frames, Duration: f.duration,
-	}
+	r := daemon.CaptureRequest{Duration: f.duration, Config: capture.Config{
+		Name: rand.Text(), Paths: f.paths, Text: f.filter, SnapLength: f.snap, Frames: f.frames,
+	}}
 	var wrong mistakes
 	if err := between("--snap-length", f.snap, 1, capture.MaxSnapLength, ""); err != nil {
 		wrong = append(wrong, err)
@@ -187,4 +190,47 @@ func captureSocket(args []string, list func() ([]string, error)) (string, error)
 		return sockets[0], nil
 	}
 	return "", exit.Usagef("which host or I/O unit? There are: %s", strings.Join(names, ", "))
+}
+
+// compileFilter runs tcpdump to compile an expression of pcap-filter(7) for Ethernet frames.
+func compileFilter(ctx context.Context, expression string) ([]bpf.RawInstruction, error) {
+	var out, complaint bytes.Buffer
+	c := exec.CommandContext(ctx, "tcpdump", "-y", "EN10MB", "-ddd", "--", expression)
+	c.Stdout, c.Stderr = &out, &complaint
+	var failed *exec.ExitError
+	switch err := c.Run(); {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, exit.With(exit.Missing, fmt.Errorf("--filter: %w: install tcpdump, which compiles the expression, "+
+			"or filter in Wireshark", err))
+	case errors.As(err, &failed):
+		return nil, exit.Usagef("--filter %q: %s", expression, strings.Join(strings.Fields(complaint.String()), " "))
+	case err != nil:
+		return nil, fmt.Errorf("--filter: %w", err)
+	}
+	program, err := parseFilter(out.String())
+	if err != nil {
+		return nil, fmt.Errorf("--filter: what tcpdump has compiled: %w", err)
+	}
+	return program, nil
+}
+
+// maxFilter is the maximum number of instructions of a filter (BPF_MAXINSNS).
+const maxFilter = 4096
+
+// parseFilter parses a program in the format of `tcpdump -ddd`: the number of its instructions,
+// and a line of four numbers for each.
+func parseFilter(text string) ([]bpf.RawInstruction, error) {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	var n int
+	if _, err := fmt.Sscanf(lines[0], "%d", &n); err != nil || n != len(lines)-1 || n < 1 || n > maxFilter {
+		return nil, fmt.Errorf("%d lines, and the first one is %.20q", len(lines), lines[0])
+	}
+	program := make([]bpf.RawInstruction, n)
+	for i := range program {
+		p := &program[i]
+		if _, err := fmt.Sscanf(lines[1+i], "%d %d %d %d", &p.Op, &p.Jt, &p.Jf, &p.K); err != nil {
+			return nil, fmt.Errorf("instruction %d, %.40q: %w", i, lines[1+i], err)
+		}
+	}
+	return program, nil
 }

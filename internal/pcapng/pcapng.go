@@ -1,47 +1,18 @@
 // Package pcapng encodes captures of Ethernet frames for Wireshark, tshark and tcpdump
 // (draft-ietf-opsawg-pcapng). A capture is a section with interfaces, packets and statistics,
-// in that order for each interface. Each function appends one block.
+// in that order for each interface. Each function appends one block. Comments have the names of
+// options in that document.
 package pcapng
 
 import (
 	"encoding/binary"
+	"runtime"
 	"time"
 )
 
-// Types of blocks.
 const (
-	sectionHeader        = 0x0a0d0d0a
-	interfaceDescription = 1
-	interfaceStatistics  = 5
-	enhancedPacket       = 6
-)
-
-// Options that are used. The prefix of a name is the block; opt is for all blocks.
-const (
-	optEnd     = 0
-	optComment = 1
-
-	shbHardware = 2
-	shbOS       = 3
-	shbProgram  = 4
-
-	ifName        = 2
-	ifDescription = 3
-	ifTSResol     = 9
-	ifFilter      = 11
-
-	epbFlags = 2
-
-	isbStart    = 2
-	isbEnd      = 3
-	isbReceived = 4
-	isbDropped  = 5
-)
-
-const (
-	linkEthernet = 1
-	nanoseconds  = 9 // a power of ten
-	longestText  = 0xffff
+	optComment  = 1
+	longestText = 0xffff // bytes of an option
 )
 
 // Flags are the flags of a packet.
@@ -55,23 +26,13 @@ const (
 	Segments         Flags = 1 << 11 // the packet is several ones on the wire
 )
 
-// Section describes where a capture was made.
-type Section struct{ Hardware, OS, Program, Comment string }
-
-// Interface is an interface that was captured. Interfaces are numbered in order, from 0.
-type Interface struct {
-	Name, Description, Filter string
-	SnapLength                int
-}
-
-// Packet is an Ethernet frame, or the first bytes of one.
+// Packet is an Ethernet frame, or the first bytes of one. Interfaces are numbered in order, from 0.
 type Packet struct {
-	Interface int
-	Time      time.Time
-	Length    int // of the frame in bytes, at least len(Data)
-	Data      []byte
-	Flags     Flags
-	Comment   string
+	Interface     int
+	Time          time.Time
+	Length        int // of the frame in bytes, at least len(Data)
+	Data, Comment []byte
+	Flags         Flags
 }
 
 // Statistics has the counters of an interface.
@@ -81,57 +42,67 @@ type Statistics struct {
 	Received, Dropped uint64 // packets; Received includes those that were dropped because buffers were full
 }
 
-// AppendSection begins a section.
-func AppendSection(b []byte, s *Section) []byte {
-	b, from := begin(b, sectionHeader)
-	b = binary.LittleEndian.AppendUint32(b, 0x1a2b3c4d)
-	b = binary.LittleEndian.AppendUint16(b, 1) // version 1.0
+// AppendSection begins the section of a program on this machine.
+func AppendSection(b []byte, program, comment string) []byte {
+	b, from := begin(b, 0x0a0d0d0a)
+	b = binary.LittleEndian.AppendUint32(b, 0x1a2b3c4d) // the order of bytes
+	b = binary.LittleEndian.AppendUint16(b, 1)          // version 1.0
 	b = binary.LittleEndian.AppendUint16(b, 0)
 	b = binary.LittleEndian.AppendUint64(b, ^uint64(0)) // the length is not known
-	b = text(b, optComment, s.Comment)
-	b = text(b, shbHardware, s.Hardware)
-	b = text(b, shbOS, s.OS)
-	b = text(b, shbProgram, s.Program)
+	b = option(b, optComment, comment)
+	b = option(b, 2, runtime.GOARCH) // shb_hardware
+	b = option(b, 3, runtime.GOOS)   // shb_os
+	b = option(b, 4, program)        // shb_userappl
 	return end(b, from)
 }
 
-// AppendInterface appends an interface.
-func AppendInterface(b []byte, i *Interface) []byte {
-	b, from := begin(b, interfaceDescription)
-	b = binary.LittleEndian.AppendUint16(b, linkEthernet)
+// AppendInterface appends an interface. filter is the expression that selects its packets.
+func AppendInterface(b []byte, name, description, filter string, snapLength int) []byte {
+	b, from := begin(b, 1)
+	b = binary.LittleEndian.AppendUint16(b, 1) // Ethernet
 	b = binary.LittleEndian.AppendUint16(b, 0)
-	b = binary.LittleEndian.AppendUint32(b, uint32(i.SnapLength))
-	b = text(b, ifName, i.Name)
-	b = text(b, ifDescription, i.Description)
-	if i.Filter != "" {
-		b = text(b, ifFilter, "\x00"+i.Filter) // 0: a filter expression in text
+	b = binary.LittleEndian.AppendUint32(b, uint32(snapLength))
+	b = option(b, 2, name)        // if_name
+	b = option(b, 3, description) // if_description
+	if filter != "" {
+		b = option(b, 11, "\x00"+filter) // if_filter; 0: an expression in text
 	}
-	b = option(b, ifTSResol, []byte{nanoseconds})
+	b = option(b, 9, "\x09") // if_tsresol: nanoseconds
 	return end(b, from)
+}
+
+// Size returns the number of bytes that AppendPacket appends.
+func (p *Packet) Size() int {
+	const empty = 32 + 8 + 4 // a block without options, the flags, and the end of the options
+	size := empty + len(p.Data) + -len(p.Data)&3
+	if n := min(len(p.Comment), longestText); n > 0 {
+		size += 4 + n + -n&3
+	}
+	return size
 }
 
 // AppendPacket appends a packet.
 func AppendPacket(b []byte, p *Packet) []byte {
-	b, from := begin(b, enhancedPacket)
+	b, from := begin(b, 6)
 	b = binary.LittleEndian.AppendUint32(b, uint32(p.Interface))
 	b = stamp(b, p.Time)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(p.Data)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(p.Length))
 	b = pad(append(b, p.Data...), len(p.Data))
-	b = text(b, optComment, p.Comment)
-	b = option(b, epbFlags, binary.LittleEndian.AppendUint32(nil, uint32(p.Flags)))
+	b = option(b, optComment, p.Comment)
+	b = binary.LittleEndian.AppendUint32(head(b, 2, 4), uint32(p.Flags)) // epb_flags
 	return end(b, from)
 }
 
 // AppendStatistics appends the counters of an interface.
 func AppendStatistics(b []byte, s *Statistics) []byte {
-	b, from := begin(b, interfaceStatistics)
+	b, from := begin(b, 5)
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.Interface))
 	b = stamp(b, s.End)
-	b = option(b, isbStart, stamp(nil, s.Start))
-	b = option(b, isbEnd, stamp(nil, s.End))
-	b = option(b, isbReceived, binary.LittleEndian.AppendUint64(nil, s.Received))
-	b = option(b, isbDropped, binary.LittleEndian.AppendUint64(nil, s.Dropped))
+	b = stamp(head(b, 2, 8), s.Start)                               // isb_starttime
+	b = stamp(head(b, 3, 8), s.End)                                 // isb_endtime
+	b = binary.LittleEndian.AppendUint64(head(b, 4, 8), s.Received) // isb_ifrecv
+	b = binary.LittleEndian.AppendUint64(head(b, 5, 8), s.Dropped)  // isb_ifdrop
 	return end(b, from)
 }
 
@@ -143,28 +114,32 @@ func begin(b []byte, kind uint32) (block []byte, from int) {
 }
 
 func end(b []byte, from int) []byte {
-	b = append(b, optEnd, 0, 0, 0)
+	b = head(b, 0, 0) // opt_endofopt
 	length := uint32(len(b) + 4 - from)
 	binary.LittleEndian.PutUint32(b[from+4:], length)
 	return binary.LittleEndian.AppendUint32(b, length)
 }
 
-func option(b []byte, code uint16, value []byte) []byte {
+// head appends the head of an option of n bytes.
+func head(b []byte, code uint16, n int) []byte {
 	b = binary.LittleEndian.AppendUint16(b, code)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(value)))
-	return pad(append(b, value...), len(value))
+	return binary.LittleEndian.AppendUint16(b, uint16(n))
 }
 
-// text appends an option, unless it is empty.
-func text(b []byte, code uint16, value string) []byte {
-	if value == "" {
+// option appends an option, unless it is empty.
+func option[T string | []byte](b []byte, code uint16, value T) []byte {
+	n := min(len(value), longestText)
+	if n == 0 {
 		return b
 	}
-	return option(b, code, []byte(value[:min(len(value), longestText)]))
+	return pad(append(head(b, code, n), value[:n]...), n)
 }
 
 // pad appends zeros after n bytes up to a multiple of 4.
-func pad(b []byte, n int) []byte { return append(b, make([]byte, -n&3)...) }
+func pad(b []byte, n int) []byte {
+	var zeros [3]byte
+	return append(b, zeros[:-n&3]...)
+}
 
 // stamp appends a time: the upper and the lower half.
 func stamp(b []byte, t time.Time) []byte {

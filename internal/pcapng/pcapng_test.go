@@ -31,16 +31,12 @@ var udp = append([]byte{
 
 // example returns a section with two interfaces and three packets.
 func example() []byte {
-	b := pcapng.AppendSection(nil, &pcapng.Section{
-		Hardware: "amd64", OS: "linux", Program: "splitnic test", Comment: "über",
-	})
-	b = pcapng.AppendInterface(b, &pcapng.Interface{
-		Name: "uplink queue 0", Description: "through I/O unit unit", Filter: "udp", SnapLength: 65553,
-	})
+	b := pcapng.AppendSection(nil, "splitnic test", "über")
+	b = pcapng.AppendInterface(b, "uplink queue 0", "through I/O unit unit", "udp", 65553)
 	b = pcapng.AppendPacket(b, &pcapng.Packet{Time: begun, Length: len(udp), Data: udp, Flags: pcapng.Outbound})
-	b = pcapng.AppendInterface(b, &pcapng.Interface{Name: "direct beta", SnapLength: 65553})
+	b = pcapng.AppendInterface(b, "direct beta", "", "", 65553)
 	b = pcapng.AppendPacket(b, &pcapng.Packet{
-		Interface: 1, Time: begun.Add(time.Nanosecond), Length: 9000, Data: udp[:45], Comment: "a super-frame",
+		Interface: 1, Time: begun.Add(time.Nanosecond), Length: 9000, Data: udp[:45], Comment: []byte("a super-frame"),
 		Flags: pcapng.Inbound | pcapng.ChecksumNotReady | pcapng.Segments,
 	})
 	b = pcapng.AppendPacket(b, &pcapng.Packet{
@@ -105,7 +101,7 @@ uplink queue 0|through I/O unit unit|0x00000001|1790000001.123456789|47|47||6865
 
 // FuzzRoundTrip writes a file and reads it with another implementation.
 func FuzzRoundTrip(f *testing.F) {
-	f.Add("uplink queue 0", "through unit", "", udp, 0, uint32(1), int64(1_790_000_000_123_456_789), uint64(1), uint64(0))
+	f.Add("uplink queue 0", "through a unit", "", udp, 0, uint32(1), int64(1_790_000_000_123_456_789), uint64(1), uint64(0))
 	f.Add("", "", "a\x00b", []byte{1}, 3, uint32(0xffffffff), int64(0), uint64(1)<<63, ^uint64(0))
 	f.Fuzz(func(
 		t *testing.T, name, comment, filter string, data []byte, more int, flags uint32, at int64, received, dropped uint64,
@@ -114,12 +110,14 @@ func FuzzRoundTrip(f *testing.F) {
 			t.Skip() // before 1970, or longer than in any capture
 		}
 		when, length := time.Unix(0, at).UTC(), len(data)+more&0xff
-		b := pcapng.AppendSection(nil, &pcapng.Section{Program: name, Comment: comment})
-		b = pcapng.AppendInterface(b, &pcapng.Interface{
-			Name: name, Description: comment, Filter: filter, SnapLength: 1 << 18,
-		})
-		p := pcapng.Packet{Time: when, Length: length, Data: data, Comment: comment, Flags: pcapng.Flags(flags)}
+		b := pcapng.AppendSection(nil, name, comment)
+		b = pcapng.AppendInterface(b, name, comment, filter, 1<<18)
+		p := pcapng.Packet{Time: when, Length: length, Data: data, Comment: []byte(comment), Flags: pcapng.Flags(flags)}
+		before := len(b)
 		b = pcapng.AppendPacket(pcapng.AppendPacket(b, &p), &p)
+		if n := len(b) - before; n != 2*p.Size() {
+			t.Errorf("two packets of %d bytes have %d bytes", p.Size(), n)
+		}
 		b = pcapng.AppendStatistics(b, &pcapng.Statistics{Start: when, End: when, Received: received, Dropped: dropped})
 		if !linked(b) {
 			t.Error("the lengths of the blocks do not agree")

@@ -14,7 +14,7 @@ import (
 func TestShownFramesDoNotAllocate(t *testing.T) {
 	var p capture.Point
 	path := p.Path("a", "")
-	out, in := reads(frame(60, 1), frame(1500, 2)), writes(frame(60, 3))
+	out, in := reads(frame(60, 1), super(1500, 2)), writes(frame(60, 3))
 	show := func() {
 		path.Sent(out)
 		path.Received(in)

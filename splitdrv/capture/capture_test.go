@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/net/bpf"
 
 	"github.com/splitnic/splitnic/splitdrv/capture"
@@ -25,6 +26,15 @@ func frame(n int, fill byte) []byte {
 	h.Encode(f)
 	return f
 }
+
+// super returns a super-frame; segments is its comment.
+func super(n int, fill byte) []byte {
+	f := frame(n, fill)
+	(&vnet.Header{GSOType: vnet.GSOTCPv4, GSOSize: 1448}).Encode(f)
+	return f
+}
+
+const segments = "super-frame, to be cut into segments with 1448 bytes of payload"
 
 func reads(frames ...[]byte) []vnet.ReadOp {
 	var ops []vnet.ReadOp
@@ -52,25 +62,51 @@ func started(t testing.TB, p *capture.Point, cfg capture.Config) *capture.Captur
 	return c
 }
 
-// rest returns the remaining frames of an ended capture, a line for each.
+// rest returns the remaining frames of an ended capture, a line for each: the path, the direction,
+// the captured bytes and the length, the last captured byte, and the comment.
 func rest(t testing.TB, c *capture.Capture) (lines []string) {
 	t.Helper()
+	var file bytes.Buffer
+	if err := c.Copy(t.Context(), &file, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	lines, _ = parse(t, file.Bytes())
+	return lines
+}
+
+// parse returns the lines and the statistics of the paths of a capture.
+func parse(t testing.TB, file []byte) (lines []string, paths []pcapgo.NgInterface) {
+	t.Helper()
+	r, err := pcapgo.NewNgReader(bytes.NewReader(file), pcapgo.NgReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for {
-		frames, err := c.Next(t.Context())
+		data, ci, opts, err := r.ReadPacketDataWithOptions()
 		if errors.Is(err, io.EOF) {
-			return lines
+			break
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for f := range frames.All() {
-			if time.Since(f.Time) > time.Hour {
-				t.Errorf("a frame of %v", f.Time)
-			}
-			lines = append(lines, fmt.Sprintf("%s %d %d/%d %q %d", c.Paths()[f.Path].Name, f.Direction, len(f.Data), f.Length,
-				f.Data[len(f.Data)-1], f.Header.GSOSize))
+		path, err := r.Interface(ci.InterfaceIndex)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if time.Since(ci.Timestamp) > time.Hour {
+			t.Errorf("a frame of %v", ci.Timestamp)
+		}
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %d %d/%d %q %s", path.Name, opts.Flags.Direction, len(data),
+			ci.Length, data[len(data)-1], strings.Join(opts.Comments, "|"))))
 	}
+	for i := range r.NInterfaces() {
+		path, err := r.Interface(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return lines, paths
 }
 
 func expect(t testing.TB, got []string, want ...string) {
@@ -96,21 +132,15 @@ func TestDroppedFrames(t *testing.T) {
 		t.Error("somebody captures")
 	}
 	asked := 0
-	for n := range byte(2) {
-		drops.Dropped(frame(60, n), func() string { asked++; return fmt.Sprintf("reason %d", n) })
+	for n, f := range [][]byte{frame(60, 'a'), super(60, 'b')} {
+		drops.Dropped(f, func() string { asked++; return fmt.Sprintf("reason %d", n) })
 	}
-	drops.Received(writes(frame(60, 2)))
+	drops.Received(writes(frame(60, 'c')))
 	c.End()
 	other.End()
-	frames, err := c.Next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for f := range frames.All() {
-		got = append(got, fmt.Sprintf("%d %d/%d %d %q", f.Direction, len(f.Data), f.Length, f.Data[19], f.Comment))
-	}
-	expect(t, got, `1 20/60 0 "reason 0"`, `1 20/60 1 "reason 1"`, `1 20/60 2 ""`)
+	expect(t, rest(t, c), `host alpha dropped 1 20/60 'a' dropped: reason 0`,
+		`host alpha dropped 1 20/60 'b' dropped: reason 1; `+segments,
+		`host alpha dropped 1 20/60 'c'`)
 	if got := rest(t, other); len(got) > 0 || asked != 2 {
 		t.Errorf("%q of other paths; the reason was asked for %d times", got, asked)
 	}
@@ -131,26 +161,26 @@ func TestCapture(t *testing.T) {
 		want []string
 	}{
 		"all": {capture.Config{}, []string{
-			`uplink queue 0 2 60/60 'a' 0`, `uplink queue 0 2 100/100 'b' 1448`,
-			`direct beta 1 70/70 'c' 0`, `direct beta 1 14/14 'd' 0`,
+			`uplink queue 0 2 60/60 'a'`, `uplink queue 0 2 100/100 'b' ` + segments,
+			`direct beta 1 70/70 'c'`, `direct beta 1 14/14 'd'`,
 		}},
 		"snap length": {capture.Config{SnapLength: 60}, []string{
-			`uplink queue 0 2 60/60 'a' 0`, `uplink queue 0 2 60/100 'b' 1448`,
-			`direct beta 1 60/70 'c' 0`, `direct beta 1 14/14 'd' 0`,
+			`uplink queue 0 2 60/60 'a'`, `uplink queue 0 2 60/100 'b' ` + segments,
+			`direct beta 1 60/70 'c'`, `direct beta 1 14/14 'd'`,
 		}},
-		"paths":  {capture.Config{Paths: "direct *"}, []string{`direct beta 1 70/70 'c' 0`, `direct beta 1 14/14 'd' 0`}},
-		"filter": {capture.Config{Filter: isA}, []string{`uplink queue 0 2 60/60 'a' 0`}},
-		"frames": {capture.Config{Frames: 2}, []string{`uplink queue 0 2 60/60 'a' 0`, `uplink queue 0 2 100/100 'b' 1448`}},
+		"paths":  {capture.Config{Paths: "direct *"}, []string{`direct beta 1 70/70 'c'`, `direct beta 1 14/14 'd'`}},
+		"filter": {capture.Config{Filter: isA}, []string{`uplink queue 0 2 60/60 'a'`}},
+		"frames": {capture.Config{Frames: 2}, []string{
+			`uplink queue 0 2 60/60 'a'`, `uplink queue 0 2 100/100 'b' ` + segments,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p capture.Point
 			up, direct := p.Path("uplink queue 0", "through x"), p.Path("direct beta", "")
 			up.Sent(reads(frame(60, 'x'))) // no capture is running yet
 			x := started(t, &p, c.cfg)
-			large := frame(100, 'b')
-			(&vnet.Header{GSOSize: 1448}).Encode(large)
 			dropped := vnet.ReadOp{Frame: frame(60, 'y'), Err: vnet.ErrTooLong}
-			up.Sent(append(reads(frame(60, 'a')), dropped, reads(large)[0]))
+			up.Sent(append(reads(frame(60, 'a')), dropped, reads(super(100, 'b'))[0]))
 			direct.Received(writes(frame(70, 'c'), make([]byte, vnet.MinFrame-1), frame(14, 'd')))
 			x.End()
 			up.Sent(reads(frame(60, 'z')))
@@ -180,15 +210,51 @@ func TestReaderIsNeverWaitedFor(t *testing.T) {
 	if s.Frames != n || s.Dropped != n-1 {
 		t.Errorf("%d frames, %d dropped, want %d and %d", s.Frames, s.Dropped, n, n-1)
 	}
-	// One half of the buffer is read while the other one fills.
-	if frames, err := c.Next(t.Context()); err != nil || len(frames) < capture.MaxSnapLength {
-		t.Fatal(len(frames), err)
+	// One half of the buffer is written while the other one fills.
+	var file bytes.Buffer
+	if err := c.Copy(t.Context(), writerFunc(func(b []byte) (int, error) {
+		if len(b) > capture.MaxSnapLength && c.Status().Frames == n {
+			path.Sent(large)
+			c.End()
+		}
+		return file.Write(b)
+	}), "", ""); err != nil {
+		t.Fatal(err)
 	}
-	path.Sent(large)
-	c.End()
-	expect(t, rest(t, c), `a 2 65553/65553 'l' 0`)
-	if s := c.Status(); s.Dropped != n-1 {
-		t.Errorf("%d dropped when there was room", s.Dropped-n+1)
+	lines, paths := parse(t, file.Bytes())
+	expect(t, lines, `a 2 65553/65553 'l'`, `a 2 65553/65553 'l'`)
+	if len(paths) != 1 || paths[0].Statistics.PacketsReceived != n+1 || paths[0].Statistics.PacketsDropped != n-1 {
+		t.Errorf("paths %+v, want %d frames, %d dropped", paths, n+1, n-1)
+	}
+}
+
+// TestStatistics expects an interface for a path of which each frame was dropped, and for a capture
+// without frames: tcpdump reads no file without one.
+func TestStatistics(t *testing.T) {
+	var p capture.Point
+	c := started(t, &p, capture.Config{Buffer: capture.MinBuffer, Paths: "[ab]"})
+	a, b := p.Path("a", ""), p.Path("b", "through x")
+	a.Sent(reads(frame(capture.MaxSnapLength, 1)))
+	b.Sent(reads(frame(capture.MaxSnapLength, 1)))
+	p.Path("c", "").Sent(reads(frame(60, 1)))
+	none := started(t, &p, capture.Config{})
+	var files [2]bytes.Buffer
+	for i, c := range []*capture.Capture{c, none} {
+		c.End()
+		if err := c.Copy(t.Context(), &files[i], "", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines, paths := parse(t, files[0].Bytes())
+	expect(t, lines, `a 2 65553/65553 '\x01'`)
+	var got []string
+	for _, i := range paths {
+		n := i.Statistics
+		got = append(got, fmt.Sprintf("%s: %s: %d %d", i.Name, i.Description, n.PacketsReceived, n.PacketsDropped))
+	}
+	expect(t, got, "a: : 1 0", "b: through x: 1 1")
+	if lines, paths := parse(t, files[1].Bytes()); len(lines) > 0 || len(paths) != 1 || paths[0].Name != "none" {
+		t.Errorf("without frames there are %q, %+v", lines, paths)
 	}
 }
 
@@ -200,8 +266,14 @@ func TestSamePath(t *testing.T) {
 	for _, unit := range []string{"one", "one", "two"} {
 		p.Path("uplink queue 0", "through "+unit).Sent(reads(frame(60, 1)))
 	}
-	all := c.Paths()
-	if len(all) != 2 || all[0].Frames != 2 || all[1].Frames != 1 || all[1].Description != "through two" {
+	c.End()
+	var file bytes.Buffer
+	if err := c.Copy(t.Context(), &file, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	_, all := parse(t, file.Bytes())
+	if len(all) != 2 || all[0].Statistics.PacketsReceived != 2 || all[1].Statistics.PacketsReceived != 1 ||
+		all[1].Description != "through two" {
 		t.Errorf("paths: %+v", all)
 	}
 }
@@ -225,8 +297,8 @@ func TestSeveral(t *testing.T) {
 	}
 	path.Sent(reads(frame(60, 'z')))
 	all[2].End()
-	expect(t, rest(t, all[1]), `a 2 60/60 'b' 0`, `a 2 60/60 'c' 0`, `a 2 60/60 'd' 0`)
-	expect(t, rest(t, all[2]), `a 2 60/60 'c' 0`, `a 2 60/60 'd' 0`, `a 2 60/60 'z' 0`)
+	expect(t, rest(t, all[1]), `a 2 60/60 'b'`, `a 2 60/60 'c'`, `a 2 60/60 'd'`)
+	expect(t, rest(t, all[2]), `a 2 60/60 'c'`, `a 2 60/60 'd'`, `a 2 60/60 'z'`)
 	if n := len(p.Status()); n != 2 {
 		t.Errorf("%d captures are running, want 2", n)
 	}
@@ -259,7 +331,7 @@ func TestConcurrent(t *testing.T) {
 				return
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-			_, _ = c.Next(ctx)
+			_ = c.Copy(ctx, io.Discard, "", "")
 			cancel()
 			c.End()
 			_ = p.Status()
@@ -274,38 +346,60 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-func TestNext(t *testing.T) {
+// TestCopy expects a copy to begin and go on at once, and to end with its context, its writer and
+// the capture.
+func TestCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p capture.Point
 		path := p.Path("a", "")
-		c := started(t, &p, capture.Config{})
-		waits := make(chan error)
-		next := func(ctx context.Context) {
-			go func() {
-				_, err := c.Next(ctx)
-				waits <- err
-			}()
+		ended := make(chan error)
+		copied := func(ctx context.Context, c *capture.Capture, w io.Writer) {
+			go func() { ended <- c.Copy(ctx, w, "", "") }()
 			synctest.Wait()
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		gone := errors.New("gone")
-		next(ctx)
+		copied(ctx, started(t, &p, capture.Config{}), io.Discard)
 		cancel(gone)
-		if err := <-waits; !errors.Is(err, gone) {
-			t.Errorf("Next: %v, want that the reader is gone", err)
+		if err := <-ended; !errors.Is(err, gone) {
+			t.Errorf("a reader that is gone: %v", err)
 		}
-		next(t.Context())
-		path.Received(writes(frame(60, 1)))
-		if err := <-waits; err != nil {
-			t.Error(err)
+		c, size := started(t, &p, capture.Config{}), 0
+		copied(t.Context(), c, writerFunc(func(b []byte) (int, error) { size += len(b); return len(b), nil }))
+		for range 2 {
+			before := size
+			if path.Received(writes(frame(60, 1))); before == 0 {
+				t.Error("nothing is written at once")
+			}
+			if synctest.Wait(); size < before+60 {
+				t.Errorf("%d bytes are written of a frame", size-before)
+			}
 		}
-		next(t.Context())
 		c.End()
-		if err := <-waits; !errors.Is(err, io.EOF) {
-			t.Errorf("Next after the end: %v", err)
+		if err := <-ended; err != nil {
+			t.Errorf("a capture that has ended: %v", err)
+		}
+		for n := range 3 {
+			c, at := started(t, &p, capture.Config{}), 0
+			path.Received(writes(frame(60, 1)))
+			c.End()
+			copied(t.Context(), c, writerFunc(func(b []byte) (int, error) {
+				if at++; at > n {
+					return 0, gone
+				}
+				return len(b), nil
+			}))
+			if err := <-ended; !errors.Is(err, gone) {
+				t.Errorf("write %d fails: %v", n, err)
+			}
 		}
 	})
 }
+
+type writerFunc func([]byte) (int, error)
+
+// Write implements io.Writer.
+func (w writerFunc) Write(b []byte) (int, error) { return w(b) }
 
 func TestBadConfig(t *testing.T) {
 	var p capture.Point
@@ -349,13 +443,7 @@ func BenchmarkPath(b *testing.B) {
 		var p capture.Point
 		path := p.Path("a", "")
 		c := started(b, &p, capture.Config{})
-		go func() {
-			for {
-				if _, err := c.Next(context.Background()); err != nil {
-					return
-				}
-			}
-		}()
+		go func() { _ = c.Copy(b.Context(), io.Discard, "", "") }()
 		for b.Loop() {
 			path.Sent(ops)
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/splitnic/splitnic/internal/pcapng"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -35,7 +36,7 @@ func (p *Point) Path(name, description string) *Path {
 	return &Path{point: p, is: identity{name, description}}
 }
 
-// Start begins a capture. The caller has to read it, and to End it.
+// Start begins a capture. The caller has to Copy it, and to End it.
 func (p *Point) Start(cfg Config) (*Capture, error) {
 	c, err := newCapture(cfg, p.remove)
 	if err != nil {
@@ -104,7 +105,7 @@ type Path struct {
 //
 // borrowed: ops and their frames, for the call.
 func (p *Path) Sent(ops []vnet.ReadOp) {
-	if p.watched() {
+	if p.Watched() {
 		p.sent(ops)
 	}
 }
@@ -114,7 +115,7 @@ func (p *Path) Sent(ops []vnet.ReadOp) {
 //
 // borrowed: ops and their frames, for the call.
 func (p *Path) Received(ops []vnet.WriteOp) {
-	if p.watched() {
+	if p.Watched() {
 		p.received(ops)
 	}
 }
@@ -126,24 +127,22 @@ func (p *Path) Received(ops []vnet.WriteOp) {
 func (p *Path) Dropped(frame []byte, why func() string) {
 	for _, c := range p.point.list() {
 		if s := c.begin(p.is); s != nil {
-			c.add(s, Inbound, frame, why)
+			c.add(s, pcapng.Inbound, frame, why)
 		}
 		c.finish()
 	}
 }
 
-// Watched reports whether there is a capture. Otherwise Dropped need not be called. p may be nil.
-func (p *Path) Watched() bool { return p.watched() }
-
-// watched reports whether there is a capture. It is inlined in the paths of frames.
-func (p *Path) watched() bool { return p != nil && p.point.running.Load() != nil }
+// Watched reports whether there is a capture. Otherwise Dropped need not be called. p may be nil. It
+// is inlined in the paths of frames.
+func (p *Path) Watched() bool { return p != nil && p.point.running.Load() != nil }
 
 func (p *Path) sent(ops []vnet.ReadOp) {
 	for _, c := range p.point.list() {
 		if s := c.begin(p.is); s != nil {
 			for i := range ops {
 				if ops[i].Err == nil {
-					c.add(s, Outbound, ops[i].Frame, nil)
+					c.add(s, pcapng.Outbound, ops[i].Frame, nil)
 				}
 			}
 		}
@@ -155,7 +154,7 @@ func (p *Path) received(ops []vnet.WriteOp) {
 	for _, c := range p.point.list() {
 		if s := c.begin(p.is); s != nil {
 			for i := range ops {
-				c.add(s, Inbound, ops[i].Head, nil)
+				c.add(s, pcapng.Inbound, ops[i].Head, nil)
 			}
 		}
 		c.finish()

@@ -1,10 +1,13 @@
 package iounit
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
@@ -91,13 +94,21 @@ func TestDropsAreShown(t *testing.T) {
 		t.Fatalf("%d frames of 2 are done with", n)
 	}
 	shown.End()
-	frames, err := shown.Next(t.Context())
+	var file bytes.Buffer
+	if err := shown.Copy(t.Context(), &file, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapgo.NewNgReader(&file, pcapgo.NgReaderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for f := range frames.All() {
-		got = append(got, f.Comment)
+	for {
+		_, _, opts, err := r.ReadPacketDataWithOptions()
+		if err != nil {
+			break
+		}
+		got = append(got, opts.Comments...)
 	}
 	if len(got) != 1 || !strings.Contains(got[0], "`macs`") {
 		t.Errorf("shown with %q", got)

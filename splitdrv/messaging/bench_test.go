@@ -2,9 +2,9 @@ package messaging_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -98,11 +98,7 @@ func BenchmarkCapturedFrames(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			go func() {
-				for err == nil {
-					_, err = c.Next(context.Background())
-				}
-			}()
+			go func() { _ = c.Copy(b.Context(), io.Discard, "", "") }()
 			benchFrames(b, messaging.Config{}, size, &p)
 			s := c.Status()
 			b.ReportMetric(100*float64(s.Dropped)/float64(s.Frames), "%dropped")

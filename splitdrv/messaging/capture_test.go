@@ -2,9 +2,12 @@ package messaging_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"testing"
 
+	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -61,26 +64,39 @@ func TestCapturedFrames(t *testing.T) {
 			c.End()
 			var got []string
 			sent, came := 0, 0
+			var file bytes.Buffer
+			if err := c.Copy(t.Context(), &file, "", ""); err != nil {
+				t.Fatal(err)
+			}
+			r, err := pcapgo.NewNgReader(&file, pcapgo.NgReaderOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
 			for {
-				frames, err := c.Next(t.Context())
-				if err != nil {
+				data, ci, opts, err := r.ReadPacketDataWithOptions()
+				if errors.Is(err, io.EOF) {
 					break
 				}
-				for f := range frames.All() {
-					n := vnet.HdrLen + f.Length
-					if len(got) < len(want) {
-						got = append(got, fmt.Sprintf("%s %d %d", c.Paths()[f.Path].Name, f.Direction, n))
-						continue
-					}
-					next := &sent
-					if f.Direction == capture.Inbound {
-						next = &came
-					}
-					if n != len(small[*next]) || !bytes.Equal(f.Data, small[*next][vnet.HdrLen:]) {
-						t.Errorf("direction %d: frame %d has %d bytes, want %d", f.Direction, *next, n, len(small[*next]))
-					}
-					*next++
+				if err != nil {
+					t.Fatal(err)
 				}
+				n, direction := vnet.HdrLen+ci.Length, opts.Flags.Direction
+				if len(got) < len(want) {
+					path, err := r.Interface(ci.InterfaceIndex)
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, fmt.Sprintf("%s %d %d", path.Name, direction, n))
+					continue
+				}
+				next := &sent
+				if direction == pcapgo.NgEpbFlagDirectionInbound {
+					next = &came
+				}
+				if n != len(small[*next]) || !bytes.Equal(data, small[*next][vnet.HdrLen:]) {
+					t.Errorf("direction %d: frame %d has %d bytes, want %d", direction, *next, n, len(small[*next]))
+				}
+				*next++
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("captured %q, want %q", got, want)

@@ -8,43 +8,29 @@ import (
 	"log/slog"
 	"time"
 
-	"golang.org/x/net/bpf"
-
-	"github.com/splitnic/splitnic/internal/pcapng"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 )
 
-// CaptureRequest is the argument of CommandCapture.
+// CaptureRequest is the argument of CommandCapture. The name identifies the capture for
+// CommandEndCapture.
 type CaptureRequest struct {
-	Name       string               `json:"name"` // identifies the capture for CommandEndCapture
-	Paths      string               `json:"paths,omitempty"`
-	Filter     []bpf.RawInstruction `json:"filter,omitempty"`
-	FilterText string               `json:"filter_text,omitempty"`
-	SnapLength int                  `json:"snap_length,omitempty"`
-	Frames     uint64               `json:"frames,omitempty"`
-	Buffer     int                  `json:"buffer,omitempty"`
-	Duration   time.Duration        `json:"duration,omitempty"` // in nanoseconds; 0: no limit
+	capture.Config
+	Duration time.Duration `json:"duration,omitempty"` // in nanoseconds; 0: no limit
 }
 
 // captureCommands returns the commands that begin and end captures of frames. name describes
 // the endpoint in the captures. The frames are sent to the client of the command, until it
 // disconnects.
 func captureCommands(point *capture.Point, name, version string, log *slog.Logger) []statussock.Command {
-	section := pcapng.Section{
-		Program: "splitnic " + version,
-		Comment: name + ": frames between its netdevices and the fabric; inbound has come over the fabric, " +
-			"outbound is about to be sent over it",
-	}
+	comment := name + ": frames between its netdevices and the fabric; inbound has come over the fabric, " +
+		"outbound is about to be sent over it"
 	run := func(ctx context.Context, argument json.RawMessage, w io.Writer) (any, error) {
 		var r CaptureRequest
 		if err := json.Unmarshal(argument, &r); err != nil {
 			return nil, fmt.Errorf("which capture: %w", err)
 		}
-		c, err := point.Start(capture.Config{
-			Name: r.Name, Paths: r.Paths, Filter: r.Filter, Text: r.FilterText, SnapLength: r.SnapLength,
-			Frames: r.Frames, Buffer: r.Buffer,
-		})
+		c, err := point.Start(r.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -52,8 +38,8 @@ func captureCommands(point *capture.Point, name, version string, log *slog.Logge
 		if r.Duration > 0 {
 			defer time.AfterFunc(r.Duration, c.End).Stop()
 		}
-		log.Info("capture of frames", "paths", r.Paths, "filter", r.FilterText)
-		err = writeCapture(ctx, w, c, section)
+		log.Info("capture of frames", "paths", r.Paths, "filter", r.Text)
+		err = c.Copy(ctx, w, "splitnic "+version, comment)
 		s := c.Status()
 		log.Info("capture of frames has ended", "frames", s.Frames, "dropped", s.Dropped,
 			"lasted", time.Since(s.Since).Round(time.Millisecond))

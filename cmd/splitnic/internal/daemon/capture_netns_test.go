@@ -119,7 +119,8 @@ func TestNetnsCapture(t *testing.T) {
 	}
 	f.connected(2)
 	sock := filepath.Join(filepath.Dir(f.sock), "host-alpha.sock")
-	host, other := captureAt(t, sock, CaptureRequest{}), captureAt(t, unit, CaptureRequest{Paths: "host alpha *"})
+	host := captureAt(t, sock, CaptureRequest{})
+	other := captureAt(t, unit, CaptureRequest{Config: capture.Config{Paths: "host alpha *"}})
 	for i := range ns {
 		testenv.Address(t, ns[i], "eth0", fmt.Sprintf("10.78.0.%d/16", 2+i))
 	}
@@ -236,9 +237,9 @@ func TestNetnsCaptureOffloads(t *testing.T) {
 	f.connected(1)
 	testenv.Address(t, ns, "eth0", "10.78.0.2/16")
 	sock := filepath.Join(filepath.Dir(f.sock), "host-alpha.sock")
-	whole := captureAt(t, sock, CaptureRequest{SnapLength: 100})
-	one := captureAt(t, sock, CaptureRequest{Frames: 1})
-	timed := captureAt(t, sock, CaptureRequest{Duration: time.Nanosecond, Paths: "none"})
+	whole := captureAt(t, sock, CaptureRequest{Config: capture.Config{SnapLength: 100}})
+	one := captureAt(t, sock, CaptureRequest{Config: capture.Config{Frames: 1}})
+	timed := captureAt(t, sock, CaptureRequest{Duration: time.Nanosecond, Config: capture.Config{Paths: "none"}})
 	gone, leave := context.WithCancel(t.Context())
 	begun, left := make(chan bool, 1), make(chan error)
 	go func() {
