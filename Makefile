@@ -18,6 +18,7 @@ plugin := build/splitnic-cni
 # The program that writes manual pages and completions. When cross-compiling, it is one
 # for this machine.
 generator = $(binary)
+manpages := build/man
 yardstick := build/yardstick
 adapter := build/adapter.so
 export GO FUZZTIME ROUNDS BENCH_ONLY ATTACKS
@@ -149,8 +150,19 @@ sanitize: ## run verbs and sessions over it with -race, -asan and cgocheck2 on R
 	@scripts/setup.sh build test
 	@scripts/sanitize
 
+.PHONY: man
+man: build ## write the manual pages, into build/man
+	rm -rf $(manpages)
+	mkdir -p $(manpages)
+	GOARCH= CC= CGO_ENABLED=0 $(GO) build -o $(manpages)/ github.com/cpuguy83/go-md2man/v2
+	$(generator) man $(manpages) docs/cni.md
+	for page in $(manpages)/*.8.md; do \
+		$(manpages)/go-md2man -in "$$page" -out "$${page%.md}" && rm "$$page" || exit 1; \
+	done
+	rm $(manpages)/go-md2man
+
 .PHONY: install
-install: build ## install binary, CNI plugin, units for systemd, man pages and completions below PREFIX
+install: build man ## install binary, CNI plugin, units for systemd, man pages and completions below PREFIX
 	install -D -m 0755 $(binary) $(DESTDIR)$(PREFIX)/bin/splitnic
 	install -D -m 0755 $(plugin) $(DESTDIR)$(PREFIX)/lib/cni/splitnic-cni
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
@@ -160,7 +172,7 @@ install: build ## install binary, CNI plugin, units for systemd, man pages and c
 	done
 	install -D -m 0644 deploy/prometheus/alerts.yaml $(DESTDIR)$(PREFIX)/share/splitnic/prometheus/alerts.yaml
 	install -D -m 0644 deploy/grafana/splitnic.json $(DESTDIR)$(PREFIX)/share/splitnic/grafana/splitnic.json
-	umask 022 && $(generator) man $(DESTDIR)$(PREFIX)/share/man/man8 docs/cni.md
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 $(manpages)/*.8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(generator) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic

@@ -125,5 +125,6 @@ tool (
 	github.com/containernetworking/plugins/plugins/ipam/dhcp
 	github.com/containernetworking/plugins/plugins/ipam/host-local
 	github.com/containernetworking/plugins/plugins/ipam/static
+	github.com/cpuguy83/go-md2man/v2
 	gotest.tools/gotestsum
 )

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -107,10 +108,11 @@ func TestManualPages(t *testing.T) {
 		"splitnic-bench-bw.8":        {".SS Performance", `\fB-D\fP, \fB--duration\fP`},
 		"splitnic-iounit-handlers.8": {`\fBsplitnic-iounit\fP(8)`},
 	} {
-		text, err := os.ReadFile(filepath.Join(dir, page))
+		source, err := os.ReadFile(filepath.Join(dir, page+".md"))
 		if err != nil {
 			t.Error(err)
 		}
+		text := md2man.Render(source)
 		for _, w := range want {
 			if !strings.Contains(string(text), w) {
 				t.Errorf("%s: no %q in\n%s", page, w, text)

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/cpuguy83/go-md2man/v2/md2man"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -18,7 +17,7 @@ import (
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIRECTORY [DOCUMENT]",
-		Short:  "Write the manual pages, and that of a program without commands from its document",
+		Short:  "Write the manual pages for go-md2man, and that of a program without commands from its document",
 		Args:   atMost(2),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,10 +35,11 @@ func manCommand() *cobra.Command {
 	}
 }
 
-// writePages writes the manual pages of a command and its subcommands.
+// writePages writes the manual pages of a command and its subcommands, in go-md2man's Markdown. The
+// build converts them, so that daemons need no converter.
 func writePages(c *cobra.Command, dir string) error {
 	c.InitDefaultHelpFlag()
-	errs := []error{os.WriteFile(filepath.Join(dir, pageName(c)+".8"), md2man.Render([]byte(manPage(c))), 0o644)}
+	errs := []error{os.WriteFile(filepath.Join(dir, pageName(c)+".8.md"), []byte(manPage(c)), 0o644)}
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() {
 			errs = append(errs, writePages(sub, dir))
@@ -55,8 +55,7 @@ func writeDocument(file, dir string) error {
 		return fmt.Errorf("man: %w", err)
 	}
 	name := "splitnic-" + strings.TrimSuffix(filepath.Base(file), ".md")
-	page := md2man.Render([]byte(documentPage(name, string(text))))
-	return os.WriteFile(filepath.Join(dir, name+".8"), page, 0o644)
+	return os.WriteFile(filepath.Join(dir, name+".8.md"), []byte(documentPage(name, string(text))), 0o644)
 }
 
 var (
@@ -64,8 +63,8 @@ var (
 	head = regexp.MustCompile(`(?m)^#(#+ .*)$`)
 )
 
-// documentPage returns the manual page of a document, in md2man's Markdown. The title becomes the
-// name. Links are replaced by their text, because their targets are not beside manual pages.
+// documentPage returns the manual page of a document. The title becomes the name. Links are replaced
+// by their text, because their targets are not beside manual pages.
 func documentPage(name, text string) string {
 	title, body, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 	if _, after, found := strings.Cut(title, ": "); found {
@@ -83,7 +82,7 @@ func documentPage(name, text string) string {
 
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// manPage returns the manual page of a command, in md2man's Markdown.
+// manPage returns the manual page of a command.
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n", strings.ToUpper(pageName(c)),

@@ -163,7 +163,7 @@ func contents(t *testing.T, root, deb, rpm string) {
 	pages := t.TempDir()
 	output(t, filepath.Join(root, "usr/bin/splitnic"), "man", pages)
 	for name := range read(t, pages) {
-		want = append(want, "/usr/share/man/man8/"+name+".gz")
+		want = append(want, "/usr/share/man/man8/"+strings.TrimSuffix(name, ".md")+".gz")
 	}
 	want = append(want, "/usr/share/man/man8/splitnic-cni.8.gz")
 	for _, c := range []struct {
