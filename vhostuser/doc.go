@@ -32,9 +32,9 @@
 //	memtable, rings                    messages about memory, and about rings
 //	frontend                           the connection with a front end
 //	device                             state of a device, and methods that change it
-//	lend, queue, waker                 ports, and the descriptors on which they sleep
+//	lend, queue                        ports
 //	receive, transmit                  frames to and from a ring
-//	vring                              start and stop of a ring
+//	vring, waker                       start and stop of a ring; the descriptors on which ports sleep
 //	split, packed, atomics             the two kinds of rings
 //	finish, chain, memory, feature, message, address
 package vhostuser

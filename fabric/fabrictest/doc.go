@@ -44,7 +44,7 @@
 //
 // Files refer only to files further down in this list:
 //
-//	suite, leaks, fault                functions for tests
+//	suite, leaks, fault, removal       functions for tests
 //	device, domain                     creation of objects
 //	bind, post                         posting to a queue pair
 //	connection, pump                   connections, and waiting requests
@@ -52,5 +52,5 @@
 //	access, qp, totals, window         access checks, and state that requests change
 //	network, region, cq, key           names, memory, completions
 //	objects                            the types, which refer to each other
-//	counters, event_linux
+//	counters, event_linux, adapter
 package fabrictest

@@ -1,6 +1,7 @@
 // Command filecycles checks that the files of packages have an order: it fails if files of a
 // package refer to each other in a circle. It prints the shortest circle, with what each file in
-// it uses of the next file.
+// it uses of the next file. It also fails if the list of files in the comment of a package, below
+// the heading Files, does not name each file once, or if files refer to files above them in it.
 //
 //	go run ./scripts/filecycles PATTERN...
 //
@@ -12,11 +13,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/ast"
 	"go/importer"
-	"go/parser"
 	"go/token"
-	"go/types"
 	"io"
 	"maps"
 	"os"
@@ -40,15 +38,8 @@ func main() {
 	}
 }
 
-// listed is a package in the output of go list.
-type listed struct {
-	ImportPath, Dir, Export string
-	GoFiles, CgoFiles       []string
-	DepOnly                 bool
-}
-
-// check returns the description of a circle for each package that has one. patterns name the
-// packages, in directory dir.
+// check returns the description of a circle for each package that has one, and what is wrong with
+// the lists of files. patterns name the packages, in directory dir.
 func check(dir string, patterns []string) (found []string, err error) {
 	// The option -export compiles dependencies that are not in the cache. Their types are read from
 	// the cache.
@@ -80,57 +71,18 @@ func check(dir string, patterns []string) (found []string, err error) {
 	fset := token.NewFileSet()
 	imp := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, p := range named {
-		refs, err := references(fset, imp, &p)
+		files, refs, err := references(fset, imp, &p)
 		if err != nil {
 			return nil, err
 		}
 		if c := shortest(refs); c != nil {
 			found = append(found, describe(p.ImportPath, refs, c))
 		}
+		for _, wrong := range checkList(files, refs) {
+			found = append(found, p.ImportPath+": the list of files: "+wrong)
+		}
 	}
 	return found, nil
-}
-
-// uses has, for each file, the other files that it uses, and which of their names.
-type uses map[string]map[string][]string
-
-// references returns the references between the files of a package: from each file to the files
-// that declare what it uses, fields and methods included.
-func references(fset *token.FileSet, imp types.Importer, p *listed) (uses, error) {
-	var files []*ast.File
-	for _, name := range append(p.GoFiles, p.CgoFiles...) {
-		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
-	cfg := types.Config{Importer: imp, FakeImportC: true}
-	if len(p.CgoFiles) > 0 {
-		cfg.Error = func(error) {} // the declarations of C are not known here
-	}
-	pkg, err := cfg.Check(p.ImportPath, fset, files, &info)
-	if err != nil && cfg.Error == nil {
-		return nil, err
-	}
-	refs := uses{}
-	for id, o := range info.Uses {
-		if o.Pkg() != pkg {
-			continue
-		}
-		from, to := fset.File(id.Pos()).Name(), fset.File(o.Pos()).Name()
-		if from == to {
-			continue
-		}
-		if refs[from] == nil {
-			refs[from] = map[string][]string{}
-		}
-		if !slices.Contains(refs[from][to], o.Name()) {
-			refs[from][to] = append(refs[from][to], o.Name())
-		}
-	}
-	return refs, nil
 }
 
 // shortest returns the shortest circle of files, or nil if there is none. Each file refers to the

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,20 +57,7 @@ func TestCheck(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			c.files["go.mod"] = "module example.com/p\n\ngo 1.26\n"
-			for file, text := range c.files {
-				if filepath.Ext(file) == ".go" {
-					text = "package p\n" + text + "\n"
-				}
-				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			found, err := check(dir, []string{"./..."})
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := checked(t, c.files)
 			got := strings.ReplaceAll(strings.Join(found, "\n"), "\n\t", "; ")
 			want := c.want
 			if want != "" {
@@ -77,6 +65,63 @@ func TestCheck(t *testing.T) {
 			}
 			if got != want {
 				t.Errorf("found %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// checked checks a package of these files, which are given without their package clause.
+func checked(t *testing.T, files map[string]string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/p\n\ngo 1.26\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range files {
+		if strings.HasPrefix(text, "//") {
+			text += "\npackage p\n"
+		} else {
+			text = "package p\n" + text + "\n"
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := check(dir, []string{"./..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestList checks lists of the files of a package with main, part, small and their test.
+func TestList(t *testing.T) {
+	const head = "// Package p is a package.\n//\n//\tmain, small  no list\n//\n"
+	for name, c := range map[string]struct {
+		list string
+		want []string
+	}{
+		"right":      {"// # Files\n//\n//\tmain         the whole\n//\tpart, small  the rest", nil},
+		"one row":    {"// # Files\n//\n// In this order:\n//\n//\tsmall, part, main", nil},
+		"two lines":  {"// # Files\n//\n//\tpart,  the whole\n//\tmain\n//\tsmall\n//\n// # More\n//\n//\tmore", nil},
+		"no list":    {"// # More\n//\n//\tmain", nil},
+		"incomplete": {"// # Files\n//\n//\tmain", []string{"part is missing", "small is missing"}},
+		"gone":       {"// # Files\n//\n//\tmain, parts, part, small", []string{"parts is no file"}},
+		"twice":      {"// # Files\n//\n//\tmain, part, small\n//\tsmall", []string{"small is in it twice"}},
+		"a test":     {"// # Files\n//\n//\tmain, part, small, main_test", []string{"main_test is no file"}},
+		"upside down": {"// # Files\n//\n//\tsmall  a part\n//\tmain, part",
+			[]string{"part uses n, small of small, which is above it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := checked(t, map[string]string{
+				"doc.go": head + c.list, "main.go": "func run() { part() }", "part.go": "func part() { small(n) }",
+				"small.go": "const n = 1\nfunc small(int) {}", "main_test.go": "func test() { run() }",
+			})
+			for i := range c.want {
+				c.want[i] = "example.com/p: the list of files: " + c.want[i]
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("found %q, want %q", got, c.want)
 			}
 		})
 	}

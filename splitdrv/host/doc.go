@@ -48,8 +48,8 @@
 // References between files run down this list:
 //
 //	connect, status, serve, renew, commands   Run and other exported methods
-//	host, vhostuser, race, standby            choice of the session
-//	open, follow, peerrequests                one session
+//	host, pause, vhostuser, race, standby     choice of the session
+//	open, pathmtu, follow, peerrequests       one session
 //	direct, link, linkorigin, directcommon    direct connections to other hosts
 //	netdev, sessions, config, netdevice       shared state
 //	reason, switchrequest, directstatus, attachment, changes

@@ -22,14 +22,18 @@
 //
 // References between files run down this list:
 //
-//	serve, status              the steps of a session; the status
-//	drain, govern, handlers    commands to a running I/O unit
-//	unit, roster, attachment   the list of sessions
-//	services, announce         requests of a host, and its LAN interface
-//	direct                     direct connections between hosts
-//	addresses, host            MAC addresses and identities of hosts
-//	policed, rules, bucket     which frames pass, and how many; ipsource checks IP addresses
-//	config, ending, admission, errors
+//	serve, status                  the steps of a session; the status
+//	drain, govern, handlers        commands to a running I/O unit
+//	unit, roster, attachment       the list of sessions
+//	services, announce             requests of a host, and its LAN interface
+//	setup, latency, filter         limits of what a host gets
+//	direct, directstatus           direct connections between hosts
+//	addresses, ownaddress, host    MAC addresses and identities of hosts
+//	policed, markers               frames between a host and the LAN
+//	sampling, stations             frames between hosts; addresses that a bridge has learned
+//	account, statistics, refusals  rates, counters, and why frames are dropped
+//	rules, ipsource, bucket        which frames pass, and how many
+//	tallies, requests, config, ending, admission, errors
 //
 // # The end
 //

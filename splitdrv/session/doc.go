@@ -28,16 +28,16 @@
 //
 // References between files run down this list:
 //
-//	listener, incoming, pending, handshakes   connections before their hello
-//	server, sessionrate                       steps of the I/O unit
-//	renew                                     new certificates for a session
-//	client                                    steps of the host
-//	established, heartbeat                    an established session
-//	conn                                      common part of both ends, and the end
-//	direct, drain, messages                   messages
-//	authentication, verdict, security         identities of both ends
-//	channel, frame, trust, key
-//	reason, errors, purpose, role, fingerprint, validity, usertimeout, name
+//	listener, incoming, pending, handshakes, known   connections before their hello
+//	server, sessionrate                              steps of the I/O unit
+//	renew                                            new certificates for a session
+//	client                                           steps of the host
+//	established, heartbeat                           an established session
+//	conn                                             common part of both ends, and the end
+//	direct, drain, messages                          messages
+//	authentication, verdict, problems, security      identities of both ends
+//	channel, frame, records, trust, key, foreignkey
+//	reason, errors, purpose, role, fingerprint, validity, usertimeout_linux, name
 //
 // # Concurrency
 //
