@@ -37,15 +37,28 @@ func Long(page string) ([]string, error) {
 }
 
 // Pattern returns a pattern for the flags -run and -skip of go test that matches exactly these
-// tests and subtests. A * stands for any text in the name of a test or subtest.
+// tests and subtests. A * stands for any text in the name of a test or subtest. Names with the same
+// parent are one alternative: a test binary compiles all of them again for each subtest.
 func Pattern(tests []string) string {
-	var patterns []string
+	var parents, patterns []string
+	names := map[string][]string{} // by parent
 	for _, t := range tests {
-		var parts []string
-		for part := range strings.SplitSeq(t, "/") {
-			parts = append(parts, "^"+strings.ReplaceAll(regexp.QuoteMeta(part), `\*`, ".*")+"$")
+		parts := strings.Split(t, "/")
+		for i, part := range parts {
+			parts[i] = strings.ReplaceAll(regexp.QuoteMeta(part), `\*`, ".*")
 		}
-		patterns = append(patterns, strings.Join(parts, "/"))
+		last := len(parts) - 1
+		parent := ""
+		for _, part := range parts[:last] {
+			parent += "^" + part + "$/"
+		}
+		if names[parent] == nil {
+			parents = append(parents, parent)
+		}
+		names[parent] = append(names[parent], parts[last])
+	}
+	for _, parent := range parents {
+		patterns = append(patterns, parent+"^("+strings.Join(names[parent], "|")+")$")
 	}
 	return strings.Join(patterns, "|")
 }

@@ -47,13 +47,23 @@ func LayerOf(test string) string {
 	return "unit"
 }
 
-// NotUnit returns a regular expression that matches the names of tests that are no unit tests.
-func NotUnit() string {
-	var prefixes []string
+// Patterns returns what the flags -run and -skip of go test have to be for the tests of a layer in
+// any package, without those that are listed as long. They are short: a test binary compiles them
+// again for each subtest, which took longer than many tests when -run had all their names.
+func Patterns(layer string, long []string) (run, skip string) {
+	run = "."
+	skipped := slices.DeleteFunc(slices.Clone(long), func(test string) bool { return LayerOf(test) != layer })
 	for _, l := range Layers {
-		prefixes = append(prefixes, l.Prefixes...)
+		if l.Name == layer && layer != "unit" {
+			run = "^(" + strings.Join(l.Prefixes, "|") + ")"
+		}
+		for _, prefix := range l.Prefixes {
+			if layer == "unit" {
+				skipped = append(skipped, prefix+"*")
+			}
+		}
 	}
-	return "^(" + strings.Join(prefixes, "|") + ")"
+	return run, Pattern(skipped)
 }
 
 // Package is a package that has tests.
@@ -132,4 +142,23 @@ func Packages(ctx context.Context, wanted func(test string) bool) ([]Package, er
 	}
 	slices.SortStableFunc(packages, func(a, b Package) int { return cmp.Compare(b.Size, a.Size) })
 	return packages, nil
+}
+
+// Divide divides packages into those whose tests are run with the race detector, those whose tests
+// are run without it, and those of the former that have tests in files built without it: only these
+// are their tests then.
+func Divide(packages []Package) (race, plain, some []Package) {
+	for _, p := range packages {
+		noRace := Package{Path: p.Path, Tests: p.NoRace}
+		isNoRace := func(test string) bool { return slices.Contains(p.NoRace, test) }
+		if p.Tests = slices.DeleteFunc(slices.Clone(p.Tests), isNoRace); len(p.Tests) == 0 {
+			plain = append(plain, noRace)
+			continue
+		}
+		race = append(race, p)
+		if len(p.NoRace) > 0 {
+			some = append(some, noRace)
+		}
+	}
+	return race, plain, some
 }

@@ -1,8 +1,12 @@
 package testlist
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,9 +20,6 @@ func TestLayerOf(t *testing.T) {
 	} {
 		if got := LayerOf(test); got != want {
 			t.Errorf("%s: %s, want %s", test, got, want)
-		}
-		if notUnit := regexp.MustCompile(NotUnit()).MatchString(test); notUnit != (want != "unit") {
-			t.Errorf("%s is no unit test: %t", test, notUnit)
 		}
 	}
 }
@@ -60,7 +61,8 @@ func TestLong(t *testing.T) {
 	if _, err := Long("# Testing\n"); err == nil {
 		t.Error("a page without the heading is accepted")
 	}
-	if got := Pattern([]string{"TestA", "TestB*/a+b"}); got != `^TestA$|^TestB.*$/^a\+b$` {
+	long := []string{"TestA", "TestB*/a+b", "TestC/a/b", "TestA2", "TestC/a/c"}
+	if got := Pattern(long); got != `^(TestA|TestA2)$|^TestB.*$/^(a\+b)$|^TestC$/^a$/^(b|c)$` {
 		t.Error(got)
 	}
 	for test, want := range map[string]bool{
@@ -68,6 +70,58 @@ func TestLong(t *testing.T) {
 	} {
 		if Covers("TestB*/a+b", test) != want {
 			t.Errorf("%s is covered: %t", test, !want)
+		}
+	}
+}
+
+// TestPatterns lets a test binary with tests of several layers list those that the patterns of each
+// layer select.
+func TestPatterns(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module m\n", "m_test.go": `package m
+
+import "testing"
+
+func run(t *testing.T) { t.Run("a", func(t *testing.T) { t.Log("ran") }); t.Run("b", func(t *testing.T) {}) }
+
+func TestA(t *testing.T)       { run(t) }
+func TestLong(t *testing.T)    { run(t) }
+func TestNetnsA(t *testing.T)  { run(t) }
+func TestNetnsB(t *testing.T)  { run(t) }
+func TestGuestA(t *testing.T)  { run(t) }
+func TestRDMAA(t *testing.T)   { run(t) }
+func TestPodsLong(t *testing.T) { run(t) }
+func FuzzA(f *testing.F)       { f.Skip() }
+`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", "m.test", ".")
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", build.Args, err, out)
+	}
+	long := []string{"TestLong", "TestA/b", "TestNetnsA/*", "TestNetnsB", "TestRDMA*/b", "TestPodsLong"}
+	for layer, want := range map[string]string{
+		"unit":     "FuzzA TestA TestA/a",
+		"netns":    "TestNetnsA",
+		"softroce": "TestGuestA TestGuestA/a TestGuestA/b TestRDMAA TestRDMAA/a",
+		"pods":     "",
+	} {
+		run, skip := Patterns(layer, long)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "m.test"), "-test.v", "-test.run", run, "-test.skip", skip)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+		}
+		var ran []string
+		for _, m := range regexp.MustCompile(`(?m)^ *--- (?:PASS|SKIP): (\S+)`).FindAllSubmatch(out, -1) {
+			ran = append(ran, string(m[1]))
+		}
+		slices.Sort(ran)
+		if got := strings.Join(ran, " "); got != want {
+			t.Errorf("%s: %s ran, want %s", layer, got, want)
 		}
 	}
 }

@@ -96,8 +96,11 @@ func run(ctx context.Context) error {
 	if err := sum.Start(); err != nil {
 		return err
 	}
-	r := &runner{layer: layer, packages: packages, guests: *guests, skip: testlist.Pattern(long),
-		events: newEvents(pipe, layer, total)}
+	r := &runner{layer: layer, packages: packages, guests: *guests, events: newEvents(pipe, layer, total)}
+	pattern, skip := testlist.Patterns(layer, long)
+	if r.skip = skip; *filter == "" {
+		r.all = []string{"-run", pattern}
+	}
 	start := time.Now()
 	if err := errors.Join(r.run(ctx), r.events.close(), sum.Wait()); err != nil {
 		return err
@@ -123,17 +126,9 @@ func (r *runner) run(ctx context.Context) error {
 
 // unit runs the tests with the race detector, but for those in files that are built without it.
 func (r *runner) unit(ctx context.Context) error {
-	var race, plain []testlist.Package
-	for _, p := range r.packages {
-		noRace := func(test string) bool { return slices.Contains(p.NoRace, test) }
-		if tests := slices.DeleteFunc(p.Tests, noRace); len(tests) > 0 {
-			race = append(race, testlist.Package{Path: p.Path, Tests: tests})
-		}
-		if len(p.NoRace) > 0 {
-			plain = append(plain, testlist.Package{Path: p.Path, Tests: p.NoRace})
-		}
-	}
-	return errors.Join(r.goTest(ctx, "", race, "-race", noDWARF), r.goTest(ctx, "", plain, asProduct))
+	race, plain, some := testlist.Divide(r.packages)
+	return errors.Join(r.goTest(ctx, "", race, append(r.all, "-race", noDWARF)...),
+		r.goTest(ctx, "", plain, append(r.all, asProduct)...), r.goTest(ctx, "", some, asProduct))
 }
 
 // asRoot builds the tests as the calling user, and runs them as root.
@@ -142,5 +137,5 @@ func (r *runner) asRoot(ctx context.Context, require string) error {
 	if os.Geteuid() != 0 {
 		program = "sudo " + program
 	}
-	return r.goTest(ctx, require, r.packages, "-race", noDWARF, "-exec", program)
+	return r.goTest(ctx, require, r.packages, append(r.all, "-race", noDWARF, "-exec", program)...)
 }

@@ -26,8 +26,9 @@ const asProduct, noDWARF = "-trimpath", "-gcflags=all=-dwarf=false" // a twelfth
 // runner runs a layer.
 type runner struct {
 	packages []testlist.Package
-	skip     string // pattern of tests that are left out
-	guests   int    // at a time
+	all      []string // the flag of go test for all tests of the layer, unless only some are wanted
+	skip     string   // pattern of tests that are left out
+	guests   int      // at a time
 	layer    string
 	events   *events
 }
@@ -59,15 +60,16 @@ func (r *runner) pass(cmd *exec.Cmd) error {
 	return errors.Join(readErr, err)
 }
 
-// command returns the command go test for tests. The layer is a build tag of theirs (pods).
+// command returns the command go test for tests, unless args have another flag -run. The layer is a
+// build tag of theirs (pods).
 func (r *runner) command(ctx context.Context, require string, tests []testlist.Package, args ...string) *exec.Cmd {
 	var names, paths []string
 	for _, p := range tests {
 		names = append(names, p.Tests...)
 		paths = append(paths, p.Path)
 	}
-	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-tags", r.layer}, args,
-		[]string{"-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, paths)
+	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-tags", r.layer,
+		"-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, args, paths)
 	cmd := command(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
 	return cmd
