@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/vnet"
+	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
 // driver is a front end of the tests: it transmits numbered frames on one ring and expects them
@@ -186,9 +187,7 @@ func (d *driver) restartRing(i int) {
 func (d *driver) numbered(seq uint64) []byte {
 	r := rand.New(rand.NewPCG(seq, 1))
 	f := make([]byte, 12+d.shortest+r.IntN(d.longest-d.shortest))
-	for i := 12; i+8 <= len(f); i += 8 {
-		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
-	}
+	frametest.Fill(f[12:], seq)
 	return f
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/vnet"
+	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
 func ptr(b []byte) unsafe.Pointer { return unsafe.Pointer(&b[0]) }
@@ -36,9 +37,7 @@ func randomFrame(r *rand.Rand) []byte {
 	if r.IntN(20) == 0 {
 		f = make([]byte, vnet.MinFrame+r.IntN(vnet.MaxFrame-vnet.MinFrame))
 	}
-	for i := vnet.HdrLen; i < len(f); i++ {
-		f[i] = byte(r.Uint32())
-	}
+	frametest.Fill(f[vnet.HdrLen:], r.Uint64())
 	return f
 }
 

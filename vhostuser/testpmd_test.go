@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vhostuser"
 	"github.com/splitnic/splitnic/vnet"
+	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
 // testpmd runs DPDK's testpmd on a socket. testpmd sends all frames back on the same port.
@@ -35,10 +35,7 @@ func testpmd(t *testing.T, a vhostuser.Address, options string, more ...string) 
 // frame returns a frame of n bytes whose content depends on its number in the stream.
 func frame(seq uint64, n int) []byte {
 	f := make([]byte, n)
-	r := rand.New(rand.NewPCG(seq, uint64(n)))
-	for i := vnet.MinFrame; i+8 <= n; i += 8 {
-		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
-	}
+	frametest.Fill(f[vnet.MinFrame:], seq)
 	copy(f[vnet.HdrLen:], []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5})
 	binary.BigEndian.PutUint64(f[vnet.MinFrame:], seq)
 	return f

@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
+	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
 // deadline returns a context that is canceled after a minute in which no frame of a stream
@@ -43,10 +44,7 @@ func progress(ctx context.Context) {
 // is longer than the MTU, it is a super-frame.
 func frame(seq uint64, n int, mtu int) []byte {
 	f := make([]byte, n)
-	r := rand.New(rand.NewPCG(seq, uint64(n)))
-	for i := vnet.HdrLen + vnet.EthLen; i+8 <= n; i += 8 {
-		binary.LittleEndian.PutUint64(f[i:], r.Uint64())
-	}
+	frametest.Fill(f[min(vnet.HdrLen+vnet.EthLen, n):], seq^uint64(n)<<32)
 	eth := f[vnet.HdrLen:]
 	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
 	if len(eth) > mtu+vnet.EthLen {

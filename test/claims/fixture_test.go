@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/verbs"
 	"github.com/splitnic/splitnic/vnet"
+	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -279,11 +279,8 @@ func (p *pair) alive() context.Context {
 // A frame over the MTU of 1500 is a TCP super-frame if n is at most 65535.
 func (p *pair) newFrame(n int) []byte {
 	p.frame++
-	r := rand.New(rand.NewPCG(p.frame, uint64(n)))
 	f := make([]byte, n)
-	for i := vnet.HdrLen; i < n; i++ {
-		f[i] = byte(r.Uint32())
-	}
+	frametest.Fill(f[vnet.HdrLen:], p.frame)
 	eth := f[vnet.HdrLen:]
 	copy(eth, []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00})
 	if len(eth) > 1500+vnet.EthLen && n <= 65535 {

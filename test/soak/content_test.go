@@ -5,11 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
+	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
 // mix is a pseudo-random function of its arguments (the finaliser of SplitMix64).
@@ -20,24 +20,10 @@ func mix(a, b uint64) uint64 {
 	return x ^ x>>31
 }
 
-// noiseShift is the number of offsets in the noise at which the content of a frame can begin.
-const noiseShift = 1 << 16
-
-// newNoise returns random bytes, of which frames are made.
-func newNoise(seed uint64) []byte {
-	b := make([]byte, noiseShift+vnet.MaxFrame)
-	r := rand.New(rand.NewPCG(seed, 1))
-	for i := 0; i+8 <= len(b); i += 8 {
-		binary.LittleEndian.PutUint64(b[i:], r.Uint64())
-	}
-	return b
-}
-
 // stream is the frames of one data channel in one direction. The length and content of frame n
 // follow from key and n alone.
 type stream struct {
 	key   uint64
-	noise []byte
 	limit int // bytes of the longest frame, virtio_net_hdr included
 	mtu   int
 }
@@ -78,8 +64,7 @@ const (
 func (s *stream) fill(slot []byte, n uint64) []byte {
 	size := s.length(n)
 	f := slot[:size]
-	shift := mix(s.key^0x5bd1e995, n) % noiseShift
-	copy(f, s.noise[shift:])
+	frametest.Fill(f, mix(s.key^0x5bd1e995, n))
 	clear(f[:vnet.HdrLen])
 	binary.BigEndian.PutUint64(f[seqAt:], n)
 	binary.BigEndian.PutUint32(f[keyAt:], uint32(s.key))

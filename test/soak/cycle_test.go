@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/vnet/frametest"
 )
 
 var (
@@ -68,7 +69,7 @@ func (c *cycle) makePorts() error {
 	for q := range c.queues {
 		var streams [2]stream // that each side sends
 		for s := range streams {
-			streams[s] = stream{key: mix(c.key, uint64(2*q+s)), noise: c.g.noise, limit: c.limit[q], mtu: c.mtu}
+			streams[s] = stream{key: mix(c.key, uint64(2*q+s)), limit: c.limit[q], mtu: c.mtu}
 		}
 		for s, e := range c.ends {
 			e.device.spoils = nil
@@ -355,8 +356,9 @@ func (c *cycle) stranger() error {
 	if err != nil {
 		return err
 	}
-	at := c.key % noiseShift
-	_, err = conn.Write(c.g.noise[at : at+c.key>>16%4096])
+	noise := make([]byte, c.key>>16%4096)
+	frametest.Fill(noise, c.key)
+	_, err = conn.Write(noise)
 	if err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		return errors.Join(err, conn.Close())
 	}

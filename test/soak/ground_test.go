@@ -31,16 +31,15 @@ type ground struct {
 	ln       *session.Listener
 	rejected chan error // the reasons why the listener has rejected connections
 	unit     *device    // stays open from one session to the next, as in a daemon
-	noise    []byte
 }
 
 // names of the devices in memory.
 var names = [...]string{host: "host", unit: "unit"}
 
 // newGround returns a ground that listens. net is nil if open opens RDMA devices.
-func newGround(t *testing.T, seed uint64, net *fabrictest.Network, open func(side) (fabric.Device, error)) *ground {
+func newGround(t *testing.T, net *fabrictest.Network, open func(side) (fabric.Device, error)) *ground {
 	t.Helper()
-	g := &ground{net: net, open: open, rejected: make(chan error, 64), noise: newNoise(seed)}
+	g := &ground{net: net, open: open, rejected: make(chan error, 64)}
 	if err := g.makeKeys(); err != nil {
 		t.Fatal(err)
 	}
@@ -62,12 +61,12 @@ func newGround(t *testing.T, seed uint64, net *fabrictest.Network, open func(sid
 	return g
 }
 
-func newMemory(t *testing.T, seed uint64) *ground {
+func newMemory(t *testing.T) *ground {
 	t.Helper()
 	// Time-outs are a hundredth of real ones: a dead peer is noticed after 5 ms.
 	n := fabrictest.New(fabrictest.WithTimeScale(0.01))
 	fabrictest.NoLeaks(t, n)
-	return newGround(t, seed, n, func(s side) (fabric.Device, error) { return n.Device(names[s]), nil })
+	return newGround(t, n, func(s side) (fabric.Device, error) { return n.Device(names[s]), nil })
 }
 
 func (g *ground) reject(_ net.Addr, err error) { g.rejected <- err }

@@ -19,7 +19,7 @@ func newRDMA(t *testing.T, seed uint64) *ground {
 	t.Helper()
 	devices := testenv.NeedRDMA(t, 2)
 	testenv.NeedTools(t, "rdma")
-	g := newGround(t, seed, nil, func(s side) (fabric.Device, error) { return verbs.Open(devices[s]) })
+	g := newGround(t, nil, func(s side) (fabric.Device, error) { return verbs.Open(devices[s]) })
 	if d, ok := g.unit.Device.(*verbs.Context); ok && d.Driver() == "rdma_rxe" {
 		g.timing.Timeout = 18 // as in splitnic: the timer of rdma_rxe expires without need
 	}

@@ -228,11 +228,11 @@ func soakFrames(t *testing.T, g *ground, seed, n uint64, sc scale) {
 // configurations. Half of them end by a fault.
 func TestSoakCycles(t *testing.T) {
 	seed := newSeed(t)
-	soakCycles(t, newMemory(t, seed), seed, memoryCycles, scale{frames: 600, slots: 20, fabric: true})
+	soakCycles(t, newMemory(t), seed, memoryCycles, scale{frames: 600, slots: 20, fabric: true})
 }
 
 // TestSoakFrames runs long sessions in memory, in which every frame is checked.
 func TestSoakFrames(t *testing.T) {
 	seed := newSeed(t)
-	soakFrames(t, newMemory(t, seed), seed, memoryFrames, scale{frames: 1, exactly: exactFrames, slots: 40, fabric: true})
+	soakFrames(t, newMemory(t), seed, memoryFrames, scale{frames: 1, exactly: exactFrames, slots: 40, fabric: true})
 }
