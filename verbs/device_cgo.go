@@ -59,13 +59,6 @@ type Context struct {
 	changes atomic.Uint64 // of the port, its GIDs and P_Keys, that Refresh was told of
 	gone    atomic.Bool   // the device has refused to destroy an object because it is gone
 
-	portMTU struct { // last answer of PortMTU
-		sync.Mutex
-		bytes int
-		err   error
-		asked time.Time
-	}
-
 	ctx *C.struct_ibv_context // nil once closed; used between family.enter and leave
 }
 
@@ -200,19 +193,10 @@ func (c *Context) Port(port int) (PortAttr, error) {
 	return p, nil
 }
 
-// portMTUAge is how old the answer of PortMTU can be. Each session asks at such an interval, and
-// each query can be a command to the firmware.
-const portMTUAge = time.Second
-
 // PortMTU returns the active MTU of the port of the queue pairs, in bytes.
 func (c *Context) PortMTU() (int, error) {
-	c.portMTU.Lock()
-	defer c.portMTU.Unlock()
-	if now := time.Now(); now.Sub(c.portMTU.asked) >= portMTUAge {
-		p, err := c.Port(c.cfg.port)
-		c.portMTU.bytes, c.portMTU.err, c.portMTU.asked = p.ActiveMTU, err, now
-	}
-	return c.portMTU.bytes, c.portMTU.err
+	p, err := c.Port(c.cfg.port)
+	return p.ActiveMTU, err
 }
 
 // Ports queries all ports.

@@ -6,7 +6,6 @@ import "C"
 import (
 	"errors"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,9 +56,6 @@ func (c *Context) Refresh(ev fabric.Event) {
 	case fabric.EventPortActive, fabric.EventPortErr, fabric.EventLIDChange, fabric.EventPKeyChange,
 		fabric.EventSMChange, fabric.EventClientReregister, fabric.EventGIDChange:
 		c.changes.Add(1)
-		c.portMTU.Lock()
-		c.portMTU.asked = time.Time{}
-		c.portMTU.Unlock()
 	default:
 	}
 }

@@ -35,6 +35,7 @@ func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
 	if !q.net.hasGID(remote.GID) {
 		return q.errorf(doing, fmt.Errorf("nobody answers for GID %x: %w", remote.GID, unix.ETIMEDOUT))
 	}
+	q.node.commands.modifyQP.Add(1)
 	q.sq.Lock()
 	defer q.sq.Unlock()
 	q.resp.Lock()
@@ -64,6 +65,7 @@ func validMTU(mtu int) bool {
 
 // Fail implements fabric.QP.
 func (q *qp) Fail() error {
+	q.node.commands.modifyQP.Add(1)
 	q.resp.Lock()
 	closed := q.state.Load() == stateClosed
 	if !closed {
@@ -81,6 +83,7 @@ func (q *qp) Fail() error {
 
 // Failed implements fabric.QP.
 func (q *qp) Failed() (bool, error) {
+	q.node.commands.queryQP.Add(1)
 	s := q.state.Load()
 	if s == stateClosed {
 		return false, q.errorf("querying", q.dom.dev.closedErr())

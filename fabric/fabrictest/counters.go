@@ -25,6 +25,17 @@ type Counters struct {
 	CQOverflows   uint64 // completion queues that overflowed; of a device only
 }
 
+// Commands counts the calls that a driver passes on to its device, and that need no other object
+// to be made or destroyed.
+type Commands struct {
+	QueryQP   uint64 // QP.Failed
+	QueryPort uint64 // PortMTU
+	ModifyQP  uint64 // QP.Connect and QP.Fail
+}
+
+// All returns the number of all commands.
+func (c Commands) All() uint64 { return c.QueryQP + c.QueryPort + c.ModifyQP }
+
 func (c *Counters) add(o *Counters) {
 	c.Sends += o.Sends
 	c.SendInvs += o.SendInvs

@@ -15,7 +15,10 @@ func (d *device) Name() string { return d.node.name }
 func (d *device) Limits() fabric.Limits { return d.net.limits }
 
 // PortMTU returns the path MTU that the device offers, in bytes.
-func (d *device) PortMTU() (int, error) { return int(d.net.mtu.Load()), nil }
+func (d *device) PortMTU() (int, error) {
+	d.node.commands.queryPort.Add(1)
+	return int(d.net.mtu.Load()), nil
+}
 
 // NewDomain implements fabric.Device.
 func (d *device) NewDomain() (fabric.Domain, error) {

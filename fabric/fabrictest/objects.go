@@ -57,6 +57,7 @@ type node struct {
 	dropUC   atomic.Int64
 	largest  atomic.Int64 // bytes of a packet that gets through; 0: any
 	overflow atomic.Uint64
+	commands struct{ queryQP, queryPort, modifyQP atomic.Uint64 }
 
 	mu      sync.Mutex
 	removed bool

@@ -38,6 +38,12 @@ func (n *Network) Counters(dev string) Counters {
 	return sum
 }
 
+// Commands returns how many commands the device has had.
+func (n *Network) Commands(dev string) Commands {
+	c := &n.known(dev).commands
+	return Commands{QueryQP: c.queryQP.Load(), QueryPort: c.queryPort.Load(), ModifyQP: c.modifyQP.Load()}
+}
+
 func (n *Network) qpsOf(nd *node) []*qp {
 	n.mu.Lock()
 	defer n.mu.Unlock()

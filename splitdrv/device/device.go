@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -51,19 +50,6 @@ func (d *Device) Limits() fabric.Limits {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.limits
-}
-
-// PortMTU returns the active MTU of the port, in bytes.
-func (d *Device) PortMTU() (int, error) {
-	o, err := d.current()
-	if err != nil {
-		return 0, err
-	}
-	p, ok := o.Device.(interface{ PortMTU() (int, error) })
-	if !ok {
-		return 0, fmt.Errorf("device %s: MTU of the port: %w", d.name, fabric.ErrUnsupported)
-	}
-	return p.PortMTU()
 }
 
 // Close implements fabric.Device. It closes the device also if it is gone.

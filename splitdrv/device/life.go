@@ -70,6 +70,9 @@ func (d *Device) hear(o *opening, ev fabric.Event) {
 	if r, ok := o.Device.(interface{ Refresh(fabric.Event) }); ok {
 		r.Refresh(ev)
 	}
+	if ev.Port != 0 {
+		o.mtu.changes.Add(1)
+	}
 	failure := &EventError{Device: d.name, Event: ev}
 	var concerned []*domain
 	d.mu.Lock()

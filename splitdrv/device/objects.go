@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -50,11 +51,23 @@ type opening struct {
 	fabric.Device
 	forget  context.CancelFunc // ends the reader of events
 	windows windowTrial        // guarded by Device.trying
+	mtu     portMTU
 
 	// Guarded by Device.mu.
 	lost    error // nil while the device is there
 	domains map[*domain]struct{}
 	closing bool
+}
+
+// portMTU is the last answer of a device about its port's MTU.
+type portMTU struct {
+	changes atomic.Uint64 // events about ports
+
+	mu    sync.Mutex // held during a query
+	bytes int
+	err   error
+	asked time.Time
+	after uint64 // changes before it was asked
 }
 
 // domain is a protection domain that knows the numbers of its objects, so that events about them

@@ -43,7 +43,7 @@ type Conn struct {
 	binding    *binding
 	signs      *control.Signs
 	watch      *ticker.Task
-	queried    *member // nil: each session queries all of its queue pairs
+	queried    *member
 	closing    sync.Once
 	closeErr   error
 }
@@ -203,7 +203,7 @@ func (c *Conn) StartControl() (err error) {
 	}
 	c.shared.Work(c.control.W, c.control.Run, nil)
 	c.shared.Spawn(c.requests.Answer)
-	c.watch, c.queried = watch(&c.shared, c.cfg.KeepAlive, c.control, c.channels)
+	c.watch, c.queried = theQueries.watch(&c.shared, c.cfg.KeepAlive, c.control, c.channels)
 	if c.cfg.Bind == nil {
 		c.keep()
 		return nil

@@ -104,7 +104,13 @@ func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
 }
 
 // QueryQueuePairs asks the device once for the state of the queue pairs, as the watch does.
-func (c *Conn) QueryQueuePairs() error { return queryChannels(c.control, c.channels) }
+func (c *Conn) QueryQueuePairs() error {
+	err := failed(c.control.QP)
+	for _, ch := range c.channels {
+		err = errors.Join(err, failed(ch.QP))
+	}
+	return err
+}
 
 // ArmSolicited arms a completion queue as a worker does that wants solicited completions only.
 func ArmSolicited(q fabric.CQ) error { return (&cq.Notification{CQ: q, Solicited: true}).Arm() }

@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -9,40 +10,60 @@ import (
 	"github.com/splitnic/splitnic/internal/ticker"
 )
 
-// queryInterval is the interval at which the device is asked for the state of the queue
-// pairs, unless four keep-alive intervals are shorter.
+// queryInterval is the interval at which a session looks whether its queue pairs have failed,
+// unless four keep-alive intervals are shorter.
 const queryInterval = time.Second
 
-// roundInterval is the interval between two queries of queue pairs of devices that raise events
-// when one fails. Each query can be a command to the firmware; they are only the fall-back. All
-// sessions of the process share them.
-const roundInterval = 100 * time.Millisecond
+// roundInterval is the interval between two calls that query queue pairs. A call can be a little
+// late, so that the next one seems early.
+const (
+	roundInterval = 125 * time.Millisecond
+	early         = roundInterval / 2
+)
 
-// rounds queries the queue pairs of many sessions in turn: one queue pair of the next session at
-// each call, and each session at most once in queryInterval.
+// rounds queries the queue pairs of many sessions in turn. Each query can be a command to the
+// firmware of the device, which serves few in a second: however many sessions the process has, a
+// call makes at most so many queries.
 type rounds struct {
+	most  int // queries in a call
+	turns int // queue pairs of a session in its turn, of which it has at most one in its interval
+
 	mu      sync.Mutex // guards the following fields, and those of members but task
 	members []*member
 	next    int
 	last    time.Time
 }
 
-// member is a session whose queue pairs are queried in turn.
-type member struct {
-	of   *rounds
-	task *ticker.Task // calls turn
-	qps  []fabric.QP
-	next int
-	last time.Time
-	fail func(error)
+// queries has the rounds of a process: for queue pairs whose failure raises an event, which queries
+// only back up, and for the others.
+type queries struct {
+	beats         ticker.Ticker
+	heard, silent rounds
 }
 
-// theRounds has all sessions of the process with such devices.
-var theRounds rounds
+// newQueries returns rounds with at most 8 and 1000 queries in a second.
+func newQueries() *queries {
+	return &queries{heard: rounds{most: 1, turns: 1}, silent: rounds{most: 125, turns: math.MaxInt}}
+}
+
+// theQueries has all sessions of the process.
+var theQueries = newQueries()
+
+// member is a session whose queue pairs are queried in turn.
+type member struct {
+	of       *rounds
+	task     *ticker.Task // calls turn
+	qps      []fabric.QP
+	interval time.Duration
+	next     int
+	left     int // queue pairs that are not yet queried in this turn
+	last     time.Time
+	fail     func(qp int, err error)
+}
 
 // add adds a session. fail is called with the error of a queue pair; it must not wait.
-func (r *rounds) add(qps []fabric.QP, fail func(error)) *member {
-	m := &member{of: r, qps: qps, fail: fail}
+func (r *rounds) add(qps []fabric.QP, interval time.Duration, fail func(qp int, err error)) *member {
+	m := &member{of: r, qps: qps, interval: interval, fail: fail}
 	r.mu.Lock()
 	r.members = append(r.members, m)
 	r.mu.Unlock()
@@ -80,23 +101,29 @@ func (r *rounds) turn(m *member, now time.Time) (rest int) {
 	return max(int(r.query(now)/roundInterval)-1, 0)
 }
 
-// query makes the next query, if one is due, and returns the time until the next one. r.mu is
-// held.
+// query makes the queries that are due, and returns the time until the next ones. r.mu is held.
 func (r *rounds) query(now time.Time) time.Duration {
-	if wait := roundInterval - now.Sub(r.last); wait > 0 {
+	if wait := roundInterval - now.Sub(r.last); wait > early {
 		return wait
 	}
-	r.next %= len(r.members)
-	m := r.members[r.next] // the one that has waited longest
-	if wait := queryInterval - now.Sub(m.last); !m.last.IsZero() && wait > 0 {
-		return wait
-	}
-	r.next++
-	r.last, m.last = now, now
-	qp := m.qps[m.next%len(m.qps)]
-	m.next++
-	if err := failed(qp); err != nil {
-		m.fail(err)
+	for range r.most {
+		r.next %= len(r.members)
+		m := r.members[r.next] // the one that has waited longest
+		if m.left == 0 {
+			if wait := m.interval - now.Sub(m.last); !m.last.IsZero() && wait > early {
+				return wait
+			}
+			m.left, m.last = min(r.turns, len(m.qps)), now
+		}
+		r.last = now
+		i := m.next % len(m.qps)
+		m.next++
+		if err := failed(m.qps[i]); err != nil {
+			m.fail(i, err)
+		}
+		if m.left--; m.left == 0 {
+			r.next++
+		}
 	}
 	return roundInterval
 }

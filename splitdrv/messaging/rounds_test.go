@@ -18,57 +18,76 @@ type countedQP struct {
 func (q *countedQP) Failed() (bool, error) { q.queries++; return q.failed, nil }
 func (q *countedQP) Num() uint32           { return 1 }
 
-// TestRounds has many sessions queried, by more calls than there may be queries: there are at most
-// ten in a second, one for each session in a second, and all have their turn.
+// TestRounds has many sessions queried, by more calls than there may be queries: there are never
+// more than there may be, and all queue pairs have their turn.
 func TestRounds(t *testing.T) {
-	for _, sessions := range []int{1, 7, 40} {
-		var r rounds
+	const seconds, pairs, ticks = 100, 5, int(time.Second / roundInterval)
+	for _, c := range []struct{ most, turns, sessions, want int }{ // want: queries in a second
+		{1, 1, 1, 1}, {1, 1, 7, 7}, {1, 1, 40, ticks},
+		{4, pairs, 1, pairs}, {4, pairs, 5, 5 * pairs}, {4, pairs, 40, 4 * ticks},
+	} {
+		r := rounds{most: c.most, turns: c.turns}
 		var all []*countedQP
-		for range sessions {
-			m := &member{of: &r, fail: func(err error) { t.Error(err) }}
-			for range 5 {
+		for range c.sessions {
+			var qps []fabric.QP
+			for range pairs {
 				q := &countedQP{}
-				all, m.qps = append(all, q), append(m.qps, q)
+				all, qps = append(all, q), append(qps, q)
 			}
-			r.members = append(r.members, m)
+			r.add(qps, queryInterval, func(_ int, err error) { t.Error(err) })
 		}
-		const seconds = 100
 		now := time.Unix(1000, 0)
-		calls, due := 0, make([]int, sessions)
-		for tick := range seconds * int(time.Second/roundInterval) {
+		calls, due := 0, make([]int, c.sessions)
+		total := func() (n int) {
+			for _, q := range all {
+				n += q.queries
+			}
+			return n
+		}
+		for tick := range seconds * ticks {
+			before := total()
 			for i, m := range r.members {
 				if tick >= due[i] {
 					calls++
 					due[i] = tick + 1 + r.turn(m, now)
 				}
 			}
-			now = now.Add(roundInterval)
+			if n := total() - before; n > c.most {
+				t.Fatalf("%+v: %d queries at once", c, n)
+			}
+			now = now.Add(roundInterval - time.Millisecond + 2*time.Millisecond*time.Duration(tick%2))
 		}
-		total, least, most := 0, all[0].queries, 0
+		least, most := all[0].queries, 0
 		for _, q := range all {
-			total, least, most = total+q.queries, min(least, q.queries), max(most, q.queries)
+			least, most = min(least, q.queries), max(most, q.queries)
 		}
-		if limit := seconds * min(10, sessions); total > limit || total < limit*9/10 || most-least > 1 {
-			t.Errorf("%d sessions: %d queries in %d s, %d to %d of a queue pair", sessions, total, seconds, least, most)
+		if n, limit := total(), seconds*c.want; n > limit || n < limit*8/10 || most-least > 1 {
+			t.Errorf("%+v: %d queries in %d s, %d to %d of a queue pair", c, n, seconds, least, most)
 		}
-		if limit := seconds * (10 + sessions); calls > limit {
-			t.Errorf("%d sessions: %d calls, at most %d", sessions, calls, limit)
+		if limit := seconds * (ticks + c.sessions); calls > limit {
+			t.Errorf("%+v: %d calls, at most %d", c, calls, limit)
 		}
 	}
 }
 
-// TestRoundsFind expects that the failure of a queue pair is found and told to its session.
+// TestRoundsFind expects that the failure of a queue pair is found and told to its session, with its
+// channel.
 func TestRoundsFind(t *testing.T) {
-	var r rounds
-	var failure error
-	r.members = []*member{
-		{of: &r, qps: []fabric.QP{&countedQP{}}, fail: func(err error) { t.Error(err) }},
-		{of: &r, qps: []fabric.QP{&countedQP{}, &countedQP{failed: true}}, fail: func(err error) { failure = err }},
-	}
-	for i := range 4 {
-		r.turn(r.members[0], time.Unix(1000+int64(i), 0))
-	}
-	if !errors.Is(failure, &fabric.WCError{Status: fabric.StatusWRFlushErr}) {
-		t.Error(failure)
+	for _, turns := range []int{1, 3} {
+		r := rounds{most: 1, turns: turns}
+		var failure error
+		r.add([]fabric.QP{&countedQP{}}, queryInterval, func(_ int, err error) { t.Error(err) })
+		r.add([]fabric.QP{&countedQP{}, &countedQP{failed: true}}, queryInterval, func(i int, err error) {
+			if i != 1 {
+				t.Errorf("channel %d: %v", i, err)
+			}
+			failure = err
+		})
+		for i := range 4 {
+			r.turn(r.members[0], time.Unix(1000+int64(i), 0))
+		}
+		if !errors.Is(failure, &fabric.WCError{Status: fabric.StatusWRFlushErr}) {
+			t.Error(failure)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package messaging
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -17,49 +16,37 @@ import (
 // reliable channel notices when it sends. The peer of an unreliable channel never notices,
 // and neither does a peer tell that has broken the queue pair on purpose. Each time it also
 // binds the workers' threads again that the kernel has released, and looks whether the port
-// still has the path MTU. The queue pairs of a device that raises an event when one fails are
-// queried in rounds.
-func watch(
+// still has the path MTU.
+func (q *queries) watch(
 	c *core.Session, keepAlive time.Duration, control *control.Channel, channels []*channel,
 ) (task *ticker.Task, queried *member) {
-	if d, ok := c.Device.(interface{ Silent() bool }); ok && !d.Silent() {
-		qps := []fabric.QP{control.QP}
-		for _, ch := range channels {
-			qps = append(qps, ch.QP)
-		}
-		queried = theRounds.add(qps, c.EndLater)
-		queried.task = queryBeats.Every(roundInterval, func(t ticker.Tick) int {
-			return theRounds.turn(queried, t.Now)
-		})
+	qps := []fabric.QP{control.QP}
+	for _, ch := range channels {
+		qps = append(qps, ch.QP)
 	}
-	return queryBeats.Every(min(queryInterval, 4*keepAlive), func(ticker.Tick) int {
+	interval := min(queryInterval, 4*keepAlive)
+	turns, most := &q.silent, interval
+	if d, ok := c.Device.(interface{ Silent() bool }); ok && !d.Silent() {
+		turns, most = &q.heard, queryInterval
+	}
+	queried = turns.add(qps, most, func(i int, err error) { c.EndLater(named(i, err)) })
+	queried.task = q.beats.Every(roundInterval, func(t ticker.Tick) int { return turns.turn(queried, t.Now) })
+	return q.beats.Every(interval, func(ticker.Tick) int {
 		if c.Stopped.Load() {
 			return ticker.MaxRest
 		}
 		c.Handlers.KeepBound()
-		err := c.Fits()
-		if queried == nil {
-			err = errors.Join(queryChannels(control, channels), err)
-		}
-		if err != nil {
+		if err := c.Fits(); err != nil {
 			c.EndLater(err)
 		}
 		return 0
 	}), queried
 }
 
-// queryBeats is the ticker of the queries of all sessions, which can take a device some time.
-var queryBeats ticker.Ticker
-
-// queryChannels returns an error if a queue pair has failed.
-func queryChannels(control *control.Channel, channels []*channel) error {
-	if err := failed(control.QP); err != nil {
+// named returns err, the error of the queue pair of a channel. Number 0 is the control channel.
+func named(number int, err error) error {
+	if number == 0 {
 		return fmt.Errorf("control channel: %w", err)
 	}
-	for _, ch := range channels {
-		if err := failed(ch.QP); err != nil {
-			return fmt.Errorf("data channel %d: %w", ch.Number, err)
-		}
-	}
-	return nil
+	return fmt.Errorf("data channel %d: %w", number, err)
 }
