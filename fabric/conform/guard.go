@@ -68,9 +68,11 @@ func TryWindows(dev fabric.Device) (w Windows, sure bool) {
 }
 
 // TryIndications finds out whether the data of a completed write is there when a message on another
-// queue pair says so, as in mode indicate, and returns the reason if it is not. The InfiniBand
-// specification orders the two only on one queue pair (volume 1, transaction ordering). There is no
-// reason either if messages of the device do not reach the device itself.
+// queue pair says so, as in mode indicate, and returns the reason if it is not. Nothing promises that.
+// ibv_query_qp_data_in_order(3) leaves the order of separate work requests open. By rule o9-20 of the
+// InfiniBand specification (volume 1, as public discussions quote it) the receiver may depend on the
+// data of a write after its immediate data, or after a later send or atomic: all of one queue pair.
+// There is no reason either if messages of the device do not reach the device itself.
 func TryIndications(dev fabric.Device) (why string) {
 	if isSoftRoCE(dev) {
 		return "" // it copies the data before it answers: TestRDMAConformance/Indication
