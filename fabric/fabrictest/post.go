@@ -21,12 +21,11 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 		}
 	}
 	q.sq.Lock()
-	if q.refuses() {
-		q.sq.Unlock()
-		return 0, q.errorf("posting sends on", errFailed)
-	}
 	for i := 0; i < len(wrs); {
-		w, err := q.checkSend(wrs[i:])
+		w, err := work{}, errFailed
+		if !q.refuses() { // which a request before it can have changed
+			w, err = q.checkSend(wrs[i:])
+		}
 		if err != nil {
 			q.sq.Unlock()
 			return i, q.errorf(fmt.Sprintf("posting send record %d of %d on", i+1, len(wrs)), err)

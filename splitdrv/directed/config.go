@@ -44,6 +44,8 @@ type Config struct {
 	// Timeout is the longest time to wait for an answer; 30 s if zero.
 	Timeout time.Duration
 	Timing  fabric.Timing
+
+	look time.Duration // longest time to look for the cause of a flush; default afterFlush
 }
 
 // withDefaults returns c with defaults in place of zero values.
@@ -53,6 +55,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
+	}
+	if c.look == 0 {
+		c.look = afterFlush
 	}
 	return c
 }

@@ -2,7 +2,9 @@ package directed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,16 +30,68 @@ func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (int, erro
 	}
 }
 
-// post posts wrs, the last of which has to be signaled, and waits until all are complete.
-func post(ctx context.Context, qp fabric.QP, cq fabric.CQ, wrs []fabric.SendWR) error {
+// post posts wrs, the last of which has to be signaled, and waits until all are complete. Its error
+// is the cause of a failure, if cq shows it within the time look.
+func post(ctx context.Context, qp fabric.QP, cq fabric.CQ, wrs []fabric.SendWR, look time.Duration) error {
 	if _, err := qp.PostSend(wrs); err != nil {
-		return err
+		return causeOf(ctx, fabric.Refused(qp, err), qp, cq, look)
 	}
 	var done [1]fabric.Completion
 	if _, err := reap(ctx, cq, done[:]); err != nil {
 		return err
 	}
-	return done[0].Err() // the completion of the first failed request, or that of the last one
+	// The completion of the first failed request, or that of the last one.
+	return causeOf(ctx, done[0].Err(), qp, cq, look)
+}
+
+// When a queue pair fails, its other work requests complete as flushed, and some devices refuse to
+// post more. What has failed is in another completion, of this queue or of the one for receives,
+// which another goroutine polls.
+const (
+	// afterFlush is how long one looks for the cause. There may be none.
+	afterFlush = 50 * time.Millisecond
+	flushLook  = time.Millisecond // some devices complete what they flush without an event
+)
+
+// causeOf returns the cause of err if err is only the consequence of another failure of qp, and cq has
+// the cause, or gets it before ctx is done and the time look is over. Otherwise it returns err, and a
+// refused post counts as flushed.
+func causeOf(ctx context.Context, err error, qp fabric.QP, cq fabric.CQ, look time.Duration) error {
+	if _, ok := fabric.Consequence(err); !ok {
+		return err
+	}
+	late := time.NewTimer(look)
+	defer late.Stop()
+	tick := time.NewTicker(flushLook)
+	defer tick.Stop()
+	var done [1]fabric.Completion
+	for {
+		for n, failure := cq.Poll(done[:]); n > 0 && failure == nil; n, failure = cq.Poll(done[:]) {
+			failure := done[0].Err()
+			if _, follows := fabric.Consequence(failure); failure != nil && !follows {
+				return failure
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-late.C:
+			return asFlushed(qp, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// asFlushed returns err, which also says that the work request was flushed if it was refused by a
+// queue pair that has failed.
+func asFlushed(qp fabric.QP, err error) error {
+	if errors.As(err, new(*fabric.WCError)) {
+		return err
+	}
+	if failed, e := qp.Failed(); e != nil || !failed {
+		return err // the queue pair is well, or does not say
+	}
+	return fmt.Errorf("%w: %w", err, &fabric.WCError{Status: fabric.StatusWRFlushErr, QPN: qp.Num()})
 }
 
 // pinned is registered memory outside the Go heap.

@@ -40,8 +40,10 @@ type ground struct {
 type fabricOf func(t *testing.T) *ground
 
 // inMemory makes three devices on a fabric in memory.
-func inMemory(t *testing.T) *ground {
-	n := fabrictest.New()
+func inMemory(t *testing.T) *ground { return grounded(t, fabrictest.New()) }
+
+// grounded makes three devices on a network.
+func grounded(t *testing.T, n *fabrictest.Network) *ground {
 	fabrictest.NoLeaks(t, n)
 	g := &ground{network: n}
 	names := [sides]string{"requester", "owner", "unit"}

@@ -150,34 +150,56 @@ func (l *Link) receive(i int) error {
 		ID: uint64(i), Addr: l.mem.Addr() + uint64(i*protocol.MaxControlSize), Len: protocol.MaxControlSize,
 		LKey: l.mem.LKey(),
 	}})
-	return err
+	return fabric.Refused(l.qp, err)
 }
 
-// run handles messages until the link ends, and returns the reason.
+// run handles messages until the link ends, and returns the reason. After a flush, and after a
+// receive that was refused, it looks for the cause for a while: messages that have arrived before
+// count.
 func (l *Link) run() error {
 	var done [linkReceives]fabric.Completion
+	var flush error
+	ctx := l.ctx
 	for {
-		n, err := reap(l.ctx, l.recv, done[:])
+		n, err := reap(ctx, l.recv, done[:])
 		if err != nil {
+			if flush != nil {
+				return asFlushed(l.qp, flush)
+			}
 			return err
 		}
 		for i := range done[:n] {
-			c := &done[i]
-			if err := c.Err(); err != nil {
+			err := l.arrived(&done[i])
+			if err == nil {
+				continue
+			}
+			if _, follows := fabric.Consequence(err); !follows {
 				return err
 			}
-			if c.Op != fabric.OpRecv || c.ID >= linkReceives {
-				return fmt.Errorf("opcode %d arrived: %w", c.Op, ErrProtocol)
-			}
-			b := append([]byte(nil), l.slot(int(c.ID))[:c.Len]...)
-			if err := l.receive(int(c.ID)); err != nil {
-				return err
-			}
-			if err := l.take(b); err != nil {
-				return err
+			if flush == nil {
+				flush = err
+				late, cancel := context.WithTimeout(ctx, l.cfg.look)
+				defer cancel()
+				ctx = late
 			}
 		}
 	}
+}
+
+// arrived handles the completion of a receive.
+func (l *Link) arrived(c *fabric.Completion) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if c.Op != fabric.OpRecv || c.ID >= linkReceives {
+		return fmt.Errorf("opcode %d arrived: %w", c.Op, ErrProtocol)
+	}
+	b := append([]byte(nil), l.slot(int(c.ID))[:c.Len]...)
+	refusal := l.receive(int(c.ID))
+	if err := l.take(b); err != nil {
+		return err
+	}
+	return refusal
 }
 
 // take handles a message. It passes an answer to the goroutine that waits for it. Any other
@@ -262,7 +284,7 @@ func (l *Link) call(ctx context.Context, token chan struct{}, encode func(uint64
 	l.mu.Unlock()
 	if err := l.say(ctx, encode(transaction)); err != nil {
 		l.fail(err)
-		return nil, err
+		return nil, l.Err()
 	}
 	select {
 	case b := <-answer:
@@ -272,6 +294,11 @@ func (l *Link) call(ctx context.Context, token chan struct{}, encode func(uint64
 		go l.await(answer, token)
 		return nil, ctx.Err()
 	case <-l.ctx.Done():
+	}
+	select {
+	case b := <-answer: // it came before the end
+		return b, nil
+	default:
 		return nil, l.Err()
 	}
 }
@@ -300,11 +327,14 @@ func (l *Link) say(ctx context.Context, b []byte) error {
 
 // transmit is say for a caller that holds l.sending.
 func (l *Link) transmit(ctx context.Context, b []byte) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.ctx, cancel)()
 	at := linkReceives * protocol.MaxControlSize
 	n := copy(l.mem.mem[at:], b)
 	return post(ctx, l.qp, l.send, []fabric.SendWR{{
 		Op: fabric.OpSend, Flags: fabric.Signaled, Addr: l.mem.Addr() + uint64(at), Len: uint32(n), LKey: l.mem.LKey(),
-	}})
+	}}, l.cfg.look)
 }
 
 // fail ends the link: no more messages are sent or received. The first error is kept.

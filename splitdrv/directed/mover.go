@@ -218,7 +218,7 @@ func (m *mover) fetch(chain protocol.Fragment) ([]byte, error) {
 	err = post(m.ctx, m.c.qp, m.c.cq, []fabric.SendWR{{
 		Op: fabric.OpRead, Flags: fabric.Signaled, Addr: st.Addr(), LKey: st.LKey(), Len: chain.Len,
 		RemoteAddr: chain.Addr, RKey: chain.Handle,
-	}})
+	}}, m.unit.cfg.look)
 	return append([]byte(nil), st.mem[:chain.Len]...), err
 }
 
@@ -268,7 +268,7 @@ func (m *mover) flush() error {
 	}
 	if n := len(m.c.wrs); n != 0 {
 		m.c.wrs[n-1].Flags = fabric.Signaled
-		if err := post(m.ctx, m.c.qp, m.c.cq, m.c.wrs); err != nil {
+		if err := post(m.ctx, m.c.qp, m.c.cq, m.c.wrs, m.unit.cfg.look); err != nil {
 			return err
 		}
 	}

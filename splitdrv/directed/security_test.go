@@ -295,7 +295,7 @@ func TestDirectedOwnerHasNoAccess(t *testing.T) {
 		Op: fabric.OpWrite, Flags: fabric.Signaled, Addr: l.mem.Addr(), LKey: l.mem.LKey(), Len: 64,
 		RemoteAddr: f.Addr, RKey: f.Handle,
 	}
-	err := post(t.Context(), l.qp, l.send, []fabric.SendWR{write})
+	err := post(t.Context(), l.qp, l.send, []fabric.SendWR{write}, afterFlush)
 	if !errors.Is(err, &fabric.WCError{Status: fabric.StatusRemAccessErr}) {
 		t.Errorf("the owner writes to the requester's memory: %v", err)
 	}

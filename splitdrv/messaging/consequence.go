@@ -24,20 +24,6 @@ const (
 	flushLook  = time.Millisecond
 )
 
-// consequence reports whether err can be the consequence of another failure of a queue pair, and
-// returns the number of that.
-func consequence(err error) (qpn uint32, ok bool) {
-	var wc *fabric.WCError
-	var no *core.RefusedError
-	switch {
-	case errors.As(err, &wc):
-		return wc.QPN, wc.Status == fabric.StatusWRFlushErr
-	case errors.As(err, &no) && !errors.Is(err, fabric.ErrQueueFull):
-		return no.QPN, true
-	}
-	return 0, false
-}
-
 // causeOf returns the cause of err, the error of a worker, if err is only a consequence. Otherwise
 // it returns err. own, which may be nil, polls the completion queues that belong to the caller and
 // returns the error of the first failed completion.
@@ -45,7 +31,7 @@ func causeOf(c *core.Session, control *control.Channel, channels []*channel, err
 	if f, ok := c.Domain.(device.Failing); ok {
 		err = f.Explain(err)
 	}
-	qpn, ok := consequence(err)
+	qpn, ok := fabric.Consequence(err)
 	if !ok {
 		return err
 	}
@@ -64,7 +50,7 @@ func causeOf(c *core.Session, control *control.Channel, channels []*channel, err
 	for {
 		for _, look := range looks {
 			first := look()
-			number, follows := consequence(first)
+			number, follows := fabric.Consequence(first)
 			switch {
 			case first == nil:
 			case !follows:

@@ -9,7 +9,6 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
-	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
@@ -122,7 +121,7 @@ func (c *Conn) CauseOfRefusal(fail bool, err error) error {
 	if fail {
 		err = errors.Join(err, qp.Fail())
 	}
-	return withFlush(c.control, c.channels, qp.Num(), core.Refused(qp, err), nil)
+	return withFlush(c.control, c.channels, qp.Num(), fabric.Refused(qp, err), nil)
 }
 
 // OwnCause makes a work request of a data channel, or of the control channel, fail, and returns the
@@ -133,5 +132,5 @@ func (c *Conn) OwnCause(control bool, err error) error {
 		qp, own = c.control.QP, nil
 	}
 	_, failed := qp.PostSend([]fabric.SendWR{{Op: fabric.OpWrite}})
-	return c.shared.Reason(core.Refused(qp, errors.Join(err, failed)), own)
+	return c.shared.Reason(fabric.Refused(qp, errors.Join(err, failed)), own)
 }

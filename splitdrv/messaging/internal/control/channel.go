@@ -94,7 +94,7 @@ func (k *Channel) postRecv(i uint16) error {
 		Addr: memory.Address(controlSlot(k.recvMem, i)), Len: protocol.MaxControlSize, LKey: k.recvReg.LKey(),
 	}
 	if _, err := k.QP.PostRecv(k.recvWR[:]); err != nil {
-		return fmt.Errorf("post a receive on the control channel: %w", core.Refused(k.QP, err))
+		return fmt.Errorf("post a receive on the control channel: %w", fabric.Refused(k.QP, err))
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (s *Sends) post(build func(dst []byte) []byte) error {
 	s.out[(s.first+s.nOut)%len(s.out)] = slot
 	s.nOut++
 	if _, err := s.QP.PostSend(s.wr[:]); err != nil {
-		return fmt.Errorf("send on the control channel: %w", core.Refused(s.QP, err))
+		return fmt.Errorf("send on the control channel: %w", fabric.Refused(s.QP, err))
 	}
 	s.Sent.Add(1)
 	return nil

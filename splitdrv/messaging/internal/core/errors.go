@@ -37,27 +37,6 @@ var ErrPathMTU = errors.New("the port's MTU is below the path MTU of the session
 // receives on its control channel for the pools that this side lends.
 var ErrControlReceives = errors.New("too few receives on the peer's control channel")
 
-// RefusedError is the error of a post that the device has refused. Of a queue pair that has failed
-// it is a consequence.
-type RefusedError struct {
-	QPN   uint32
-	cause error
-}
-
-// Refused returns the error of a post to qp.
-func Refused(qp fabric.QP, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &RefusedError{qp.Num(), err}
-}
-
-// Error implements error.
-func (e *RefusedError) Error() string { return e.cause.Error() }
-
-// Unwrap returns the error of the device.
-func (e *RefusedError) Unwrap() error { return e.cause }
-
 // ProtocolError ends a session because the peer broke the protocol. It wraps
 // the rule that was broken.
 type ProtocolError struct {

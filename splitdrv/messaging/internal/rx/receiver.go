@@ -305,7 +305,7 @@ func (r *Receiver) Post(n int) error {
 	for n > 0 {
 		k := min(n, len(r.recvs))
 		if _, err := r.ch.QP.PostRecv(r.recvs[:k]); err != nil {
-			return fmt.Errorf("post receives on data channel %d: %w", r.ch.Number, core.Refused(r.ch.QP, err))
+			return fmt.Errorf("post receives on data channel %d: %w", r.ch.Number, fabric.Refused(r.ch.QP, err))
 		}
 		n -= k
 	}

@@ -72,7 +72,7 @@ func (q *sendQueue) drain() error {
 	id, flags := q.number(true)
 	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpWrite, Flags: flags}}
 	if _, err := q.ch.QP.PostSend(wr[:]); err != nil {
-		return fmt.Errorf("post a write of nothing on data channel %d: %w", q.ch.Number, core.Refused(q.ch.QP, err))
+		return fmt.Errorf("post a write of nothing on data channel %d: %w", q.ch.Number, fabric.Refused(q.ch.QP, err))
 	}
 	return nil
 }

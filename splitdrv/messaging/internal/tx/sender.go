@@ -377,7 +377,7 @@ func (s *Sender) post() error {
 	s.Out.close()
 	if n, err := s.ch.QP.PostSend(s.Out.wrs); err != nil {
 		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.Out.wrs), s.ch.Number,
-			core.Refused(s.ch.QP, err))
+			fabric.Refused(s.ch.QP, err))
 	}
 	s.Out.posted()
 	return nil

@@ -203,7 +203,7 @@ func (q *sendQueue) postWindows(r *core.SqRequest, n int) (err error) {
 	}
 	if err != nil {
 		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, windowsOf(r), q.ch.Number,
-			core.Refused(q.ch.QP, err))
+			fabric.Refused(q.ch.QP, err))
 	}
 	return nil
 }
@@ -233,7 +233,7 @@ func (q *sendQueue) bindWindowAndSend(l *bufpool.Local) error {
 	key, err := q.ch.QP.BindSend(bindWR(l, 0, bind, 0), send, flags|fabric.Solicited)
 	if err != nil {
 		return fmt.Errorf("bind the window of pool %d on data channel %d, and send its key: %w", l.Ref, q.ch.Number,
-			core.Refused(q.ch.QP, err))
+			fabric.Refused(q.ch.QP, err))
 	}
 	l.Keys[0] = key
 	return nil
@@ -274,7 +274,7 @@ func (q *sendQueue) invalidateRemote(r *bufpool.Remote) error {
 	wr := [1]fabric.SendWR{{ID: id, Op: fabric.OpSendInv, Flags: flags | fabric.Solicited, RKey: r.RKey()}}
 	if _, err := q.ch.QP.PostSend(wr[:]); err != nil {
 		return fmt.Errorf("invalidate the window of pool %d on data channel %d: %w", r.Ref, q.ch.Number,
-			core.Refused(q.ch.QP, err))
+			fabric.Refused(q.ch.QP, err))
 	}
 	return nil
 }
