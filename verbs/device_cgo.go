@@ -193,6 +193,9 @@ func (c *Context) Port(port int) (PortAttr, error) {
 	return p, nil
 }
 
+// PortNumber returns the number of the port of the queue pairs.
+func (c *Context) PortNumber() int { return c.cfg.port }
+
 // PortMTU returns the active MTU of the port of the queue pairs, in bytes.
 func (c *Context) PortMTU() (int, error) {
 	p, err := c.Port(c.cfg.port)

@@ -44,6 +44,9 @@ func (*Context) Attr() DeviceAttr { return DeviceAttr{} }
 // Port queries a port.
 func (*Context) Port(int) (PortAttr, error) { return PortAttr{}, errNoCgo }
 
+// PortNumber returns the number of the port of the queue pairs.
+func (*Context) PortNumber() int { return 0 }
+
 // PortMTU returns the active MTU of the port of the queue pairs.
 func (*Context) PortMTU() (int, error) { return 0, errNoCgo }
 

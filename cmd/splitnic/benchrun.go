@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"time"
@@ -14,32 +15,42 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/bench"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// benchDevice is an RDMA device whose memory windows were tried.
+// benchDevice is an RDMA device whose events are heard.
 type benchDevice struct {
-	*verbs.Context
-	windows conform.Windows
+	*device.Device
+	context *verbs.Context // of its first opening
 }
-
-// Windows returns what the memory windows are worth, as package device asks for it.
-func (d *benchDevice) Windows() conform.Windows { return d.windows }
 
 // open opens an RDMA device, and returns the configuration of its channels.
 func (b *benchConfig) open(name string) (*benchDevice, messaging.Config, error) {
 	adapter := b.adapter
 	adapter.Device = name
-	dev, err := adapter.Open()
+	dev := &benchDevice{}
+	var err error
+	dev.Device, err = device.Open(device.Config{
+		Log: slog.New(slog.DiscardHandler), // the error of the measurement says the same
+		Open: func() (fabric.Device, error) {
+			opened, err := adapter.Open()
+			if err != nil {
+				return nil, err
+			}
+			if dev.context == nil {
+				dev.context, adapter.Device = opened, opened.Name()
+			}
+			return opened, nil
+		},
+	})
 	if err != nil {
 		return nil, messaging.Config{}, err
 	}
-	windows, _ := conform.TryWindows(dev)
-	return &benchDevice{dev, windows}, messaging.Config{
+	return dev, messaging.Config{
 		// If the process or machine of the other end has ended, this is detected in another
 		// way. The time-out is for an end that is only slow.
 		PeerTimeout:    time.Minute,
@@ -64,7 +75,7 @@ func (b *benchConfig) both(cmd *cobra.Command) (err error) {
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
 	}
-	p := b.printer(cmd, from.Context, "to "+to.Name()+", both ends in this process")
+	p := b.printer(cmd, from.context, "to "+to.Name()+", both ends in this process")
 	l := &bench.Local{From: from, To: to, Messaging: mcfg, Watch: p.watch()}
 	return b.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
 		return l.Measure(ctx, s)
@@ -90,7 +101,7 @@ func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	p := b.printer(cmd, dev.Context, "to "+bench.WithPort(b.addr))
+	p := b.printer(cmd, dev.context, "to "+bench.WithPort(b.addr))
 	client := bench.NewClient(bench.ClientConfig{
 		Device: dev, Addr: b.addr, Security: security, Messaging: mcfg, Name: benchName(),
 		Software: version, Watch: p.watch(),

@@ -54,7 +54,7 @@ func (b *benchConfig) serve(cmd *cobra.Command) (err error) {
 	if !given {
 		shown = secret.Reveal()
 	}
-	fmt.Fprint(out, invitation(b.kind, dev.Name(), reachable(dev.Context, server.Addr()), shown))
+	fmt.Fprint(out, invitation(b.kind, dev.Name(), reachable(dev.context, server.Addr()), shown))
 	err = server.Run(cmd.Context())
 	if b.forever && cmd.Context().Err() != nil {
 		return nil // an interrupt is its normal end

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -226,9 +227,13 @@ func (e *end) wait(ctx context.Context, ended <-chan error) error {
 	return nil
 }
 
-// reason returns the reason for the end of the Conn. If the other end has gone, that is the reason.
-// If the other end has failed, its reason may be more useful.
+// reason returns the reason for the end of the Conn: an event of the device, or that the other end has
+// gone. If the other end has failed, its reason may be more useful.
 func (e *end) reason(ended <-chan error) error {
+	var event *device.EventError
+	if errors.As(e.conn.Err(), &event) {
+		return e.conn.Err()
+	}
 	patience := targetPatience
 	if e.initiator {
 		patience = initiatorPatience

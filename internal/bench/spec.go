@@ -99,6 +99,7 @@ func (s *Spec) messaging(c messaging.Config) messaging.Config {
 	c.Mode, c.Queues, c.Poll = s.Mode, s.Queues, s.Poll
 	c.NoPack = s.NoPack
 	c.Protection, c.OneTouch = s.Protection, true // both ends have the same version
+	c.EndsWithPort = true                         // a measurement with a pause measures nothing
 	c.MTU = vnet.MaxFrame                         // no frame must be dropped because of its size
 	c.Pools = messaging.DefaultPools(s.Mode, standardMTU)
 	c.MaxPools = 0

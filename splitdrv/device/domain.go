@@ -7,6 +7,10 @@ type Failing interface {
 	// OnFailure sets the function that is called, once, when an event says that an object of
 	// the domain or the device has failed; at once if that was before. It must not wait.
 	OnFailure(tell func(error))
+	// OnPortDown sets the function that is called each time an event says that the port of the
+	// device has gone down; at once if it is down. Who does not set it waits for the port. It
+	// must not wait.
+	OnPortDown(tell func(error))
 	// Explain returns the reason for err, the error of a call: that the device is gone, if it
 	// is, and else err.
 	Explain(err error) error
@@ -41,6 +45,41 @@ func (m *domain) OnFailure(tell func(error)) {
 	err := m.err
 	m.mu.Unlock()
 	if err != nil {
+		tell(err)
+	}
+}
+
+// OnPortDown implements Failing.
+func (m *domain) OnPortDown(tell func(error)) {
+	m.mu.Lock()
+	m.portDown = tell
+	m.mu.Unlock()
+	d := m.device
+	d.mu.Lock()
+	var down error
+	for port := range d.record.down {
+		if ev := (fabric.Event{Type: fabric.EventPortErr, Port: port}); m.of.uses(ev) {
+			down = &EventError{Device: d.name, Event: ev}
+		}
+	}
+	d.mu.Unlock()
+	if down != nil {
+		tell(down)
+	}
+}
+
+// uses reports whether an event is about the port of the device's queue pairs.
+func (o *opening) uses(ev fabric.Event) bool {
+	p, ok := o.Device.(interface{ PortNumber() int })
+	return !ok || p.PortNumber() == ev.Port
+}
+
+// lacksPort reports that the port is down.
+func (m *domain) lacksPort(err error) {
+	m.mu.Lock()
+	tell := m.portDown
+	m.mu.Unlock()
+	if tell != nil {
 		tell(err)
 	}
 }

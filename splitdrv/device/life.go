@@ -74,11 +74,15 @@ func (d *Device) hear(o *opening, ev fabric.Event) {
 		o.mtu.changes.Add(1)
 	}
 	failure := &EventError{Device: d.name, Event: ev}
-	var concerned []*domain
+	portDown := ev.Type == fabric.EventPortErr && o.uses(ev)
+	var concerned, onPort []*domain
 	d.mu.Lock()
 	for dom := range o.domains {
 		if dom.concerns(ev) {
 			concerned = append(concerned, dom)
+		}
+		if portDown {
+			onPort = append(onPort, dom)
 		}
 	}
 	if ofQueuePair(ev.Type) && len(concerned) == 0 {
@@ -95,6 +99,9 @@ func (d *Device) hear(o *opening, ev fabric.Event) {
 	}
 	for _, dom := range concerned {
 		dom.fail(failure)
+	}
+	for _, dom := range onPort {
+		dom.lacksPort(failure)
 	}
 }
 

@@ -78,11 +78,12 @@ type domain struct {
 	device *Device
 	of     *opening
 
-	mu   sync.Mutex // guards the following fields
-	qps  map[uint32]struct{}
-	cqs  map[uint32]struct{}
-	tell func(error)
-	err  error // the first failure
+	mu       sync.Mutex // guards the following fields
+	qps      map[uint32]struct{}
+	cqs      map[uint32]struct{}
+	tell     func(error)
+	portDown func(error)
+	err      error // the first failure
 }
 
 // windowTrial is the last trial of the memory windows of an opening. Device.trying guards it.

@@ -116,6 +116,9 @@ type Config struct {
 	LatencyPools        []PoolConfig
 	LatencyTrafficClass uint8
 	LatencyServiceLevel uint8
+	// EndsWithPort ends the session when an event says that the device's port is down. Otherwise
+	// a session survives that for PeerTimeout.
+	EndsWithPort bool
 	// Moderation is the moderation of the data channels' completion queues. A device
 	// without moderation raises every event.
 	Moderation Moderation

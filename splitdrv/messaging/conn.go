@@ -105,6 +105,9 @@ func (c *Conn) build(windowBounds bool) (err error) {
 	d.pools, d.requests, d.binding, d.channels = c.pools, c.requests, c.binding, c.channels
 	if f, ok := c.shared.Domain.(device.Failing); ok {
 		f.OnFailure(c.shared.End)
+		if c.cfg.EndsWithPort {
+			f.OnPortDown(c.shared.End)
+		}
 	}
 	return nil
 }
