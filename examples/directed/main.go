@@ -15,12 +15,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -87,7 +89,9 @@ func open(name string) (fabric.Device, error) {
 		}
 		name = devs[0].Name
 	}
-	return verbs.Open(name)
+	return device.Open(device.Config{
+		Open: func() (fabric.Device, error) { return verbs.Open(name) }, Log: slog.Default(),
+	})
 }
 
 // play plays a role until ctx ends.

@@ -1,7 +1,7 @@
 package directed
 
 import (
-	"errors"
+	"context"
 	"sync"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -27,6 +27,7 @@ type connection struct {
 	gone    bool       // the connection is not in unit.conns any more
 	made    uint64     // how often a queue pair was connected
 	dom     fabric.Domain
+	life    context.Context // done when an event says that the connection has failed
 	cq      fabric.CQ
 	qp      fabric.QP // nil if not connected
 	staging *pinned
@@ -38,16 +39,9 @@ func (c *connection) reset() error {
 	if c.dom == nil {
 		return nil
 	}
-	var errs []error
-	if c.qp != nil {
-		errs = append(errs, c.qp.Close())
-	}
-	if c.staging != nil {
-		errs = append(errs, c.staging.Close())
-	}
-	errs = append(errs, c.dom.Close())
+	err := c.staging.closeWith(c.dom)
 	c.dom, c.cq, c.qp, c.staging = nil, nil, nil, nil
-	return errors.Join(errs...)
+	return err
 }
 
 func endOf(a fabric.Address, reads int) protocol.DirectedEnd {

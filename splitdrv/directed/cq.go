@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/splitdrv/device"
 )
 
 // reap waits for completions and returns the number of completions in out.
@@ -113,10 +114,30 @@ func pin(dom fabric.Domain, size int, access fabric.Access) (*pinned, error) {
 	return &pinned{Region: r, mem: mem}, nil
 }
 
+// closeWith closes the domain of the memory, with all objects in it, and unmaps the memory. p may be
+// nil. The domain of a device that is gone can be closed, unlike its objects.
+func (p *pinned) closeWith(dom fabric.Domain) error {
+	if err := dom.Close(); err != nil || p == nil || p.mem == nil {
+		return err
+	}
+	mem := p.mem
+	p.mem = nil
+	return unix.Munmap(mem)
+}
+
 // Close deregisters and unmaps the memory.
 func (p *pinned) Close() error {
 	if err := p.Region.Close(); err != nil {
 		return err
 	}
 	return unix.Munmap(p.mem)
+}
+
+// listen has the functions called with the reason when an event of the device says that dom or its
+// device has failed, and when the port goes down. They must not wait.
+func listen(dom fabric.Domain, failed, portDown func(error)) {
+	if f, ok := dom.(device.Failing); ok {
+		f.OnFailure(failed)
+		f.OnPortDown(portDown)
+	}
 }

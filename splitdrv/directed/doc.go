@@ -33,4 +33,7 @@
 // link. If a side sends more, the other one ends the link. An I/O unit therefore carries out
 // the requests that an owner passes on one after the other, whichever requester they are from,
 // and each within [Config.Timeout].
+//
+// If Config.Device is a device.Device, an event of the device ends a link that it concerns, with its
+// reason, and a transfer. A port that goes down ends what waits for a peer.
 package directed

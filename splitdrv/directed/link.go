@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 )
 
 // ErrProtocol is wrapped by the error of a link whose peer broke the protocol.
@@ -100,6 +101,7 @@ func newLink(ctx context.Context, cfg *Config, answer answerer) (l *Link, err er
 	if l.dom, err = cfg.Device.NewDomain(); err != nil {
 		return l, err
 	}
+	listen(l.dom, l.end, l.portDown)
 	own, err := cfg.Device.NewDomain()
 	if err != nil {
 		return l, err
@@ -339,13 +341,31 @@ func (l *Link) transmit(ctx context.Context, b []byte) error {
 
 // fail ends the link: no more messages are sent or received. The first error is kept.
 func (l *Link) fail(err error) {
+	if f, ok := l.dom.(device.Failing); ok {
+		err = f.Explain(err)
+	}
+	l.end(err)
+	_ = l.qp.Fail()
+}
+
+// end is fail for an event of the device. It does not wait for the device.
+func (l *Link) end(err error) {
 	l.mu.Lock()
 	if l.err == nil {
 		l.err = err
 	}
 	l.mu.Unlock()
 	l.cancel()
-	_ = l.qp.Fail()
+}
+
+// portDown ends the link, if one side waits for the other.
+func (l *Link) portDown(err error) {
+	l.mu.Lock()
+	waits := len(l.calls)+len(l.serving) > 0
+	l.mu.Unlock()
+	if waits {
+		l.end(err)
+	}
 }
 
 // Err returns the reason why the link has ended, or nil.
@@ -367,23 +387,14 @@ func (l *Link) release() error {
 	l.cancel()
 	var errs []error
 	l.mu.Lock()
-	open, spaces := l.open, l.spaces
+	spaces := l.spaces
 	l.open, l.spaces = make(map[reach]answering), make(map[protocol.Platform]*space)
 	l.mu.Unlock()
-	for _, a := range open {
-		errs = append(errs, a.close())
-	}
-	if l.qp != nil {
-		errs = append(errs, l.qp.Close())
-	}
-	if l.mem != nil {
-		errs = append(errs, l.mem.Close())
-	}
 	for _, s := range spaces {
-		errs = append(errs, s.dom.Close())
+		errs = append(errs, s.dom.Close()) // and the connections with it
 	}
 	if l.dom != nil {
-		errs = append(errs, l.dom.Close())
+		errs = append(errs, l.mem.closeWith(l.dom))
 	}
 	return errors.Join(errs...)
 }

@@ -215,10 +215,10 @@ func (m *mover) fetch(chain protocol.Fragment) ([]byte, error) {
 		return nil, err
 	}
 	st := m.c.staging
-	err = post(m.ctx, m.c.qp, m.c.cq, []fabric.SendWR{{
+	err = m.post([]fabric.SendWR{{
 		Op: fabric.OpRead, Flags: fabric.Signaled, Addr: st.Addr(), LKey: st.LKey(), Len: chain.Len,
 		RemoteAddr: chain.Addr, RKey: chain.Handle,
-	}}, m.unit.cfg.look)
+	}})
 	return append([]byte(nil), st.mem[:chain.Len]...), err
 }
 
@@ -268,7 +268,7 @@ func (m *mover) flush() error {
 	}
 	if n := len(m.c.wrs); n != 0 {
 		m.c.wrs[n-1].Flags = fabric.Signaled
-		if err := post(m.ctx, m.c.qp, m.c.cq, m.c.wrs, m.unit.cfg.look); err != nil {
+		if err := m.post(m.c.wrs); err != nil {
 			return err
 		}
 	}
@@ -281,6 +281,18 @@ func (m *mover) flush() error {
 	m.bytes += uint64(m.fill)
 	m.fill, m.c.wrs = 0, m.c.wrs[:0]
 	return nil
+}
+
+// post is post on the connection of the current part. It ends when that fails.
+func (m *mover) post(wrs []fabric.SendWR) error {
+	ctx, cancel := context.WithCancelCause(m.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(m.c.life, func() { cancel(context.Cause(m.c.life)) })()
+	err := post(ctx, m.c.qp, m.c.cq, wrs, m.unit.cfg.look)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // statusOf returns the status that the requester gets for an error.

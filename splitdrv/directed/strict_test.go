@@ -127,10 +127,15 @@ func holding(t *testing.T, look time.Duration) (*fixture, *heldDevice) {
 // ask has the requester make a request, and returns a channel for the result.
 func (r *fixture) ask() <-chan error {
 	r.Helper()
+	return r.askFor(r.Context())
+}
+
+func (r *fixture) askFor(ctx context.Context) <-chan error {
+	r.Helper()
 	_, m := r.memory(r.toOwner, 64, Result)
 	list := []protocol.ListElement{{Fragment: m.Fragment(0, 64), EndOfBuffer: true}}
 	done := make(chan error, 1)
-	go func() { done <- r.toOwner.Do(r.Context(), one(protocol.DirectedRead, tapeDevice, 0, list)) }()
+	go func() { done <- r.toOwner.Do(ctx, one(protocol.DirectedRead, tapeDevice, 0, list)) }()
 	return done
 }
 

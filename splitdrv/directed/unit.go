@@ -111,7 +111,7 @@ func (u *unit) evict() {
 func (u *unit) join(ctx context.Context, l *Link, c *connection, to, requester protocol.Platform) error {
 	if c.qp != nil {
 		failed, err := c.qp.Failed()
-		if err == nil && !failed {
+		if err == nil && !failed && c.life.Err() == nil {
 			return nil
 		}
 		if err := c.reset(); err != nil {
@@ -148,6 +148,9 @@ func (u *unit) connectTo(
 	if c.dom, err = u.cfg.Device.NewDomain(); err != nil {
 		return 0, err
 	}
+	life, end := context.WithCancelCause(context.Background())
+	c.life = life
+	listen(c.dom, end, end)
 	if c.staging, err = pin(c.dom, stagingSize, fabric.LocalWrite); err != nil {
 		return 0, err
 	}
