@@ -276,6 +276,7 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 	}
 	for _, p := range ports {
 		checkPort(r, name, info.Driver, p)
+		classPlaces{config: "/etc/splitnic", proc: "/proc"}.check(r, name, info.Driver, p)
 	}
 	if gid, why, err := dev.ChooseGID(); err != nil {
 		r.missing(name, err.Error(), "")
