@@ -217,7 +217,7 @@ func TestServeGrace(t *testing.T) {
 		}
 	})
 	t.Run("another peer", func(t *testing.T) {
-		another := keep(func(m *session.Direct) { m.Peer.Name = "another" })
+		another := keep(func(m *session.Direct) { m.Peer.Platform = 9 })
 		_, ends := start(other, another, event{kind: eventLeave, reason: "nothing is wrong"})
 		if why := <-ends; why.reason != "the I/O unit permits another connection than there is" {
 			t.Errorf("it ends: %+v", why)

@@ -216,7 +216,7 @@ func (d *directing) change(h *host, how func(*directed)) {
 
 // judge sets the host's permissions to those of a policy.
 func (x *directed) judge(p *policy.Policy) {
-	x.may, x.known = x.host.by(p), nil
+	x.may, x.known, x.facts.Shown = x.host.by(p), nil, x.host.shown()
 	if id := x.host.peer(); !id.Insecure {
 		x.known = append(x.known, id.Fingerprint.String())
 		if id.Name != "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +71,21 @@ func (h *host) told() string {
 		return "host " + id.Name
 	}
 	return "another host"
+}
+
+// shown returns the name of the host for other hosts, in their logs and status: that under which its
+// key is trusted, or its key. One that the host chooses could be that of another host. Without keys
+// there are only such names.
+func (h *host) shown() string {
+	id := h.peer()
+	switch {
+	case id.Insecure:
+		return h.hello.Name
+	case session.ValidName(id.Name):
+		return id.Name
+	default:
+		return strings.Replace(id.Fingerprint.String(), ":", "-", 1)
+	}
 }
 
 // payer returns the owner of the session's account: its key, or its name if it has no key.

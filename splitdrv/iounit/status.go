@@ -79,9 +79,11 @@ type LANStatus struct {
 // HostStatus describes the session of one host. Its fields are those of the JSON, which is
 // flat so that queries are simple.
 type HostStatus struct {
-	Name        string `json:"name"`
+	Name        string `json:"name"` // that the host has chosen
 	Address     string `json:"address"`
 	Fingerprint string `json:"fingerprint"`
+	// TrustedAs is the name under which the host's key is trusted, absent if it has none.
+	TrustedAs string `json:"trusted_as,omitempty"`
 	// Platform is the identifier of the host's process, absent if it has none.
 	Platform   protocol.Platform `json:"platform,omitzero"`
 	Insecure   bool              `json:"insecure"`
@@ -189,9 +191,10 @@ func (u *Unit) status(a *attachment) (HostStatus, bool) {
 		txLimited += stats.Channels[i].RxThrottled
 		rxLimited += stats.Channels[i].TxThrottled
 	}
+	id := a.s.Peer()
 	return HostStatus{
 		Name: a.hello.Name, Address: a.s.RemoteAddr().String(),
-		Fingerprint: a.s.Peer().Fingerprint.String(), Insecure: a.s.Peer().Insecure, Platform: a.s.PeerPlatform(),
+		Fingerprint: id.Fingerprint.String(), TrustedAs: id.Name, Insecure: id.Insecure, Platform: a.s.PeerPlatform(),
 		Session: a.s.SessionID(), Since: a.since, Mode: a.mode, MAC: now.mac.String(), MTU: mtu,
 		Interface: s.port.Name(), Up: now.up, Memory: int64(stats.MemoryPinned),
 		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(),

@@ -80,7 +80,7 @@ func (s *DirectSecret) UnmarshalText(b []byte) error {
 // DirectPeer describes the other host of a direct connection, according to the I/O unit.
 type DirectPeer struct {
 	Platform protocol.Platform `json:"platform"`
-	Name     string            `json:"name"` // name of the host, for display
+	Name     string            `json:"name"` // for display; of a host with another key not chosen by it
 	MACs     []protocol.MAC    `json:"macs"` // addresses of the host, from which it may send
 	// Own are the addresses of this host that the other host knows.
 	Own   []protocol.MAC   `json:"own"`
@@ -90,10 +90,10 @@ type DirectPeer struct {
 // MaxDirectAddresses is the largest number of addresses of a host with direct connections.
 const MaxDirectAddresses = 64
 
-// Equal reports whether both descriptions are equal.
+// Equal reports whether both descriptions are equal. Names do not matter: I/O units can trust the same
+// key under different ones.
 func (p *DirectPeer) Equal(o *DirectPeer) bool {
-	return p.Platform == o.Platform && p.Name == o.Name && slices.Equal(p.MACs, o.MACs) && slices.Equal(p.Own, o.Own) &&
-		p.VLANs == o.VLANs
+	return p.Platform == o.Platform && slices.Equal(p.MACs, o.MACs) && slices.Equal(p.Own, o.Own) && p.VLANs == o.VLANs
 }
 
 func (p *DirectPeer) validate() error {

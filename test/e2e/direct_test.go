@@ -16,6 +16,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
@@ -62,12 +63,13 @@ func (n *node) directs() (s host.DirectsStatus) {
 
 // established reports whether the host has an established direct connection with peer.
 func (n *node) established(peer *node) bool {
-	for _, c := range n.directs().Connections {
-		if c.Peer == peer.name && c.State == host.DirectEstablished {
-			return true
-		}
+	mac, err := protocol.ParseMAC(peer.mac())
+	if err != nil {
+		n.t.Fatal(err)
 	}
-	return false
+	return slices.ContainsFunc(n.directs().Connections, func(c host.DirectStatus) bool {
+		return slices.Contains(c.MACs, mac) && c.State == host.DirectEstablished
+	})
 }
 
 // directly waits until two hosts have a direct connection.

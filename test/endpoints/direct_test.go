@@ -3,6 +3,7 @@ package endpoints
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,6 +233,48 @@ func TestDirectHeld(t *testing.T) {
 	}
 	s.unit.SetPolicy(rules(t, "default: {direct: no}"))
 	s.ended(a, b, 77, "policy")
+}
+
+// TestDirectNames connects a host with one that has chosen the name of a third. It must be told a name
+// that the other one has not chosen, unless they have the same key. The I/O unit shows both names.
+func TestDirectNames(t *testing.T) {
+	for name, c := range map[string]struct {
+		as    string // name of the other host's entry in the list of trusted keys
+		alike bool   // both have the same key
+		want  func(k *session.Key) string
+	}{
+		"trusted under a name": {as: "beta", want: func(*session.Key) string { return "beta" }},
+		"trusted by its key": {want: func(k *session.Key) string {
+			return strings.ReplaceAll(k.Fingerprint().String(), ":", "-")
+		}},
+		"the same key": {as: "alpha", alike: true, want: func(*session.Key) string { return "gamma" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDirect(t)
+			own, other := s.world.hostKey, s.world.key()
+			if c.alike {
+				other = own
+			}
+			s.world.trusts("gamma="+s.world.key().Fingerprint().String(), "alpha="+own.Fingerprint().String(),
+				strings.TrimPrefix(c.as+"="+other.Fingerprint().String(), "="))
+			a := s.peer("alpha")
+			s.world.hostKey = other
+			b := s.peer("gamma")
+			a.says(session.DirectHeld, 77, func(d *session.Direct) { d.Platform = b.c.Platform() })
+			b.says(session.DirectHeld, 77, func(d *session.Direct) { d.Platform = a.c.Platform() })
+			if got, want := a.hears(session.DirectKeep).Peer.Name, c.want(other); got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+			if got := b.hears(session.DirectKeep).Peer.Name; got != "alpha" {
+				t.Errorf("the other host is told %q", got)
+			}
+			for _, h := range s.unit.Status().Hosts {
+				if h.Name == "gamma" && h.TrustedAs != c.as {
+					t.Errorf("the I/O unit shows that it is trusted as %q", h.TrustedAs)
+				}
+			}
+		})
+	}
 }
 
 // TestDirectKeptAtTheEnd stops the I/O unit, and expects that its hosts are not told to end their

@@ -61,7 +61,8 @@ func (c Cause) lasting() Cause {
 
 // Facts has the facts about a host on which its direct connections depend.
 type Facts struct {
-	Name     string // for people
+	Name     string // that the host has chosen
+	Shown    string // name for hosts with other keys, which the host has not chosen
 	Key      string // fingerprint of the host's key; "" if it has none
 	Platform protocol.Platform
 	MACs     []protocol.MAC
@@ -80,11 +81,20 @@ type Facts struct {
 }
 
 func (f *Facts) equal(o *Facts) bool {
-	return f.Name == o.Name && f.Key == o.Key && f.Platform == o.Platform && slices.Equal(f.MACs, o.MACs) &&
-		f.VLANs == o.VLANs && f.MTU == o.MTU && f.Mode == o.Mode && slices.Equal(f.Modes, o.Modes) &&
+	return f.Name == o.Name && f.Shown == o.Shown && f.Key == o.Key && f.Platform == o.Platform &&
+		slices.Equal(f.MACs, o.MACs) && f.VLANs == o.VLANs && f.MTU == o.MTU && f.Mode == o.Mode && slices.Equal(f.Modes, o.Modes) &&
 		f.Offloads == o.Offloads && f.Pools == o.Pools && slices.Equal(f.Features, o.Features) &&
 		f.No == o.No && f.Promisc == o.Promisc &&
 		slices.Equal(f.Known, o.Known) && slices.Equal(f.Only, o.Only) && (f.Only == nil) == (o.Only == nil)
+}
+
+// nameFor returns the name of the host for another one. Hosts that share a key are one to the I/O unit:
+// only the names that they have chosen tell them apart.
+func (f *Facts) nameFor(o *Facts) string {
+	if f.Key == o.Key {
+		return f.Name
+	}
+	return f.Shown
 }
 
 // permits reports whether the host's policy permits connections to the host with facts o.

@@ -40,9 +40,10 @@ func newFixture(t *testing.T, change ...func(*Config)) *fixture {
 // facts returns the facts of a host that may have direct connections with all other hosts.
 func facts(h Host) Facts {
 	return Facts{
-		Name: fmt.Sprintf("h%d", h), Key: fmt.Sprintf("sha256:%d", h), Platform: protocol.Platform(1000 + h),
-		MACs:  []protocol.MAC{{2, 0, 0, 0, 0, byte(h)}},
-		VLANs: protocol.AllVLANs(), MTU: 1500, Mode: protocol.ModeImm, Modes: protocol.Modes(), Offloads: vnet.AllOffloads,
+		Name: fmt.Sprintf("chosen%d", h), Shown: fmt.Sprintf("h%d", h), Key: fmt.Sprintf("sha256:%d", h),
+		Platform: protocol.Platform(1000 + h),
+		MACs:     []protocol.MAC{{2, 0, 0, 0, 0, byte(h)}},
+		VLANs:    protocol.AllVLANs(), MTU: 1500, Mode: protocol.ModeImm, Modes: protocol.Modes(), Offloads: vnet.AllOffloads,
 		Pools: 8, Features: []string{protocol.FeaturePack, protocol.FeatureWindow}, Known: []string{fmt.Sprintf("h%d", h)},
 	}
 }

@@ -338,7 +338,7 @@ func (p *Pairs) permitted(a, b Host) (t terms, why Cause) {
 	for i := range vlans {
 		vlans[i] = x.VLANs[i] & y.VLANs[i]
 	}
-	t.peers[0] = session.DirectPeer{Platform: y.Platform, Name: y.Name, MACs: y.MACs, Own: x.MACs, VLANs: vlans}
-	t.peers[1] = session.DirectPeer{Platform: x.Platform, Name: x.Name, MACs: x.MACs, Own: y.MACs, VLANs: vlans}
+	t.peers[0] = session.DirectPeer{Platform: y.Platform, Name: y.nameFor(x), MACs: y.MACs, Own: x.MACs, VLANs: vlans}
+	t.peers[1] = session.DirectPeer{Platform: x.Platform, Name: x.nameFor(y), MACs: x.MACs, Own: y.MACs, VLANs: vlans}
 	return t, ""
 }

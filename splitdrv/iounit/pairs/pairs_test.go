@@ -43,7 +43,7 @@ func offer(t *testing.T, platform protocol.Platform) {
 	}
 	for _, o := range offers {
 		d, own, other := o.Message, o.To, 3-o.To
-		if p := d.Peer; p.Platform != platforms[other] || p.Name != facts(other).Name || p.VLANs != vlans ||
+		if p := d.Peer; p.Platform != platforms[other] || p.Name != facts(other).Shown || p.VLANs != vlans ||
 			p.MACs[0] != facts(other).MACs[0] || p.Own[0] != facts(own).MACs[0] || len(p.MACs) != int(other) ||
 			len(p.Own) != int(own) {
 			t.Errorf("host %d is told %+v", own, p)
@@ -141,7 +141,7 @@ func TestWithdrawn(t *testing.T) {
 func TestOfferedAgain(t *testing.T) {
 	for cause, change := range map[Cause]func(*Facts){
 		Address: func(x *Facts) { x.MACs = []protocol.MAC{{2, 9, 9, 9, 9, 9}} },
-		VLANs:   func(x *Facts) { x.VLANs = protocol.VLANSet{} }, Name: func(x *Facts) { x.Name = "gamma" },
+		VLANs:   func(x *Facts) { x.VLANs = protocol.VLANSet{} }, Name: func(x *Facts) { x.Shown = "gamma" },
 		Mode: func(x *Facts) { x.Mode, x.Modes = protocol.ModeIndicate, []protocol.Mode{protocol.ModeIndicate} },
 	} {
 		f := newFixture(t).started().after(least)

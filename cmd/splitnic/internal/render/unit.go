@@ -43,7 +43,7 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 		if h.Insecure {
 			fmt.Fprintf(w, "    security\tINSECURE: not authenticated\n")
 		} else {
-			fmt.Fprintf(w, "    key\t%s\n", h.Fingerprint)
+			fmt.Fprintf(w, "    key\t%s\n", strings.TrimSpace(h.TrustedAs+" "+h.Fingerprint))
 		}
 		if h.Platform != 0 {
 			fmt.Fprintf(w, "    platform\t%v\n", h.Platform)
