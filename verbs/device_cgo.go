@@ -19,6 +19,7 @@ import (
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/inline"
 	"github.com/splitnic/splitnic/internal/numa"
 )
 
@@ -51,7 +52,7 @@ type Context struct {
 	attr   DeviceAttr
 	limits fabric.Limits
 	family family // of PDs
-	inline inlineLimits
+	inline inline.Limits
 
 	closing sync.Mutex // one Close at a time
 

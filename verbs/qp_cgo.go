@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/inline"
 )
 
 // QP is a queue pair. It implements fabric.QP. All methods are safe for concurrent use. One
@@ -97,8 +98,10 @@ func (d *PD) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	p.send_cq, p.recv_cq = q.sendCQ.cq, q.recvCQ.cq
 	p.max_send_wr, p.max_recv_wr = C.uint32_t(cfg.MaxSend), C.uint32_t(cfg.MaxRecv)
 	p.max_sge = q.sendLim.sge
-	shape := qpShape{cfg.Transport, cfg.MaxSend, cfg.MaxRecv, cfg.MaxSGE, cfg.MaxInline}
-	granted, no := d.ctx.inline.create(d.ctx.driver, shape, func(size int) (int, syscall.Errno) {
+	shape := inline.Shape{
+		Transport: cfg.Transport, Send: cfg.MaxSend, Recv: cfg.MaxRecv, SGE: cfg.MaxSGE, Inline: cfg.MaxInline,
+	}
+	granted, no := d.ctx.inline.Create(d.ctx.driver, shape, func(size int) (int, syscall.Errno) {
 		p.max_inline = C.uint32_t(size)
 		no := errno(C.snv_create_qp(d.pd, &p, &q.qp))
 		return int(p.max_inline), no

@@ -1,4 +1,4 @@
-package verbs
+package inline
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// TestInlineLimits creates queue pairs on devices that refuse inline data, grant less, or have other
+// TestLimits creates queue pairs on devices that refuse inline data, grant less, or have other
 // reasons to refuse a queue pair.
-func TestInlineLimits(t *testing.T) {
+func TestLimits(t *testing.T) {
 	over := func(most int, no syscall.Errno) func(int) (int, syscall.Errno) {
 		return func(n int) (int, syscall.Errno) {
 			if n > most {
@@ -43,11 +43,11 @@ func TestInlineLimits(t *testing.T) {
 		{"transport", "", over(-1, syscall.EOPNOTSUPP), 0, syscall.EOPNOTSUPP, []int{220}, []int{220}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var l inlineLimits
-			s := qpShape{fabric.RC, 64, 64, 6, 220}
+			var l Limits
+			s := Shape{fabric.RC, 64, 64, 6, 220}
 			for _, want := range [][]int{c.tries, c.again} {
 				var tries []int
-				got, no := l.create(c.driver, s, func(n int) (int, syscall.Errno) {
+				got, no := l.Create(c.driver, s, func(n int) (int, syscall.Errno) {
 					tries = append(tries, n)
 					return c.try(n)
 				})
@@ -59,11 +59,11 @@ func TestInlineLimits(t *testing.T) {
 	}
 }
 
-// TestInlineShapes expects that the limit of one shape says nothing about another.
-func TestInlineShapes(t *testing.T) {
-	var l inlineLimits
+// TestShapes expects that the limit of one shape says nothing about another.
+func TestShapes(t *testing.T) {
+	var l Limits
 	for _, sge := range []int{13, 6, 13, 6} {
-		got, no := l.create("", qpShape{fabric.RC, 64, 64, sge, 220}, func(n int) (int, syscall.Errno) {
+		got, no := l.Create("", Shape{fabric.RC, 64, 64, sge, 220}, func(n int) (int, syscall.Errno) {
 			if n > 16*sge {
 				return 0, syscall.EINVAL
 			}
