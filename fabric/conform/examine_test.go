@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/adapters"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,6 +53,10 @@ func examine(t *testing.T, has, claims fabric.Limits) map[string]conform.Finding
 	return by
 }
 
+// windowTrials has the names of the trials of memory windows.
+var windowTrials = []string{"windows", "window bounds", "other queue pair", "stale key", "next key", "unbound window",
+	"invalidation by peer", "bind and send"}
+
 // TestExamine expects a finding for each property. Windows that a device does not have, although it
 // says so, are not needed.
 func TestExamine(t *testing.T) {
@@ -59,8 +64,6 @@ func TestExamine(t *testing.T) {
 	loose, none := full, full
 	loose.WindowBounds = false
 	none.Windows, none.WindowBounds = false, false
-	windows := []string{"windows", "window bounds", "other queue pair", "stale key", "next key", "unbound window",
-		"invalidation by peer", "bind and send"}
 	for _, c := range []struct {
 		name        string
 		has, claims fabric.Limits
@@ -70,8 +73,8 @@ func TestExamine(t *testing.T) {
 		{name: "without bounds", has: loose, claims: loose, lacks: []string{"window bounds"}},
 		{name: "without bounds, though it says so", has: loose, claims: full, lacks: []string{"window bounds"}},
 		{name: "with bounds, though it says not", has: full, claims: loose},
-		{name: "without windows", has: none, claims: none, lacks: windows},
-		{name: "without windows, though it says so", has: none, claims: full, lacks: windows},
+		{name: "without windows", has: none, claims: none, lacks: windowTrials},
+		{name: "without windows, though it says so", has: none, claims: full, lacks: windowTrials},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			found := examine(t, c.has, c.claims)
@@ -204,6 +207,26 @@ func TestExamineEnds(t *testing.T) {
 	}
 }
 
+// examineOn examines both ends on one device of a network.
+func examineOn(t *testing.T, n *fabrictest.Network) map[string]conform.Finding {
+	t.Helper()
+	fabrictest.NoLeaks(t, n)
+	found, err := conform.Examine(t.Context(), func() (conform.Pair, error) {
+		return conform.Pair{A: n.Device("a"), B: n.Device("a"), Patience: conform.ExaminePatience}, nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	by := map[string]conform.Finding{}
+	for _, f := range found {
+		by[f.Property] = f
+	}
+	if len(by) < len(found) || len(found) < 21 {
+		t.Errorf("%d findings, %d different", len(found), len(by))
+	}
+	return by
+}
+
 // TestExamineAdapters examines devices that break the contract in one way each, and expects that it
 // is found.
 func TestExamineAdapters(t *testing.T) {
@@ -216,22 +239,60 @@ func TestExamineAdapters(t *testing.T) {
 		{fabrictest.Adapter{Inline: -1}, "inline data", conform.Lacks},
 		{fabrictest.Adapter{NoEmptyWrites: true}, "empty writes", conform.Fails},
 		{fabrictest.Adapter{LateWrites: true}, "data before messages", conform.Lacks},
-		{fabrictest.Adapter{NoSolicited: true}, "solicited events", conform.Lacks},
-		{fabrictest.Adapter{StrictPosts: true}, "flush", conform.Lacks},
-		{fabrictest.Adapter{Windows: fabrictest.NoWindowAlloc}, "windows", conform.Lacks},
+		{fabrictest.Adapter{Windows: fabrictest.NoWindowBind}, "windows", conform.Lacks},
 	} {
-		n := fabrictest.New(fabrictest.WithAdapter(c.Adapter))
-		fabrictest.NoLeaks(t, n)
-		found, err := conform.Examine(t.Context(), func() (conform.Pair, error) {
-			return conform.Pair{A: n.Device("a"), B: n.Device("a"), Patience: conform.ExaminePatience}, nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		for _, f := range found {
+		for _, f := range examineOn(t, fabrictest.New(fabrictest.WithAdapter(c.Adapter))) {
 			if f.Property == c.property && f.Outcome != c.outcome || f.Property != c.property && f.Outcome == conform.Fails {
 				t.Errorf("%+v: %+v", c.Adapter, f)
 			}
 		}
+	}
+}
+
+// TestExamineFamilies examines an adapter of each family. It expects that the adapter lacks what the
+// facts of its family say, and nothing else: nothing that sessions need.
+func TestExamineFamilies(t *testing.T) {
+	for _, a := range adapters.All() {
+		t.Run(a.Name, func(t *testing.T) {
+			t.Parallel() // some wait in vain for an event
+			n := fabrictest.New(fabrictest.WithFamily(a))
+			if !a.Suitable() {
+				if _, err := n.Open("a"); !errors.Is(err, fabric.ErrUnsupported) {
+					t.Errorf("it was opened: %v", err)
+				}
+				return
+			}
+			lacks := map[string]bool{
+				"moderation":       true, // the fabric in memory has none
+				"pieces":           a.SGE < 4,
+				"inline data":      a.LateInline, // it is not used there
+				"solicited events": !a.ArmSolicited.OK() || a.ArmsAny,
+				"flush":            !a.PostInError.OK() || !a.FlushWakes,
+			}
+			windows := a.Windows != "none" && a.AllocMW.OK()
+			for _, w := range windowTrials {
+				lacks[w] = !windows
+			}
+			for _, f := range examineOn(t, n) {
+				want := conform.Holds
+				if lacks[f.Property] {
+					want = conform.Lacks
+				}
+				if f.Outcome != want {
+					t.Errorf("%+v, want %s", f, want)
+				}
+			}
+			dev := n.Device("a")
+			w, sure := conform.TryWindows(dev)
+			if w.Work != windows || w.Bounds != windows || !sure || (w.Why == "") != (windows || a.Windows == "none") {
+				t.Errorf("its windows: %+v, sure %v", w, sure)
+			}
+			if why := conform.TryIndications(dev); why != "" {
+				t.Errorf("messages about data: %s", why)
+			}
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

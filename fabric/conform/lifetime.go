@@ -150,7 +150,7 @@ func testCloseOrder(r *fixture) {
 func testUseAfterClose(r *fixture) {
 	r.connect(fabric.RC)
 	var w fabric.Window
-	if r.a.dev.Limits().Windows {
+	if r.a.dev.Limits().Windows && !r.Traits.NoWindowAlloc {
 		w = must(r.a.dom.NewWindow())(r)
 	}
 	addr := r.b.qp.Address()

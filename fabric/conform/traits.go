@@ -4,13 +4,15 @@ import (
 	"fmt"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/adapters"
 )
 
 // Traits has the documented deviations of an implementation. The zero value is a device that
 // conforms to the specification.
 type Traits struct {
-	// NoWindows is set if there are no type-2 memory windows.
-	NoWindows bool
+	// NoWindows is set if there are no type-2 memory windows, and NoWindowAlloc if the device says
+	// that there are some and allocates none.
+	NoWindows, NoWindowAlloc bool
 	// BadLKey is the status of a request whose local key is not a key of its domain; 0 means
 	// StatusLocProtErr.
 	BadLKey fabric.Status
@@ -42,6 +44,14 @@ type Traits struct {
 	// QuietFlushes is set if receives that are flushed when the queue pair fails raise no
 	// event on such a CQ.
 	QuietFlushes bool
+	// SilentFlushes is set if flushed requests raise no event on any CQ: they appear when somebody
+	// polls.
+	SilentFlushes bool
+	// NoSolicited is set if a CQ cannot be armed for solicited completions only, and ArmsAny if one
+	// that is armed so raises an event for any.
+	NoSolicited, ArmsAny bool
+	// NoQuery is set if a queue pair cannot be asked whether it has failed.
+	NoQuery bool
 }
 
 const softRoCEDriver = "rdma_rxe"
@@ -102,12 +112,25 @@ func SoftRoCE(k Kernel) (t Traits) {
 // release of the kernel.
 func TraitsOf(driver, release string, l fabric.Limits) (Traits, error) {
 	if driver != softRoCEDriver {
-		// rdma-core, providers/mana/wr.c and providers/erdma/erdma_verbs.c
-		strict := driver == "mana" || driver == "erdma"
-		return Traits{NoWindows: !l.Windows, StrictPosts: strict}, nil
+		t := FamilyTraits(adapters.OfDriver(driver))
+		t.NoWindows = !l.Windows
+		return t, nil
 	}
 	k, err := KernelOf(release)
 	return SoftRoCE(k), err
+}
+
+// FamilyTraits returns what the facts of a family of adapters say about their traits. A nil family
+// has none.
+func FamilyTraits(f *adapters.Family) Traits {
+	if f == nil {
+		return Traits{}
+	}
+	return Traits{
+		NoWindows: f.Windows == "none", NoWindowAlloc: f.Windows != "none" && !f.AllocMW.OK(), NoUC: !f.UC.OK(),
+		StrictPosts: !f.PostInError.OK(), SilentFlushes: !f.FlushWakes,
+		NoSolicited: !f.ArmSolicited.OK(), ArmsAny: f.ArmsAny, NoQuery: !f.QueryQP.OK(),
+	}
 }
 
 // Lost reports whether the sender of a rejected request may end with status s because it got

@@ -7,6 +7,30 @@ import (
 	"github.com/splitnic/splitnic/fabric/conform"
 )
 
+// TestTraitsOf expects that a driver's name gives the traits of its family, and the limits those of
+// the device.
+func TestTraitsOf(t *testing.T) {
+	windows := fabric.Limits{Windows: true}
+	for driver, want := range map[string]conform.Traits{
+		"mlx5_core": {},
+		"unheard":   {},
+		"erdma":     {StrictPosts: true, NoUC: true},
+		"mana":      {StrictPosts: true, NoUC: true, SilentFlushes: true, NoSolicited: true, NoQuery: true},
+		"bnxt_en":   {NoUC: true, NoWindowAlloc: true, SilentFlushes: true},
+		"ice":       {NoUC: true, ArmsAny: true},
+	} {
+		for _, l := range []fabric.Limits{windows, {}} {
+			want.NoWindows = !l.Windows
+			if got, err := conform.TraitsOf(driver, "", l); got != want || err != nil {
+				t.Errorf("%s: %+v, %v, want %+v", driver, got, err, want)
+			}
+		}
+	}
+	if got, err := conform.TraitsOf("rdma_rxe", "6.12", windows); !got.QuietFlushes || err != nil {
+		t.Errorf("Soft-RoCE: %+v, %v", got, err)
+	}
+}
+
 func TestSoftRoCE(t *testing.T) {
 	for _, c := range []struct {
 		release          string

@@ -17,6 +17,12 @@ func (r *fixture) windows() fabric.Window {
 	if r.Traits.NoWindows {
 		r.Skip("this device, or this kernel, has no type-2 memory windows")
 	}
+	if r.Traits.NoWindowAlloc && !r.anyRefusal {
+		if _, err := r.b.dom.NewWindow(); err == nil {
+			r.Fatal("a window was allocated")
+		}
+		r.Skip("this device allocates no memory windows, although it says that it has some")
+	}
 	r.connect(fabric.RC)
 	return must(r.b.dom.NewWindow())(r)
 }

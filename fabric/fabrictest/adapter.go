@@ -1,19 +1,40 @@
 package fabrictest
 
-import "github.com/splitnic/splitnic/fabric"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
+)
 
 // Adapter has the ways in which the devices of a network differ from one that can do everything,
-// as the adapters and drivers of some vendors do. The zero value is no difference.
+// as the adapters and drivers of some vendors do. The zero value is no difference. Family has what
+// is known of real adapters; what no family has is for tests of what a session does with it.
 type Adapter struct {
-	// Inline is the largest QP.MaxInline in bytes; 0: 512, negative: no inline data at all.
-	Inline int
+	// Driver is the name of the driver, by which the product knows some devices.
+	Driver string
+	// NoOpen has the error with which the device is not opened; nil: it is.
+	NoOpen error
+	// Inline is the largest size of inline data in bytes; 0: 512, negative: no inline data at all.
+	// A queue pair with more is refused if InlineRefused is set, and otherwise gets less.
+	Inline        int
+	InlineRefused bool
 	// NoSolicited is set if a completion queue cannot be armed for solicited completions only.
 	NoSolicited bool
+	// ArmsAny is set if a completion queue that is armed for solicited completions only raises an
+	// event for any.
+	ArmsAny bool
 	// NoQuery is set if a queue pair cannot be asked whether it has failed.
 	NoQuery bool
-	// StrictPosts is set if a queue pair in the error state refuses posts, instead of completing
-	// them as flushed.
-	StrictPosts bool
+	// StrictPosts has the error with which a queue pair in the error state refuses posts; nil: it
+	// completes them as flushed.
+	StrictPosts error
+	// NoSolicitedWrites has the error with which plain writes that are solicited are refused; nil:
+	// they are not.
+	NoSolicitedWrites error
+	// SilentFlushes is set if flushed requests raise no event, however a queue is armed.
+	SilentFlushes bool
 	// LateWrites is set if the data of a write becomes visible only when a later message of its
 	// queue pair completes at the receiver.
 	LateWrites bool
@@ -51,12 +72,15 @@ func (a *Adapter) refusal(tr fabric.Transport) error {
 	return a.NoRC
 }
 
-// mostInline returns the largest QP.MaxInline, in bytes.
-func (a *Adapter) mostInline() int {
-	switch {
-	case a.Inline == 0:
-		return 512
-	default:
-		return max(a.Inline, 0)
+// grant returns how much inline data a queue pair gets that asks for size bytes, or why it is
+// refused.
+func (a *Adapter) grant(size int) (int, syscall.Errno) {
+	most := max(a.Inline, 0)
+	if a.Inline == 0 {
+		most = 512
 	}
+	if size > most && a.InlineRefused {
+		return 0, unix.EINVAL
+	}
+	return min(size, most), 0
 }

@@ -33,7 +33,7 @@ func (q *qp) bind(b *fabric.BindWR, send *work) (uint32, error) {
 	q.sq.Lock()
 	defer q.sq.Unlock()
 	if q.refuses() {
-		return 0, q.errorf(doing, errFailed)
+		return 0, q.errorf(doing, q.failedErr())
 	}
 	slots := uint64(1)
 	if send != nil {
@@ -68,7 +68,7 @@ func (q *qp) Unbind(w fabric.Window, id uint64, f fabric.Flags) error {
 	q.sq.Lock()
 	defer q.sq.Unlock()
 	if q.refuses() {
-		return q.errorf(doing, errFailed)
+		return q.errorf(doing, q.failedErr())
 	}
 	if err := q.checkSlot(); err != nil {
 		return q.errorf(doing, err)

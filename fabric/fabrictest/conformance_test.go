@@ -1,14 +1,15 @@
 package fabrictest_test
 
 import (
+	"errors"
 	"testing"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/adapters"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
@@ -32,27 +33,23 @@ func TestConformance(t *testing.T) {
 	fabrictest.Run(t, pair("a", "b"))
 }
 
-// TestConformanceAdapters runs the conformance suite on devices that differ from one that can do
-// everything, and that the contract allows for.
+// TestConformanceAdapters runs the conformance suite on the adapters of each family, with the traits
+// that its facts give it. Those that cannot have sessions are not opened.
 func TestConformanceAdapters(t *testing.T) {
-	for name, a := range map[string]struct {
-		fabrictest.Adapter
-		conform.Traits
-		without []string // properties
-	}{
-		"no inline data": {fabrictest.Adapter{Inline: -1}, conform.Traits{},
-			[]string{"Inline", "GatherInline", "ReceiverNotReady"}},
-		"no UC": {fabrictest.Adapter{NoUC: unix.EOPNOTSUPP}, conform.Traits{NoUC: true},
-			[]string{"Unreliable", "UnreliableDrops"}},
-		"strict posts": {fabrictest.Adapter{StrictPosts: true}, conform.Traits{StrictPosts: true}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			newPair := pair("a", "b", fabrictest.WithAdapter(a.Adapter))
+	for _, f := range adapters.All() {
+		t.Run(f.Name, func(t *testing.T) {
+			if !f.Suitable() {
+				if _, err := fabrictest.New(fabrictest.WithFamily(f)).Open("a"); !errors.Is(err, fabric.ErrUnsupported) {
+					t.Errorf("it was opened: %v", err)
+				}
+				return
+			}
+			newPair := pair("a", "b", fabrictest.WithFamily(f))
 			fabrictest.Run(t, func(t *testing.T) conform.Pair {
 				p := newPair(t)
-				p.Traits = a.Traits
+				p.Traits, p.Scale = conform.FamilyTraits(f), 10
 				return p
-			}, a.without...)
+			})
 		})
 	}
 }

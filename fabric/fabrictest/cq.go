@@ -50,7 +50,8 @@ func (c *cq) push(e *cqe, solicited bool) {
 	}
 	c.ring[c.tail&uint64(len(c.ring)-1)] = *e
 	c.tail++
-	if c.arm == armedAny || c.arm == armedSolicited && (solicited || c.failed(e.wc.Status)) {
+	silent := e.wc.Status == fabric.StatusWRFlushErr && c.dom.dev.net.adapter.SilentFlushes
+	if !silent && (c.arm == armedAny || c.arm == armedSolicited && (solicited || c.failed(e.wc.Status))) {
 		c.raise()
 	}
 	c.mu.Unlock()
@@ -132,7 +133,7 @@ func (c *cq) Arm(solicitedOnly bool) error {
 	if solicitedOnly && c.dom.dev.net.adapter.NoSolicited {
 		return fmt.Errorf("arming a completion queue of %s for solicited completions: %w", c.name(), fabric.ErrUnsupported)
 	}
-	if !solicitedOnly {
+	if !solicitedOnly || c.dom.dev.net.adapter.ArmsAny {
 		c.arm = armedAny
 	} else if c.arm == disarmed {
 		c.arm = armedSolicited

@@ -11,6 +11,9 @@ var _ fabric.Device = (*device)(nil)
 // Name implements fabric.Device.
 func (d *device) Name() string { return d.node.name }
 
+// Driver returns the name of the driver, "" if the device has none in particular.
+func (d *device) Driver() string { return d.net.adapter.Driver }
+
 // Limits implements fabric.Device.
 func (d *device) Limits() fabric.Limits { return d.net.limits }
 

@@ -34,6 +34,8 @@
 //   - A completion queue that overflows loses completions, fails its queue
 //     pairs, and Poll reports it once the queue is empty.
 //
+// [WithFamily] makes the devices behave like the adapters of a family, as its drivers were read.
+//
 // Traffic class, service level and hop limit are accepted and have no effect. Completion queues
 // have no moderation.
 //
@@ -44,7 +46,7 @@
 //
 // Files refer only to files further down in this list:
 //
-//	suite, leaks, fault, removal       functions for tests
+//	suite, leaks, fault, family, removal  functions for tests
 //	device, domain                     creation of objects
 //	bind, post                         posting to a queue pair
 //	connection, pump                   connections, and waiting requests

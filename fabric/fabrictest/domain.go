@@ -2,10 +2,12 @@ package fabrictest
 
 import (
 	"fmt"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/inline"
 )
 
 var _ fabric.Domain = (*domain)(nil)
@@ -129,7 +131,13 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 		return fail(d.dev.closedErr())
 	}
 	cfg.MaxSGE = max(cfg.MaxSGE, 1)
-	cfg.MaxInline = min(cfg.MaxInline, d.dev.net.adapter.mostInline())
+	var no syscall.Errno
+	cfg.MaxInline, no = d.dev.inline.Create(d.dev.net.adapter.Driver, inline.Shape{
+		Transport: cfg.Transport, Send: cfg.MaxSend, Recv: cfg.MaxRecv, SGE: cfg.MaxSGE, Inline: cfg.MaxInline,
+	}, d.dev.net.adapter.grant)
+	if no != 0 {
+		return fail(no)
+	}
 	q := newQP(d, cfg, send, recv)
 	d.qps[q] = struct{}{}
 	return q, nil

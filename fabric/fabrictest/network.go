@@ -78,7 +78,7 @@ func (n *Network) Device(name string) fabric.Device {
 }
 
 // Open opens the device with the given name like Device. It fails with ENODEV while the device
-// is removed.
+// is removed, and with Adapter.NoOpen.
 func (n *Network) Open(name string) (fabric.Device, error) {
 	nd := n.node(name)
 	d := &device{
@@ -86,6 +86,9 @@ func (n *Network) Open(name string) (fabric.Device, error) {
 		events: make(chan fabric.Event, maxEvents), done: make(chan struct{}),
 	}
 	d.table.init()
+	if no := n.adapter.NoOpen; no != nil {
+		return nil, fmt.Errorf("opening %s: %w", name, no)
+	}
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
 	if nd.removed {

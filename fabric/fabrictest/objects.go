@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/inline"
 )
 
 // The objects of a network, which refer to each other.
@@ -75,6 +76,8 @@ type device struct {
 	net   *Network
 	node  *node
 	table keyTable // guarded by net.keys
+	// inline finds what a queue pair gets, as package verbs does.
+	inline inline.Limits
 
 	gone   atomic.Bool       // the device was removed
 	events chan fabric.Event // unread asynchronous events

@@ -22,7 +22,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 	}
 	q.sq.Lock()
 	for i := 0; i < len(wrs); {
-		w, err := work{}, errFailed
+		w, err := work{}, q.failedErr()
 		if !q.refuses() { // which a request before it can have changed
 			w, err = q.checkSend(wrs[i:])
 		}
@@ -39,7 +39,6 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 
 var (
 	errNotConnected = fmt.Errorf("it is not connected: %w", unix.EINVAL)
-	errFailed       = fmt.Errorf("it has failed: %w", unix.EINVAL)
 	errOpcode       = fmt.Errorf("not the opcode of a send request: %w", unix.EINVAL)
 	errInline       = fmt.Errorf("inline data is longer than QP.MaxInline: %w", unix.EINVAL)
 	errMoreLast     = fmt.Errorf("the last record of the call has the flag More: %w", unix.EINVAL)
@@ -61,6 +60,9 @@ func (q *qp) checkSend(wrs []fabric.SendWR) (work, error) {
 		}
 		if w.Flags&fabric.Inline != 0 && int64(w.size) > int64(q.cfg.MaxInline) {
 			return w, errInline
+		}
+		if no := q.net.adapter.NoSolicitedWrites; no != nil && w.Op == fabric.OpWrite && w.Flags&fabric.Solicited != 0 {
+			return w, fmt.Errorf("a plain write that is solicited: %w", no)
 		}
 	case fabric.OpRead:
 		switch {
@@ -106,7 +108,10 @@ func (q *qp) collect(w *work, wrs []fabric.SendWR) error {
 }
 
 // refuses reports whether q takes no posts, because it has failed.
-func (q *qp) refuses() bool { return q.net.adapter.StrictPosts && q.state.Load() == stateError }
+func (q *qp) refuses() bool { return q.net.adapter.StrictPosts != nil && q.state.Load() == stateError }
+
+// failedErr returns the error of a post that q refuses because it has failed.
+func (q *qp) failedErr() error { return fmt.Errorf("it has failed: %w", q.net.adapter.StrictPosts) }
 
 func (q *qp) checkSlot() error { return q.checkSlots(1) }
 
@@ -165,7 +170,7 @@ func (q *qp) PostRecv(wrs []fabric.RecvWR) (int, error) {
 	}
 	if q.refuses() {
 		q.rq.Unlock()
-		return 0, q.errorf("posting receives on", errFailed)
+		return 0, q.errorf("posting receives on", q.failedErr())
 	}
 	tail := q.tail.Load()
 	limit := q.rqReleased.Load() + uint64(q.cfg.MaxRecv)

@@ -1,7 +1,8 @@
 // Package adapters has what RDMA adapters do with the verbs that splitnic uses, as it was read in
 // their drivers. The file facts.txt is the only place where this is written down: the library of
-// ci/softroce/adapter, which has Soft-RoCE behave like an adapter, reads it too, and the table in
-// docs/deploy.md is made from it.
+// ci/softroce/adapter, which has Soft-RoCE behave like an adapter, reads it too; the devices of
+// fabrictest.WithFamily, the traits of package conform and the table in docs/deploy.md are made from
+// it.
 package adapters
 
 import (
@@ -25,6 +26,9 @@ func (a Answer) OK() bool { return a == 0 }
 
 // Errno returns the reason of a failure, whatever its sign.
 func (a Answer) Errno() syscall.Errno { return syscall.Errno(max(a, -a)) }
+
+// Unsupported reports whether the call fails because there is no such function.
+func (a Answer) Unsupported() bool { return a.Errno() == syscall.EOPNOTSUPP }
 
 // NoLimit is the InlineMax of a family that takes any size.
 const NoLimit = math.MaxInt
@@ -92,6 +96,16 @@ func All() []*Family {
 func Named(name string) *Family {
 	for _, f := range All() {
 		if f.Name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// OfDriver returns the first family whose kernel driver has this name, or nil.
+func OfDriver(driver string) *Family {
+	for _, f := range All() {
+		if f.Driver == driver {
 			return f
 		}
 	}

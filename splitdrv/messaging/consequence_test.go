@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
@@ -36,7 +38,7 @@ func TestRefusedPost(t *testing.T) {
 		for _, onControl := range []bool{false, true} {
 			for _, query := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, control %t, query %t", mode, onControl, query), func(t *testing.T) {
-					n := fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{StrictPosts: true, NoQuery: !query}))
+					n := fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{StrictPosts: unix.EINVAL, NoQuery: !query}))
 					sides := started(t, n, n.Device("a"), n.Device("b"), patient(messaging.Config{Mode: mode}))
 					a := sides[0]
 					control := a.conn.Addresses()[0].QPN

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
@@ -77,7 +79,7 @@ func TestCauseInBatch(t *testing.T) {
 }
 
 func testCauseInBatch(t *testing.T) {
-	n := fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{StrictPosts: true}))
+	n := fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{StrictPosts: unix.EINVAL}))
 	d := &batching{Device: n.Device("a")}
 	sides := started(t, n, d, n.Device("b"), patient(messaging.Config{}))
 	a, b := sides[0], sides[1]
