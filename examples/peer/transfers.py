@@ -86,7 +86,8 @@ class Transfers:
                 d.tx_seq += 1
                 d.dry, told = None, False
             else:
-                fitting = [p for p in pools if p.size >= len(frame)]
+                least = len(frame) + (self.mode == "imm" and len(frame) == 65536)  # immediate data tells of one less
+                fitting = [p for p in pools if p.size >= least]
                 if not fitting:
                     self.events["dropped"] += 1
                     d.backlog.popleft()

@@ -287,8 +287,8 @@ func TestExamineFamilies(t *testing.T) {
 			if w.Work != windows || w.Bounds != windows || !sure || (w.Why == "") != (windows || a.Windows == "none") {
 				t.Errorf("its windows: %+v, sure %v", w, sure)
 			}
-			if why := conform.TryIndications(dev); why != "" {
-				t.Errorf("messages about data: %s", why)
+			if why, sure := conform.TryIndications(dev); why != "" || !sure {
+				t.Errorf("messages about data: %q, sure %v", why, sure)
 			}
 			if err := dev.Close(); err != nil {
 				t.Error(err)

@@ -68,20 +68,21 @@ func TryWindows(dev fabric.Device) (w Windows, sure bool) {
 }
 
 // TryIndications finds out whether the data of a completed write is there when a message on another
-// queue pair says so, as in mode indicate, and returns the reason if it is not. Nothing promises that.
-// ibv_query_qp_data_in_order(3) leaves the order of separate work requests open. By rule o9-20 of the
-// InfiniBand specification (volume 1, as public discussions quote it) the receiver may depend on the
-// data of a write after its immediate data, or after a later send or atomic: all of one queue pair.
-// There is no reason either if messages of the device do not reach the device itself.
-func TryIndications(dev fabric.Device) (why string) {
+// queue pair says so, as in mode indicate, and returns the reason if it is not. sure is as of
+// TryWindows. Nothing promises that order. ibv_query_qp_data_in_order(3) leaves the order of separate
+// work requests open. By rule o9-20 of the InfiniBand specification (volume 1, as public discussions
+// quote it) the receiver may depend on the data of a write after its immediate data, or after a later
+// send or atomic: all of one queue pair. There is no reason either if messages of the device do not
+// reach the device itself.
+func TryIndications(dev fabric.Device) (why string, sure bool) {
 	if isSoftRoCE(dev) {
-		return "" // it copies the data before it answers: TestRDMAConformance/Indication
+		return "", true // it copies the data before it answers: TestRDMAConformance/Indication
 	}
 	t := &onOpen{Device: dev}
 	if t.wrong(func(r *fixture) { r.connect(fabric.RC); r.works() }) != "" {
-		return ""
+		return "", false
 	}
-	return t.wrong(testIndication)
+	return t.wrong(testIndication), true
 }
 
 // isSoftRoCE reports whether the device is Soft-RoCE, whose properties the tests of package verbs show.

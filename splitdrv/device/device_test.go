@@ -24,7 +24,11 @@ type watched struct {
 
 func watch(t *testing.T) *watched {
 	t.Helper()
-	n := fabrictest.New()
+	return watchOn(t, fabrictest.New())
+}
+
+func watchOn(t *testing.T, n *fabrictest.Network) *watched {
+	t.Helper()
 	fabrictest.NoLeaks(t, n)
 	d, err := device.Open(device.Config{
 		Open:  func() (fabric.Device, error) { return n.Open("a") },

@@ -33,7 +33,7 @@ type Device struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
-	trying sync.Mutex // held while the memory windows are tried; taken before mu
+	trying sync.Mutex // held while something is tried; taken before mu
 
 	mu     sync.Mutex // guards the following fields
 	closed bool
@@ -49,9 +49,11 @@ type Device struct {
 // opening is one opening of the device.
 type opening struct {
 	fabric.Device
-	forget  context.CancelFunc // ends the reader of events
-	windows windowTrial        // guarded by Device.trying
-	mtu     portMTU
+	forget context.CancelFunc // ends the reader of events
+	mtu    portMTU
+	// Guarded by Device.trying.
+	windows     trial[conform.Windows]
+	indications trial[string] // why messages about data are not to be relied on
 
 	// Guarded by Device.mu.
 	lost    error // nil while the device is there
@@ -86,9 +88,9 @@ type domain struct {
 	err      error // the first failure
 }
 
-// windowTrial is the last trial of the memory windows of an opening. Device.trying guards it.
-type windowTrial struct {
-	conform.Windows
-	sure  bool
-	again time.Time // when it may be made again if it is not sure
+// trial is the last trial of something that an opening says it has.
+type trial[R any] struct {
+	result R
+	sure   bool
+	again  time.Time // when it may be made again if it is not sure
 }

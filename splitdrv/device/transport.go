@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -19,7 +18,7 @@ func Carries(dev fabric.Device, m protocol.Mode) error {
 	case protocol.ModeSendUC:
 		return Lacks(dev, fabric.UC)
 	case protocol.ModeIndicate:
-		return Late(dev)
+		return Late(dev, "mode indicate", "use another mode")
 	default:
 		return nil
 	}
@@ -45,14 +44,19 @@ func Lacks(dev fabric.Device, tr fabric.Transport) error {
 }
 
 // Late returns an error if the data of writes can be missing on a device when a message on another
-// queue pair says that they have completed, as in mode indicate. It tries some.
-func Late(dev fabric.Device) error {
-	why := conform.TryIndications(dev)
+// queue pair says that they have completed. That is known of a device that tries it, as a Device
+// does. The error says what relies on it, and what to do instead.
+func Late(dev fabric.Device, what, instead string) error {
+	d, ok := dev.(interface{ Late() string })
+	if !ok {
+		return nil
+	}
+	why := d.Late()
 	if why == "" {
 		return nil
 	}
-	return &transportError{fmt.Sprintf("device %s makes the data of completed writes visible late, and mode indicate "+
-		"relies on them: use another mode", dev.Name()), errors.New(why)}
+	return &transportError{fmt.Sprintf("device %s makes the data of completed writes visible late, and %s relies on "+
+		"them: %s", dev.Name(), what, instead), errors.New(why)}
 }
 
 // transportError is the error of Lacks and Late. It says what to do instead of what the driver has said.

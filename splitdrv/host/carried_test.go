@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -30,8 +31,13 @@ func TestCarried(t *testing.T) {
 		{"no RC", fabrictest.Adapter{NoRC: fabric.ErrUnsupported}, imm, true},
 	} {
 		n := fabrictest.New(fabrictest.WithAdapter(c.Adapter))
-		dev := n.Device("a")
-		err := (&Config{Device: dev, Modes: c.modes}).carried()
+		dev, err := device.Open(device.Config{
+			Open: func() (fabric.Device, error) { return n.Open("a") }, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = (&Config{Device: dev, Modes: c.modes}).carried()
 		if errors.Is(err, device.ErrTransport) != c.fails || (err != nil) != c.fails {
 			t.Errorf("%s: %v", c.name, err)
 		}

@@ -66,7 +66,12 @@ func TestCarried(t *testing.T) {
 		{"no RC", noRC, nil, nil, false},
 	} {
 		n := fabrictest.New(fabrictest.WithAdapter(c.Adapter))
-		dev := n.Device("unit")
+		dev, err := device.Open(device.Config{
+			Open: func() (fabric.Device, error) { return n.Open("unit") }, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		u, err := New(Config{
 			Device: dev, Modes: c.modes, Log: slog.New(slog.DiscardHandler),
 			OpenLAN:   func(net.HardwareAddr, int) (lan.Interface, error) { return nil, errors.ErrUnsupported },

@@ -116,6 +116,37 @@ func watchedDevice(t *testing.T, n *fabrictest.Network, name string) *device.Dev
 	return d
 }
 
+// whileUp returns a context like that of deadline, which ends as soon as one of the sessions does.
+func whileUp(t *testing.T, sides []*endpoint) context.Context {
+	ctx, cancel := context.WithCancelCause(deadline(t))
+	t.Cleanup(func() { cancel(nil) })
+	for _, h := range sides {
+		go func() {
+			select {
+			case <-h.conn.Done():
+				cancel(fmt.Errorf("the session of %s has ended: %w", h.name, h.conn.Err()))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx
+}
+
+// onDevices returns two endpoints on devices of n, opened as the daemons do, connected and started.
+func onDevices(t *testing.T, n *fabrictest.Network, cfg messaging.Config) (sides []*endpoint) {
+	t.Helper()
+	for _, name := range []string{"a", "b"} {
+		sides = append(sides, newEndpointOn(t, watchedDevice(t, n, name), name, cfg))
+	}
+	connect(t, sides[0], sides[1])
+	for _, h := range sides {
+		if err := h.conn.Start(h.ports); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sides
+}
+
 // TestAdapters runs sessions with traffic in both directions on each kind of adapter, in each mode
 // and with each protection that it can have.
 func TestAdapters(t *testing.T) {
@@ -145,27 +176,8 @@ func TestAdapters(t *testing.T) {
 						}
 						return
 					}
-					var sides []*endpoint
-					for _, name := range []string{"a", "b"} {
-						sides = append(sides, newEndpointOn(t, watchedDevice(t, n, name), name, cfg))
-					}
-					connect(t, sides[0], sides[1])
-					for _, h := range sides {
-						if err := h.conn.Start(h.ports); err != nil {
-							t.Fatal(err)
-						}
-					}
-					ctx, cancel := context.WithCancelCause(deadline(t))
-					defer cancel(nil)
-					for _, h := range sides { // a session that ends is told at once
-						go func() {
-							select {
-							case <-h.conn.Done():
-								cancel(fmt.Errorf("the session of %s has ended: %w", h.name, h.conn.Err()))
-							case <-ctx.Done():
-							}
-						}()
-					}
+					sides := onDevices(t, n, cfg)
+					ctx := whileUp(t, sides)
 					var wg sync.WaitGroup
 					for i, from := range sides {
 						for j := range from.wires {

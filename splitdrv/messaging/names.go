@@ -63,6 +63,7 @@ var (
 	ErrUnexpected      = core.ErrUnexpected
 	ErrImmediate       = core.ErrImmediate
 	ErrIndications     = core.ErrIndications
+	ErrNeedless        = core.ErrNeedless
 	ErrSequence        = core.ErrSequence
 	ErrProofMissing    = core.ErrProofMissing
 	ErrProofWrong      = core.ErrProofWrong

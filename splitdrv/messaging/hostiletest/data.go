@@ -112,7 +112,13 @@ func indications() []Attack {
 		says("indication of 2^32-1 bytes", "length", 1,
 			func(p *Peer) protocol.Indication { return of(p, 0, 0, math.MaxUint32) }),
 		says("indication of no bytes", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, 0) }),
-		{Name: "element indicated twice", Modes: writing, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
+		{Name: "message about what immediate data can name", Modes: onlyImm, Code: "needless-indication", Channel: 1,
+			do: func(p *Peer) {
+				p.write(fabric.OpWrite, 1, 0, 0, frame(1000))
+				p.completed()
+				p.indicate(of(p, 1, 0, 1000))
+			}},
+		{Name: "element indicated twice", Modes: onlyInd, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
 			p.write(fabric.OpWrite, 0, 3, 0, frame(100))
 			p.completed()
 			p.indicate(of(p, 0, 3, 100), of(p, 0, 3, 100))

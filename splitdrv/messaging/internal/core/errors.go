@@ -20,6 +20,7 @@ var (
 	ErrUnexpected      = errors.New("message that has no place here")
 	ErrImmediate       = errors.New("immediate data in a mode without")
 	ErrIndications     = errors.New("more indications than elements")
+	ErrNeedless        = errors.New("message about a transfer that immediate data can indicate")
 	ErrSequence        = errors.New("message out of sequence")
 	ErrProofMissing    = errors.New("no proof that the queue pairs are those of the authenticated connection")
 	ErrPathMissing     = errors.New("no message of the length of the path MTU after the proof")
@@ -90,6 +91,7 @@ var rules = []struct {
 	{"unexpected", ErrUnexpected},
 	{"immediate", ErrImmediate},
 	{"indications", ErrIndications},
+	{"needless-indication", ErrNeedless},
 	{"sequence", ErrSequence},
 	{"too-many-flushes", bufpool.ErrTooManyFlushes},
 	{"proof-missing", ErrProofMissing},

@@ -40,9 +40,9 @@ type Config struct {
 // Bytes returns the size of the memory of the pool.
 func (p Config) Bytes() int { return memory.PageUp(p.ElementSize * p.Elements) }
 
-// indicated reports whether transfers to the pool may be indicated by a message instead of immediate
-// data.
-func (p Config) indicated(m protocol.Mode) bool {
-	return m == protocol.ModeIndicate ||
-		m == protocol.ModeImm && (p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
+// Indicated reports whether transfers to the pool, of this reference, may be indicated by a message
+// instead of immediate data.
+func (p Config) Indicated(m protocol.Mode, ref uint32) bool {
+	return m == protocol.ModeIndicate || m == protocol.ModeImm && (ref >= protocol.MaxImmPools ||
+		p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
 }

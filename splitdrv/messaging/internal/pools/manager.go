@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
@@ -319,6 +320,13 @@ func (m *Manager) lend(a *bufpool.Action) error {
 // register allocates and registers the memory of a pool, and creates its windows, which
 // are bound later.
 func (m *Manager) register(l *bufpool.Local, p Config, first bool) (err error) {
+	indicated := p.Indicated(m.c.Mode, l.Ref)
+	if indicated {
+		what := fmt.Sprintf("pool %d of %d elements of %d bytes in mode %s", l.Ref, p.Elements, p.ElementSize, m.c.Mode)
+		if err := device.Late(m.c.Device, what, "use another mode, or a smaller MTU"); err != nil {
+			return err
+		}
+	}
 	if l.Arena, err = m.c.Memory.Get(p.Bytes(), first); err != nil {
 		return err
 	}
@@ -338,7 +346,7 @@ func (m *Manager) register(l *bufpool.Local, p Config, first bool) (err error) {
 			regions = windows // the regions bound what the windows do not
 		}
 	}
-	if windows == 0 && !m.o.StrictOrdering && !p.indicated(m.c.Mode) {
+	if windows == 0 && !m.o.StrictOrdering && !indicated {
 		// An element is read only after its completion. An indication comes on another queue pair,
 		// and says nothing about the order in which the data becomes visible.
 		access |= fabric.Relaxed

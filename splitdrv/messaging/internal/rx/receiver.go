@@ -265,6 +265,9 @@ func (r *Receiver) consume(e *core.RxEvent, indicated bool) error {
 	if err != nil {
 		return r.violation(err, "pool %d", p.Ref)
 	}
+	if indicated && !r.mayIndicate(p) {
+		return r.violation(core.ErrNeedless, "pool %d", p.Ref)
+	}
 	if p.OneTouch {
 		r.OneTouch.collect(bufpool.Written{Local: p, Element: int(e.Elem), Data: data, Indicated: indicated, Last: e.Last})
 		return nil
@@ -274,6 +277,13 @@ func (r *Receiver) consume(e *core.RxEvent, indicated bool) error {
 		r.returns.Indicated(p, e.Last)
 	}
 	return r.out.unpack(data)
+}
+
+// mayIndicate reports whether the peer may indicate transfers to a pool by a message. The data of one
+// that immediate data can name may become visible later than such a message.
+func (r *Receiver) mayIndicate(p *bufpool.Local) bool {
+	size := pools.Config{ElementSize: p.Elements.ElementSize(), Elements: p.Elements.Len()}
+	return size.Indicated(r.c.Mode, p.Ref)
 }
 
 // flush writes the consumed frames to the port and frees their elements. It requests the

@@ -234,7 +234,7 @@ func (s *Sender) makeBatch() (shortage, error) {
 				s.In.next++
 				continue
 			}
-			size = headroom(s.C.Mode) + s.In.firstSize()
+			size = needed(s.C.Mode, s.In.firstSize())
 		}
 		short := s.shortOf(size)
 		if short == shortOfSlot {
@@ -530,7 +530,7 @@ func (s *Sender) ready(short shortage) bool {
 	}
 	size := 0
 	if !s.In.empty() {
-		size = headroom(s.C.Mode) + s.In.firstSize()
+		size = needed(s.C.Mode, s.In.firstSize())
 	}
 	return short != shortOfFrame && s.shortOf(size) != short
 }

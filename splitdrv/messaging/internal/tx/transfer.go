@@ -68,6 +68,16 @@ func headroom(m protocol.Mode) int {
 	return 0
 }
 
+// needed returns the size of the smallest element that takes a frame of n bytes. Of an element of
+// MaxImmElementSize in mode imm, a transfer leaves the last byte free: immediate data could not
+// indicate it all, and a message about a pool that it can name is not allowed.
+func needed(mode protocol.Mode, n int) int {
+	if mode == protocol.ModeImm && n == protocol.MaxImmElementSize {
+		return n + 1
+	}
+	return n + headroom(mode)
+}
+
 // signalOneIn returns the number of slots of which one is signaled. It is at most half of
 // the slots, so that a completion is always due while more than half are in flight.
 func signalOneIn(o *Options, slots int) int { return max(min(o.SignalEvery, slots/2), 1) }

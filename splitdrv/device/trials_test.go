@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -54,6 +55,30 @@ func TestWindowsAgain(t *testing.T) {
 	w.net.SetMTU(1024)
 	if got, want := w.Windows(), (conform.Windows{Work: true, Bounds: true}); got != want {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestLateOnce expects that a device whose data comes late is found by one trial, and that nothing is
+// known of one that makes no trial, or on which nothing gets through.
+func TestLateOnce(t *testing.T) {
+	n := fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{LateWrites: true}))
+	w := watchOn(t, n)
+	n.SetMTU(3) // nothing can be connected
+	if err := device.Late(w.Device, "it", "do"); err != nil {
+		t.Errorf("nothing gets through: %v", err)
+	}
+	n.SetMTU(1024)
+	for range 2 {
+		if err := device.Late(w.Device, "it", "do"); !errors.Is(err, device.ErrTransport) {
+			t.Errorf("late data: %v", err)
+		}
+	}
+	written := n.Counters("a").Writes
+	if w.Late() == "" || n.Counters("a").Writes != written || written == 0 {
+		t.Errorf("%d writes, then %d", written, n.Counters("a").Writes)
+	}
+	if err := device.Late(struct{ fabric.Device }{w.Device}, "it", "do"); err != nil {
+		t.Errorf("nobody has tried it: %v", err)
 	}
 }
 

@@ -35,16 +35,38 @@ func (d *Device) Windows() conform.Windows {
 	if err != nil {
 		return claimed(d.Limits()) // there are no sessions until it is back
 	}
-	if t := &o.windows; !t.sure && time.Now().After(t.again) {
-		begin := time.Now()
-		t.Windows, t.sure = conform.TryWindows(o.Device)
-		if took := time.Since(begin); took > againAfter/1000 {
-			t.again = time.Now().Add(againAfter)
-		}
-		if t.Why != "" {
+	if o.windows.make(o.Device, conform.TryWindows) {
+		if w := o.windows.result; w.Why != "" {
 			d.lines.Once("windows", d.cfg.Log, slog.LevelWarn, "the memory windows of the RDMA device are not as it claims",
-				"device", d.name, "work", t.Work, "bounds", t.Bounds, "reason", t.Why)
+				"device", d.name, "work", w.Work, "bounds", w.Bounds, "reason", w.Why)
 		}
 	}
-	return o.windows.Windows
+	return o.windows.result
+}
+
+// Late returns why the data of a write can be missing when a message on another queue pair says that
+// it has completed; "" if it is there, or if nothing is known. It is tried like the memory windows.
+func (d *Device) Late() (why string) {
+	d.trying.Lock()
+	defer d.trying.Unlock()
+	o, err := d.current()
+	if err != nil {
+		return ""
+	}
+	o.indications.make(o.Device, conform.TryIndications)
+	return o.indications.result
+}
+
+// make makes the trial, unless its result is known, and reports whether it did. Device.trying is
+// held.
+func (t *trial[R]) make(dev fabric.Device, try func(fabric.Device) (R, bool)) bool {
+	if t.sure || !time.Now().After(t.again) {
+		return false
+	}
+	begin := time.Now()
+	t.result, t.sure = try(dev)
+	if took := time.Since(begin); took > againAfter/1000 {
+		t.again = time.Now().Add(againAfter)
+	}
+	return true
 }
