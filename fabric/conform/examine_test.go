@@ -82,7 +82,7 @@ func TestExamine(t *testing.T) {
 			for name := range found {
 				want[name] = conform.Holds
 			}
-			for _, n := range append(c.lacks, "moderation") { // the fabric in memory has none
+			for _, n := range append(c.lacks, "moderation") { // the default limits have none
 				want[n] = conform.Lacks
 			}
 			if len(found) != len(want) || len(found) < 21 {
@@ -263,7 +263,7 @@ func TestExamineFamilies(t *testing.T) {
 				return
 			}
 			lacks := map[string]bool{
-				"moderation":       true, // the fabric in memory has none
+				"moderation":       !a.Moderation.OK(),
 				"pieces":           a.SGE < 4,
 				"inline data":      a.LateInline, // it is not used there
 				"solicited events": !a.ArmSolicited.OK() || a.ArmsAny,

@@ -4,12 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
 )
 
-var _ fabric.CQ = (*cq)(nil)
+var (
+	_ fabric.CQ        = (*cq)(nil)
+	_ fabric.Moderator = (*cq)(nil)
+)
 
 var errOverflow = errors.New("the completion queue overflowed and completions are lost: make it as deep as the work queues that report to it")
 
@@ -137,6 +144,23 @@ func (c *cq) Arm(solicitedOnly bool) error {
 		c.arm = armedAny
 	} else if c.arm == disarmed {
 		c.arm = armedSolicited
+	}
+	return nil
+}
+
+// Moderate implements fabric.Moderator, on a device that has moderation. No event is delayed.
+func (c *cq) Moderate(count int, period time.Duration) error {
+	fail := func(err error) error {
+		return fmt.Errorf("moderating a completion queue of %s: %w", c.name(), err)
+	}
+	counted := count >= 1 && count <= math.MaxUint16 || count == 0 && period == 0
+	switch {
+	case c.isClosed():
+		return fail(net.ErrClosed)
+	case !counted, period < 0 || period > math.MaxUint16*time.Microsecond || period%time.Microsecond != 0:
+		return fail(unix.EINVAL)
+	case !c.dom.dev.net.limits.Moderation:
+		return fail(fabric.ErrUnsupported)
 	}
 	return nil
 }

@@ -36,8 +36,8 @@
 //
 // [WithFamily] makes the devices behave like the adapters of a family, as its drivers were read.
 //
-// Traffic class, service level and hop limit are accepted and have no effect. Completion queues
-// have no moderation.
+// Traffic class, service level and hop limit are accepted and have no effect. So is moderation,
+// where the limits have it.
 //
 // The local and the remote key of a region differ, so that code that confuses them fails here
 // too.

@@ -8,8 +8,8 @@ import (
 )
 
 // WithFamily makes the devices behave like the adapters of a family, as far as its facts say:
-// nothing of a family is written down here. Two facts have no effect. Devices in memory have no
-// moderation, and take writes with immediate data: without those a device is not opened.
+// nothing of a family is written down here. Only what the facts say of writes with immediate data has
+// no effect: the families that have none are not opened.
 func WithFamily(f *adapters.Family) Option {
 	return func(n *Network) { n.adapter, n.limits = Family(f), FamilyLimits(f) }
 }
@@ -41,6 +41,7 @@ func FamilyLimits(f *adapters.Family) fabric.Limits {
 	l.MaxSGE = min(l.MaxSGE, f.SGE)
 	l.Windows = f.Windows != "none"
 	l.WindowBounds = l.Windows
+	l.Moderation = f.Moderation.OK()
 	return l
 }
 

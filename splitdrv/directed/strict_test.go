@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -15,7 +17,7 @@ import (
 
 // strict makes the ground of devices that refuse to post on a queue pair that has failed.
 func strict(t *testing.T) *ground {
-	return grounded(t, fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{StrictPosts: true})))
+	return grounded(t, fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{StrictPosts: unix.EINVAL})))
 }
 
 // heldDevice is a device whose completion queues for receives keep their completions while they are

@@ -191,7 +191,9 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 		{protocol.ModeIndicate, []int{1, 0}, []int{0, 1}},
 	} {
 		t.Run(fmt.Sprintf("%s %v %v", tt.mode, tt.indicated, tt.end), func(t *testing.T) {
-			h, p := newRawPeer(t, messaging.Config{Mode: tt.mode})
+			// In mode imm nothing is indicated of pools that immediate data can name.
+			size := messaging.PoolConfig{ElementSize: 2048, Elements: protocol.MaxImmElements + 1}
+			h, p := newRawPeer(t, messaging.Config{Mode: tt.mode, Pools: []messaging.PoolConfig{size, size}})
 			data := good(200)
 			var last protocol.Pool
 			for _, i := range tt.indicated {
