@@ -30,6 +30,8 @@ func TestTryWindows(t *testing.T) {
 		{"binds fail", fabrictest.FailedWindowBind, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"no bounds", fabrictest.UnboundedWindows, fabrictest.DefaultLimits(), works, false},
 		{"guard nothing", fabrictest.UncheckedWindows, fabrictest.DefaultLimits(), conform.Windows{}, false},
+		{"binds take effect late", fabrictest.LateWindowBind, fabrictest.DefaultLimits(), conform.Windows{}, false},
+		{"invalidations take effect late", fabrictest.LateWindowUnbind, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"guard nothing, no bounds claimed", fabrictest.UncheckedWindows, loose, conform.Windows{}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -89,7 +89,10 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 	if w != nil && w.last != nil && fault == UncheckedWindows && w.dom == q.dom && !w.last.region.closed {
 		return w.last.region.slice(addr, length)
 	}
-	if w == nil || w.at == nil || w.at.key != rkey || w.qp != q {
+	if w != nil && w.at == nil && w.last != nil && w.last.key == rkey && !w.last.region.closed && w.last.late.Swap(false) {
+		return w.last.region.slice(addr, length)
+	}
+	if w == nil || w.at == nil || w.at.key != rkey || w.qp != q || w.at.late.Swap(false) {
 		return nil
 	}
 	if op == fabric.OpRead && !w.at.mayRead || op != fabric.OpRead && !w.at.mayWrite {

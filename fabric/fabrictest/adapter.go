@@ -35,6 +35,11 @@ type Adapter struct {
 	NoSolicitedWrites error
 	// SilentFlushes is set if flushed requests raise no event, however a queue is armed.
 	SilentFlushes bool
+	// Says has the status that the device reports instead of another one.
+	Says map[fabric.Status]fabric.Status
+	// FailureEvents is set if a queue pair that fails raises an asynchronous event: EventQPAccessErr or
+	// EventQPReqErr where it has refused a message, and EventQPFatal where a request of its own fails.
+	FailureEvents bool
 	// LateWrites is set if the data of a write becomes visible only when a later message of its
 	// queue pair completes at the receiver.
 	LateWrites bool
@@ -62,7 +67,17 @@ const (
 	// queue pair of the domain, with any key that the window has ever had, and for as long as
 	// the window exists.
 	UncheckedWindows
+	LateWindowBind   // the first access with a new key still finds the rights before the bind
+	LateWindowUnbind // the first access with a key that was invalidated still finds the bind
 )
+
+// says returns the status that the device reports for s.
+func (a *Adapter) says(s fabric.Status) fabric.Status {
+	if other, ok := a.Says[s]; ok {
+		return other
+	}
+	return s
+}
 
 // refusal returns the error with which queue pairs of a transport are refused.
 func (a *Adapter) refusal(tr fabric.Transport) error {

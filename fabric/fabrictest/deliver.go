@@ -102,6 +102,10 @@ func (q *qp) transmit(w *work) (fabric.Status, outcome) {
 // and Network.keys are held.
 func (q *qp) respond(from *qp, w *work) (fabric.Status, outcome) {
 	reliable := q.cfg.Transport == fabric.RC
+	if w.size != 0 && q.node.refuseNext.Load() && q.node.refuseNext.CompareAndSwap(true, false) {
+		q.recvd.AccessErrors++
+		return q.refuse(fabric.StatusRemAccessErr, fabric.StatusSuccess, reliable)
+	}
 	if w.Op == fabric.OpRead {
 		return q.respondRead(from, w)
 	}
@@ -206,6 +210,11 @@ func (q *qp) refuse(status, own fabric.Status, reliable bool) (fabric.Status, ou
 	if own != fabric.StatusSuccess {
 		q.pushRecv(&fabric.Completion{ID: q.receive(q.head).ID, Status: own}, false)
 		q.head++
+	}
+	if status == fabric.StatusRemAccessErr {
+		q.raise(fabric.EventQPAccessErr)
+	} else {
+		q.raise(fabric.EventQPReqErr)
 	}
 	q.enterError()
 	return status, done

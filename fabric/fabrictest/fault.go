@@ -53,6 +53,9 @@ func (n *Network) FailNextPost(dev string, err error) {
 	n.known(dev).failPost.Store(&err)
 }
 
+// RefuseNext makes the device refuse the next message with data, as if its key was wrong.
+func (n *Network) RefuseNext(dev string) { n.known(dev).refuseNext.Store(true) }
+
 // DropAbove loses the messages of the device with a packet of more than the given number of bytes,
 // as a switch does whose MTU is smaller; 0: none is lost. A reliable sender reports
 // StatusRetryExcErr after its time-out.

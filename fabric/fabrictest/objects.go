@@ -54,11 +54,12 @@ type node struct {
 	delay atomic.Int64 // nanoseconds
 	hook  atomic.Pointer[Hook]
 
-	failPost atomic.Pointer[error]
-	dropUC   atomic.Int64
-	largest  atomic.Int64 // bytes of a packet that gets through; 0: any
-	overflow atomic.Uint64
-	commands struct{ queryQP, queryPort, modifyQP atomic.Uint64 }
+	failPost   atomic.Pointer[error]
+	refuseNext atomic.Bool
+	dropUC     atomic.Int64
+	largest    atomic.Int64 // bytes of a packet that gets through; 0: any
+	overflow   atomic.Uint64
+	commands   struct{ queryQP, queryPort, modifyQP atomic.Uint64 }
 
 	mu      sync.Mutex
 	removed bool
@@ -130,7 +131,7 @@ type window struct {
 
 	qp *qp
 	at *binding // nil while unbound in the device
-	// last is the last binding, for UncheckedWindows.
+	// last is the last binding, for faults that let it go on.
 	last *binding
 }
 
@@ -143,6 +144,7 @@ type binding struct {
 	length   uint64
 	mayWrite bool
 	mayRead  bool
+	late     atomic.Bool // the next access finds what was before: see LateWindowBind
 }
 
 // keyTable holds the keys of one device. Network.keys guards it.

@@ -110,9 +110,16 @@ func (q *qp) wakeSender() {
 	}
 }
 
+// raise raises the event of a failure, if the device has such events.
+func (q *qp) raise(t fabric.EventType) {
+	if q.net.adapter.FailureEvents {
+		q.dom.dev.raise(fabric.Event{Type: t, QPN: q.num})
+	}
+}
+
 func (q *qp) receive(i uint64) *fabric.RecvWR { return &q.ring[i&uint64(len(q.ring)-1)] }
 
 func (q *qp) pushRecv(wc *fabric.Completion, solicited bool) {
-	wc.QPN = q.num
+	wc.QPN, wc.Status = q.num, q.net.adapter.says(wc.Status)
 	q.recvCQ.push(&cqe{wc: *wc, qp: q}, solicited)
 }

@@ -20,6 +20,7 @@ func (q *qp) finish(w *work, status fabric.Status) {
 	if status != fabric.StatusSuccess {
 		q.sent.Errors++
 		q.pushSend(w, status)
+		q.raise(fabric.EventQPFatal)
 		q.resp.Lock()
 		if q.state.Load() != stateClosed {
 			q.enterError()
@@ -35,7 +36,7 @@ func (q *qp) finish(w *work, status fabric.Status) {
 
 func (q *qp) pushSend(w *work, status fabric.Status) {
 	e := cqe{qp: q, released: w.end}
-	e.wc.ID, e.wc.Status, e.wc.QPN = w.ID, status, q.num
+	e.wc.ID, e.wc.Status, e.wc.QPN = w.ID, q.net.adapter.says(status), q.num
 	if status == fabric.StatusSuccess {
 		e.wc.Op = w.Op
 		switch w.Op { // the completions of a device do not distinguish these

@@ -95,6 +95,7 @@ func (w *window) attach(q *qp, b *binding) bool {
 		return false
 	}
 	w.at, w.qp, w.last = b, q, b
+	b.late.Store(q.net.adapter.Windows == LateWindowBind)
 	r.bound++
 	return true
 }
@@ -105,5 +106,6 @@ func (w *window) detach() {
 		return
 	}
 	w.at.region.bound--
+	w.at.late.Store(w.dom.dev.net.adapter.Windows == LateWindowUnbind)
 	w.at, w.qp = nil, nil
 }

@@ -23,9 +23,9 @@ import (
 type adapter struct {
 	name string
 	fabrictest.Adapter
+	fabric.Limits
 	options []fabrictest.Option
-	windows bool // there are some, or the device says so
-	inline  int  // largest transfer that a session posts inline
+	inline  int // largest transfer that a session posts inline
 }
 
 // kinds returns the families of adapters that can have sessions, and adapters with one fault that no
@@ -41,11 +41,15 @@ func kinds() []adapter {
 		{"windows fail", fabrictest.Adapter{Windows: fabrictest.FailedWindowBind}},
 		{"windows without bounds", fabrictest.Adapter{Windows: fabrictest.UnboundedWindows}},
 		{"windows guard nothing", fabrictest.Adapter{Windows: fabrictest.UncheckedWindows}},
+		{"windows bound late", fabrictest.Adapter{Windows: fabrictest.LateWindowBind}},
+		{"windows unbound late", fabrictest.Adapter{Windows: fabrictest.LateWindowUnbind}},
+		{"events of failures", fabrictest.Adapter{FailureEvents: true}},
 	} {
-		all = append(all, adapter{name: c.name, Adapter: c.Adapter, options: []fabrictest.Option{fabrictest.WithAdapter(c.Adapter)}})
+		all = append(all, adapter{name: c.name, Adapter: c.Adapter,
+			options: []fabrictest.Option{fabrictest.WithAdapter(c.Adapter)}})
 	}
 	for i := range all {
-		all[i].inline, all[i].windows = messaging.DefaultInline, true
+		all[i].inline, all[i].Limits = messaging.DefaultInline, fabrictest.DefaultLimits()
 	}
 	return append(all, families()...)
 }
@@ -54,8 +58,8 @@ func kinds() []adapter {
 func families() (all []adapter) {
 	for _, f := range adapters.All() {
 		if f.Suitable() {
-			all = append(all, adapter{name: f.Name, Adapter: fabrictest.Family(f), inline: inlineOf(f),
-				options: []fabrictest.Option{fabrictest.WithFamily(f)}, windows: f.Windows != "none"})
+			all = append(all, adapter{name: f.Name, Adapter: fabrictest.Family(f), Limits: fabrictest.FamilyLimits(f),
+				options: []fabrictest.Option{fabrictest.WithFamily(f)}, inline: inlineOf(f)})
 		}
 	}
 	return all
@@ -83,9 +87,9 @@ func (a *adapter) protects(mode protocol.Mode, asked messaging.Protection) messa
 	switch {
 	case mode.Sends() || asked == messaging.ProtectRegion:
 		return messaging.ProtectRegion
-	case a.windows && a.Windows == fabrictest.WindowsWork && !a.LateWrites: // otherwise no trial of windows succeeds
+	case a.Limits.Windows && a.Adapter.Windows == fabrictest.WindowsWork && !a.LateWrites: // with them no trial succeeds
 		return cmp.Or(asked, messaging.ProtectWindow)
-	case a.Windows == fabrictest.UnboundedWindows || asked == "":
+	case a.Adapter.Windows == fabrictest.UnboundedWindows || asked == "":
 		return cmp.Or(asked, messaging.ProtectRegion)
 	default:
 		return ""
@@ -194,7 +198,7 @@ func TestAdapters(t *testing.T) {
 						return
 					}
 					settled(t, sides[0], sides[1])
-					loose := a.Windows == fabrictest.UnboundedWindows
+					loose := a.Adapter.Windows == fabrictest.UnboundedWindows
 					if l := n.Live(); want == messaging.ProtectOneTouch && loose != (l.Regions >= l.Windows) {
 						t.Errorf("%d regions for %d elements", l.Regions, l.Windows)
 					}
