@@ -89,7 +89,7 @@ var mutants = []mutant{
 	{"what was indicated is not acknowledged", "batch.go",
 		"if w.Indicated {", "if w.Indicated && !w.Indicated {", here, "TestBatches"},
 	{"a serialised transfer is not acknowledged", "returns.go",
-		"r.urgent || r.Mode == protocol.ModeImm || r", "r.urgent || r", model, "TestFlow/imm"},
+		"r.urgent || r.Mode.Immediate() || r", "r.urgent || r", model, "TestFlow/imm"},
 	{"indications are acknowledged too late", "returns.go",
 		"indicatesPerUpdate = protocol.IndicatesPerChannel / 2", "indicatesPerUpdate = protocol.IndicatesPerChannel + 1",
 		model, "TestFlow/indicate"},

@@ -30,7 +30,7 @@ func (r *Returns) Indicated(l *Local, last bool) {
 		r.messages++
 	}
 	// In mode imm the peer waits for each indicated element.
-	r.urgent = r.urgent || r.Mode == protocol.ModeImm || r.messages >= indicatesPerUpdate
+	r.urgent = r.urgent || r.Mode.Immediate() || r.messages >= indicatesPerUpdate
 }
 
 // Retire reports whether an update has to be sent before a pool ends, because only the return
@@ -93,7 +93,7 @@ func (r *Returns) Next(pools []*Local, out []protocol.PoolReturn) []protocol.Poo
 			add(l)
 		}
 	}
-	if r.urgent || r.Mode == protocol.ModeIndicate {
+	if r.urgent || r.Mode.Indicated() {
 		for _, l := range pools {
 			if l != first && !l.Elements.Due() {
 				add(l)

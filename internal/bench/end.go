@@ -98,7 +98,7 @@ func (e *end) start() error {
 	if e.tx != nil && e.spec.Duration > 0 {
 		e.workers.Go(e.runTimer)
 	}
-	if e.spec.Mode == protocol.ModeSendUC {
+	if e.spec.Mode.Lossy() {
 		e.workers.Go(e.runAgain)
 	}
 	return nil

@@ -14,11 +14,11 @@ var ErrTransport = errors.New("the device cannot carry a transfer mode")
 
 // Carries returns an error if a device cannot carry a transfer mode.
 func Carries(dev fabric.Device, m protocol.Mode) error {
-	switch m {
-	case protocol.ModeSendUC:
+	switch {
+	case m.Lossy():
 		return Lacks(dev, fabric.UC)
-	case protocol.ModeIndicate:
-		return Late(dev, "mode indicate", "use another mode")
+	case m.Indicated():
+		return Late(dev, "mode "+string(m), "use another mode")
 	default:
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
@@ -59,7 +58,7 @@ func newChannel(
 // queuePair returns the configuration of the queue pair of a data channel.
 func queuePair(c *Config, o *tx.Options, send, recv fabric.CQ) fabric.QPConfig {
 	transport := fabric.RC
-	if c.Mode == protocol.ModeSendUC {
+	if c.Mode.Lossy() {
 		transport = fabric.UC
 	}
 	return fabric.QPConfig{

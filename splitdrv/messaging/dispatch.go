@@ -238,7 +238,7 @@ func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus 
 func (d *dispatcher) onSent(data []byte) protocol.CfgStatus {
 	sent, err := protocol.DecodeSent(data)
 	switch {
-	case d.cfg.Mode != protocol.ModeSendUC:
+	case !d.cfg.Mode.Lossy():
 		return protocol.CfgUnsupported
 	case err != nil || sent.Channel < 1 || int(sent.Channel) > len(d.channels):
 		return protocol.CfgInvalid

@@ -138,7 +138,7 @@ func (c *Config) elements() int {
 
 // receives returns the largest number of posted receives of a data channel.
 func (c *Config) receives() int {
-	if c.Mode == protocol.ModeIndicate {
+	if c.Mode.Indicated() {
 		return c.furtherReceives()
 	}
 	return c.elements() + c.furtherReceives()
@@ -148,7 +148,7 @@ func (c *Config) receives() int {
 // for elements.
 func (c *Config) furtherReceives() int {
 	n := 0
-	if c.Mode == protocol.ModeIndicate {
+	if c.Mode.Indicated() {
 		n++ // to detect a peer that uses immediate data
 	}
 	if c.invalidates() {

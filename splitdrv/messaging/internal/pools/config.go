@@ -43,6 +43,6 @@ func (p Config) Bytes() int { return memory.PageUp(p.ElementSize * p.Elements) }
 // Indicated reports whether transfers to the pool, of this reference, may be indicated by a message
 // instead of immediate data.
 func (p Config) Indicated(m protocol.Mode, ref uint32) bool {
-	return m == protocol.ModeIndicate || m == protocol.ModeImm && (ref >= protocol.MaxImmPools ||
+	return m.Indicated() || m.Immediate() && (ref >= protocol.MaxImmPools ||
 		p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
 }

@@ -70,7 +70,7 @@ const (
 
 // poolInterval is the time between two ticks.
 func poolInterval(mode protocol.Mode, idle time.Duration) time.Duration {
-	if mode == protocol.ModeSendUC {
+	if mode.Lossy() {
 		return sentAfter / 2
 	}
 	return min(250*time.Millisecond, idle/4)

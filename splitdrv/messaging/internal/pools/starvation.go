@@ -77,7 +77,7 @@ func (m *Manager) lookAround() (quiet bool, err error) {
 			quiet = false
 		}
 	}
-	if m.c.Mode == protocol.ModeSendUC {
+	if m.c.Mode.Lossy() {
 		m.rescue()
 		quiet = false
 	}

@@ -74,7 +74,7 @@ func New(
 	r.OneTouch.count = &r.Count
 	r.returns = bufpool.Returns{Mode: c.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.adopted.init(ch.Number, c.FirstRef(ch.Number), c.MaxPools)
-	r.numbering = numbering{channel: ch.Number, lossy: c.Mode == protocol.ModeSendUC, count: &r.Count}
+	r.numbering = numbering{channel: ch.Number, lossy: c.Mode.Lossy(), count: &r.Count}
 	r.consumed = make([]consumed, 0, len(r.Comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.Number), 0, 0))
@@ -179,6 +179,7 @@ func (r *Receiver) Hand(comps []fabric.Completion) error {
 
 // receiveWritten handles writes with the indication in their immediate data.
 func (r *Receiver) receiveWritten(comps []fabric.Completion) error {
+	indicated := r.c.Mode.Indicated()
 	for i := range comps {
 		c := &comps[i]
 		if err := c.Err(); err != nil {
@@ -190,7 +191,7 @@ func (r *Receiver) receiveWritten(comps []fabric.Completion) error {
 			}
 			continue
 		}
-		if r.c.Mode == protocol.ModeIndicate {
+		if indicated {
 			return r.violation(core.ErrImmediate, "immediate data %#x", c.Imm)
 		}
 		pool, elem, length := protocol.ImmData(c.Imm).Unpack()
@@ -425,7 +426,7 @@ func (r *Receiver) give(p *bufpool.Local) error {
 		}
 	}
 	r.remove(p, r.o.Invalidates)
-	if r.c.Mode == protocol.ModeImm {
+	if r.c.Mode.Immediate() {
 		r.spare += p.Elements.Len()
 	}
 	r.returns.Forget(p)
@@ -435,10 +436,10 @@ func (r *Receiver) give(p *bufpool.Local) error {
 // Adopt adds a pool to those of the channel and posts the receives for its elements.
 func (r *Receiver) Adopt(p *bufpool.Local) error {
 	r.add(p)
-	switch r.c.Mode {
-	case protocol.ModeIndicate:
+	switch {
+	case r.c.Mode.Indicated():
 		return nil
-	case protocol.ModeSend, protocol.ModeSendUC:
+	case r.c.Mode.Sends():
 		return r.postBuffers(p)
 	default:
 		n := p.Elements.Len() - r.spare
@@ -587,7 +588,7 @@ func (r *Receiver) violation(rule error, format string, args ...any) error {
 // immediately. That holds for receives with memory, which differ from each other, and for
 // those of messages between writes, of which there are few.
 func (r *Receiver) RenewsAtOnce(n int) bool {
-	if r.c.Mode != protocol.ModeImm {
+	if !r.c.Mode.Immediate() {
 		return n > 0
 	}
 	for i := range r.Comps[:n] {

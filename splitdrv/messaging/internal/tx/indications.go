@@ -12,6 +12,7 @@ import (
 // it, except for acked.
 type indications struct {
 	window     int                   // how many messages may be unacknowledged
+	always     bool                  // all transfers are indicated
 	pending    []protocol.Indication // not sent yet, oldest first
 	pools      []*bufpool.Remote     // the pool of each of pending
 	sent       uint64                // messages sent, cumulative
@@ -20,10 +21,7 @@ type indications struct {
 }
 
 func (i *indications) init(mode protocol.Mode, depth int) {
-	i.window = 1
-	if mode == protocol.ModeIndicate {
-		i.window = protocol.IndicatesPerChannel
-	}
+	i.window, i.always = mode.Indications(), mode.Indicated()
 	if !mode.Sends() {
 		i.pending = make([]protocol.Indication, 0, depth)
 		i.pools = make([]*bufpool.Remote, 0, depth)

@@ -70,7 +70,7 @@ func New(
 	s.Requests = sqRequests{sendQueue: &s.sendQueue, indications: &s.Indications, pools: pools}
 	s.In = newInput(slots, o.Batch, &s.Count, o.Path)
 	s.Out = batch{
-		o: o, mode: c.Mode, channel: uint8(ch.Number), slots: slots, signalEvery: signalOneIn(o, slots.Len()),
+		o: o, sends: c.Mode.Sends(), immediate: c.Mode.Immediate(), channel: uint8(ch.Number), slots: slots, signalEvery: signalOneIn(o, slots.Len()),
 		pieces: maxPieces(o), inline: ch.QP.MaxInline(), requests: &s.sendQueue, count: &s.Count,
 		wrs: make([]fabric.SendWR, 0, o.Batch*(1+LentPieces(o))), held: make([]inFlightEntry, 0, o.Batch),
 	}
@@ -212,7 +212,7 @@ func (s *Sender) readQueue() error {
 
 // wantsCompletions reports whether the sender needs completions for more than free slots.
 func (s *Sender) wantsCompletions() bool {
-	return s.Indications.serialised || s.C.Mode == protocol.ModeIndicate ||
+	return s.Indications.serialised || s.Indications.always ||
 		s.Requests.busy() || s.In.Loans.outstanding()
 }
 
@@ -234,7 +234,7 @@ func (s *Sender) makeBatch() (shortage, error) {
 				s.In.next++
 				continue
 			}
-			size = needed(s.C.Mode, s.In.firstSize())
+			size = s.Out.needed(s.In.firstSize())
 		}
 		short := s.shortOf(size)
 		if short == shortOfSlot {
@@ -530,7 +530,7 @@ func (s *Sender) ready(short shortage) bool {
 	}
 	size := 0
 	if !s.In.empty() {
-		size = needed(s.C.Mode, s.In.firstSize())
+		size = s.Out.needed(s.In.firstSize())
 	}
 	return short != shortOfFrame && s.shortOf(size) != short
 }

@@ -17,7 +17,8 @@ import (
 // element has room. No frame waits for others to come. Only the sender's goroutine uses it.
 type batch struct {
 	o           *Options
-	mode        protocol.Mode
+	sends       bool // frames are sent as messages
+	immediate   bool // writes carry immediate data where it can name the element
 	channel     uint8
 	slots       *pools.Slots
 	pieces      int // most frames in a transfer
@@ -61,8 +62,8 @@ func MaxRecords(o *Options) int {
 }
 
 // headroom returns how many bytes a transfer needs in the element in addition to its frames.
-func headroom(m protocol.Mode) int {
-	if m.Sends() {
+func (b *batch) headroom() int {
+	if b.sends {
 		return protocol.SendDataOverhead
 	}
 	return 0
@@ -71,11 +72,11 @@ func headroom(m protocol.Mode) int {
 // needed returns the size of the smallest element that takes a frame of n bytes. Of an element of
 // MaxImmElementSize in mode imm, a transfer leaves the last byte free: immediate data could not
 // indicate it all, and a message about a pool that it can name is not allowed.
-func needed(mode protocol.Mode, n int) int {
-	if mode == protocol.ModeImm && n == protocol.MaxImmElementSize {
+func (b *batch) needed(n int) int {
+	if b.immediate && n == protocol.MaxImmElementSize {
 		return n + 1
 	}
-	return n + headroom(mode)
+	return n + b.headroom()
 }
 
 // signalOneIn returns the number of slots of which one is signaled. It is at most half of
@@ -98,7 +99,7 @@ func (b *batch) together(in *input, n, largest int) int {
 		return n
 	}
 	most := min(largest, protocol.MaxImmLength)
-	total := headroom(b.mode) + protocol.PackHeaderSize
+	total := b.headroom() + protocol.PackHeaderSize
 	end := min(in.have, in.next+b.pieces)
 	at := in.next
 	for ; at < end; at++ {
@@ -125,7 +126,7 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	if b.joined == 1 {
 		size += protocol.PackHeaderSize + protocol.PackRecordSize
 	}
-	if size+headroom(b.mode) > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
+	if size+b.headroom() > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
 		return false
 	}
 	b.size = size
@@ -166,7 +167,7 @@ func (b *batch) copyBehind(frame []byte) bool {
 // only the beginning of the frame; no other frames join it.
 func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, lent *vnet.Lent) (serialised bool) {
 	b.finish()
-	n, mode := len(frame), b.mode
+	n := len(frame)
 	if lent != nil {
 		n = lent.Size
 	}
@@ -180,9 +181,9 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 	}
 	f := inFlightEntry{seq: seq, slot: slot, pool: g, elem: elem, lent: lent != nil}
 	switch {
-	case mode.Sends():
+	case b.sends:
 		wr.Op = fabric.OpSend
-	case mode == protocol.ModeImm && protocol.CanImm(g.Ref, uint32(elem), n):
+	case b.immediate && protocol.CanImm(g.Ref, uint32(elem), n):
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.Key(elem)
 	default:
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.Key(elem)
@@ -195,7 +196,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 	if lent != nil {
 		b.gather(lent.Pieces)
 	}
-	return f.indicate && mode == protocol.ModeImm
+	return f.indicate && b.immediate
 }
 
 // gather adds the lent pieces of the frame that was added last, and finishes the transfer.
