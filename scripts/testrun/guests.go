@@ -58,10 +58,6 @@ func (r *runner) inGuests(ctx context.Context) error {
 			return fmt.Errorf("building packages, and a root to install them in: %w", err)
 		}
 	}
-	top, err := os.Getwd()
-	if err != nil {
-		return err
-	}
 	jobs := r.jobs()
 	next := make(chan testlist.Package, len(jobs))
 	for _, j := range jobs {
@@ -71,19 +67,19 @@ func (r *runner) inGuests(ctx context.Context) error {
 	errs := make([]error, r.guests)
 	var wg sync.WaitGroup
 	for i := range errs {
-		wg.Go(func() { errs[i] = r.lane(ctx, top, string(rune('a'+i)), next) })
+		wg.Go(func() { errs[i] = r.lane(ctx, string(rune('a'+i)), next) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // lane runs jobs one after the other, in the guest of a directory (ci/softroce/exec).
-func (r *runner) lane(ctx context.Context, top, name string, jobs <-chan testlist.Package) error {
-	dir := filepath.Join(top, "build/guests", name)
+func (r *runner) lane(ctx context.Context, name string, jobs <-chan testlist.Package) error {
+	dir := filepath.Join(r.top, "build/guests", name)
 	defer endGuest(dir)
 	for j := range jobs {
 		const require = "rdma,root,tun,tools,splitnic,softroce,adapter"
-		exec := filepath.Join(top, "ci/softroce/exec")
+		exec := filepath.Join(r.top, "ci/softroce/exec")
 		cmd := r.command(ctx, require, []testlist.Package{j}, asProduct, "-timeout=45m", "-exec", exec)
 		cmd.Env = append(cmd.Env, "SPLITNIC_GUEST="+dir, fmt.Sprint("SPLITNIC_GUEST_OWNER=", os.Getpid()))
 		if err := errors.Join(r.pass(cmd), ctx.Err()); err != nil {

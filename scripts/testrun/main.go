@@ -97,6 +97,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	r := &runner{layer: layer, packages: packages, guests: *guests, events: newEvents(pipe, layer, total)}
+	if r.top, err = os.Getwd(); err != nil {
+		return err
+	}
 	pattern, skip := testlist.Patterns(layer, long)
 	if r.skip = skip; *filter == "" {
 		r.all = []string{"-run", pattern}

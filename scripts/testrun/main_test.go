@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,6 +50,10 @@ func TestJobs(t *testing.T) {
 // TestProgramFails runs a test of this package by a program that may fail after it. It expects
 // the failure in the events, and no error.
 func TestProgramFails(t *testing.T) {
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name, then string
 		fails      bool
@@ -63,7 +68,7 @@ func TestProgramFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out file
-			r := &runner{events: newEvents(&out, "unit", 1)}
+			r := &runner{top: top, events: newEvents(&out, "unit", 1)}
 			tests := []testlist.Package{{Path: ".", Tests: []string{"TestEvents"}}}
 			if err := r.goTest(t.Context(), "", tests, "-exec", "'"+program+"'"); err != nil {
 				t.Fatal(err)
@@ -93,5 +98,77 @@ func TestEvents(t *testing.T) {
 	}
 	if err := e.close(); err != nil || out.String() != in || e.done != 2 || e.last != "p TestB" {
 		t.Errorf("%v: %d tests, the last %s:\n%s", err, e.done, e.last, &out.Buffer)
+	}
+}
+
+// TestLinked runs a linker by scripts/linked. It expects the linker to run once for each build ID of
+// a package and kind of build in a row, each program where the linker was to write it, and other
+// tools to run as they are.
+func TestLinked(t *testing.T) {
+	top := t.TempDir()
+	script, err := os.ReadFile("../linked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(top, "scripts"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"scripts/linked": string(script),
+		"link":           "#!/bin/sh\necho \"$@\" >>log\necho \"$@\" >program\n",
+		"compile":        "#!/bin/sh\necho compiles \"$@\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(top, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	linked := func(importPath string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(top, "scripts/linked"), args...)
+		cmd.Dir, cmd.Env = top, append(os.Environ(), "TOOLEXEC_IMPORTPATH="+importPath)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	links := 0
+	for _, tc := range []struct {
+		importPath, id string
+		kind           string
+		again          bool // the linker runs
+	}{
+		{"m/a.test", "A/x/y/A", "-w", true},
+		{"m/a.test", "A/x/y/A", "-w", false},
+		{"m/b.test", "A/x/y/A", "-w", true},
+		{"m/a.test", "B/x/y/B", "-race", true},
+		{"m/a.test", "A/x/y/A", "-w", false},
+		{"m/a.test", "B/x/y/B", "-race", false},
+		{"m/a.test", "C/x/y/C", "-w", true},
+		{"m/a.test", "C/x/y/C", "-w", false},
+		{"m/a.test", "A/x/y/A", "-w", true}, // only the last one is kept
+	} {
+		args := []string{"-o", "program", tc.kind, "-buildid=" + tc.id, tc.importPath}
+		if tc.again {
+			links++
+		}
+		linked(tc.importPath, append([]string{"./link"}, args...)...)
+		program, err := os.ReadFile(filepath.Join(top, "program"))
+		if err != nil || string(program) != strings.Join(args, " ")+"\n" {
+			t.Errorf("%v: the program is %q, %v", args, program, err)
+		}
+		if err := os.Remove(filepath.Join(top, "program")); err != nil {
+			t.Fatal(err)
+		}
+		if log, err := os.ReadFile(filepath.Join(top, "log")); err != nil || strings.Count(string(log), "\n") != links {
+			t.Errorf("%v: linked, want %d times in all: %v\n%s", args, links, err, log)
+		}
+	}
+	if got := linked("m/a", "./compile", "-o", "x", "-buildid=A/A"); got != "compiles -o x -buildid=A/A\n" {
+		t.Errorf("the compiler was called so: %q", got)
+	}
+	linked("", "./link", "-V=full")
+	if log, err := os.ReadFile(filepath.Join(top, "log")); err != nil || !strings.HasSuffix(string(log), "\n-V=full\n") {
+		t.Errorf("%v\n%s", err, log)
 	}
 }

@@ -25,6 +25,7 @@ const asProduct, noDWARF = "-trimpath", "-gcflags=all=-dwarf=false" // a twelfth
 
 // runner runs a layer.
 type runner struct {
+	top      string // of the checkout
 	packages []testlist.Package
 	all      []string // the flag of go test for all tests of the layer, unless only some are wanted
 	skip     string   // pattern of tests that are left out
@@ -60,16 +61,19 @@ func (r *runner) pass(cmd *exec.Cmd) error {
 	return errors.Join(readErr, err)
 }
 
-// command returns the command go test for tests, unless args have another flag -run. The layer is a
-// build tag of theirs (pods).
+// command returns the command go test for tests, unless args have another flag -run. Layers that
+// share test binaries have no build tags.
 func (r *runner) command(ctx context.Context, require string, tests []testlist.Package, args ...string) *exec.Cmd {
 	var names, paths []string
 	for _, p := range tests {
 		names = append(names, p.Tests...)
 		paths = append(paths, p.Path)
 	}
-	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-tags", r.layer,
-		"-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, args, paths)
+	if r.layer == "pods" {
+		args = append(args, "-tags", r.layer)
+	}
+	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w",
+		"-toolexec", "'" + r.top + "/scripts/linked'", "-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, args, paths)
 	cmd := command(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
 	return cmd
