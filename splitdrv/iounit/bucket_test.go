@@ -1,8 +1,6 @@
 package iounit
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -21,63 +19,6 @@ func sized(n int) []vnet.WriteOp { return []vnet.WriteOp{{Head: make([]byte, vne
 
 // allowed returns the number of bytes that a rate in bits per second allows in this time.
 func allowed(rate int64, t time.Duration) float64 { return float64(rate) * t.Seconds() / 8 }
-
-// TestBucketRate takes as many frames from buckets as possible. That must never be more than the
-// rate, except for the frame that empties the bucket, and never much less.
-func TestBucketRate(t *testing.T) {
-	for _, rate := range []int64{policy.MinRate, 1e6, 33_333_333, 1e9, 100e9, policy.MaxRate} {
-		t.Run(fmt.Sprint(rate), func(t *testing.T) {
-			random := rand.New(rand.NewPCG(1, uint64(rate)))
-			h := &hand{at: time.Hour}
-			start := h.at
-			b := newBucket(bounds{bits: rate}, h.now)
-			bytes, frames := 0, 0
-			for range 20_000 {
-				n := 60 + random.IntN(1455)
-				if random.IntN(10) == 0 {
-					n = 1<<16 - 30
-				}
-				for b.take(sized(n), false) == 0 {
-					// Like a worker that wakes late, sometimes very late.
-					h.at += max(b.wait(false), minHold)
-					if random.IntN(100) == 0 {
-						h.at += time.Duration(random.IntN(int(burstTime / 2)))
-					}
-				}
-				bytes += n
-				frames++
-				if max := allowed(rate, h.at-start) + 1<<16; float64(bytes) > max {
-					t.Fatalf("%d bytes after %v, at most %.0f", bytes, h.at-start, max)
-				}
-			}
-			if least := allowed(rate, h.at-start) - 2*float64(b.bits.burst/perUnit)/8; float64(bytes) < least {
-				t.Errorf("%d bytes after %v, should be %.0f", bytes, h.at-start, least)
-			}
-		})
-	}
-}
-
-// TestBucketBurst lets a bucket fill for a long time. The bucket must allow one burst.
-func TestBucketBurst(t *testing.T) {
-	for rate, burst := range map[int64]int{policy.MinRate: burstBytes, 1e9: 500_000, policy.MaxRate: 500_000_000} {
-		h := &hand{}
-		b := newBucket(bounds{bits: rate}, h.now)
-		if n := b.room(false); n != 0 {
-			t.Errorf("%d: a new bucket has room for %d frames", rate, n)
-		}
-		h.at = 1000 * time.Hour
-		if n, want := b.room(false), 1+burst/(vnet.MaxFrame-vnet.HdrLen); n != want {
-			t.Errorf("%d: room for %d super-frames, want %d", rate, n, want)
-		}
-		n := 0
-		for b.take(sized(1000), false) == 1 {
-			n++
-		}
-		if want := (burst + 999) / 1000; n != want {
-			t.Errorf("%d: %d frames of 1000 bytes at once, want %d", rate, n, want)
-		}
-	}
-}
 
 // TestBucketOverdraft takes a frame for which the level of the bucket does not suffice. The next
 // frame must wait until the debt is paid off.

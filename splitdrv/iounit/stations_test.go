@@ -91,27 +91,6 @@ func TestStationsUnused(t *testing.T) {
 	none.learn(from(machine), none.tick())
 }
 
-// TestStationsSpread has stations whose addresses follow each other, in many processes.
-func TestStationsSpread(t *testing.T) {
-	const many = 4000
-	for try := range 200 {
-		s := newStations((&hand{at: time.Hour}).now)
-		s.used.Store(true)
-		for i := range many {
-			s.learn(from(numbered(i)), s.tick())
-		}
-		known := 0
-		for i := range many {
-			if s.knows(frame(numbered(i), own, 60), s.tick()) {
-				known++
-			}
-		}
-		if known < many*99/100 {
-			t.Fatalf("process %d: %d of %d stations are known", try, known, many)
-		}
-	}
-}
-
 // TestStationsAtOnce has several queues learn the same stations.
 func TestStationsAtOnce(t *testing.T) {
 	s := newStations((&hand{at: time.Hour}).now)
