@@ -27,9 +27,6 @@ func DecodeProof(data []byte) (Proof, error) {
 	return Proof(data), nil
 }
 
-// AppendProof appends the data of CfgBind.
-func AppendProof(dst []byte, p Proof) []byte { return append(dst, p[:]...) }
-
 // BoundChannel is the part of a proof's text about one side's queue pair of a channel.
 type BoundChannel struct {
 	QPN, PSN uint32

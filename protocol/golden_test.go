@@ -107,7 +107,7 @@ var goldenMessages = map[string]func() []byte{
 			AppendSent(nil, Sent{Channel: 2, Next: 0x1122334455})})
 	},
 	"cfg_util_request_bind": func() []byte {
-		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgBind, AppendProof(nil, goldenProof)})
+		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgBind, goldenProof[:]})
 	},
 	"cfg_util_request_pool_keys": func() []byte {
 		return AppendCfgUtilRequest(nil, CfgUtilRequest{goldenTransaction, CfgPoolKeys,

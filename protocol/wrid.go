@@ -46,9 +46,6 @@ func (id WRID) Unpack() (kind WRKind, queue uint8, index uint16, generation uint
 	return WRKind(id >> 56), uint8(id >> 48), uint16(id >> 32), uint32(id)
 }
 
-// Kind returns the kind.
-func (id WRID) Kind() WRKind { return WRKind(id >> 56) }
-
 // String returns the parts for error messages.
 func (id WRID) String() string {
 	kind, queue, index, generation := id.Unpack()

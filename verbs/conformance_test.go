@@ -25,7 +25,7 @@ func pairOf(i, j int) func(*testing.T) conform.Pair {
 			p.RNR = func() uint64 {
 				var n uint64
 				for _, c := range []*verbs.Context{a, b} {
-					n += must(verbs.Counters(c.Name(), 1))(t)["send_rnr_err"]
+					n += testenv.RDMACounter(t, c.Name(), "send_rnr_err")
 				}
 				return n
 			}

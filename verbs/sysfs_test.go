@@ -3,7 +3,6 @@ package verbs
 import (
 	"errors"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -25,38 +24,6 @@ func sysfs(t *testing.T, files map[string]string) string {
 		}
 	}
 	return root
-}
-
-func TestCountersFromSysfs(t *testing.T) {
-	root := sysfs(t, map[string]string{
-		"mlx5_0/ports/1/counters/port_xmit_data":    "18446744073709551615\n",
-		"mlx5_0/ports/1/counters/broken":            "N/A\n",
-		"mlx5_0/ports/1/hw_counters/rcvd_rnr_err":   "7\n",
-		"mlx5_0/ports/1/hw_counters/lifespan":       "10\n",
-		"mlx5_0/ports/2/hw_counters/rcvd_rnr_err":   "8\n",
-		"mlx5_0/hw_counters/out_of_buffer":          "3\n",
-		"rxe0/ports/1/hw_counters/sent_pkts":        "5\n",
-		"rxe0/ports/1/counters/VL15_dropped/nested": "1\n",
-	})
-	for _, c := range []struct {
-		dev  string
-		port int
-		want map[string]uint64
-	}{
-		{"mlx5_0", 1, map[string]uint64{"port_xmit_data": 1<<64 - 1, "rcvd_rnr_err": 7, "out_of_buffer": 3}},
-		{"mlx5_0", 2, map[string]uint64{"rcvd_rnr_err": 8, "out_of_buffer": 3}},
-		{"rxe0", 1, map[string]uint64{"sent_pkts": 5}},
-	} {
-		got, err := countersIn(root, c.dev, c.port)
-		if err != nil || !maps.Equal(got, c.want) {
-			t.Errorf("%s port %d: %v, %v", c.dev, c.port, got, err)
-		}
-	}
-	for _, port := range []int{0, 3} {
-		if _, err := countersIn(root, "mlx5_0", port); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("port %d: %v", port, err)
-		}
-	}
 }
 
 func TestDriverFromSysfs(t *testing.T) {

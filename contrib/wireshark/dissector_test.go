@@ -317,7 +317,7 @@ var messages = []struct {
 		map[string]string{"splitnic.request": "11", "splitnic.channel": "2", "splitnic.next": strconv.Itoa(1 << 33)}},
 	{"denied", reply(protocol.CfgFilter, protocol.CfgDenied, nil),
 		map[string]string{"splitnic.request": "6", "splitnic.status": "3", "splitnic.size": "0"}},
-	{"binding", request(protocol.CfgBind, protocol.AppendProof(nil, protocol.Proof{0xab, 31: 0xcd})),
+	{"binding", request(protocol.CfgBind, append(append([]byte{0xab}, make([]byte, 30)...), 0xcd)),
 		map[string]string{"splitnic.request": "12", "splitnic.proof": "ab" + strings.Repeat(":00", 30) + ":cd"}},
 	{"path", append(request(protocol.CfgPath, nil), make([]byte, 1004)...),
 		map[string]string{"splitnic.request": "16", "splitnic.size": "0"}},

@@ -2,10 +2,27 @@ package testenv
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"testing"
 )
+
+// RDMACounter returns a counter that the driver of an RDMA device keeps of its first port.
+func RDMACounter(t testing.TB, device, name string) uint64 {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/sys/class/infiniband", device, "ports/1/hw_counters", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
 
 // RDMAObjects counts the objects on each RDMA device by kind (pd, cq, qp, mr and others), as the
 // kernel does: the objects of all processes, and its own.

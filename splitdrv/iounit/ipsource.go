@@ -25,7 +25,6 @@ const (
 const (
 	arpLen  = 28 // for Ethernet and IPv4
 	ipv4Len = 20
-	ipv6Len = 40
 )
 
 // mayBeFrom reports whether a frame from mac comes from one of the addresses ips, and does

@@ -37,13 +37,7 @@ func onDevices(t *testing.T) twoDevices {
 		// answer so quickly.
 		Timing: fabric.Timing{Timeout: 18},
 		// A device counts received messages for which no receive was posted.
-		RNR: func() uint64 {
-			c, err := verbs.Counters(names[0], 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c["send_rnr_err"]
-		},
+		RNR: func() uint64 { return testenv.RDMACounter(t, names[0], "send_rnr_err") },
 	}
 }
 
