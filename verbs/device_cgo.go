@@ -288,7 +288,7 @@ func (c *Context) ChooseGID() (GIDEntry, string, error) {
 			gidFix(table, GIDHint{}))
 		return GIDEntry{}, "", &OpError{Op: "choose GID", Device: c.name, Err: err}
 	}
-	e, why, err := ChooseGID(port, table, c.cfg.hint)
+	e, why, err := chooseGID(port, table, c.cfg.hint)
 	if err != nil {
 		return GIDEntry{}, "", &OpError{Op: "choose GID", Device: c.name, Err: err}
 	}
@@ -330,7 +330,7 @@ func (c *Context) ChoosePKey() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	index, err := ChoosePKey(table, c.cfg.pkey)
+	index, err := choosePKey(table, c.cfg.pkey)
 	if err != nil {
 		return 0, &OpError{Op: fmt.Sprintf("choose partition key of port %d", c.cfg.port), Device: c.name, Err: err}
 	}

@@ -19,7 +19,7 @@ const maxGIDIndex = 255
 // ErrNoGID is wrapped by the error of ChooseGID if no entry is usable.
 var ErrNoGID = errors.New("no usable GID")
 
-// ChooseGID returns the entry of a port's GID table that a connection should use, and the
+// chooseGID returns the entry of a port's GID table that a connection should use, and the
 // reason for the choice. The index matters only if all else is equal, because it differs
 // between devices and between boots. The rules, in order:
 //
@@ -34,7 +34,7 @@ var ErrNoGID = errors.New("no usable GID")
 //  5. The lowest index.
 //
 // On an InfiniBand port the first GID is chosen, because packets are addressed by LID.
-func ChooseGID(port PortAttr, table []GIDEntry, hint GIDHint) (GIDEntry, string, error) {
+func chooseGID(port PortAttr, table []GIDEntry, hint GIDHint) (GIDEntry, string, error) {
 	var best GIDEntry
 	var bestRank gidRank
 	var others []string

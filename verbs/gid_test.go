@@ -73,7 +73,7 @@ func TestChooseGID(t *testing.T) {
 			{Index: 0, Port: 1, GID: GID{0: 0xfe, 15: 1}}}, GIDHint{}, "fe00::1", GIDTypeIB, "LID 0x9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			e, why, err := ChooseGID(c.port, c.table, c.hint)
+			e, why, err := chooseGID(c.port, c.table, c.hint)
 			if c.want == "" {
 				if !errors.Is(err, ErrNoGID) || !strings.Contains(err.Error(), c.why) {
 					t.Fatalf("%v, %v", e, err)
@@ -94,7 +94,7 @@ func TestChooseGIDReason(t *testing.T) {
 		gid(0, GIDTypeRoCEv1, "10.0.0.1/24", "eth0"),
 		gid(1, GIDTypeRoCEv2, "10.0.1.1/24", "eth1"),
 	}
-	e, why, err := ChooseGID(PortAttr{Port: 1, LinkLayer: LinkEthernet}, table, GIDHint{})
+	e, why, err := chooseGID(PortAttr{Port: 1, LinkLayer: LinkEthernet}, table, GIDHint{})
 	if err != nil || e.Index != 1 {
 		t.Fatalf("chose %v, %v", e, err)
 	}

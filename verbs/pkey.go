@@ -17,11 +17,11 @@ const maxPKeyIndex = 1<<16 - 1
 // ErrNoPKey is wrapped by the error of ChoosePKey if no entry is usable.
 var ErrNoPKey = errors.New("no such partition key")
 
-// ChoosePKey returns the index of the wanted key in a port's partition key table. If wanted
+// choosePKey returns the index of the wanted key in a port's partition key table. If wanted
 // has the full-member bit (0x8000), only an entry with this bit matches. If wanted does not
 // have the bit, any entry of the partition matches, and one with the bit is preferred. A key
 // whose lower 15 bits are 0 is invalid, as a table entry and as wanted.
-func ChoosePKey(table []uint16, wanted uint16) (int, error) {
+func choosePKey(table []uint16, wanted uint16) (int, error) {
 	if wanted&^fullMember == 0 {
 		return 0, fmt.Errorf("%w: %#04x names no partition: its lower 15 bits are 0", ErrNoPKey, wanted)
 	}

@@ -27,7 +27,7 @@ func TestChoosePKey(t *testing.T) {
 		{"no partition, full member", []uint16{0x8000}, 0x8000, 0, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			index, err := ChoosePKey(tc.table, tc.wanted)
+			index, err := choosePKey(tc.table, tc.wanted)
 			if index != tc.index || (err == nil) != tc.ok || (err != nil && !errors.Is(err, ErrNoPKey)) {
 				t.Errorf("got %d, %v; want %d, %v", index, err, tc.index, tc.ok)
 			}

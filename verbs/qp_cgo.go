@@ -194,7 +194,7 @@ func (q *QP) modify(to QPState, mask QPAttrMask, a *C.struct_snv_qp_attr, hint f
 		return q.opErr(op, net.ErrClosed, "")
 	}
 	mask |= AttrState
-	if err := CheckTransition(q.cfg.Transport, q.state, to, mask); err != nil {
+	if err := checkTransition(q.cfg.Transport, q.state, to, mask); err != nil {
 		return q.opErr(op, fmt.Errorf("%w: %w", err, syscall.EINVAL), "")
 	}
 	a.state, a.attr_mask = C.uint32_t(to), C.uint32_t(mask)

@@ -135,10 +135,10 @@ func transitionAttrs(t fabric.Transport, from, to QPState) (attrs, bool) {
 	return attrs{}, false
 }
 
-// CheckTransition returns nil if a queue pair of transport t can be moved from state from to
+// checkTransition returns nil if a queue pair of transport t can be moved from state from to
 // state to with the attributes in mask. Otherwise the error names the mistake, for which
 // ibv_modify_qp(3) would return a bare EINVAL.
-func CheckTransition(t fabric.Transport, from, to QPState, mask QPAttrMask) error {
+func checkTransition(t fabric.Transport, from, to QPState, mask QPAttrMask) error {
 	a, ok := transitionAttrs(t, from, to)
 	if !ok {
 		return fmt.Errorf("no transition from %s to %s: a queue pair goes RESET, INIT, RTR, RTS, and from any state to ERR or RESET", from, to)

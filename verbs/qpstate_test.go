@@ -38,7 +38,7 @@ func TestCheckTransition(t *testing.T) {
 		{uc, StateRTS, StateRTS, AttrState | AttrMinRNRTimer, "does not take attribute MIN_RNR_TIMER"},
 		{rc, StateRTS, StateErr, AttrState | AttrAV, "does not take attribute AV"},
 	} {
-		err := CheckTransition(c.t, c.from, c.to, c.mask)
+		err := checkTransition(c.t, c.from, c.to, c.mask)
 		if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
 			t.Errorf("%v to %v with %v: %v, want %q", c.from, c.to, c.mask, err, c.wrong)
 		}

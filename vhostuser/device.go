@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// MaxPairs is the largest number of pairs of rings of a device.
-const MaxPairs = 128
+// maxPairs is the largest number of pairs of rings of a device.
+const maxPairs = 128
 
 // Config is the configuration of a Device.
 type Config struct {

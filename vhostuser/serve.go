@@ -11,8 +11,8 @@ import (
 
 // Open makes a device. If the back end is the server, the socket exists when Open returns.
 func Open(cfg Config) (*Device, error) {
-	if cfg.Pairs < 1 || cfg.Pairs > MaxPairs {
-		return nil, fmt.Errorf("vhost-user: %d pairs of rings; there can be 1 to %d", cfg.Pairs, MaxPairs)
+	if cfg.Pairs < 1 || cfg.Pairs > maxPairs {
+		return nil, fmt.Errorf("vhost-user: %d pairs of rings; there can be 1 to %d", cfg.Pairs, maxPairs)
 	}
 	d := &Device{
 		cfg: cfg, pairs: cfg.Pairs, offer: offered(cfg.Offloads, cfg.Pairs), active: cfg.Pairs,

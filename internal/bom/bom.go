@@ -6,14 +6,14 @@ import (
 	"errors"
 )
 
-// ErrUTF16 is the error about a text in UTF-16.
-var ErrUTF16 = errors.New("the text is in UTF-16; save it as UTF-8")
+// errUTF16 is the error about a text in UTF-16.
+var errUTF16 = errors.New("the text is in UTF-16; save it as UTF-8")
 
-// Cut returns text without a byte-order mark of UTF-8 at its beginning. It returns ErrUTF16 if
+// Cut returns text without a byte-order mark of UTF-8 at its beginning. It returns errUTF16 if
 // there is a mark of UTF-16.
 func Cut(text []byte) ([]byte, error) {
 	if bytes.HasPrefix(text, []byte{0xff, 0xfe}) || bytes.HasPrefix(text, []byte{0xfe, 0xff}) {
-		return nil, ErrUTF16
+		return nil, errUTF16
 	}
 	return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), nil
 }

@@ -15,7 +15,7 @@ func TestCut(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"\xff\xfea\x00", "\xfe\xff\x00a"} {
-		if got, err := Cut([]byte(text)); !errors.Is(err, ErrUTF16) {
+		if got, err := Cut([]byte(text)); !errors.Is(err, errUTF16) {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}

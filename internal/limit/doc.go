@@ -4,7 +4,6 @@
 //   - [Keyed] has a bucket for each key, for work that a peer asks for
 //   - [Queue] makes peers take turns at work that only a few may do at a time
 //   - [Log] limits the lines in the log
-//   - [Spend] is for a bucket without a key
 //
 // Functions that do not wait get the time from the caller, so that tests need no clock.
 // Other limits exist where these cannot be used, and the reason is given there: the number of

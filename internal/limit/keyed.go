@@ -53,7 +53,7 @@ func (k *Keyed) Take(now time.Time, key Key, n, burst int) time.Duration {
 func (k *Keyed) Spend(now time.Time, key Key, n, burst int) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return Spend(k.bucket(now, key, max(burst, n)), now, n)
+	return spend(k.bucket(now, key, max(burst, n)), now, n)
 }
 
 // bucket returns the bucket of key, and makes it if necessary. The caller holds k.mu.
@@ -62,7 +62,7 @@ func (k *Keyed) bucket(now time.Time, key Key, burst int) *rate.Limiter {
 	switch {
 	case l == nil:
 		l = rate.NewLimiter(k.perSecond, burst)
-		Spend(l, now, k.makeRoom(now))
+		spend(l, now, k.makeRoom(now))
 		k.buckets[key] = l
 	case burst > l.Burst() && l.TokensAt(now) >= float64(l.Burst()): // a full bucket stays full
 		l = rate.NewLimiter(k.perSecond, burst)
@@ -96,9 +96,9 @@ func (k *Keyed) makeRoom(now time.Time) (spent int) {
 	return int(math.Ceil(least))
 }
 
-// Spend takes n tokens that l has, or will have, and returns the time until l has them: 0 if
+// spend takes n tokens that l has, or will have, and returns the time until l has them: 0 if
 // l has them now. n may exceed the burst, for a longer wait.
-func Spend(l *rate.Limiter, now time.Time, n int) (wait time.Duration) {
+func spend(l *rate.Limiter, now time.Time, n int) (wait time.Duration) {
 	for burst := max(l.Burst(), 1); n > 0; n -= burst {
 		wait = l.ReserveN(now, min(n, burst)).DelayFrom(now)
 	}

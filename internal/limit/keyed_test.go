@@ -155,7 +155,7 @@ func TestSpend(t *testing.T) {
 		n    int
 		want time.Duration
 	}{{0, 0}, {20, 0}, {1, 100 * time.Millisecond}, {0, 0}, {100, 10100 * time.Millisecond}} {
-		if got := Spend(l, now, tt.n); got.Round(time.Millisecond) != tt.want {
+		if got := spend(l, now, tt.n); got.Round(time.Millisecond) != tt.want {
 			t.Errorf("%d take %v, want %v", tt.n, got, tt.want)
 		}
 	}

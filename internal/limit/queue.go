@@ -120,7 +120,7 @@ func (q *Queue[G]) leave(t *Turn[G], worked time.Duration, now time.Time) {
 		q.working--
 		t.owner().working--
 		if q.cfg.Work != nil {
-			Spend(q.cfg.Work, now, int(worked))
+			spend(q.cfg.Work, now, int(worked))
 		}
 	}
 	for i, g := range t.groups {

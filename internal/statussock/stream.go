@@ -10,8 +10,8 @@ import (
 	"net/http"
 )
 
-// ErrCutOff is wrapped by errors of Stream about a process that ended meanwhile.
-var ErrCutOff = errors.New("the process there has ended")
+// errCutOff is wrapped by errors of Stream about a process that ended meanwhile.
+var errCutOff = errors.New("the process there has ended")
 
 // Stream makes the daemon at path execute a command, with an argument that is encoded as JSON. It
 // copies the output of the command to w until the command ends or ctx is done, and returns the
@@ -55,7 +55,7 @@ func stream(ctx context.Context, path, what string, body []byte, w io.Writer) (j
 	}
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = ErrCutOff
+			err = errCutOff
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

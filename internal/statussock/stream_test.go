@@ -117,7 +117,7 @@ func TestStreamEnds(t *testing.T) {
 	<-begun
 	s.Close()
 	err := <-failed
-	if !errors.Is(err, ErrCutOff) {
+	if !errors.Is(err, errCutOff) {
 		t.Fatalf("a process that ends: %v", err)
 	}
 	testenv.Explained(t, err.Error())

@@ -36,7 +36,7 @@ type Config struct {
 // Limits of a Config.
 const (
 	MaxSnapLength = vnet.MaxFrame - vnet.HdrLen
-	DefaultBuffer = 8 << 20
+	defaultBuffer = 8 << 20
 	MinBuffer     = 256 << 10 // the longest frame fits each half
 	MaxBuffer     = 1 << 30
 )
@@ -46,7 +46,7 @@ func (c *Config) complete() (*bpf.VM, error) {
 		c.SnapLength = MaxSnapLength
 	}
 	if c.Buffer == 0 {
-		c.Buffer = DefaultBuffer
+		c.Buffer = defaultBuffer
 	}
 	if c.SnapLength < 1 || c.SnapLength > MaxSnapLength {
 		return nil, fmt.Errorf("capture: snap length %d, must be 1 to %d", c.SnapLength, MaxSnapLength)

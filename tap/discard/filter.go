@@ -12,9 +12,9 @@ import (
 	"github.com/splitnic/splitnic/tap/frameasm"
 )
 
-// ErrUnavailable is wrapped by errors about a kernel that cannot run the filter, about missing
+// errUnavailable is wrapped by errors about a kernel that cannot run the filter, about missing
 // permissions, and about a queue that is too short. A netdevice works without a filter.
-var ErrUnavailable = errors.New("whole datagrams cannot be discarded early")
+var errUnavailable = errors.New("whole datagrams cannot be discarded early")
 
 // table is how many datagrams the program remembers, by hash: those whose first fragments came
 // most recently. It is a power of 2.
@@ -36,7 +36,7 @@ func New(cfg Config) (*Filter, error) {
 	}
 	if cfg.Length < shortest {
 		return nil, fmt.Errorf("%w: a queue of %d frames has no room for a reserve (at least %d)",
-			ErrUnavailable, cfg.Length, shortest)
+			errUnavailable, cfg.Length, shortest)
 	}
 	if cfg.Patience == 0 {
 		cfg.Patience = Patience
@@ -87,7 +87,7 @@ func New(cfg Config) (*Filter, error) {
 
 // unavailable returns the error for a failed bpf(2).
 func unavailable(what string, err error) error {
-	return fmt.Errorf("%w: %w", ErrUnavailable, frameasm.Explain(what, err))
+	return fmt.Errorf("%w: %w", errUnavailable, frameasm.Explain(what, err))
 }
 
 // FD returns the program's descriptor, by which it is attached.

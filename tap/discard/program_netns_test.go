@@ -376,7 +376,7 @@ func TestNetnsRefused(t *testing.T) {
 		if err == nil {
 			t.Errorf("%+v was taken: %v", cfg, f.Close())
 		}
-		if short := cfg.Length < shortest; errors.Is(err, ErrUnavailable) != short {
+		if short := cfg.Length < shortest; errors.Is(err, errUnavailable) != short {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}

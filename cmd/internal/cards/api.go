@@ -63,11 +63,11 @@ func failureOf(err error) Failure {
 		f.Code, f.Field = Invalid, field.Field
 	case errors.As(err, &conflict):
 		f.Code, f.Field = Conflict, conflict.Field
-	case errors.Is(err, ErrFull):
+	case errors.Is(err, errFull):
 		f.Code = Full
 	case errors.Is(err, errUnknown):
 		f.Code = Unknown
-	case errors.Is(err, ErrStopping):
+	case errors.Is(err, errStopping):
 		f.Code = Stopping
 	}
 	return f

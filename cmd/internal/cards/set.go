@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// ErrFull is wrapped by errors of Add if there would be too many cards.
-var ErrFull = errors.New("the agent has its maximum number of cards")
+// errFull is wrapped by errors of Add if there would be too many cards.
+var errFull = errors.New("the agent has its maximum number of cards")
 
-// ErrStopping is returned by Add and Del when the process is ending.
-var ErrStopping = errors.New("the agent is ending")
+// errStopping is returned by Add and Del when the process is ending.
+var errStopping = errors.New("the agent is ending")
 
 // ConflictError is an error of Add: another card has the name.
 type ConflictError struct {
@@ -73,7 +73,7 @@ func (s *Set) begin(ctx context.Context, of string) (end func(), err error) {
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
-		return nil, ErrStopping
+		return nil, errStopping
 	}
 	s.doing.Add(1)
 	n := s.names[of]
@@ -162,7 +162,7 @@ func (s *Set) admit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.entries)+s.making >= s.most {
-		return fmt.Errorf("%w: %d; raise --max-cards", ErrFull, s.most)
+		return fmt.Errorf("%w: %d; raise --max-cards", errFull, s.most)
 	}
 	s.making++
 	return nil

@@ -213,7 +213,7 @@ func TestFull(t *testing.T) {
 	for n := range 8 {
 		s.add(t, fmt.Sprint("c", n))
 	}
-	if _, _, err := s.Add(t.Context(), Spec{Name: "c9"}); !errors.Is(err, ErrFull) {
+	if _, _, err := s.Add(t.Context(), Spec{Name: "c9"}); !errors.Is(err, errFull) {
 		t.Error(err)
 	}
 	s.add(t, "c3") // exists already
@@ -238,10 +238,10 @@ func TestRestore(t *testing.T) {
 	if len(before.names()) > 0 || len(before.forgotten) > 0 {
 		t.Errorf("%v are open, %v forgotten", before.names(), before.forgotten)
 	}
-	if _, _, err := first.Add(t.Context(), Spec{Name: "d"}); !errors.Is(err, ErrStopping) {
+	if _, _, err := first.Add(t.Context(), Spec{Name: "d"}); !errors.Is(err, errStopping) {
 		t.Error(err)
 	}
-	if err := first.Del(t.Context(), "a"); !errors.Is(err, ErrStopping) {
+	if err := first.Del(t.Context(), "a"); !errors.Is(err, errStopping) {
 		t.Error(err)
 	}
 	m := newMaker()
@@ -307,7 +307,7 @@ func TestFullWhileMaking(t *testing.T) {
 		defer s.mu.Unlock()
 		return s.making == s.most
 	}, "all cards being made")
-	if _, _, err := s.Add(t.Context(), Spec{Name: "more"}); !errors.Is(err, ErrFull) {
+	if _, _, err := s.Add(t.Context(), Spec{Name: "more"}); !errors.Is(err, errFull) {
 		t.Errorf("one more: %v", err)
 	}
 	close(release)

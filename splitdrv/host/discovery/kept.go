@@ -15,9 +15,9 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// MaxAge is the largest age of an answer kept by a previous process. Later, another machine
+// maxAge is the largest age of an answer kept by a previous process. Later, another machine
 // may have the address.
-const MaxAge = 7 * 24 * time.Hour
+const maxAge = 7 * 24 * time.Hour
 
 // rekeep is the age of a file after which the same answer is written again.
 const rekeep = time.Hour
@@ -92,7 +92,7 @@ func (s shelf) get(name string, now time.Time) (k kept, err error) {
 		return k, fmt.Errorf("%s: %w", path, err)
 	case k.Version != keptVersion:
 		return k, fmt.Errorf("%s: version %d", path, k.Version)
-	case now.Sub(k.Answered) > MaxAge, len(k.Records) == 0:
+	case now.Sub(k.Answered) > maxAge, len(k.Records) == 0:
 		return k, os.ErrNotExist
 	}
 	for _, r := range k.Records {

@@ -26,7 +26,7 @@ func keptText(t *testing.T, dir string) string {
 const keptName = "srv:_Splitnic._tcp.x."
 
 // TestKept expects a process to use the answer that DNS gave to the previous process, from the
-// first failure of DNS until its first answer, and not if the answer is older than MaxAge.
+// first failure of DNS until its first answer, and not if the answer is older than maxAge.
 func TestKept(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state/dns") // does not exist yet
 	synctest.Test(t, func(t *testing.T) {
@@ -54,13 +54,13 @@ func TestKept(t *testing.T) {
 		end()
 
 		// DNS fails: the kept answer is used.
-		pass(MaxAge - time.Hour)
+		pass(maxAge - time.Hour)
 		mute := script{keep: dir}
 		mute.fails(errTimeout)
 		d, end = mute.begin(t, keptName)
 		status := d.Status()[0]
 		if !strings.HasPrefix(list(d), "c:") || !status.Kept || status.Error == "" || status.Units != 1 ||
-			status.Answered.Before(began) || time.Since(status.Answered) < MaxAge-2*time.Hour {
+			status.Answered.Before(began) || time.Since(status.Answered) < maxAge-2*time.Hour {
 			t.Errorf("%q, %+v", list(d), status)
 		}
 		mute.says(time.Minute, "d:1:1")
@@ -69,7 +69,7 @@ func TestKept(t *testing.T) {
 			t.Errorf("after the first answer: %q, %+v", list(d), d.Status())
 		}
 		end()
-		pass(MaxAge + time.Hour)
+		pass(maxAge + time.Hour)
 
 		// DNS fails, and the kept answer is too old.
 		late := script{keep: dir}

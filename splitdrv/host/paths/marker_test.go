@@ -250,7 +250,7 @@ func TestPathsToOneAddress(t *testing.T) {
 		macs, own []protocol.MAC
 		want      error
 	}{
-		"an address of another path": {[]protocol.MAC{third, behind}, []protocol.MAC{own}, ErrTaken},
+		"an address of another path": {[]protocol.MAC{third, behind}, []protocol.MAC{own}, errTaken},
 		"a group":                    {[]protocol.MAC{{3}}, []protocol.MAC{own}, protocol.ErrMAC},
 		"this host a group":          {[]protocol.MAC{third}, []protocol.MAC{all}, protocol.ErrMAC},
 		"no address":                 {nil, []protocol.MAC{own}, errNoAddress},

@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// ErrTaken is wrapped by the error of Open if another path has one of the addresses.
-var ErrTaken = errors.New("another direct path has the address")
+// errTaken is wrapped by the error of Open if another path has one of the addresses.
+var errTaken = errors.New("another direct path has the address")
 
 // Path is a direct path to another host. Its methods are called by one goroutine at a time,
 // except Port and Counts.
@@ -30,7 +30,7 @@ func (s *Split) Open(peer Peer) (*Path, error) {
 	for _, other := range s.paths {
 		for _, m := range peer.MACs {
 			if slices.Contains(other.peer.MACs, m) {
-				return nil, fmt.Errorf("paths: address %v: %w", m, ErrTaken)
+				return nil, fmt.Errorf("paths: address %v: %w", m, errTaken)
 			}
 		}
 	}

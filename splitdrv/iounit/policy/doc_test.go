@@ -31,7 +31,7 @@ func TestDocumentation(t *testing.T) {
 		h.MaxRxRate != 10e9 {
 		t.Errorf("hypervisor3: %+v", h)
 	}
-	for _, key := range Keys() {
+	for _, key := range keys() {
 		if !strings.Contains(string(text), "| `"+key+"` |") {
 			t.Errorf("the table does not have %s", key)
 		}

@@ -132,8 +132,8 @@ func keepsOnly(n settings.Node) bool {
 	return len(settings) == 1 && settings[0].Key == "macs"
 }
 
-// Keys returns the keys that an entry can have.
-func Keys() []string {
+// keys returns the keys that an entry can have.
+func keys() []string {
 	return []string{
 		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "require-bind", "direct",
 		"modes", "max-macs", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate",
@@ -204,7 +204,7 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 		case "modes":
 			bad(modes(h, e.Value))
 		default:
-			r.fail(e.At, "%s: unknown key %q; there are %s", what, e.Key, strings.Join(Keys(), ", "))
+			r.fail(e.At, "%s: unknown key %q; there are %s", what, e.Key, strings.Join(keys(), ", "))
 		}
 	}
 }

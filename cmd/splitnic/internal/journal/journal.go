@@ -13,19 +13,19 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// Stderr reports whether standard error is the journal (JOURNAL_STREAM of systemd.exec(5)).
-func Stderr() bool {
+// isJournal reports whether standard error is the journal (JOURNAL_STREAM of systemd.exec(5)).
+func isJournal() bool {
 	is, err := journal.StderrIsJournalStream()
 	return is && err == nil // an error means that there is no standard error
 }
 
 // New returns a handler that logs records of a level or above to standard error, as text or JSON.
 func New(level slog.Level, json bool) slog.Handler {
-	return newHandler(os.Stderr, Stderr(), level, json)
+	return newHandler(os.Stderr, isJournal(), level, json)
 }
 
 // Error writes a line about an error that ends the process to standard error.
-func Error(line string) { writeError(os.Stderr, Stderr(), line) }
+func Error(line string) { writeError(os.Stderr, isJournal(), line) }
 
 func writeError(w io.Writer, toJournal bool, line string) {
 	if toJournal {

@@ -71,7 +71,7 @@ func TestStderr(t *testing.T) {
 		fmt.Sprintf("%d:%d", s.Dev, s.Ino): true, fmt.Sprintf("%d:%d", s.Dev, s.Ino+1): false, "": false, "x": false,
 	} {
 		t.Setenv("JOURNAL_STREAM", stream)
-		if Stderr() != want {
+		if isJournal() != want {
 			t.Errorf("JOURNAL_STREAM=%s: %v", stream, !want)
 		}
 	}
