@@ -120,34 +120,24 @@ func (e GIDEntry) String() string {
 
 // DeviceInfo has the properties of an RDMA device that are known without opening it.
 type DeviceInfo struct {
-	Name    string
-	CharDev string // character device, such as /dev/infiniband/uverbs0
-	Driver  string // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
+	Name   string
+	Driver string // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
 }
 
 // DeviceAttr has the attributes of an opened device: the fields of struct ibv_device_attr_ex
 // that have a user.
 type DeviceAttr struct {
-	Firmware     string
-	NodeGUID     uint64
-	VendorID     uint32
-	VendorPartID uint32
-	HWVersion    uint32
-	Ports        int
-	CompVectors  int
-	MaxQP        int
-	MaxQPWR      int
-	MaxSGE       int // scatter/gather elements of one work request
-	MaxQPInitRd  int // outstanding RDMA reads of a queue pair as initiator
-	MaxQPRd      int // outstanding RDMA reads of a queue pair as responder
-	MaxCQ        int
-	MaxCQE       int
-	MaxMR        int
-	MaxMRSize    uint64 // bytes
-	MaxPD        int
-	MaxMW        int
-	MemWindow2B  bool // a type-2 window is tied to a queue pair
-	MemWindow2A  bool
+	Firmware    string
+	Ports       int
+	CompVectors int
+	MaxQPWR     int
+	MaxSGE      int // scatter/gather elements of one work request
+	MaxQPInitRd int // outstanding RDMA reads of a queue pair as initiator
+	MaxQPRd     int // outstanding RDMA reads of a queue pair as responder
+	MaxCQE      int
+	MaxMW       int
+	MemWindow2B bool // a type-2 window is tied to a queue pair
+	MemWindow2A bool
 
 	// Maxima of CQ.Moderate, 0 if the device has no moderation.
 	ModerationCount  int
@@ -165,7 +155,6 @@ type PortAttr struct {
 	GIDs      int // length of the GID table
 	PKeys     int // length of the partition key table
 	LID       uint16
-	SMLID     uint16
 	// NeedsGRH is true if all packets of the port need GIDs, in a global route header, as with
 	// functions of an InfiniBand card that share a LID.
 	NeedsGRH bool

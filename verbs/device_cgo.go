@@ -8,7 +8,6 @@ import "C"
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -35,10 +34,8 @@ func Devices() ([]DeviceInfo, error) {
 	defer C.ibv_free_device_list(list)
 	devs := make([]DeviceInfo, 0, int(n))
 	for _, d := range unsafe.Slice(list, int(n)) {
-		info := DeviceInfo{Name: C.GoString(C.ibv_get_device_name(d))}
-		info.CharDev = charDevOf(info.Name)
-		info.Driver = driverIn(classDir, info.Name)
-		devs = append(devs, info)
+		name := C.GoString(C.ibv_get_device_name(d))
+		devs = append(devs, DeviceInfo{Name: name, Driver: driverIn(classDir, name)})
 	}
 	return devs, nil
 }
@@ -100,26 +97,17 @@ func (c *Context) init() error {
 		return opErr(c.name, "query device", no, "")
 	}
 	c.attr = DeviceAttr{
-		Firmware:     C.GoString(&a.fw_ver[0]),
-		NodeGUID:     binary.BigEndian.Uint64((*[8]byte)(unsafe.Pointer(&a.node_guid))[:]),
-		VendorID:     uint32(a.vendor_id),
-		VendorPartID: uint32(a.vendor_part_id),
-		HWVersion:    uint32(a.hw_ver),
-		Ports:        int(a.phys_port_cnt),
-		CompVectors:  int(c.ctx.num_comp_vectors),
-		MaxQP:        int(a.max_qp),
-		MaxQPWR:      int(a.max_qp_wr),
-		MaxSGE:       int(a.max_sge),
-		MaxQPInitRd:  int(a.max_qp_init_rd_atom),
-		MaxQPRd:      int(a.max_qp_rd_atom),
-		MaxCQ:        int(a.max_cq),
-		MaxCQE:       int(a.max_cqe),
-		MaxMR:        int(a.max_mr),
-		MaxMRSize:    uint64(a.max_mr_size),
-		MaxPD:        int(a.max_pd),
-		MaxMW:        int(a.max_mw),
-		MemWindow2A:  a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2A != 0,
-		MemWindow2B:  a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0,
+		Firmware:    C.GoString(&a.fw_ver[0]),
+		Ports:       int(a.phys_port_cnt),
+		CompVectors: int(c.ctx.num_comp_vectors),
+		MaxQPWR:     int(a.max_qp_wr),
+		MaxSGE:      int(a.max_sge),
+		MaxQPInitRd: int(a.max_qp_init_rd_atom),
+		MaxQPRd:     int(a.max_qp_rd_atom),
+		MaxCQE:      int(a.max_cqe),
+		MaxMW:       int(a.max_mw),
+		MemWindow2A: a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2A != 0,
+		MemWindow2B: a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0,
 	}
 	var count, period C.uint16_t
 	if no := errno(C.snv_query_moderation(c.ctx, &count, &period)); no != 0 {
@@ -187,7 +175,6 @@ func (c *Context) Port(port int) (PortAttr, error) {
 		GIDs:      int(a.gid_tbl_len),
 		PKeys:     int(a.pkey_tbl_len),
 		LID:       uint16(a.lid),
-		SMLID:     uint16(a.sm_lid),
 		NeedsGRH:  a.grh_required != 0,
 	}
 	p.Lanes, p.Speed = linkSpeed(uint32(a.active_width), uint32(a.active_speed))

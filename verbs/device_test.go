@@ -26,7 +26,7 @@ func TestRDMADevices(t *testing.T) {
 	var got []string
 	for _, d := range devs {
 		got = append(got, d.Name)
-		if !strings.HasPrefix(d.CharDev, "/dev/infiniband/uverbs") || d.Driver == "" {
+		if d.Driver == "" {
 			t.Errorf("device %+v", d)
 		}
 		for _, n := range must(verbs.NetdevOf(d.Name))(t) {
@@ -57,7 +57,7 @@ func TestRDMAOpenUnknownDevice(t *testing.T) {
 func TestRDMADeviceFacts(t *testing.T) {
 	c := openDevice(t, 0)
 	l, a := c.Limits(), c.Attr()
-	if l.MaxQPWR < 64 || l.MaxCQE < 64 || l.CompVectors < 1 || l.MaxMsg < 1<<16 || a.NodeGUID == 0 {
+	if l.MaxQPWR < 64 || l.MaxCQE < 64 || l.CompVectors < 1 || l.MaxMsg < 1<<16 || a.Ports < 1 {
 		t.Errorf("limits %+v, attributes %+v", l, a)
 	}
 	if rxe := c.Driver() == "rdma_rxe"; l.WindowBounds == rxe {

@@ -93,8 +93,6 @@ func (e *UntrustedError) Unwrap() error { return e.Reason }
 // RevokedError means that this side has ended a connection because it no longer trusts the
 // peer.
 type RevokedError struct {
-	Peer        string // "the I/O unit" or "the host"
-	Addr        string // address of the peer
 	Fingerprint Fingerprint
 	Reason      error
 }

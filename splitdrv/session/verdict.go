@@ -107,8 +107,7 @@ func (s *Security) judge(a *authentication, now time.Time) bool {
 	if reason == nil {
 		return false
 	}
-	return a.conn.expel(&RevokedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.id.Fingerprint,
-		Reason: reason})
+	return a.conn.expel(&RevokedError{Fingerprint: v.id.Fingerprint, Reason: reason})
 }
 
 // StillTrusted verifies the peer of a connection, which may have ended, with the present trust
@@ -121,8 +120,7 @@ func (a *authentication) StillTrusted() (until time.Time, err error) {
 	}
 	v, reason := s.current().trust.verify(a.verdict.Load().chain, a.peerRole.usage(), s.clock())
 	if reason != nil {
-		return time.Time{}, &RevokedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.id.Fingerprint,
-			Reason: reason}
+		return time.Time{}, &RevokedError{Fingerprint: v.id.Fingerprint, Reason: reason}
 	}
 	return v.expires, nil
 }
