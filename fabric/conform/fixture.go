@@ -133,6 +133,18 @@ func (r *fixture) send(q fabric.QP, wrs ...fabric.SendWR) {
 	}
 }
 
+// sendFailing posts requests of which one fails, and returns the number of those that were posted. A
+// device that refuses posts on a queue pair that has failed may do so within the call.
+func (r *fixture) sendFailing(q fabric.QP, wrs ...fabric.SendWR) int {
+	r.Helper()
+	n, err := q.PostSend(wrs)
+	strict := r.Traits.StrictPosts || r.anyRefusal
+	if (err != nil || n != len(wrs)) && (err == nil || n == 0 || !strict) {
+		r.Fatalf("posted %d of %d sends: %v", n, len(wrs), err)
+	}
+	return n
+}
+
 func (r *fixture) receive(q fabric.QP, wrs ...fabric.RecvWR) {
 	r.Helper()
 	if n, err := q.PostRecv(wrs); err != nil || n != len(wrs) {

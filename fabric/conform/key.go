@@ -42,12 +42,12 @@ func (r *fixture) remoteAccess(ops ...fabric.Opcode) {
 			good, bad := write(fabric.OpWrite, 1, r.a, r.b, 64), write(op, 2, r.a, r.b, 64)
 			good.Flags, good.RemoteAddr = 0, addr+1024
 			bad.RemoteAddr, bad.RKey, bad.Flags = c.addr, c.key, 0
-			r.send(r.a.qp, good, bad, good)
-			out := r.take(r.a.sendCQ, 2)
+			n := r.sendFailing(r.a.qp, good, bad, good)
+			out := r.take(r.a.sendCQ, n-1) // good ones are not signaled
 			if !r.isRefusal(out[0].Status) || out[0].ID != 2 {
 				r.Fatalf("%s, opcode %d: request %d completed with %q", c.name, op, out[0].ID, out[0].Status)
 			}
-			r.failed(r.a.qp, fabric.StatusWRFlushErr, 1, out[1])
+			r.failed(r.a.qp, fabric.StatusWRFlushErr, 1, out[1:]...)
 			first := fabric.StatusWRFlushErr
 			if op == fabric.OpWriteImm {
 				first = r.Traits.RefusedWriteImm
@@ -93,12 +93,11 @@ func testLocalAccess(r *fixture) {
 	} {
 		w := write(fabric.OpWrite, 1, r.a, r.b, 64)
 		w.Addr, w.LKey = c.addr, c.key
-		r.send(r.a.qp, w, write(fabric.OpWrite, 2, r.a, r.b, 64))
-		out := r.take(r.a.sendCQ, 2)
+		out := r.take(r.a.sendCQ, r.sendFailing(r.a.qp, w, write(fabric.OpWrite, 2, r.a, r.b, 64)))
 		if out[0].Status != c.want || out[0].ID != 1 {
 			r.Fatalf("%s: request %d completed with %q, want %q", c.name, out[0].ID, out[0].Status, c.want)
 		}
-		r.all(r.a.qp, fabric.StatusWRFlushErr, 2, out[1])
+		r.all(r.a.qp, fabric.StatusWRFlushErr, 2, out[1:]...)
 		r.untouched(r.b.mem)
 		r.reconnect(fabric.RC)
 	}

@@ -22,10 +22,7 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 	}
 	q.sq.Lock()
 	for i := 0; i < len(wrs); {
-		w, err := work{}, q.failedErr()
-		if !q.refuses() { // which a request before it can have changed
-			w, err = q.checkSend(wrs[i:])
-		}
+		w, err := q.checkSend(wrs[i:])
 		if err != nil {
 			q.sq.Unlock()
 			return i, q.errorf(fmt.Sprintf("posting send record %d of %d on", i+1, len(wrs)), err)
@@ -53,6 +50,9 @@ var (
 // invalidation is recorded as posted. q.sq is held.
 func (q *qp) checkSend(wrs []fabric.SendWR) (work, error) {
 	w := work{SendWR: wrs[0]}
+	if q.refuses() { // a request before it in the same call can have failed
+		return w, q.failedErr()
+	}
 	switch w.Op {
 	case fabric.OpSend, fabric.OpSendInv, fabric.OpSendImm, fabric.OpWrite, fabric.OpWriteImm:
 		if err := q.collect(&w, wrs); err != nil {
