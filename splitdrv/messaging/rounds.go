@@ -29,6 +29,7 @@ type rounds struct {
 	turns int // queue pairs of a session in its turn, of which it has at most one in its interval
 
 	mu      sync.Mutex // guards the following fields, and those of members but task
+	began   time.Time  // of the first call
 	members []*member
 	next    int
 	last    time.Time
@@ -56,8 +57,8 @@ type member struct {
 	qps      []fabric.QP
 	interval time.Duration
 	next     int
-	left     int // queue pairs that are not yet queried in this turn
-	last     time.Time
+	left     int       // queue pairs that are not yet queried in this turn
+	last     time.Time // when its last turn began
 	fail     func(qp int, err error)
 }
 
@@ -91,14 +92,18 @@ func (m *member) leave() {
 
 // turn is called by the task of m. It returns how many of its next calls can be left out: the
 // first member makes the queries of all, and the others only see whether they have become the
-// first.
+// first. They do so together, so that an idle process is woken seldom.
 func (r *rounds) turn(m *member, now time.Time) (rest int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.members) == 0 || r.members[0] != m {
-		return int(queryInterval/roundInterval) - 1
+	if r.began.IsZero() {
+		r.began = now
 	}
-	return max(int(r.query(now)/roundInterval)-1, 0)
+	wait := queryInterval - (now.Sub(r.began)+early)%queryInterval + early
+	if len(r.members) > 0 && r.members[0] == m {
+		wait = r.query(now)
+	}
+	return max(int((wait+early)/roundInterval)-1, 0)
 }
 
 // query makes the queries that are due, and returns the time until the next ones. r.mu is held.

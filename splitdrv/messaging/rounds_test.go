@@ -18,17 +18,18 @@ type countedQP struct {
 func (q *countedQP) Failed() (bool, error) { q.queries++; return q.failed, nil }
 func (q *countedQP) Num() uint32           { return 1 }
 
-// TestRounds has many sessions queried, by more calls than there may be queries: there are never
-// more than there may be, and all queue pairs have their turn.
+// TestRounds has many sessions queried, which have begun at different times, by more calls than there
+// may be queries: there are never more than there may be, all queue pairs have their turn, and the
+// process is woken as seldom as that allows.
 func TestRounds(t *testing.T) {
 	const seconds, pairs, ticks = 100, 5, int(time.Second / roundInterval)
 	for _, c := range []struct{ most, turns, sessions, want int }{ // want: queries in a second
 		{1, 1, 1, 1}, {1, 1, 7, 7}, {1, 1, 40, ticks},
-		{4, pairs, 1, pairs}, {4, pairs, 5, 5 * pairs}, {4, pairs, 40, 4 * ticks},
+		{4, pairs, 1, pairs}, {4, pairs, 5, 5 * pairs}, {4, pairs, 40, 4 * ticks}, {200, pairs, 40, 40 * pairs},
 	} {
 		r := rounds{most: c.most, turns: c.turns}
 		var all []*countedQP
-		for range c.sessions {
+		begin := func() {
 			var qps []fabric.QP
 			for range pairs {
 				q := &countedQP{}
@@ -37,7 +38,8 @@ func TestRounds(t *testing.T) {
 			r.add(qps, queryInterval, func(_ int, err error) { t.Error(err) })
 		}
 		now := time.Unix(1000, 0)
-		calls, due := 0, make([]int, c.sessions)
+		calls, wakes, due := 0, 0, make([]int, c.sessions)
+		const warmUp = 10 * ticks // after which there are all sessions
 		total := func() (n int) {
 			for _, q := range all {
 				n += q.queries
@@ -45,12 +47,18 @@ func TestRounds(t *testing.T) {
 			return n
 		}
 		for tick := range seconds * ticks {
-			before := total()
+			if tick < c.sessions {
+				begin()
+			}
+			before, called := total(), calls
 			for i, m := range r.members {
 				if tick >= due[i] {
 					calls++
 					due[i] = tick + 1 + r.turn(m, now)
 				}
+			}
+			if calls > called && tick >= warmUp {
+				wakes++
 			}
 			if n := total() - before; n > c.most {
 				t.Fatalf("%+v: %d queries at once", c, n)
@@ -61,8 +69,11 @@ func TestRounds(t *testing.T) {
 		for _, q := range all {
 			least, most = min(least, q.queries), max(most, q.queries)
 		}
-		if n, limit := total(), seconds*c.want; n > limit || n < limit*8/10 || most-least > 1 {
+		if n, limit := total(), seconds*c.want; n > limit || n < limit*8/10 || most-least > 10 {
 			t.Errorf("%+v: %d queries in %d s, %d to %d of a queue pair", c, n, seconds, least, most)
+		}
+		if limit := seconds * ((c.want+c.most-1)/c.most + 1); wakes > limit {
+			t.Errorf("%+v: woken %d times in %d s", c, wakes, seconds)
 		}
 		if limit := seconds * (ticks + c.sessions); calls > limit {
 			t.Errorf("%+v: %d calls, at most %d", c, calls, limit)
