@@ -172,6 +172,10 @@ func cutFence(text string, n int) (before, after string, ok bool) {
 
 // matches reports whether text is the message, with any text for each placeholder.
 func matches(message, text string) bool {
+	// Most messages begin differently: looking for placeholders in all of them would take longest.
+	if begin, _, _ := strings.Cut(message, "<"); !strings.HasPrefix(text, begin) {
+		return false
+	}
 	literals := placeholder.Split(message, -1)
 	first, last := literals[0], literals[len(literals)-1]
 	if len(literals) == 1 {
