@@ -59,9 +59,10 @@ type agent struct {
 	failing atomic.Bool // run ends with an error
 }
 
-// sharedDevice is an RDMA device that cards share.
+// sharedDevice is an RDMA device that cards share. It is no fabric.Device itself, which would hide
+// what else the device can do.
 type sharedDevice struct {
-	fabric.Device
+	Device  fabric.Device
 	timeout uint8 // --qp-timeout
 }
 
@@ -165,7 +166,7 @@ func (a *agent) close() error {
 	defer a.mu.Unlock()
 	var errs []error
 	for _, d := range a.devices {
-		errs = append(errs, d.Close())
+		errs = append(errs, d.Device.Close())
 	}
 	clear(a.devices)
 	return errors.Join(errs...)

@@ -104,14 +104,14 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 	if !discovery.Several(c.IOUnits) {
 		c.Standby = false
 	}
-	device, err := a.device(spec.Device)
+	shared, err := a.device(spec.Device)
 	if err != nil {
 		return fail("device", "%v", err)
 	}
-	c.Device, c.Messaging.Timing.Timeout = device.Name(), device.timeout
+	c.Device, c.Messaging.Timing.Timeout = shared.Device.Name(), shared.timeout
 	c.StatusSocket = a.socketOf(spec)
 	return &c, surroundings{
-		device: device, store: a.store, budget: a.budget, noLatency: a.noLatency, log: a.log.With("card", spec.Name),
+		device: shared.Device, store: a.store, budget: a.budget, noLatency: a.noLatency, log: a.log.With("card", spec.Name),
 		onState: func(host.State) {}, persevere: true,
 	}, nil
 }
