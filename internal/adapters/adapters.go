@@ -59,6 +59,7 @@ type Family struct {
 	SolicitedWrite Answer `fact:"solicited-write"` // to a plain write that is solicited
 	PostInError    Answer `fact:"post-in-error"`   // to posts in the error state
 	FlushWakes     bool   `fact:"flush-wakes"`     // flushed requests raise an event
+	QPEvents       string `fact:"qp-events"`       // for what the peer requests: none, fatal or access
 
 	Sources map[string]string // of each fact
 }
@@ -163,6 +164,7 @@ var words = map[string][]string{
 	"inline-data": {"copied", "late"},
 	"windows":     {"none", "2A", "2B"},
 	"flush-wakes": {"no", "yes"},
+	"qp-events":   {"none", "fatal", "access"},
 }
 
 // set sets the field of a fact.

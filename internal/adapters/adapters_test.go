@@ -29,7 +29,8 @@ func TestFacts(t *testing.T) {
 	if a := m.ArmSolicited; a != -Answer(syscall.EOPNOTSUPP) || a.Errno() != syscall.EOPNOTSUPP || a.OK() {
 		t.Errorf("mana arms with %d", a)
 	}
-	if m.QueryQP.OK() || !m.LateInline || m.InlineMax != NoLimit || m.FlushWakes || m.Driver != "mana" {
+	if m.QueryQP.OK() || !m.LateInline || m.InlineMax != NoLimit || m.FlushWakes || m.Driver != "mana" ||
+		m.QPEvents != "fatal" {
 		t.Errorf("mana: %+v", m)
 	}
 	if e.InlineMax != 96 || e.LateInline || !e.FlushWakes || e.PostInError != -Answer(syscall.EIO) || !e.QueryQP.OK() {

@@ -173,7 +173,51 @@ func checkFamily(t *testing.T, f *adapters.Family) {
 	a, b := newPair(t)
 	checkCapabilities(t, f, a)
 	checkRequests(t, f, a, b)
+	checkEvents(t, f)
 	checkFlush(t, f, b)
+	noQueuePairEvent(t, b)
+}
+
+// checkEvents compares the events of both ends when the device refuses a write.
+func checkEvents(t *testing.T, f *adapters.Family) {
+	a, b := newPair(t)
+	wr := a.write(b, 1, 0)
+	wr.RKey ^= 0x5500
+	check(t, a.post(wr))
+	if c := poll(t, a.send, 1)[0]; c.Status != fabric.StatusRemAccessErr {
+		t.Errorf("a write with an unknown key: %+v", c)
+	}
+	for _, c := range poll(t, b.recv, receives) {
+		if c.Status != fabric.StatusWRFlushErr {
+			t.Errorf("a receive of the failed queue pair: %+v", c)
+		}
+	}
+	types := map[string]fabric.EventType{"fatal": fabric.EventQPFatal, "access": fabric.EventQPAccessErr}
+	if typ, raised := types[f.QPEvents]; raised {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ev, err := b.dev.WaitEvent(ctx)
+		if want := (fabric.Event{Type: typ, QPN: b.qp.Num()}); err != nil || ev != want {
+			t.Errorf("the event is %+v, error %v, want %+v", ev, err, want)
+		}
+	}
+	noQueuePairEvent(t, a)
+	noQueuePairEvent(t, b)
+}
+
+// noQueuePairEvent checks that no asynchronous event of a queue pair is left to be read.
+func noQueuePairEvent(t *testing.T, e *end) {
+	t.Helper()
+	for {
+		ev, there, err := e.dev.ReadEvent()
+		check(t, err)
+		if !there {
+			return
+		}
+		if ev.QPN != 0 {
+			t.Errorf("an event %v", ev)
+		}
+	}
 }
 
 // checkCapabilities compares what the device announces and grants.

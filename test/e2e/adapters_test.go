@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -132,28 +131,5 @@ func TestRDMAAdapterRefused(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestRDMAAdapterRemoved takes the adapter away from a host with a session, as an unplug or a reset
-// of the firmware does: a fatal event, and EIO from all calls. The host has to keep its netdevice
-// without carrier, and to have a session again when the adapter is back.
-func TestRDMAAdapterRemoved(t *testing.T) {
-	r := makeFixture(t, "macvtap")
-	r.env = testenv.Adapter(t, "mlx5", adapterFacts)
-	r.startUnit()
-	file := filepath.Join(r.dir, "gone")
-	r.env = append(r.env, "SPLITNIC_ADAPTER_GONE="+file)
-	h := r.host(t)
-	ping(t, h.ns, addr(0), 1, 56)
-	for range 2 {
-		write(t, r.dir, "gone", "")
-		h.waitCarrier(false)
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
-		h.waitCarrier(true)
-		ping(t, h.ns, addr(0), 1, 56)
-		ping(t, r.lan, h.addr(), 1, 1472)
 	}
 }

@@ -44,7 +44,11 @@ func (a *agentProcess) start() {
 	}
 	args = append(args, security(false, r.keys.host, "unit="+r.keys.unitPrint)...)
 	sock, log := filepath.Join(r.dir, "agent.sock"), filepath.Join(r.dir, "agent.log")
-	a.daemon = startAs(a.t, a.manager.prepare, r.bin, sock, log, args...)
+	prepare := func(cmd *exec.Cmd) {
+		a.manager.prepare(cmd)
+		cmd.Env = append(cmd.Env, r.env...)
+	}
+	a.daemon = startAs(a.t, prepare, r.bin, sock, log, args...)
 	eventually(a.t, func() bool {
 		if !a.running() {
 			a.t.Fatal("the agent has ended")

@@ -40,7 +40,15 @@ type pair struct {
 
 func newPair(t testing.TB, hostFlags ...string) *pair {
 	t.Helper()
-	p := &pair{fixture: newFixture(t, "macvtap")}
+	r := makeFixture(t, "macvtap")
+	r.startUnit()
+	return r.pair(t, hostFlags...)
+}
+
+// pair adds a second I/O unit and a host to an I/O unit.
+func (r *fixture) pair(t testing.TB, hostFlags ...string) *pair {
+	t.Helper()
+	p := &pair{fixture: r}
 	p.card2 = testenv.NetNS(t)
 	testenv.Veth(t, p.card2, "eth1", p.lan, "lan1")
 	run(t, "ip", "-n", p.lan, "addr", "flush", "dev", "lan0")
@@ -61,7 +69,8 @@ func (p *pair) startSecond() {
 		"--name", "second", "--peer-timeout", "10s", "--policy", p.policy,
 	}
 	args = append(args, security(false, p.keys.unit, "hosts="+p.keys.hostPrint)...)
-	p.units[1] = start(p.t, p.bin, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "second.log"), args...)
+	p.units[1] = startAs(p.t, p.prepare, p.bin, filepath.Join(p.dir, "second.sock"), filepath.Join(p.dir, "second.log"),
+		args...)
 	p.units[1].unitStatus()
 }
 

@@ -32,10 +32,17 @@ struct facts {
 	int write_imm, solicited_write;
 	int post_in_error;
 	bool flush_wakes;
+	int qp_event; /* -1: none */
 };
 
 extern struct facts facts;
 extern bool active; /* whether the program is to see an adapter at all */
+
+/* Guards completion queues and queue pairs. It is recursive. */
+extern pthread_mutex_t mu;
+
+/* The interval at which threads of the library look for something. */
+#define LOOK_US 10000
 
 /* The operations of the real provider. */
 extern struct ibv_context_ops real;
@@ -62,19 +69,33 @@ void thread_start(void *(*fn)(void *));
 void *next(const char *name);
 #define NEXT(fn) ((__typeof__(&fn))next(#fn))
 
-/* Has the devices disappear while the file of this path exists. */
-void gone_watch(const char *path);
-void gone_open(struct ibv_context *ctx);
-
-/* Around calls that pass the descriptor of asynchronous events to the kernel. */
-void gone_creates(struct ibv_context *ctx, bool begins);
+/* Has a device disappear while the file with its name exists in dir. */
+void gone_watch(const char *dir);
 
 /* Reports whether a device has disappeared since it was opened; and whether there is none now. */
 bool gone(const struct ibv_context *ctx);
-bool gone_all(void);
+bool gone_named(const char *name);
+
+/* The asynchronous events of a device. */
+void events_open(struct ibv_context *ctx);
+void events_raise(struct ibv_qp *qp, enum ibv_event_type type);
+void events_forget(const struct ibv_qp *qp);
+
+/* Raises the events of devices that have disappeared. */
+void events_gone(void);
+bool events_is_gone(const struct ibv_context *ctx);
+
+/* Around calls that pass the descriptor of asynchronous events to the kernel. */
+void events_creates(struct ibv_context *ctx, bool begins);
 
 /* Ends the connections of devices that have disappeared. */
 void pairs_fail(void);
+
+/* Takes note of a failed completion, and changes it to what an adapter would say. mu is held. */
+void pairs_completed(struct ibv_cq *cq, struct ibv_wc *wc);
+
+/* Takes the completions of a queue from the device, for a later poll. mu is held. */
+void queue_take(struct ibv_cq *cq);
 
 /* The operations that a context gets. */
 int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);

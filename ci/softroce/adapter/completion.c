@@ -10,7 +10,6 @@
  * it is for do not use.
  */
 struct queue {
-	pthread_mutex_t mu;
 	int solicited; /* as last armed */
 	bool flushed, other; /* the device has had such completions since then */
 	struct ibv_wc *kept; /* completions that were taken from the device, in their order */
@@ -28,9 +27,9 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, st
 		errno = EIO;
 		return NULL;
 	}
-	gone_creates(ctx, true);
+	events_creates(ctx, true);
 	cq = NEXT(ibv_create_cq)(ctx, cqe, context, ch, vector);
-	gone_creates(ctx, false);
+	events_creates(ctx, false);
 	if (!active || !cq)
 		return cq;
 	q = calloc(1, sizeof(*q));
@@ -39,7 +38,6 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, st
 	q->kept = calloc(cq->cqe, sizeof(*q->kept));
 	if (!q->kept)
 		fail("no memory for %d completions", cq->cqe);
-	pthread_mutex_init(&q->mu, NULL);
 	cq->cq_context = q;
 	return cq;
 }
@@ -68,16 +66,27 @@ static int poll_device(struct ibv_cq *cq, struct queue *q, int n, struct ibv_wc 
 	int got = real.poll_cq(cq, n, wc);
 
 	for (int i = 0; i < got; i++) {
-		bool flush = wc[i].status == IBV_WC_WR_FLUSH_ERR;
-
-		q->flushed |= flush;
-		q->other |= !flush;
+		if (wc[i].status != IBV_WC_SUCCESS)
+			pairs_completed(cq, &wc[i]);
+		q->flushed |= wc[i].status == IBV_WC_WR_FLUSH_ERR;
+		q->other |= wc[i].status != IBV_WC_WR_FLUSH_ERR;
 		if (wc[i].status == IBV_WC_SUCCESS && wc[i].wc_flags & IBV_WC_IP_CSUM_OK) {
 			wc[i].wc_flags &= ~(unsigned int)IBV_WC_IP_CSUM_OK;
 			wc[i].wc_flags |= IBV_WC_WITH_INV;
 		}
 	}
 	return got;
+}
+
+void queue_take(struct ibv_cq *cq)
+{
+	struct queue *q = queue_of(cq);
+	int got = 0;
+
+	if (q->n < cq->cqe)
+		got = poll_device(cq, q, cq->cqe - q->n, q->kept + q->n);
+	if (got > 0)
+		q->n += got;
 }
 
 int adapter_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
@@ -87,13 +96,13 @@ int adapter_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 
 	if (gone(cq->context))
 		return 0;
-	pthread_mutex_lock(&q->mu);
+	pthread_mutex_lock(&mu);
 	done = n < q->n ? n : q->n;
 	memcpy(wc, q->kept, done * sizeof(*wc));
 	memmove(q->kept, q->kept + done, (q->n - done) * sizeof(*wc));
 	q->n -= done;
 	got = done < n ? poll_device(cq, q, n - done, wc + done) : 0;
-	pthread_mutex_unlock(&q->mu);
+	pthread_mutex_unlock(&mu);
 	return got < 0 && !done ? got : done + (got > 0 ? got : 0);
 }
 
@@ -104,23 +113,18 @@ int adapter_arm(struct ibv_cq *cq, int solicited_only)
 
 	if (solicited_only && facts.arm_solicited)
 		return facts.arm_solicited;
-	pthread_mutex_lock(&q->mu);
+	pthread_mutex_lock(&mu);
 	q->solicited = solicited_only && !facts.arms_any;
 	q->flushed = q->other = false;
 	err = real.req_notify_cq(cq, q->solicited);
-	pthread_mutex_unlock(&q->mu);
+	pthread_mutex_unlock(&mu);
 	return err;
 }
 
 /* Takes all completions of the device, and reports whether it has had those of a flush only. */
 static bool only_flushed(struct ibv_cq *cq, struct queue *q)
 {
-	int got = 0;
-
-	if (q->n < cq->cqe)
-		got = poll_device(cq, q, cq->cqe - q->n, q->kept + q->n);
-	if (got > 0)
-		q->n += got;
+	queue_take(cq);
 	return q->flushed && !q->other;
 }
 
@@ -142,14 +146,14 @@ int ibv_get_cq_event(struct ibv_comp_channel *ch, struct ibv_cq **cq, void **con
 	if (facts.flush_wakes)
 		return 0;
 	q = queue_of(*cq);
-	pthread_mutex_lock(&q->mu);
+	pthread_mutex_lock(&mu);
 	drop = only_flushed(*cq, q);
 	if (drop) {
 		/* The queue stays armed: what comes later raises its event. */
 		real.req_notify_cq(*cq, q->solicited);
 		drop = only_flushed(*cq, q);
 	}
-	pthread_mutex_unlock(&q->mu);
+	pthread_mutex_unlock(&mu);
 	if (!drop)
 		return 0;
 	NEXT(ibv_ack_cq_events)(*cq, 1);

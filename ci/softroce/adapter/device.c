@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 bool active;
+pthread_mutex_t mu = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 struct ibv_context_ops real;
 static int (*real_query_device_ex)(struct ibv_context *, const struct ibv_query_device_ex_input *,
 				   struct ibv_device_attr_ex *, size_t);
@@ -71,15 +72,19 @@ struct ibv_device **ibv_get_device_list(int *n)
 {
 	struct ibv_device **list = NEXT(ibv_get_device_list)(n);
 
-	for (int i = 0; active && list && list[i]; i++) {
+	int there = 0;
+
+	if (!active || !list)
+		return list;
+	for (int i = 0; list[i]; i++) {
 		list[i]->node_type = facts.node;
 		list[i]->transport_type = facts.transport;
+		if (!gone_named(list[i]->name))
+			list[there++] = list[i];
 	}
-	if (list && gone_all()) {
-		*list = NULL;
-		if (n)
-			*n = 0;
-	}
+	list[there] = NULL;
+	if (n)
+		*n = there;
 	return list;
 }
 
@@ -158,6 +163,6 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	ctx->ops.post_recv = adapter_post_recv;
 	ctx->ops.poll_cq = adapter_poll;
 	ctx->ops.req_notify_cq = adapter_arm;
-	gone_open(ctx);
+	events_open(ctx);
 	return ctx;
 }

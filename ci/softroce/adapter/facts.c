@@ -107,6 +107,9 @@ static void set(const char *fact, const char *value)
 			IBV_DEVICE_MEM_WINDOW_TYPE_2B}[one_of(value, "none", "2A", "2B", NULL)];
 	else if (!strcmp(fact, "flush-wakes"))
 		facts.flush_wakes = one_of(value, "no", "yes", NULL);
+	else if (!strcmp(fact, "qp-events"))
+		facts.qp_event = (int[]){-1, IBV_EVENT_QP_FATAL,
+			IBV_EVENT_QP_ACCESS_ERR}[one_of(value, "none", "fatal", "access", NULL)];
 	else if (strcmp(fact, "tried"))
 		fail("the fact %s is unknown", fact);
 }

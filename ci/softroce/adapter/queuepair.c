@@ -24,11 +24,11 @@ struct pair {
 	struct pair *next;
 	struct ibv_qp *qp;
 	unsigned int inlined; /* bytes that were granted */
-	bool failed; /* because its device has disappeared */
+	bool error; /* the program knows that the pair is in the error state */
+	bool over; /* the pair has failed, and no event will be raised */
 	struct late *first, **end;
 };
 
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; /* guards pairs and late requests */
 static struct pair *pairs;
 
 static struct pair *pair_of(struct ibv_qp *qp) { return qp->qp_context; }
@@ -59,18 +59,72 @@ static void *read_late(void *arg)
 	return arg;
 }
 
-static void reader_start(void) { thread_start(read_late); }
-
 void pairs_fail(void)
 {
 	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
 
 	pthread_mutex_lock(&mu);
 	for (struct pair *p = pairs; p; p = p->next) {
-		if (gone(p->qp->context) && !p->failed)
-			p->failed = NEXT(ibv_modify_qp)(p->qp, &err, IBV_QP_STATE) == 0;
+		if (gone(p->qp->context) && !p->over)
+			p->over = NEXT(ibv_modify_qp)(p->qp, &err, IBV_QP_STATE) == 0;
 	}
 	pthread_mutex_unlock(&mu);
+}
+
+/*
+ * Raises an event if a pair has failed and no completion says why: the request that has
+ * failed is one of the peer's. mu is held.
+ */
+static void look(struct pair *p)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	if (p->over || gone(p->qp->context) || NEXT(ibv_query_qp)(p->qp, &attr, IBV_QP_STATE, &init) ||
+	    attr.qp_state != IBV_QPS_ERR)
+		return;
+	queue_take(p->qp->send_cq); /* a request completes before the state changes */
+	if (!p->over)
+		events_raise(p->qp, facts.qp_event);
+	p->over = true;
+}
+
+void pairs_completed(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	struct pair *p = pairs;
+
+	while (p && (p->qp->qp_num != wc->qp_num || p->qp->context != cq->context))
+		p = p->next;
+	if (!p)
+		return;
+	if (cq == p->qp->send_cq) {
+		p->over |= wc->status != IBV_WC_WR_FLUSH_ERR;
+		return;
+	}
+	if (facts.qp_event >= 0)
+		look(p);
+	/* Soft-RoCE of old kernels has a receive fail with the peer's request. */
+	if (wc->status == IBV_WC_REM_ACCESS_ERR)
+		wc->status = IBV_WC_WR_FLUSH_ERR;
+}
+
+static void *look_at_all(void *arg)
+{
+	for (;; usleep(LOOK_US)) {
+		pthread_mutex_lock(&mu);
+		for (struct pair *p = pairs; p; p = p->next)
+			look(p);
+		pthread_mutex_unlock(&mu);
+	}
+	return arg;
+}
+
+static void threads_start(void)
+{
+	if (facts.late)
+		thread_start(read_late);
+	if (facts.qp_event >= 0)
+		thread_start(look_at_all);
 }
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -101,9 +155,9 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 		return NULL;
 	}
 	a.cap.max_inline_data = facts.late ? 0 : granted;
-	gone_creates(pd->context, true);
+	events_creates(pd->context, true);
 	qp = NEXT(ibv_create_qp)(pd, &a);
-	gone_creates(pd->context, false);
+	events_creates(pd->context, false);
 	if (!qp)
 		return NULL;
 	attr->cap.max_inline_data = granted;
@@ -114,8 +168,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 	p->inlined = granted;
 	p->end = &p->first;
 	qp->qp_context = p;
-	if (facts.late)
-		pthread_once(&once, reader_start);
+	pthread_once(&once, threads_start);
 	pthread_mutex_lock(&mu);
 	p->next = pairs;
 	pairs = p;
@@ -132,6 +185,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 		return NEXT(ibv_destroy_qp)(qp);
 	p = pair_of(qp);
 	pthread_mutex_lock(&mu);
+	p->over = true;
+	events_forget(qp);
 	err = gone(qp->context) ? EIO : NEXT(ibv_destroy_qp)(qp);
 	if (!err || err == EIO) {
 		for (struct pair **at = &pairs; *at; at = &(*at)->next) {
@@ -161,6 +216,8 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 	if (active) {
 		pthread_mutex_lock(&mu);
 		read_now(pair_of(qp));
+		if (mask & IBV_QP_STATE)
+			pair_of(qp)->over = pair_of(qp)->error = a.qp_state == IBV_QPS_ERR;
 		pthread_mutex_unlock(&mu);
 	}
 	return NEXT(ibv_modify_qp)(qp, &a, mask);
@@ -168,11 +225,16 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
+	int err;
+
 	if (active && facts.query_qp)
 		return facts.query_qp;
 	if (gone(qp->context))
 		return EIO;
-	return NEXT(ibv_query_qp)(qp, attr, mask, init);
+	err = NEXT(ibv_query_qp)(qp, attr, mask, init);
+	if (active && !err && mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR)
+		pair_of(qp)->error = true;
+	return err;
 }
 
 /* Returns the provider's answer to one request. */
@@ -245,7 +307,7 @@ int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 
 	if (gone(qp->context))
 		return 0;
-	if (qp->state == IBV_QPS_ERR && facts.post_in_error) {
+	if (pair_of(qp)->error && facts.post_in_error) {
 		*bad = wr;
 		return facts.post_in_error;
 	}
@@ -269,7 +331,7 @@ int adapter_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv
 {
 	if (gone(qp->context))
 		return 0;
-	if (qp->state == IBV_QPS_ERR && facts.post_in_error) {
+	if (pair_of(qp)->error && facts.post_in_error) {
 		*bad = wr;
 		return facts.post_in_error;
 	}
