@@ -13,6 +13,9 @@ type Traits struct {
 	// NoWindows is set if there are no type-2 memory windows, and NoWindowAlloc if the device says
 	// that there are some and allocates none.
 	NoWindows, NoWindowAlloc bool
+	// UnboundedWindows is set if a window grants access to all of its region although the limits
+	// say otherwise.
+	UnboundedWindows bool
 	// BadLKey is the status of a request whose local key is not a key of its domain; 0 means
 	// StatusLocProtErr.
 	BadLKey fabric.Status
