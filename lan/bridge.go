@@ -8,11 +8,41 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
+
+// TAP makes a TAP device that is a port of a bridge. Like a port of a switch, it gets frames to the
+// addresses that the bridge has learned at the port, and frames that the bridge floods, whether or not
+// the host is promiscuous. A host that bridges virtual machines into its device needs this kind.
+const TAP Kind = "tap"
+
+var tapKind = kind{
+	Facts: Facts{
+		Name: TAP, Argument: "BRIDGE", Noun: "bridge", Example: "br0",
+		When: "the hosts are ports of a bridge, which learns the addresses of machines behind them. The " +
+			"[policy](docs/policy.md) has to allow these addresses (`macs`); with the other kinds of LAN it has to allow " +
+			"promiscuous mode too",
+		Latency:      true,
+		Needs:        Capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN},
+		Capabilities: []int{unix.CAP_BPF},
+	},
+	at: onNetdevice(openTAP),
+	suits: func(i *Info) error {
+		if i.Type != "bridge" {
+			return notBridge(i.Name, i.Type)
+		}
+		return nil
+	},
+}
+
+// notBridge returns the error for a card of type kind where a bridge is needed.
+func notBridge(nic, kind string) error {
+	return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", nic, kind, nic, nic)
+}
 
 // bridgePort is a port that is a TAP device in a bridge.
 type bridgePort struct {

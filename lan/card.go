@@ -39,31 +39,6 @@ type Info struct {
 	LinkState
 }
 
-// Suits returns an error if no interface of this kind can be on the card. It can be called
-// before the first one is opened. The error wraps unix.EBUSY if the card is part of another
-// device.
-func (i *Info) Suits(kind Kind) error {
-	switch {
-	case i.Encap != "ether":
-		return fmt.Errorf("%s is no Ethernet device (its kind is %s), and no LAN can be on it; name a network card", i.Name,
-			i.Encap)
-	case kind == TAP && i.Type != "bridge":
-		return notBridge(i.Name, i.Type)
-	case kind == Macvtap && i.MasterType == "bridge":
-		return fmt.Errorf("%s is part of bridge %s, and no macvtap can be on it: %w; use tap:%s", i.Name, i.Master,
-			unix.EBUSY, i.Master)
-	case kind == Macvtap && (i.MasterType == "bond" || i.MasterType == "team"):
-		return fmt.Errorf("%s is part of %s %s, and no macvtap can be on it: %w; use macvtap:%s", i.Name, i.MasterType,
-			i.Master, unix.EBUSY, i.Master)
-	}
-	return nil
-}
-
-// notBridge returns the error for a card of type kind where a bridge is needed.
-func notBridge(nic, kind string) error {
-	return fmt.Errorf("%s is a %s and not a bridge; use macvtap:%s or packet:%s", nic, kind, nic, nic)
-}
-
 // device returns a link by which netlink addresses the device with this name and index.
 func device(name string, index int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}}

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	// ErrUnsupported is wrapped by errors about something that a back-end cannot do.
+	// ErrUnsupported is wrapped by errors about something that a kind of LAN interface cannot do.
 	ErrUnsupported = errors.New("not supported by this kind of LAN interface")
 	// ErrGone is wrapped by errors about a network card, or the netdevice of a port, that was
 	// removed.
@@ -160,17 +160,6 @@ func (s *Stats) add(o Stats) {
 	s.Invalid += o.Invalid
 	s.Dropped += o.Dropped
 }
-
-// Kind is a back-end.
-type Kind string
-
-// The back-ends.
-const (
-	Macvtap   Kind = "macvtap"
-	Packet    Kind = "packet"
-	TAP       Kind = "tap"
-	VhostUser Kind = "vhost-user"
-)
 
 // LinkState is the state of the network card that a host follows.
 type LinkState struct {

@@ -18,6 +18,39 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// Macvtap makes a macvtap in bridge mode. The kernel switches frames by MAC address, and each host
+// receives only its own. Hosts on one card reach each other. They cannot reach the I/O unit's own
+// addresses on the card. A promiscuous host, or one with further addresses, also gets frames from a
+// packet socket beside the macvtap. This receives frames that arrive at the card, but not those that
+// other hosts on the same card send.
+const Macvtap Kind = "macvtap"
+
+var macvtapKind = kind{
+	Facts: Facts{
+		Name: Macvtap, Argument: "NIC", Noun: "network card", Example: "eth1",
+		When:    "the kernel sorts frames by MAC address; best when only the hosts use the card",
+		Latency: true,
+		Needs:   Capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN},
+		// A character device that is in no directory is made in a mount namespace.
+		Capabilities: []int{unix.CAP_BPF}, Elsewhere: []int{unix.CAP_SYS_ADMIN, unix.CAP_MKNOD},
+		Module: "macvtap", Instead: "packet:NIC",
+	},
+	at: onNetdevice(openMacvtap),
+	suits: func(i *Info) error {
+		use := ""
+		switch i.MasterType {
+		case "bridge":
+			use = "tap:"
+		case "bond", "team":
+			use = "macvtap:"
+		default:
+			return nil
+		}
+		return fmt.Errorf("%s is part of %s %s, and no macvtap can be on it: %w; use %s%s", i.Name, i.MasterType, i.Master,
+			unix.EBUSY, use, i.Master)
+	},
+}
+
 // txQueueLen is the largest number of frames that wait in a queue for a host.
 const txQueueLen = tap.DefaultTxQueueLen
 

@@ -16,6 +16,22 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// Packet opens AF_PACKET sockets on the card, which becomes promiscuous, and makes no netdevice.
+// Each host's socket sees every frame of the card, including those of other hosts, and filters them.
+// The host must be able to receive checksum and TCP offloads, because a packet socket passes
+// super-frames on unchanged.
+const Packet Kind = "packet"
+
+var packetKind = kind{
+	Facts: Facts{
+		Name: Packet, Argument: "NIC", Noun: "network card", Example: "eth1",
+		When:    "there is no macvtap module, or other programs use the card",
+		Latency: true,
+		Needs:   Capability{"CAP_NET_RAW", unix.CAP_NET_RAW},
+	},
+	at: onNetdevice(openPacket),
+}
+
 // socketBuffer is the size of a packet socket's buffers in bytes, in each direction. The
 // default of 208 KiB has room for three super-frames.
 const socketBuffer = 8 << 20

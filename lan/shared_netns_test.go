@@ -65,7 +65,7 @@ func newSharedCard(t *testing.T, spec string) *sharedCard {
 	}
 	c.join(func(s LinkState) { c.heard <- s.MTU })
 	<-c.heard
-	s, _, err := c.card.use()
+	s, _, err := c.card.at.(*netdevice).use()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func (c *sharedCard) join(fn func(LinkState)) {
 func (c *sharedCard) settle() {
 	c.t.Helper()
 	c.mtu--
-	s, link, err := c.card.use()
+	s, link, err := c.card.at.(*netdevice).use()
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestNetnsLostMessages(t *testing.T) {
 	testenv.NoLeaks(t)
 	c := newSharedCard(t, "packet:eth1")
 	testenv.Veth(t, c.ns, "other", c.ns, "peer")
-	s, card, err := c.card.use()
+	s, card, err := c.card.at.(*netdevice).use()
 	if err != nil {
 		t.Fatal(err)
 	}

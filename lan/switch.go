@@ -19,6 +19,30 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+// VhostUser has a socket for each host in a directory, named after the host's address. It is a
+// virtio-net device, and a switch in user space has the driver (DPDK's virtio_user). The switch decides
+// to which port it sends a frame. The kernel's network stack is not involved.
+const VhostUser Kind = "vhost-user"
+
+var switchKind = kind{
+	Facts: Facts{
+		Name: VhostUser, Argument: "DIRECTORY", Noun: "directory", Example: "/run/splitnic/lan,client",
+		Note: "the directory has a socket for each host, to which a user-space switch connects; " +
+			"with vhost-user:DIRECTORY,client the switch listens there",
+		When: "the LAN is a switch in user space with DPDK's `virtio_user`, with a port for each host " +
+			"([details](docs/vhost-user.md#a-switch-in-user-space-as-the-lan))",
+		Outside: "the ports of a user-space switch",
+	},
+	at: func(arg, _ string) (site, error) { return parseSwitch(arg) },
+	dirs: func(arg string) []string {
+		s, err := parseSwitch(arg)
+		if err != nil {
+			return nil
+		}
+		return []string{s.dir}
+	},
+}
+
 // userSwitch is a switch in user space, specified as vhost-user:DIRECTORY. The directory has
 // a socket for each host.
 type userSwitch struct {
@@ -62,18 +86,9 @@ func parseSwitch(text string) (*userSwitch, error) {
 	return s, nil
 }
 
-// SwitchDir returns the directory of the sockets of a switch. text is the second result of
-// ParseSpec. SwitchDir returns "" if text is invalid.
-func SwitchDir(text string) string {
-	s, err := parseSwitch(text)
-	if err != nil {
-		return ""
-	}
-	return s.dir
-}
-
-// info describes the switch as a whole. The state of a link is known to its port only.
-func (s *userSwitch) info() (Info, error) {
+// Info implements site, and describes the switch as a whole. The state of a link is known to its port
+// only.
+func (s *userSwitch) Info() (Info, error) {
 	st, err := os.Stat(s.dir)
 	switch {
 	case err != nil:
@@ -106,13 +121,13 @@ type switchPort struct {
 
 var _ Interface = (*switchPort)(nil)
 
-// open makes a host's port.
+// open implements site.
 func (s *userSwitch) open(cfg Config) (Interface, error) {
 	if cfg.Latency != nil {
 		return nil, fmt.Errorf("%w: a switch in user space does not say which frames are latency-sensitive",
 			steer.ErrUnavailable)
 	}
-	if _, err := s.info(); err != nil {
+	if _, err := s.Info(); err != nil {
 		return nil, err
 	}
 	if cfg.Log == nil {

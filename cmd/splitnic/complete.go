@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -96,6 +97,8 @@ func completeValues(c *cobra.Command) {
 			fixedWords(c, f.Name, list)
 		case f.Name == "device", f.Name == "peer-device":
 			completeFlag(c, f.Name, completeDevices)
+		case f.Name == "lan":
+			completeFlag(c, f.Name, completeKinds)
 		}
 	})
 	for _, sub := range c.Commands() {
@@ -113,6 +116,15 @@ func completeDevices(*cobra.Command, []string, string) (names []string, _ cobra.
 		names = append(names, d.Name)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeKinds makes the shell complete the kind of a LAN interface, behind which the argument of
+// the kind follows.
+func completeKinds(*cobra.Command, []string, string) (words []string, _ cobra.ShellCompDirective) {
+	for _, k := range lan.Kinds() {
+		words = append(words, string(k.Name)+":")
+	}
+	return words, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFlag makes the shell complete the value of a flag.

@@ -74,6 +74,7 @@ func TestCompletions(t *testing.T) {
 		"doctor --role ":       "host\nagent\niounit\n:4\n",
 		"host --protection ":   "region\nwindow\none-touch\n:4\n",
 		"iounit --log-format ": "text\njson\n:4\n",
+		"iounit --lan ":        "macvtap:\npacket:\ntap:\nvhost-user:\n:6\n",
 		"help host ": "failover\tSwitch a host on this machine to another I/O unit\n" +
 			"handlers\tShow and change the completion-queue handlers of a host on this machine\n:4\n",
 	} {

@@ -69,7 +69,7 @@ func (p *plannedRole) examine(ctx context.Context, r *report, devices []verbs.De
 		mtu = checkLAN(r, p.lan, p.netns)
 	}
 	if p.role == "iounit" {
-		checkMacvtap(r, p.lan, "/sys", "/lib/modules/"+unix.ByteSliceToString(name.Release[:]))
+		checkModule(r, p.lan, "/sys", "/lib/modules/"+unix.ByteSliceToString(name.Release[:]))
 	}
 	if p.role == "agent" {
 		here := agentPlaces
@@ -162,30 +162,39 @@ func checkLAN(r *report, spec, netns string) (mtu int) {
 	return mtu
 }
 
-// checkMacvtap reports whether the kernel has macvtap, if the card is to be shared by macvtap. The
-// kernel loads the module by itself.
-func checkMacvtap(r *report, spec, sys, modules string) {
-	if kind, _, err := lan.ParseSpec(spec); spec != "" && (err != nil || kind != lan.Macvtap) {
+// checkModule reports whether the kernel has the module that the kind of LAN interface needs, if it
+// needs one. The kernel loads the module by itself.
+func checkModule(r *report, spec, sys, modules string) {
+	kind := lan.Default
+	if spec != "" {
+		var err error
+		if kind, _, err = lan.ParseSpec(spec); err != nil {
+			return
+		}
+	}
+	module := kind.Facts().Module
+	if module == "" {
 		return
 	}
-	if _, err := os.Stat(sys + "/class/macvtap"); err == nil {
-		r.ok("macvtap", "there")
+	if _, err := os.Stat(sys + "/class/" + module); err == nil {
+		r.ok(module, "there")
 		return
 	}
 	known := false
 	for _, list := range []string{"modules.dep", "modules.builtin"} {
 		text, err := os.ReadFile(filepath.Join(modules, list))
 		known = known || err == nil
-		if err == nil && strings.Contains(string(text), "/macvtap.ko") {
-			r.ok("macvtap", "will be loaded when the first host comes")
+		if err == nil && strings.Contains(string(text), "/"+module+".ko") {
+			r.ok(module, "will be loaded when the first host comes")
 			return
 		}
 	}
 	if !known {
-		r.warn("macvtap", "not loaded, and nobody knows whether it can be: "+modules+" is missing", "modprobe macvtap")
+		r.warn(module, "not loaded, and nobody knows whether it can be: "+modules+" is missing", "modprobe "+module)
 		return
 	}
-	r.missing("macvtap", "this kernel has no macvtap in "+modules, "install the kernel's modules, or use --lan packet:NIC")
+	r.missing(module, "this kernel has no "+module+" in "+modules,
+		"install the kernel's modules, or use --lan "+kind.Facts().Instead)
 }
 
 // checkFrames reports how many packets a full frame takes on the device's fabric.

@@ -83,7 +83,7 @@ func TestDoctorMacvtap(t *testing.T) {
 	} {
 		dir := tree(t, map[string]string{c.file: c.text})
 		var r report
-		checkMacvtap(&r, c.lan, dir, dir)
+		checkModule(&r, c.lan, dir, dir)
 		if c.want == "" {
 			if len(r) > 0 {
 				t.Errorf("%s: %+v", c.lan, r)

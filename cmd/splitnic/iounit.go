@@ -63,9 +63,8 @@ func (f *iounitFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&u.Listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
 	})
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&u.LAN, "lan", "", "network card to share: NIC or macvtap:NIC, packet:NIC, or tap:BRIDGE; "+
-			"or vhost-user:DIRECTORY, with a socket for each host to which a user-space switch connects; "+
-			"with vhost-user:DIRECTORY,client the switch listens there")
+		g.StringVar(&u.LAN, "lan", "", strings.Join(append(
+			[]string{"network card to share: NIC or " + lan.Usage()}, lan.Notes()...), "; "))
 		g.StringVar(&u.NetNS, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
@@ -128,8 +127,9 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	if alone || !canListen(session.WithPort(u.Listen)) {
 		errs.add("--listen %q: must be ADDRESS, ADDRESS:PORT or :PORT, such as :%d", u.Listen, session.DefaultPort)
 	}
-	if u.Kind == lan.VhostUser && u.NetNS != "" {
-		errs.add("--netns: the ports of a user-space switch are in no network namespace; omit the flag")
+	card := u.Kind.Facts()
+	if !card.Netdevice() && u.NetNS != "" {
+		errs.add("--netns: %s are in no network namespace; omit the flag", card.Outside)
 	}
 	if u.Queues < 0 || u.Queues > cq.MaxQueues {
 		errs.add("--queues %d: must be 1 to %d, or 0 for the default", u.Queues, cq.MaxQueues)
@@ -140,8 +140,8 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	common := f.complete(&u.Common)
 	errs = append(errs, common, between("--direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
 		between("--direct-peers", u.DirectPeers, 1, maxDirectPeers, ""))
-	if u.Kind == lan.VhostUser {
-		u.Latency = nil // a user-space switch has no queue for such frames
+	if !card.Latency {
+		u.Latency = nil
 	}
 	if u.Modes, err = parseModes("--modes", f.modes); err == nil && common == nil { // --max-memory depends on both
 		u.MaxMemory, err = f.memory(&u)

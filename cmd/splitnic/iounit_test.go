@@ -32,6 +32,7 @@ func TestIOUnitFlags(t *testing.T) {
 			{"--listen :70000", nil, `--listen ":70000": must be`},
 			{"--listen a:b:c", nil, `--listen "a:b:c": must be`},
 			{"--lan tap:br0", func(u *daemon.IOUnit) { u.LAN, u.Kind, u.NIC = "tap:br0", lan.TAP, "br0" }, ""},
+			{"--lan packet:eth1", func(u *daemon.IOUnit) { u.LAN, u.Kind = "packet:eth1", lan.Packet }, ""},
 			{"--lan bridge:eth1", nil, "--lan: "},
 			{"--lan vhost-user:/run/x,client", func(u *daemon.IOUnit) {
 				u.LAN, u.Kind, u.NIC, u.Latency = "vhost-user:/run/x,client", lan.VhostUser, "/run/x,client", nil

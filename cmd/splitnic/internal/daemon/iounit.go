@@ -9,8 +9,6 @@ import (
 	"net"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/irq"
@@ -136,11 +134,11 @@ func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
 	if card, _, err = FindCard(c.LAN, c.NetNS); err != nil {
 		return nil, nil, err
 	}
-	if c.Kind == lan.VhostUser {
-		return card, noClaim{}, nil // each socket has one owner
-	}
 	if err := c.checkCapability(); err != nil {
 		return nil, nil, err
+	}
+	if !c.Kind.Facts().Netdevice() {
+		return card, noClaim{}, nil // what a port makes, such as a socket, has one owner
 	}
 	claim, err = claimCard(statussock.Dir, c.NIC, c.NetNS)
 	return card, claim, err
@@ -155,8 +153,8 @@ func FindCard(spec, netns string) (card *lan.Card, info lan.Info, err error) {
 		return nil, info, exit.With(exit.Missing, fmt.Errorf("--lan %s: %w", spec, err))
 	}
 	kind, _, err := lan.ParseSpec(spec)
-	if err != nil || kind == lan.VhostUser {
-		return card, info, err
+	if err != nil {
+		return nil, info, err
 	}
 	if err := info.Suits(kind); err != nil {
 		status := exit.Usage
@@ -177,22 +175,22 @@ func (noClaim) Close() error { return nil }
 // checkCapability reports a missing capability at the start, although it is needed only when
 // the first host connects.
 func (c *IOUnit) checkCapability() error {
-	name, bit := "CAP_NET_ADMIN", uint(unix.CAP_NET_ADMIN)
-	if c.Kind == lan.Packet {
-		name, bit = "CAP_NET_RAW", unix.CAP_NET_RAW
+	needs := c.Kind.Facts().Needs
+	if needs.Name == "" {
+		return nil
 	}
 	has, err := Capabilities()
-	if err != nil || has(bit) {
+	if err != nil || has(needs.Number) {
 		return nil // if the capabilities are unknown, the kernel will report it
 	}
-	return exit.With(exit.Permission,
-		fmt.Errorf("--lan %s: %s is missing; run as root, or give the service AmbientCapabilities=%s", c.LAN, name, name))
+	return exit.With(exit.Permission, fmt.Errorf("--lan %s: %s is missing; run as root, or give the service "+
+		"AmbientCapabilities=%s", c.LAN, needs.Name, needs.Name))
 }
 
 // prepareCard prepares the claimed card. It removes the devices that a killed I/O unit has left,
 // which may have used another kind of interface.
 func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error) {
-	if c.Kind == lan.VhostUser {
+	if !c.Kind.Facts().Netdevice() {
 		return func() error { return nil }, nil
 	}
 	removed, err := lan.CleanStale(c.NIC, c.NetNS)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/scrape"
 	"github.com/splitnic/splitnic/internal/statussock"
-	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
@@ -90,24 +89,21 @@ func (c *Agent) privileges() privileges {
 	return p
 }
 
-// privileges returns what an I/O unit needs, which includes packet sockets. If the character
-// device of a macvtap is in no directory, it has to be made in a mount namespace.
+// privileges returns what an I/O unit needs, which includes packet sockets, and what the kind of LAN
+// interface takes for each session.
 func (c *IOUnit) privileges() privileges {
 	p := c.Common.privileges()
 	p.caps |= caps(unix.CAP_NET_RAW)
 	p.files = append(p.files, c.Policy)
 	p.dirs = append(p.dirs, statussock.Dir) // the lock of the card
-	if c.Kind == lan.VhostUser {
-		p.dirs = append(p.dirs, lan.SwitchDir(c.NIC))
-	}
-	if c.Kind == lan.Macvtap || c.Kind == lan.TAP {
-		p.caps |= caps(unix.CAP_BPF) // as at a host, for each session
-	}
+	p.dirs = append(p.dirs, c.Kind.Dirs(c.NIC)...)
+	kind := c.Kind.Facts()
+	p.caps |= caps(kind.Capabilities...)
 	if lowPort(c.Listen) {
 		p.caps |= caps(unix.CAP_NET_BIND_SERVICE)
 	}
-	if c.Kind == lan.Macvtap && (c.NetNS != "" || !initialNetNS()) {
-		p.caps |= caps(unix.CAP_SYS_ADMIN, unix.CAP_MKNOD)
+	if c.NetNS != "" || !initialNetNS() {
+		p.caps |= caps(kind.Elsewhere...)
 	}
 	return p
 }
