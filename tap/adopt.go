@@ -78,7 +78,8 @@ func (d *opening) inspect() error {
 		// Other flags may differ between the two processes.
 		const features = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
 		if got := req.flags & features; got != d.flags() {
-			return fmt.Errorf("queue %d: its flags are %#x instead of %#x, as after --plain was changed", i, got, d.flags())
+			return fmt.Errorf("queue %d: its flags are %#x instead of %#x, as after advanced.plain was changed", i, got,
+				d.flags())
 		}
 		q.detached = req.flags&unix.IFF_DETACH_QUEUE != 0
 		file, id, err := namespaceOf(q.FD())

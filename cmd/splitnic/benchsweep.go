@@ -25,28 +25,28 @@ import (
 
 const sweepLong = `Measure the messaging layer, with one of the commands below.
 
-With --sweep it tries adapter-dependent settings of flags of splitnic host and splitnic
-iounit. Each setting is tried alone and compared with the defaults, with both ends in this
+With --sweep it tries adapter-dependent values of advanced settings of splitnic host and
+splitnic iounit. Each is tried alone and compared with the defaults, with both ends in this
 process, in several rounds: half of the round-trip time, frames of three small sizes, and
-throughput. It prints the results and the recommended flags. A flag is recommended if it is
-better in some measurement and worse in none; a difference counts only if all figures of one
-setting are beyond all of those of the other. Processor time is not measured: --spin uses
-some, see splitnic host --help. Run nothing else at the same time, and use the adapter of the
+throughput. It prints the results, and what is recommended as lines of a configuration file:
+what is better in some measurement and worse in none; a difference counts only if all figures
+of one setting are beyond all of those of the other. Processor time is not measured: spin uses
+some, see splitnic-host(8). Run nothing else at the same time, and use the adapter of the
 endpoint.`
 
 // sweepSettings has the settings to try, in this order.
 var sweepSettings = []sweep.Setting{
-	{Flag: "spin", Value: "20us"}, {Flag: "spin", Value: "100us"}, {Flag: "spin", Value: "auto"},
-	{Flag: "cq-moderation", Value: "8,20us"}, {Flag: "cq-moderation", Value: "32,50us"},
-	{Flag: "pack-copy", Value: "0"}, {Flag: "pack-copy", Value: "128"}, {Flag: "pack-copy", Value: "512"},
-	{Flag: "inline", Value: "0"},
+	{Key: "spin", Value: "20us"}, {Key: "spin", Value: "100us"}, {Key: "spin", Value: "auto"},
+	{Key: "cq-moderation", Value: "8,20us"}, {Key: "cq-moderation", Value: "32,50us"},
+	{Key: "pack-copy", Value: "0"}, {Key: "pack-copy", Value: "128"}, {Key: "pack-copy", Value: "512"},
+	{Key: "inline", Value: "0"},
 }
 
-// sweepNames returns the flags of sweepSettings.
+// sweepNames returns the keys of sweepSettings.
 func sweepNames() (names []string) {
 	for _, s := range sweepSettings {
-		if !slices.Contains(names, s.Flag) {
-			names = append(names, s.Flag)
+		if !slices.Contains(names, s.Key) {
+			names = append(names, s.Key)
 		}
 	}
 	return names
@@ -66,7 +66,7 @@ var sweepAims = []sweepAim{
 		sweep.Aim{Name: "half a round trip of 64 bytes", Unit: "µs", Less: true}, bench.Spec{Kind: bench.Lat, Size: 64},
 		func(r *bench.Result) float64 { return r.Latency.P50 },
 	},
-	// With each of these sizes, another setting of --pack-copy differs from the default.
+	// With each of these sizes, another value of pack-copy differs from the default.
 	{sweep.Aim{Name: "frames of 64 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 64}, mpps},
 	{sweep.Aim{Name: "frames of 256 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 256}, mpps},
 	{sweep.Aim{Name: "frames of 512 bytes", Unit: "million/s"}, bench.Spec{Kind: bench.PPS, Size: 512}, mpps},
@@ -118,7 +118,7 @@ func (f *sweepFlags) settings() ([]sweep.Setting, error) {
 		return nil, bad("--duration %v: must be above 0 and at most %v", f.duration, bench.MaxDuration)
 	}
 	return slices.DeleteFunc(slices.Clone(sweepSettings), func(s sweep.Setting) bool {
-		return !slices.Contains(f.of, s.Flag)
+		return !slices.Contains(f.of, s.Key)
 	}), nil
 }
 
@@ -183,9 +183,9 @@ func (f *sweepFlags) between(
 	return printSweep(w, rows, aims)
 }
 
-// applySweep applies a setting to the configuration of the channels, as the flag does.
+// applySweep applies a setting to the configuration of the channels, as an endpoint does.
 func applySweep(s sweep.Setting, c *messaging.Config) error {
-	switch s.Flag {
+	switch s.Key {
 	case "spin":
 		return spinValue{&c.Spin, &c.SpinAdaptive}.Set(s.Value)
 	case "cq-moderation":
@@ -208,7 +208,7 @@ func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// printSweep prints the results and the flags to use.
+// printSweep prints the results and the settings to use.
 func printSweep(w io.Writer, rows []sweep.Row, aims []sweep.Aim) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := []string{""}
@@ -227,13 +227,12 @@ func printSweep(w io.Writer, rows []sweep.Row, aims []sweep.Aim) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	var flags []string
-	for _, s := range sweep.Choose(rows, aims) {
-		flags = append(flags, s.String())
-	}
-	say := "Use no flags: nothing is better for something and worse for nothing."
-	if len(flags) > 0 {
-		say = "Use " + strings.Join(flags, " ")
+	say := "Use the defaults: nothing is better for something and worse for nothing."
+	if best := sweep.Choose(rows, aims); len(best) > 0 {
+		say = "Use in the configuration files of hosts and I/O units:\n\n" + advancedMap + ":"
+		for _, s := range best {
+			say += "\n  " + s.String()
+		}
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", say)
 	return err

@@ -44,19 +44,19 @@ func TestSweepSettings(t *testing.T) {
 		if err := applySweep(s, &c); err != nil {
 			t.Errorf("%v: %v", s, err)
 		}
-		if s.Flag == "spin" != (c.Spin > 0 || c.SpinAdaptive) ||
-			s.Flag == "cq-moderation" != (c.Moderation != messaging.Moderation{}) ||
-			s.Flag == "pack-copy" != (c.PackCopy != 0) || s.Flag == "inline" != (c.MaxInline != 0) {
+		if s.Key == "spin" != (c.Spin > 0 || c.SpinAdaptive) ||
+			s.Key == "cq-moderation" != (c.Moderation != messaging.Moderation{}) ||
+			s.Key == "pack-copy" != (c.PackCopy != 0) || s.Key == "inline" != (c.MaxInline != 0) {
 			t.Errorf("%v: %+v", s, c)
 		}
 	}
 }
 
-// TestSweepPackCopy expects that a frame size is measured for which each setting of --pack-copy
+// TestSweepPackCopy expects that a frame size is measured for which each value of pack-copy
 // differs from the default. Without one, the sweep could not compare them.
 func TestSweepPackCopy(t *testing.T) {
 	for _, s := range sweepSettings {
-		if s.Flag != "pack-copy" {
+		if s.Key != "pack-copy" {
 			continue
 		}
 		var c messaging.Config
@@ -87,7 +87,7 @@ func TestSweepBetween(t *testing.T) {
 	}
 }
 
-// TestPrintSweep prints the figures, the verdicts and the flags to use.
+// TestPrintSweep prints the figures, the verdicts and the settings to use.
 func TestPrintSweep(t *testing.T) {
 	rows := []sweep.Row{
 		{Figures: []sweep.Figure{{Median: 12.3456, Min: 11, Max: 14}}},
@@ -99,17 +99,20 @@ func TestPrintSweep(t *testing.T) {
 		rows []sweep.Row
 		want string
 	}{
-		{rows, `                        half a round trip, µs
-defaults                12.3 (11.0–14.0)
---spin 20us             9.00 (8.00–10.0) better
---cq-moderation 8,20us  1234 (0.0800–13.0) no difference
+		{rows, `                       half a round trip, µs
+defaults               12.3 (11.0–14.0)
+spin: 20us             9.00 (8.00–10.0) better
+cq-moderation: 8,20us  1234 (0.0800–13.0) no difference
 
-Use --spin 20us
+Use in the configuration files of hosts and I/O units:
+
+advanced:
+  spin: 20us
 `},
 		{rows[:1], `          half a round trip, µs
 defaults  12.3 (11.0–14.0)
 
-Use no flags: nothing is better for something and worse for nothing.
+Use the defaults: nothing is better for something and worse for nothing.
 `},
 	} {
 		var out strings.Builder

@@ -114,7 +114,7 @@ probably a mistake: a policy entry for a host without a trusted key. It does not
 var located = regexp.MustCompile(`^(?:--(?:config|policy):? )?([^\s-][^:]*:\d+: .*)$`)
 
 // ofFlag matches a mistake in the value of a flag.
-var ofFlag = regexp.MustCompile(`^--([a-z-]+)`)
+var ofFlag = regexp.MustCompile(`^(?:--|advanced\.)([a-z-]+)`)
 
 // locate returns a line for each of the joined errors, with its file and line. A flag with an
 // invalid value in the file counts as missing. Errors that follow from that are omitted.

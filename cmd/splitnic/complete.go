@@ -88,8 +88,7 @@ func completeValues(c *cobra.Command) {
 	words := map[string][]string{
 		"protection": protections(),
 		"mode":       modeNames(), "modes": modeNames(),
-		"irq-affinity": {"off", "follow", "set"},
-		"log-level":    {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
+		"log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		switch list := words[f.Name]; {

@@ -24,16 +24,25 @@ type origin struct {
 
 // setting is an entry of the configuration file.
 type setting struct {
-	key   string
+	key   string // the name of the flag
+	below string // advancedPrefix for an advanced setting, or else empty
 	at    settings.Node
 	words []string
 }
 
+// name returns the path of the key in the file.
+func (s *setting) name() string { return s.below + s.key }
+
 // readConfig sets the flags that are in a YAML file and not on the command line. The keys of the
-// file are the names of the flags. Flags on the command line take precedence.
+// file are the names of the flags, and those of advanced settings, which the command line cannot
+// have, are below advancedMap. Flags on the command line take precedence.
 func readConfig(c *cobra.Command, path string) (origin, error) {
 	o := origin{command: c, given: make(map[string][]string), path: path}
+	var errs mistakes
 	c.Flags().Visit(func(f *pflag.Flag) {
+		if isAdvanced(f) {
+			errs.add("%w", moved(c, "--"+f.Name, f.Name))
+		}
 		o.given[f.Name] = []string{f.Value.String()}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			o.given[f.Name] = list.GetSlice()
@@ -41,7 +50,7 @@ func readConfig(c *cobra.Command, path string) (origin, error) {
 	})
 	var err error
 	o.values, err = o.read()
-	return o, errors.Join(err, o.set(c.Flags(), o.values))
+	return o, errors.Join(append(errs, err, o.set(c.Flags(), o.values))...)
 }
 
 // read reads the file. It returns an error for keys and values that no command line could have.
@@ -64,24 +73,54 @@ func (o *origin) read() ([]setting, error) {
 	if !ok {
 		return nil, o.mistake(body, "must be a map, lines of the form `flag: value`")
 	}
-	var values []setting
+	return o.settings("", entries)
+}
+
+// settings returns the settings in the entries of a map of the file, which is that of the whole
+// file, or with below the one of the advanced settings.
+func (o *origin) settings(below string, entries []settings.Entry) (values []setting, _ error) {
 	var errs []error
 	for _, e := range entries {
-		var good []string
-		words, err := settings.Scalars(e.Value)
-		switch {
-		case o.command.Flags().Lookup(e.Key) == nil, e.Key == "config", e.Key == "help":
-			errs = append(errs, o.mistake(e.At,
-				"unknown key %q%s; keys are the flags of `%s --help`", e.Key, didYouMean(similarFlags(o.command, e.Key)),
-				o.command.CommandPath()))
-		case err != nil:
-			errs = append(errs, o.mistake(e.At, "%s: %w", e.Key, err))
-		default:
-			good = words
+		if below == "" && e.Key == advancedMap {
+			inner, ok := settings.Map(e.Value)
+			if !ok {
+				errs = append(errs, o.mistake(e.At, "%s: must be a map, lines of the form `key: value`", advancedMap))
+				continue
+			}
+			list, err := o.settings(advancedPrefix, inner)
+			values, errs = append(values, list...), append(errs, err)
+			continue
 		}
-		values = append(values, setting{e.Key, e.At, good})
+		s := setting{key: e.Key, below: below, at: e.At}
+		words, err := settings.Scalars(e.Value)
+		if unknown := o.misplaced(&s); unknown != nil {
+			errs = append(errs, o.mistake(e.At, "%w", unknown))
+		} else if err != nil {
+			errs = append(errs, o.mistake(e.At, "%s: %w", s.name(), err))
+		} else {
+			s.words = words
+		}
+		values = append(values, s)
 	}
 	return values, errors.Join(errs...)
+}
+
+// misplaced returns an error for a key that does not exist, or not in this map.
+func (o *origin) misplaced(s *setting) error {
+	flag := o.command.Flags().Lookup(s.key)
+	switch {
+	case flag == nil && s.below != "":
+		return fmt.Errorf("unknown key %q%s; %s(8) has the keys below %s", s.name(),
+			didYouMean(similarFlags(o.command, s.key, true)), pageName(o.command), advancedMap)
+	case flag == nil, s.key == "config", s.key == "help":
+		return fmt.Errorf("unknown key %q%s; keys are the flags of `%s --help`", s.name(),
+			didYouMean(similarFlags(o.command, s.key, false)), o.command.CommandPath())
+	case isAdvanced(flag) && s.below == "":
+		return moved(o.command, s.key, s.key)
+	case !isAdvanced(flag) && s.below != "":
+		return fmt.Errorf("unknown key %q (did you mean %s?); it is not below %s", s.name(), s.key, advancedMap)
+	}
+	return nil
 }
 
 // mistake returns an error about node n of the file.
@@ -103,7 +142,7 @@ func (o *origin) set(flags *pflag.FlagSet, values []setting) error {
 				if errors.As(err, &value) {
 					err = badValue(value)
 				}
-				errs = append(errs, o.mistake(v.at, "%s: %w", v.key, err))
+				errs = append(errs, o.mistake(v.at, "%s: %w", v.name(), err))
 				break
 			}
 		}
@@ -130,9 +169,9 @@ func (o *origin) again(flags *pflag.FlagSet) (late []string, err error) {
 	}
 	for _, v := range slices.Concat(values, o.values) {
 		_, given := o.given[v.key]
-		if !given && flags.Lookup(v.key) == nil && !slices.Contains(late, v.key) &&
+		if !given && flags.Lookup(v.key) == nil && !slices.Contains(late, v.name()) &&
 			!slices.Equal(words(values, v.key), words(o.values, v.key)) {
-			late = append(late, v.key)
+			late = append(late, v.name())
 		}
 	}
 	slices.Sort(late)

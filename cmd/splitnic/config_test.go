@@ -33,7 +33,7 @@ func configured(t *testing.T, text string, args ...string) (daemon.Host, error) 
 
 func TestReadConfig(t *testing.T) {
 	h, err := configured(t,
-		"queues: 3\nspin: 20us\niounit: [a, b]\nmetrics: \":1\"\nstandby: yes\nlatency-queue: off\nname: file\n", "--name",
+		"queues: 3\nadvanced:\n  spin: 20us\niounit: [a, b]\nmetrics: \":1\"\nstandby: yes\nlatency-queue: off\nname: file\n", "--name",
 		"line")
 	if err != nil || h.Queues != 3 || len(h.IOUnits) != 2 || h.Metrics != ":1" || !h.Standby || h.Latency != nil ||
 		h.Netdevice != "line" {
@@ -71,7 +71,7 @@ func TestReread(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h, err := configured(t, "iounit: a\nkey: k\ntrust-file: t\nqp-retries: 5\n", "--trust",
+	h, err := configured(t, "iounit: a\nkey: k\ntrust-file: t\nadvanced: {qp-retries: 5}\n", "--trust",
 		"a=sha256:"+strings.Repeat("A", 43), "--insecure=no", "--peer-timeout", "5s")
 	if err != nil {
 		t.Fatal(err)
@@ -81,12 +81,12 @@ func TestReread(t *testing.T) {
 		want daemon.Keys
 		late string
 	}{
-		{"iounit: a\nkey: k2\nqp-retries: 5\ntrust: [x]\n", daemon.Keys{Key: "k2", Trust: h.Keys.Trust}, ""},
-		{"iounit: a\nca: c\niounit-name: [gw1, gw2]\nqp-retries: 2\nmax-pools: 5\n",
+		{"iounit: a\nkey: k2\nadvanced:\n  qp-retries: 5\ntrust: [x]\n", daemon.Keys{Key: "k2", Trust: h.Keys.Trust}, ""},
+		{"iounit: a\nca: c\niounit-name: [gw1, gw2]\nadvanced: {qp-retries: 2, max-pools: 5}\n",
 			daemon.Keys{Key: defaultKey, CA: "c", IOUnitNames: []string{"gw1", "gw2"}, Trust: h.Keys.Trust},
-			"max-pools qp-retries"},
+			"advanced.max-pools advanced.qp-retries"},
 		{"iounit: b\ninsecure: yes\npeer-timeout: 7s\n",
-			daemon.Keys{Key: defaultKey, Trust: h.Keys.Trust}, "iounit qp-retries"},
+			daemon.Keys{Key: defaultKey, Trust: h.Keys.Trust}, "advanced.qp-retries iounit"},
 	} {
 		write(h.ConfigFile, c.text)
 		s, late, err := h.Reread()

@@ -36,22 +36,48 @@ type daemonFlags struct {
 // help text.
 func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool, latency string) {
 	m := &c.Messaging
-	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys; flags on the command line take precedence")
+	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys, and advanced settings; "+
+		"flags on the command line take precedence")
 	inGroup(flags, deviceFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&c.Device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
 		addPort(f, &c.Adapter, "", "")
 		f.Uint8Var(&m.TrafficClass, "traffic-class", 0,
 			"traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
+	})
+	inGroup(flags, performanceFlags, func(f *pflag.FlagSet) {
+		boolVar(f, &d.latency, "latency-queue", latencyOn, latency)
+	})
+	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
+		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
+			"declare the peer dead after this long without traffic")
+	})
+	d.advanced(flags, c)
+	addKeys(flags, &c.Keys)
+	inGroup(flags, securityFlags, func(f *pflag.FlagSet) { addProtection(f, &d.protection) })
+	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
+		f.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
+		f.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
+		f.StringVar(&c.MetricsConfig, "metrics-config", "",
+			"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+
+				"(default: plain HTTP, without authentication)")
+		f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
+		f.StringVar(&d.logFormat, "log-format", "text", "text or json")
+	})
+}
+
+// advanced adds the advanced settings, which set c.
+func (d *daemonFlags) advanced(flags *pflag.FlagSet, c *daemon.Common) {
+	m := &c.Messaging
+	advanced(flags, deviceFlags, func(f *pflag.FlagSet) {
 		f.Uint8Var(&m.ServiceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
 		f.Uint8Var(&m.LatencyTrafficClass, "latency-traffic-class", 0,
 			"traffic class of the latency channel's packets on the fabric, such as 0xb8 for EF (default: that of "+
 				"--traffic-class)")
 		f.Uint8Var(&m.LatencyServiceLevel, "latency-service-level", 0,
-			"InfiniBand service level of the latency channel's packets, 1 to 15 (default: that of --service-level)")
+			"InfiniBand service level of the latency channel's packets, 1 to 15 (default: that of advanced.service-level)")
 	})
-	inGroup(flags, performanceFlags, func(f *pflag.FlagSet) {
+	advanced(flags, performanceFlags, func(f *pflag.FlagSet) {
 		addOrdering(f, &m.StrictOrdering)
-		boolVar(f, &d.latency, "latency-queue", latencyOn, latency)
 		f.StringSliceVar(&d.latencyDSCP, "latency-dscp", steer.DefaultClasses().DSCP.Words(),
 			"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo are always latency-sensitive")
 		f.IntVar(&d.latencySize, "latency-size", 0,
@@ -83,27 +109,14 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second,
 			"return a pool that was lent on request after it has been unused for this long")
 	})
-	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
+	advanced(flags, reliabilityFlags, func(f *pflag.FlagSet) {
 		f.DurationVar(&m.KeepAlive, "keep-alive", 0,
 			"interval of keep-alives on an idle session (default: 500ms, at most half of --peer-timeout)")
-		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
-			"declare the peer dead after this long without traffic")
 		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second,
 			"time limit for opening a session, with its queue pairs")
 		f.Uint8Var(&m.Timing.Timeout, "qp-timeout", 0,
 			"queue-pair timeout, 4.096 µs × 2^N (default: 14, which is 67 ms; 18 on Soft-RoCE)")
 		f.Uint8Var(&m.Timing.RetryCount, "qp-retries", 6, "queue-pair retries, 1 to 6")
-	})
-	addKeys(flags, &c.Keys)
-	inGroup(flags, securityFlags, func(f *pflag.FlagSet) { addProtection(f, &d.protection) })
-	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
-		f.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
-		f.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
-		f.StringVar(&c.MetricsConfig, "metrics-config", "",
-			"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+
-				"(default: plain HTTP, without authentication)")
-		f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
-		f.StringVar(&d.logFormat, "log-format", "text", "text or json")
 	})
 }
 
@@ -152,8 +165,8 @@ func (d *daemonFlags) complete(c *daemon.Common) error {
 	var err error
 	m.Protection, err = parseProtection(d.protection)
 	return errors.Join(err, d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),
-		between("--service-level", int(m.ServiceLevel), 0, 15, ""),
-		between("--latency-service-level", int(m.LatencyServiceLevel), 0, 15, ""))
+		between("advanced.service-level", int(m.ServiceLevel), 0, 15, ""),
+		between("advanced.latency-service-level", int(m.LatencyServiceLevel), 0, 15, ""))
 }
 
 func (d *daemonFlags) logging(c *daemon.Common) error {
@@ -181,16 +194,16 @@ func timing(c *daemon.Common) error {
 		m.KeepAlive = messaging.DefaultKeepAlive(m.PeerTimeout)
 	}
 	if m.KeepAlive <= 0 || m.PeerTimeout <= m.KeepAlive {
-		errs.add("--peer-timeout %v must exceed --keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
+		errs.add("--peer-timeout %v must exceed advanced.keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
 	}
 	if c.HandshakeTimeout <= 0 {
-		errs.add("--handshake-timeout %v: must be above 0", c.HandshakeTimeout)
+		errs.add("advanced.handshake-timeout %v: must be above 0", c.HandshakeTimeout)
 	}
 	if m.Timing.RetryCount < 1 || m.Timing.RetryCount > 6 {
-		errs.add("--qp-retries %d: must be 1 to 6; 7 means infinite on some devices", m.Timing.RetryCount)
+		errs.add("advanced.qp-retries %d: must be 1 to 6; 7 means infinite on some devices", m.Timing.RetryCount)
 	}
 	if m.Timing.Timeout > 31 {
-		errs.add("--qp-timeout %d: must be 1 to 31, or 0 for the default", m.Timing.Timeout)
+		errs.add("advanced.qp-timeout %d: must be 1 to 31, or 0 for the default", m.Timing.Timeout)
 	}
 	return errors.Join(errs...)
 }
@@ -201,10 +214,10 @@ const minPools = 3
 func pools(m *messaging.Config) error {
 	var errs mistakes
 	if m.PoolIdle <= 0 {
-		errs.add("--pool-idle %v: must be above 0", m.PoolIdle)
+		errs.add("advanced.pool-idle %v: must be above 0", m.PoolIdle)
 	}
 	if m.MaxPools != 0 {
-		errs = append(errs, between("--max-pools", m.MaxPools, minPools, messaging.MaxPools, ", or 0 for the default"))
+		errs = append(errs, between("advanced.max-pools", m.MaxPools, minPools, messaging.MaxPools, ", or 0 for the default"))
 	}
 	return errors.Join(errs...)
 }
@@ -213,16 +226,16 @@ func pools(m *messaging.Config) error {
 func (d *daemonFlags) handlers(h *daemon.Handlers) error {
 	var errs mistakes
 	if h.Number < 0 || h.Number > cq.MaxHandlers {
-		errs.add("--handlers %d: must be 1 to %d, or 0 for the default", h.Number, cq.MaxHandlers)
+		errs.add("advanced.handlers %d: must be 1 to %d, or 0 for the default", h.Number, cq.MaxHandlers)
 	}
 	switch h.IRQ = daemon.IRQAffinity(d.irqAffinity); h.IRQ {
 	case daemon.IRQOff, daemon.IRQFollow, daemon.IRQSet:
 	default:
-		errs.add("--irq-affinity %q: must be off, follow or set", d.irqAffinity)
+		errs.add("advanced.irq-affinity %q: must be off, follow or set", d.irqAffinity)
 	}
-	return errors.Join(append(errs, between("--poll-budget", h.Budget, 1, cq.MaxBudget, ""),
-		eachHandler("--handler-cpus", d.handlerCPUs, h.Number, cpus.Parse, &h.Spread, &h.CPUs),
-		eachHandler("--handler-priority", d.priority, h.Number, parsePriority, &h.Priority, &h.Priorities))...)
+	return errors.Join(append(errs, between("advanced.poll-budget", h.Budget, 1, cq.MaxBudget, ""),
+		eachHandler("advanced.handler-cpus", d.handlerCPUs, h.Number, cpus.Parse, &h.Spread, &h.CPUs),
+		eachHandler("advanced.handler-priority", d.priority, h.Number, parsePriority, &h.Priority, &h.Priorities))...)
 }
 
 // eachHandler parses the value of a flag. This is one value for all handlers, or a value for each
@@ -256,11 +269,11 @@ func (d *daemonFlags) latencyQueue(c *daemon.Common) error {
 	var errs mistakes
 	set, err := steer.ParseDSCP(d.latencyDSCP)
 	if err != nil {
-		errs.add("--latency-dscp: %w", err)
+		errs.add("advanced.latency-dscp: %w", err)
 	}
 	classes := &steer.Classes{DSCP: set, Size: d.latencySize}
 	if classes.Check() != nil {
-		errs.add("--latency-size %d: must be 0 to %d", d.latencySize, steer.MaxSize)
+		errs.add("advanced.latency-size %d: must be 0 to %d", d.latencySize, steer.MaxSize)
 	}
 	if d.latency {
 		c.Latency = classes

@@ -18,12 +18,14 @@ func (f *directFlags) add(flags *pflag.FlagSet, d *daemon.Direct) {
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		boolVar(g, &d.On, "direct", true,
 			"connect directly to other hosts of the I/O unit, if it permits that: frames then bypass the I/O unit")
+	})
+	advanced(flags, performanceFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&d.Peers, "direct-peers", 64, "maximum number of direct connections")
 		g.DurationVar(&d.Idle, "direct-idle", time.Minute, "end a direct connection after this long without a frame")
 		g.StringVar(&f.memory, "direct-memory", "512Mi",
 			"maximum memory to register for all direct connections together, such as 1G or 1Gi, in powers of 1024")
 	})
-	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
+	advanced(flags, reliabilityFlags, func(g *pflag.FlagSet) {
 		g.DurationVar(&d.Grace, "direct-grace", 2*time.Second,
 			"end direct connections after this long without an I/O unit that permits them")
 	})
@@ -37,15 +39,15 @@ func (f *directFlags) complete(d *daemon.Direct) (err error) {
 	}
 	switch {
 	case err != nil:
-		return exit.Usagef("--direct-memory: %w", err)
+		return exit.Usagef("advanced.direct-memory: %w", err)
 	case d.Idle <= 0:
-		return exit.Usagef("--direct-idle %v: must be above 0", d.Idle)
+		return exit.Usagef("advanced.direct-idle %v: must be above 0", d.Idle)
 	case d.Grace <= 0:
-		return exit.Usagef("--direct-grace %v: must be above 0", d.Grace)
+		return exit.Usagef("advanced.direct-grace %v: must be above 0", d.Grace)
 	}
-	return between("--direct-peers", d.Peers, 1, maxHostDirectPeers, "")
+	return between("advanced.direct-peers", d.Peers, 1, maxHostDirectPeers, "")
 }
 
-// maxHostDirectPeers is the maximum of --direct-peers, more than fit into the memory of any
+// maxHostDirectPeers is the maximum of advanced.direct-peers, more than fit into the memory of any
 // machine.
 const maxHostDirectPeers = 4096

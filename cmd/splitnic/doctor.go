@@ -179,7 +179,7 @@ func checkTUN(r *report) {
 	features, err := unix.IoctlGetInt(int(f.Fd()), unix.TUNGETFEATURES)
 	if err != nil || features&unix.IFF_VNET_HDR == 0 {
 		r.warn("tun", "/dev/net/tun has no IFF_VNET_HDR",
-			"use `splitnic host --plain`; without offloads it is several times slower")
+			"set advanced.plain in the configuration file of the host; without offloads it is several times slower")
 		return
 	}
 	r.ok("tun", "/dev/net/tun, with IFF_VNET_HDR%s",
@@ -201,7 +201,7 @@ func checkPriority(r *report) {
 	err := messaging.Config{Handlers: []cq.Handler{{Number: 1, Priority: priorityClasses["latency"]}}}.Check()
 	if err != nil {
 		r.warn("priorities", "handlers cannot have priorities before others: CAP_SYS_NICE is missing",
-			"give the service AmbientCapabilities=CAP_SYS_NICE if --handler-priority is wanted")
+			"give the service AmbientCapabilities=CAP_SYS_NICE if advanced.handler-priority is wanted")
 		return
 	}
 	r.ok("priorities", "-20 (first) to 19 (last) can be given to handlers")
@@ -306,17 +306,17 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 	if n, err := messaging.Inline(messaging.Config{Device: dev}); err != nil {
 		r.missing(name, "queue pairs as sessions have: "+err.Error(), "")
 	} else {
-		r.ok(name, "inline data: up to %d bytes of %d (--inline), as the device grants", n, messaging.DefaultInline)
+		r.ok(name, "inline data: up to %d bytes of %d (advanced.inline), as the device grants", n, messaging.DefaultInline)
 	}
 	if limits.Moderation {
-		r.ok(name, "moderation: one event for up to %d completions or %v (--cq-moderation)", a.ModerationCount,
+		r.ok(name, "moderation: one event for up to %d completions or %v (advanced.cq-moderation)", a.ModerationCount,
 			a.ModerationPeriod)
 	} else {
-		r.ok(name, "moderation: none; --cq-moderation would have no effect")
+		r.ok(name, "moderation: none; advanced.cq-moderation would have no effect")
 	}
 	queues := daemon.DefaultQueues(limits.CompVectors)
 	r.ok(name, "queues: %d would be used by default", queues)
 	r.ok(name, "handlers: %d of data would be used by default, one for each of %d completion vectors as far as there are "+
-		"queues, and that of the control channel; --handlers for others",
+		"queues, and that of the control channel; advanced.handlers for others",
 		min(max(limits.CompVectors, 1), queues), limits.CompVectors)
 }

@@ -15,7 +15,7 @@ import (
 func FuzzConfig(f *testing.F) {
 	for _, s := range []string{
 		"iounit: [10.0.0.1, 10.0.0.2]\nname: sn0\n", "name: other\nqueues: 2\n", "listen: 0.0.0.0\nlan: macvtap:eth1\n",
-		"name:\n", "help: true\n",
+		"name:\n", "help: true\n", "advanced: {spin: auto, max-pools: 4}\n", "advanced: [spin]\n", "advanced:\n  name: a\n",
 		"nothing: 1\n", "- a\n", "a: b: c\n", "queues: many\n", "name: {a: b}\n", "&a [*a]\n", "",
 	} {
 		f.Add(false, s)

@@ -8,70 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 )
-
-// The groups of flags, in the order of help and manual pages. Flags without a group come first.
-const (
-	identityFlags      = "Identity"
-	deviceFlags        = "Device and fabric"
-	netdeviceFlags     = "Netdevice"
-	performanceFlags   = "Performance"
-	reliabilityFlags   = "Reliability"
-	securityFlags      = "Security"
-	observabilityFlags = "Observability"
-)
-
-var flagGroups = []string{
-	"", identityFlags, deviceFlags, netdeviceFlags, performanceFlags, reliabilityFlags, securityFlags, observabilityFlags,
-}
-
-// groupKey is the annotation of a flag that names its group.
-const groupKey = "splitnic-group"
-
-// inGroup adds the flags that add defines to flags, as members of a group.
-func inGroup(flags *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
-	part := pflag.NewFlagSet(group, pflag.ContinueOnError)
-	add(part)
-	part.VisitAll(func(f *pflag.Flag) {
-		f.Annotations = map[string][]string{groupKey: {group}}
-		if f.DefValue == "-1" {
-			f.DefValue = "0" // help omits a default of 0; the usage has the real one
-		}
-	})
-	flags.SortFlags, part.SortFlags = false, false
-	flags.AddFlagSet(part)
-}
-
-// section is a group of a command's flags.
-type section struct {
-	title string
-	flags *pflag.FlagSet
-}
-
-// sections returns the groups of a command's flags, except for empty ones.
-func sections(c *cobra.Command) []section {
-	var all []section
-	for _, group := range flagGroups {
-		part := pflag.NewFlagSet(group, pflag.ContinueOnError)
-		part.SortFlags = false
-		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if strings.Join(f.Annotations[groupKey], "") == group {
-				part.AddFlag(f)
-			}
-		})
-		if !part.HasAvailableFlags() {
-			continue
-		}
-		title := group
-		if title == "" {
-			title = "Flags"
-		}
-		all = append(all, section{title, part})
-	}
-	return all
-}
 
 // help prints the help of a command, wrapped to the width of the terminal.
 func help(c *cobra.Command, _ []string) {
@@ -100,10 +38,17 @@ func help(c *cobra.Command, _ []string) {
 	for _, s := range sections(c) {
 		fmt.Fprintf(w, "\n%s:\n%s", s.title, s.flags.FlagUsagesWrapped(width))
 	}
+	if len(sectionsOf(c, isAdvanced)) > 0 {
+		fmt.Fprintf(w, "\n%s\n", wrap(fmt.Sprintf(
+			"%s(8) has the advanced settings, keys of the map %q in the file of --config.", pageName(c), advancedMap), width))
+	}
 	if c.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\n`%s COMMAND --help` says more about a command.\n", c.CommandPath())
 	}
 }
+
+// pageName returns the name of the manual page of a command.
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
 // description returns the long text about a command, or the short one if there is no long one.
 func description(c *cobra.Command) string {

@@ -22,7 +22,7 @@ import (
 )
 
 // hostFlags has the flags of `splitnic host`: a configuration, which some flags set directly, and
-// the values of flags that have to be parsed first.
+// the values that have to be parsed first.
 type hostFlags struct {
 	set daemon.Host
 	daemonFlags
@@ -63,10 +63,12 @@ func (f *hostFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&f.port, "port", "tap",
 			"kind of netdevice: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual machine "+
 				"or DPDK program that connects to this socket; with vhost-user:PATH,client it listens there")
+		g.StringVar(&f.mac, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
+	})
+	advanced(flags, netdeviceFlags, func(g *pflag.FlagSet) {
 		g.StringVar(&f.zeroCopy, "vhost-zero-copy", "0",
 			"maximum memory of a vhost-user port's front end to register, such as 8G or 8Gi, to send long frames without "+
 				"a copy; must cover all guest memory, which is pinned; not for machines with a balloon. 0: none")
-		g.StringVar(&f.mac, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
 	})
 	f.addNetdevice(flags)
 	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
@@ -94,11 +96,13 @@ func (f *hostFlags) addNetdevice(flags *pflag.FlagSet) {
 			"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
 		g.StringVar(&f.offloads, "offloads", "all",
 			"offloads for the I/O unit to carry out: all, none, or some of "+vnet.AllOffloads.String())
-		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
-		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
 		boolVar(g, &h.Persist, "persist", false,
 			"keep the netdevice after this process ends, for the next one with this flag "+
 				"(not needed for systemd services)")
+	})
+	advanced(flags, netdeviceFlags, func(g *pflag.FlagSet) {
+		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
+		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
 	})
 }
 
@@ -169,7 +173,7 @@ func (f *hostFlags) shared() (daemon.Host, error) {
 	errs = append(errs, f.complete(&h.Common), f.direct.complete(&h.Direct),
 		between("--queues", h.Queues, 1, cq.MaxQueues, ""),
 		between("--max-mtu", h.MaxMTU, protocol.MinMTU, protocol.MaxMTU, ""))
-	errs = append(errs, between("--txqueuelen", h.TxQueueLen, 1, tap.MaxTxQueueLen, ""))
+	errs = append(errs, between("advanced.txqueuelen", h.TxQueueLen, 1, tap.MaxTxQueueLen, ""))
 	errs = append(errs, checkUnits(h.IOUnits)...)
 	if h.FailBack < 0 {
 		errs.add("--fail-back %v: must be above 0, or 0 for never", h.FailBack)
@@ -215,7 +219,7 @@ func (f *hostFlags) netdevice(h *daemon.Host) error {
 	case f.port != "tap":
 		errs = append(errs, f.vhostUser(h))
 	case f.zeroCopy != "0" && f.zeroCopy != "": // empty for an agent, which does not have the flag
-		errs.add("--vhost-zero-copy: needs --port vhost-user:PATH")
+		errs.add("advanced.vhost-zero-copy: needs --port vhost-user:PATH")
 	}
 	switch {
 	case h.Plain || f.offloads == "none":
@@ -236,13 +240,13 @@ func (f *hostFlags) vhostUser(h *daemon.Host) (err error) {
 	}
 	var errs mistakes
 	if h.ZeroCopy, err = units.Memory(f.zeroCopy); err != nil {
-		errs.add("--vhost-zero-copy: %w", err)
+		errs.add("advanced.vhost-zero-copy: %w", err)
 	}
 	for _, other := range []struct {
 		set  bool
 		flag string
 	}{
-		{h.Plain, "--plain"}, {h.Persist, "--persist"}, {h.Movable, "--movable"}, {h.NetNS != "", "--netns"},
+		{h.Plain, "advanced.plain"}, {h.Persist, "--persist"}, {h.Movable, "--movable"}, {h.NetNS != "", "--netns"},
 		{h.Latency != nil, "--latency-queue"},
 	} {
 		if other.set {

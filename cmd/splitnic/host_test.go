@@ -19,7 +19,8 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// parse parses a command line with the flags of add, and returns the result of config.
+// parse parses a command line with the flags of add, and returns the result of config. Advanced
+// settings are written like flags, and set like those.
 func parse[T any](add func(*pflag.FlagSet), config func() (T, error), args ...string) (T, error) {
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	add(flags)
@@ -108,16 +109,16 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--peer-timeout 100ms",
 			m(func(m *messaging.Config) { m.KeepAlive, m.PeerTimeout = 50*time.Millisecond, 100*time.Millisecond }), ""},
 		{"--peer-timeout 5s", m(func(m *messaging.Config) { m.PeerTimeout = 5 * time.Second }), ""},
-		{"--peer-timeout 100ms --keep-alive 500ms", nil, "--peer-timeout 100ms must exceed --keep-alive 500ms"},
+		{"--peer-timeout 100ms --keep-alive 500ms", nil, "--peer-timeout 100ms must exceed advanced.keep-alive 500ms"},
 		{"--keep-alive -1s", nil, "which must be above 0"},
 		{"--peer-timeout 0", nil, "which must be above 0"},
-		{"--handshake-timeout 0", nil, "--handshake-timeout 0s: must be above 0"},
-		{"--qp-retries 7", nil, "--qp-retries 7: must be 1 to 6"},
-		{"--qp-timeout 32", nil, "--qp-timeout 32: must be 1 to 31"},
+		{"--handshake-timeout 0", nil, "advanced.handshake-timeout 0s: must be above 0"},
+		{"--qp-retries 7", nil, "advanced.qp-retries 7: must be 1 to 6"},
+		{"--qp-timeout 32", nil, "advanced.qp-timeout 32: must be 1 to 31"},
 
 		{"--max-pools 5 --pool-idle 1m", m(func(m *messaging.Config) { m.MaxPools, m.PoolIdle = 5, time.Minute }), ""},
-		{"--max-pools 1", nil, "--max-pools 1: must be 3 to"},
-		{"--pool-idle 0", nil, "--pool-idle 0s: must be above 0"},
+		{"--max-pools 1", nil, "advanced.max-pools 1: must be 3 to"},
+		{"--pool-idle 0", nil, "advanced.pool-idle 0s: must be above 0"},
 		{"--protection one-touch", m(func(m *messaging.Config) { m.Protection = messaging.ProtectOneTouch }), ""},
 		{"--protection glass", nil, `--protection "glass": must be region, window or one-touch`},
 
@@ -149,7 +150,7 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--metrics 9580", nil, `--metrics "9580": must be ADDRESS:PORT`},
 		{"--metrics :95800", nil, `--metrics ":95800": must be`},
 		{"--metrics :", nil, `--metrics ":": must be`},
-		{"--service-level 16", nil, "--service-level 16: must be 0 to 15"},
+		{"--service-level 16", nil, "advanced.service-level 16: must be 0 to 15"},
 		{"--cq-moderation 16", nil, "--cq-moderation"},
 		{"--cq-moderation many,50us", nil, "--cq-moderation"},
 		{"--cq-moderation 16,soon", nil, "--cq-moderation"},
@@ -166,11 +167,11 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 			"--latency-traffic-class 0xb8 --latency-service-level 4",
 			m(func(m *messaging.Config) { m.LatencyTrafficClass, m.LatencyServiceLevel = 0xb8, 4 }), "",
 		},
-		{"--latency-dscp 64", nil, "--latency-dscp"},
-		{"--latency-dscp fast", nil, "--latency-dscp"},
-		{"--latency-size -1", nil, "--latency-size -1: must be 0 to"},
-		{"--latency-size 65536", nil, "--latency-size 65536"},
-		{"--latency-service-level 16", nil, "--latency-service-level 16: must be 0 to 15"},
+		{"--latency-dscp 64", nil, "advanced.latency-dscp"},
+		{"--latency-dscp fast", nil, "advanced.latency-dscp"},
+		{"--latency-size -1", nil, "advanced.latency-size -1: must be 0 to"},
+		{"--latency-size 65536", nil, "advanced.latency-size 65536"},
+		{"--latency-service-level 16", nil, "advanced.latency-service-level 16: must be 0 to 15"},
 		{"--latency-traffic-class 256", nil, "--latency-traffic-class"},
 
 		{"--handlers 2 --poll-budget 9", handlers(func(h *daemon.Handlers) { h.Number, h.Budget = 2, 9 }), ""},
@@ -195,21 +196,21 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--irq-affinity follow", handlers(func(h *daemon.Handlers) { h.IRQ = daemon.IRQFollow }), ""},
 		{"--irq-affinity set", handlers(func(h *daemon.Handlers) { h.IRQ = daemon.IRQSet }), ""},
 		{"--irq-affinity on", nil, "must be off, follow or set"},
-		{"--handlers -1", nil, "--handlers -1"},
+		{"--handlers -1", nil, "advanced.handlers -1"},
 		{"--handlers 33", nil, "must be 1 to 32"},
-		{"--poll-budget 0", nil, "--poll-budget 0"},
+		{"--poll-budget 0", nil, "advanced.poll-budget 0"},
 		{"--spin -1s", nil, "-1s: must be 0s to 1s"},
 		{"--spin 1h", nil, "0s to 1s"},
 		{"--spin auto:0s", nil, "1µs to 1s"},
 		{"--spin automatic", nil, "such as auto:50us"},
 		{"--spin auto:", nil, "such as auto:50us"},
-		{"--handler-cpus first", nil, `--handler-cpus: "first" is no processor`},
+		{"--handler-cpus first", nil, `advanced.handler-cpus: "first" is no processor`},
 		{"--handler-cpus 1=first", nil, "handler 1"},
 		{"--handler-cpus x=1", nil, `"x" is no number`},
 		{"--handler-cpus 1,1=1", nil, "has no number"},
 		{"--handler-cpus 1=0,1=0", nil, "duplicate number 1"},
 		{"--handler-cpus 1:0", nil, `"1:0" is no processor`},
-		{"--handlers 2 --handler-cpus 3=0", nil, "--handlers makes more"},
+		{"--handlers 2 --handler-cpus 3=0", nil, "advanced.handlers makes more"},
 		{"--handler-cpus 33=0", nil, "there is no handler 33"},
 		{"--handler-priority first", nil, "latency or normal"},
 		{"--handlers 2 --handler-priority 9=1", nil, "there is no handler 9"},
@@ -250,7 +251,7 @@ func TestHostFlags(t *testing.T) {
 			{"--name a/b", nil, `--name "a/b": the name contains a character`},
 			{"--name a:b", nil, `--name "a:b": the name contains a character`},
 			{"--name sn%s", nil, `--name "sn%s": in the name, %`},
-			{"--txqueuelen 0", nil, "--txqueuelen 0: must be 1 to"},
+			{"--txqueuelen 0", nil, "advanced.txqueuelen 0: must be 1 to"},
 			{"--iounit 10.0.0.1:99999", nil, `--iounit "10.0.0.1:99999" is not an address: must be HOST or HOST:PORT`},
 			{"--host-name a/b", nil, `--host-name: "a/b" is not possible`},
 			{"--mac 02:00:00:00:00:01 --max-mtu 1500 --txqueuelen 9", func(h *daemon.Host) {
@@ -268,15 +269,15 @@ func TestHostFlags(t *testing.T) {
 			{"--port vhost-user:s", nil, `--port "vhost-user:s": the path of the socket must begin with /`},
 			{"--port tun", nil, `--port "tun": must be`},
 			{"--port vhost-user:/s --persist", nil, "--persist: needs a TAP device"},
-			{"--port vhost-user:/s --plain", nil, "--plain: needs a TAP device"},
+			{"--port vhost-user:/s --plain", nil, "advanced.plain: needs a TAP device"},
 			{"--port vhost-user:/s --movable", nil, "--movable: needs a TAP device"},
 			{"--port vhost-user:/s --netns n", nil, "--netns: needs a TAP device"},
 			{"--port vhost-user:/s --latency-queue", nil, "--latency-queue: needs a TAP device"},
 			{"--port vhost-user:/s --vhost-zero-copy 2Gi", func(h *daemon.Host) {
 				h.Port.Path, h.ZeroCopy = "/s", 2<<30
 			}, ""},
-			{"--vhost-zero-copy 2G", nil, "--vhost-zero-copy: needs --port vhost-user:PATH"},
-			{"--port vhost-user:/s --vhost-zero-copy all", nil, `--vhost-zero-copy: "all" is no size`},
+			{"--vhost-zero-copy 2G", nil, "advanced.vhost-zero-copy: needs --port vhost-user:PATH"},
+			{"--port vhost-user:/s --vhost-zero-copy all", nil, `advanced.vhost-zero-copy: "all" is no size`},
 			{"--queues 16 --mode send,imm", func(h *daemon.Host) {
 				h.Queues, h.Modes = 16, []protocol.Mode{protocol.ModeSend, protocol.ModeImm}
 			}, ""},
@@ -288,10 +289,10 @@ func TestHostFlags(t *testing.T) {
 			{"--direct-peers 3 --direct-idle 5s --direct-grace 9s --direct-memory 1.5G", func(h *daemon.Host) {
 				h.Direct = daemon.Direct{On: true, Peers: 3, Idle: 5 * time.Second, Grace: 9 * time.Second, Memory: 3 << 29}
 			}, ""},
-			{"--direct-peers 0", nil, "--direct-peers 0: must be 1 to"},
-			{"--direct-idle 0", nil, "--direct-idle 0s: must be above 0"},
-			{"--direct-grace -1s", nil, "--direct-grace -1s: must be above 0"},
-			{"--direct-memory much", nil, `--direct-memory: "much" is no size`},
+			{"--direct-peers 0", nil, "advanced.direct-peers 0: must be 1 to"},
+			{"--direct-idle 0", nil, "advanced.direct-idle 0s: must be above 0"},
+			{"--direct-grace -1s", nil, "advanced.direct-grace -1s: must be above 0"},
+			{"--direct-memory much", nil, `advanced.direct-memory: "much" is no size`},
 			{"--direct-memory 0", nil, "--direct=no"},
 			{"--ca c --iounit-name gw1", func(h *daemon.Host) { h.Keys.CA, h.Keys.IOUnitNames = "c", []string{"gw1"} }, ""},
 			{"--iounit-name gw1", nil, "name their authority with --ca"},

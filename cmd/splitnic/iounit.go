@@ -19,14 +19,14 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// The largest values of --direct-after and --direct-peers.
+// The largest values of advanced.direct-after and advanced.direct-peers.
 const (
 	maxDirectAfter = 1_000_000_000
 	maxDirectPeers = 1024
 )
 
 // iounitFlags has the flags of `splitnic iounit`: a configuration, which some flags set directly,
-// and the values of flags that have to be parsed first.
+// and the values that have to be parsed first.
 type iounitFlags struct {
 	set daemon.IOUnit
 	daemonFlags
@@ -72,6 +72,8 @@ func (f *iounitFlags) add(flags *pflag.FlagSet) {
 		g.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes to allow")
 		boolVar(g, &u.Direct, "direct", true, "let two hosts that exchange many frames connect directly to each other, if the "+
 			"policy allows it")
+	})
+	advanced(flags, performanceFlags, func(g *pflag.FlagSet) {
 		g.IntVar(&u.DirectAfter, "direct-after", 1000, "packets per second between two hosts above which they get a "+
 			"direct connection; 0: with the first packet")
 		g.IntVar(&u.DirectPeers, "direct-peers", 64, "maximum number of direct connections of a host")
@@ -138,8 +140,8 @@ func (f *iounitFlags) config() (daemon.IOUnit, error) {
 		errs.add("--max-hosts %d: must be at least 1", u.MaxHosts)
 	}
 	common := f.complete(&u.Common)
-	errs = append(errs, common, between("--direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
-		between("--direct-peers", u.DirectPeers, 1, maxDirectPeers, ""))
+	errs = append(errs, common, between("advanced.direct-after", u.DirectAfter, 0, maxDirectAfter, ""),
+		between("advanced.direct-peers", u.DirectPeers, 1, maxDirectPeers, ""))
 	if !card.Latency {
 		u.Latency = nil
 	}

@@ -80,8 +80,6 @@ func documentPage(name, text string) string {
 		"# SEE ALSO\n**splitnic-agent**(8), **splitnic-card**(8)\n", strings.ToUpper(name), name, title, body)
 }
 
-func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
-
 // manPage returns the manual page of a command.
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
@@ -90,6 +88,14 @@ func manPage(c *cobra.Command) string {
 	fmt.Fprintf(&b, "# SYNOPSIS\n**%s**\n# DESCRIPTION\n%s\n", c.UseLine(), description(c))
 	if list := sections(c); len(list) > 0 {
 		fmt.Fprintln(&b, "# OPTIONS")
+		for _, s := range list {
+			fmt.Fprintf(&b, "### %s\n", s.title)
+			s.flags.VisitAll(func(f *pflag.Flag) { option(&b, f) })
+		}
+	}
+	if list := sectionsOf(c, isAdvanced); len(list) > 0 {
+		fmt.Fprintf(&b, "# ADVANCED SETTINGS\nKeys of the map **%s** in the file of **--config**, not of the command "+
+			"line.\n", advancedMap)
 		for _, s := range list {
 			fmt.Fprintf(&b, "### %s\n", s.title)
 			s.flags.VisitAll(func(f *pflag.Flag) { option(&b, f) })
@@ -117,14 +123,18 @@ func manPage(c *cobra.Command) string {
 	return b.String()
 }
 
-// option writes the text about a flag in a manual page.
+// option writes the text about a flag, or an advanced setting, in a manual page.
 func option(b *strings.Builder, f *pflag.Flag) {
 	value, usage := pflag.UnquoteUsage(f)
+	written := "--" + f.Name
+	if isAdvanced(f) {
+		written = f.Name + ":"
+	}
 	fmt.Fprint(b, "\n")
 	if f.Shorthand != "" {
 		fmt.Fprintf(b, "**-%s**, ", f.Shorthand)
 	}
-	fmt.Fprintf(b, "**--%s**", f.Name)
+	fmt.Fprintf(b, "**%s**", written)
 	if value != "" {
 		fmt.Fprintf(b, " _%s_", value)
 	}

@@ -58,13 +58,25 @@ func called(c, except *cobra.Command, word string) (paths []string) {
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var value *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
 	switch {
 	case errors.As(err, &unknown):
 		err = unknownFlag(c, unknown)
+	case errors.As(err, &missing) && isAdvanced(missing.GetFlag()):
+		return exit.Usagef("%w", moved(c, "--"+missing.GetFlag().Name, missing.GetFlag().Name))
+	case errors.As(err, &value) && isAdvanced(value.GetFlag()):
+		return exit.Usagef("%w", moved(c, "--"+value.GetFlag().Name, value.GetFlag().Name))
 	case errors.As(err, &value):
 		err = fmt.Errorf("--%s: %w", value.GetFlag().Name, badValue(value))
 	}
 	return exit.Usagef("%w; see `%s --help`", err, c.CommandPath())
+}
+
+// moved returns the error for an advanced setting of c that is written where a flag or its key
+// belongs. Early versions had a flag for each setting.
+func moved(c *cobra.Command, written, name string) error {
+	return fmt.Errorf("%s: is now the key %s%s of the configuration file; see %s(8)", written, advancedPrefix, name,
+		pageName(c))
 }
 
 // unknownFlag returns an error with the flags that the user may have meant.
@@ -73,18 +85,19 @@ func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	if short := err.GetSpecifiedShortnames(); short != "" {
 		name, written = short, "-"+short // short may be a long name with one dash
 	}
-	names := similarFlags(c, name)
+	names := similarFlags(c, name, false)
 	for i := range names {
 		names[i] = "--" + names[i]
 	}
 	return fmt.Errorf("unknown flag: %s%s", written, didYouMean(names))
 }
 
-// similarFlags returns the names of the flags of c that are similar to a word.
-func similarFlags(c *cobra.Command, word string) []string {
+// similarFlags returns the names of the flags of c that are similar to a word, or those of its
+// advanced settings.
+func similarFlags(c *cobra.Command, word string, advanced bool) []string {
 	var flags cobra.Command // a subcommand for each flag, as similar expects
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
+		if isAdvanced(f) == advanced && f.Hidden == advanced {
 			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 		}
 	})

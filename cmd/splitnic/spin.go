@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
-// spinValue is the value of --spin: how long to poll before sleeping, or auto.
+// spinValue is the value of advanced.spin: how long to poll before sleeping, or auto.
 type spinValue struct {
 	spin     *time.Duration
 	adaptive *bool

@@ -48,7 +48,7 @@ func (v *boolValue) Type() string { return "bool" }
 // IsBoolFlag makes help omit a default of off.
 func (v *boolValue) IsBoolFlag() bool { return true }
 
-// moderationValue is the value of --cq-moderation.
+// moderationValue is the value of advanced.cq-moderation.
 type moderationValue messaging.Moderation
 
 // Set implements pflag.Value.
@@ -90,7 +90,7 @@ type sizeValue struct {
 	largest int
 }
 
-// addPackCopy adds --pack-copy.
+// addPackCopy adds the setting pack-copy.
 func addPackCopy(f *pflag.FlagSet, p *int) {
 	*p = messaging.DefaultPackCopy
 	f.Var(packCopyValue(p), "pack-copy",
@@ -100,7 +100,7 @@ func addPackCopy(f *pflag.FlagSet, p *int) {
 
 func packCopyValue(p *int) sizeValue { return sizeValue{p, messaging.MaxPackCopy} }
 
-// addInline adds --inline.
+// addInline adds the setting inline.
 func addInline(f *pflag.FlagSet, p *int) {
 	*p = messaging.DefaultInline
 	f.Var(inlineValue(p), "inline",
@@ -214,7 +214,7 @@ func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 	return modes, nil
 }
 
-// addOrdering adds --strict-ordering.
+// addOrdering adds the setting strict-ordering.
 func addOrdering(f *pflag.FlagSet, strict *bool) {
 	boolVar(f, strict, "strict-ordering", false, "have the adapter write to the memory that is lent in order; otherwise, "+
 		"where no windows are around it (--protection region, modes send and send-uc), data may arrive in any order until "+

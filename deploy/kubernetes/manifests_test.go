@@ -181,6 +181,9 @@ func TestResources(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(o.configs[o.set.Name].Data[of.config]), &config); err != nil {
 			t.Fatal(err)
 		}
+		if advanced, ok := config["advanced"].(map[string]any); ok {
+			config = advanced
+		}
 		registered, err := units.Memory(fmt.Sprint(config[of.key]))
 		const own = 256 << 20 // memory of the process, and of a host's sessions
 		if err != nil || registered == 0 || limit < registered+own {

@@ -17,7 +17,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 )
 
-// impatient is a --handshake-timeout that an honest host's handshake meets even on a busy emulated
+// impatient is a handshake-timeout that an honest host's handshake meets even on a busy emulated
 // machine.
 const impatient = 10 * time.Second
 
@@ -36,7 +36,7 @@ func closed(nc net.Conn) error {
 
 // TestRDMAAttackHandshake attacks the handshake, with and without a trusted key.
 func TestRDMAAttackHandshake(t *testing.T) {
-	r := newFixture(t, "--handshake-timeout", impatient.String())
+	r := newFixture(t, "--advanced.handshake-timeout", impatient.String())
 	to := r.attacker()
 	r.sub("stalled at each stage", func(t *testing.T) { r.stalls(t, to) })
 	r.sub("byte by byte", func(t *testing.T) { r.slow(t, to) })

@@ -94,7 +94,7 @@ func newFixture(t testing.TB, unitFlags ...string) *fixture {
 		"--peer-timeout", "1m", "--key", unitKey, "--trust", "hosts=" + hostPrint,
 		// Tests open sessions by correct handshakes. On a guest with one processor this sometimes
 		// takes longer than 5 s.
-		"--handshake-timeout", patience.String(),
+		"--advanced.handshake-timeout", patience.String(),
 	}, unitFlags...)...)
 	r.hostProcess = r.start("host",
 		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", r.host, "--host-name", "honest",
@@ -132,7 +132,7 @@ func (r *fixture) start(name string, args ...string) *process {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	p.cmd = exec.Command(r.bin, append(args, "--status-socket", p.sock)...)
+	p.cmd = exec.Command(r.bin, append(testenv.Advanced(t, args), "--status-socket", p.sock)...)
 	p.cmd.Stderr = f
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func (a *agentProcess) start() {
 	ready := a.manager.readies()
 	args := []string{
 		"agent", "--device", hostDevice, "--iounit", unitAddress, "--state", a.state, "--peer-timeout", "10s",
-		"--max-cards", "3", "--handshake-timeout", patience.String(),
+		"--max-cards", "3", "--advanced.handshake-timeout", patience.String(),
 	}
 	args = append(args, security(false, r.keys.host, "unit="+r.keys.unitPrint)...)
 	sock, log := filepath.Join(r.dir, "agent.sock"), filepath.Join(r.dir, "agent.log")
@@ -120,7 +120,8 @@ func TestRDMAAgent(t *testing.T) {
 	if err := session.SaveKey(keyFile, key); err != nil {
 		t.Fatal(err)
 	}
-	r := newFixture(t, "macvtap", "--trust", "web="+key.Fingerprint().String(), "--handshake-timeout", patience.String())
+	r := newFixture(t, "macvtap", "--trust", "web="+key.Fingerprint().String(), "--advanced.handshake-timeout",
+		patience.String())
 	a := r.newAgent(t)
 	names := []string{"cache", "db", "web"}
 	spaces := map[string]string{}

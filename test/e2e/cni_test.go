@@ -31,7 +31,7 @@ type cniPods struct {
 func newCNIPods(t *testing.T) *cniPods {
 	t.Helper()
 	policy := write(t, t.TempDir(), "policy.yaml", "default: {vlans: [10]}")
-	p := &cniPods{fixture: newFixture(t, "macvtap", "--handshake-timeout", patience.String(), "--policy", policy)}
+	p := &cniPods{fixture: newFixture(t, "macvtap", "--advanced.handshake-timeout", patience.String(), "--policy", policy)}
 	p.agent = p.newAgent(t)
 	bin := filepath.Dir(p.agent.bin)
 	if _, err := os.Stat(filepath.Join(bin, "splitnic-cni")); err != nil {

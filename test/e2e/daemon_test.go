@@ -180,7 +180,7 @@ func startAs(t testing.TB, prepare func(*exec.Cmd), bin, sock, log string, args 
 	if filepath.Dir(sock) != socketDir {
 		args = append(args, "--status-socket", sock)
 	}
-	d.cmd = exec.Command(bin, args...)
+	d.cmd = exec.Command(bin, testenv.Advanced(t, args)...)
 	d.cmd.Stderr = f
 	if prepare != nil {
 		prepare(d.cmd)

@@ -25,8 +25,8 @@ const thirdDevice = "snrxe2"
 
 // Flags of the hosts of tests with direct connections.
 var (
-	onThird  = []string{"--device", thirdDevice, "--direct-grace", "30s"}
-	onSecond = []string{"--direct-grace", "30s"}
+	onThird  = []string{"--device", thirdDevice, "--advanced.direct-grace", "30s"}
+	onSecond = []string{"--advanced.direct-grace", "30s"}
 )
 
 // newDirectFixture returns a fixture for direct connections. The policy permits them if permitted
@@ -34,7 +34,7 @@ var (
 func newDirectFixture(t *testing.T, permitted bool) *fixture {
 	t.Helper()
 	testenv.NeedRDMA(t, 3)
-	r := newFixture(t, "macvtap", "--direct-after", "0")
+	r := newFixture(t, "macvtap", "--advanced.direct-after", "0")
 	r.direct(permitted)
 	return r
 }
@@ -227,7 +227,7 @@ func TestRDMADirectRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	print := changeKey(t, needFabric(t), second)
-	r := newFixture(t, "macvtap", "--direct-after", "0", "--trust", "second="+print, "--revoked", revoked)
+	r := newFixture(t, "macvtap", "--advanced.direct-after", "0", "--trust", "second="+print, "--revoked", revoked)
 	r.direct(false)
 	a, b := r.newHost(t), r.newHost(t, slices.Concat(onThird, []string{"--key", second})...)
 	a.ready()

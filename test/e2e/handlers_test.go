@@ -133,8 +133,9 @@ func checkThreads(t testing.TB, what string, h *handlerStatus, cpu string, prior
 // host's next session has to have the handlers of its last one.
 func TestRDMAHandlerCommands(t *testing.T) {
 	cpu := firstCPU(t)
-	r := newFixture(t, "macvtap", "--queues", "2", "--handlers", "2", "--handler-cpus", "1="+cpu, "--poll-budget", "17")
-	config := write(t, t.TempDir(), "host.yaml", "handlers: 2\nhandler-priority: 1=5\nspin: 10us\n")
+	r := newFixture(t, "macvtap", "--queues", "2", "--advanced.handlers", "2", "--advanced.handler-cpus", "1="+cpu,
+		"--advanced.poll-budget", "17")
+	config := write(t, t.TempDir(), "host.yaml", "advanced:\n  handlers: 2\n  handler-priority: 1=5\n  spin: 10us\n")
 	h := r.host(t, "--queues", "2", "--config", config)
 	ping(t, h.ns, addr(0), 20, 56)
 
@@ -279,7 +280,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 	}
 }
 
-// TestHandlerMistakes starts endpoints with wrong flags about handlers, which have to be refused.
+// TestHandlerMistakes starts endpoints with wrong settings of handlers, which have to be refused.
 func TestHandlerMistakes(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
 	k := makeKeys(t, dir)
@@ -290,19 +291,29 @@ func TestHandlerMistakes(t *testing.T) {
 		return append([]string{"iounit", "--lan", "eth1", "--key", k.unit, "--trust", k.hostPrint}, args...)
 	}
 	for _, m := range []mistake{
-		{"too many handlers", host("--handlers", "1000"), exitUsage, []string{"--handlers 1000", "1 to 32"}},
-		{"no budget", iounit("--poll-budget", "0"), exitUsage, []string{"--poll-budget 0"}},
-		{"polling for too long", host("--spin", "1m"), exitUsage, []string{"--spin", "1m0s: must be 0s to 1s"}},
-		{"no processor", host("--handler-cpus", "all"), exitUsage, []string{"--handler-cpus", "all", "0-3,8"}},
-		{"a processor that is not there", iounit("--handler-cpus", "1023"), exitUsage, []string{"1023", "this machine has"}},
-		{"a handler that is not there", host("--handlers", "1", "--handler-cpus", "2=0"), exitUsage,
-			[]string{"handler 2", "--handlers"}},
-		{"no way of interrupts", host("--irq-affinity", "on"), exitUsage, []string{"--irq-affinity", "follow"}},
-		{"no priority", host("--handler-priority", "high"), exitUsage, []string{"--handler-priority", "latency"}},
-		{"no number of a handler", host("--handler-priority", "first=5"), exitUsage, []string{"--handler-priority", "first"}},
-		{"a processor of no handler", host("--handler-cpus", "0,1=1"), exitUsage, []string{"--handler-cpus", "NUMBER=0"}},
-		{"a handler twice", iounit("--handler-priority", "1=5,1=6"), exitUsage, []string{"--handler-priority", "duplicate"}},
-		{"beyond all priorities", iounit("--handler-priority", "-21"), exitUsage, []string{"--handler-priority", "-20"}},
+		{"too many handlers", host("--advanced.handlers", "1000"), exitUsage,
+			[]string{"advanced.handlers 1000", "1 to 32"}},
+		{"no budget", iounit("--advanced.poll-budget", "0"), exitUsage, []string{"advanced.poll-budget 0"}},
+		{"polling for too long", host("--advanced.spin", "1m"), exitUsage,
+			[]string{"advanced.spin", "1m0s: must be 0s to 1s"}},
+		{"no processor", host("--advanced.handler-cpus", "all"), exitUsage,
+			[]string{"advanced.handler-cpus", "all", "0-3,8"}},
+		{"a processor that is not there", iounit("--advanced.handler-cpus", "1023"), exitUsage,
+			[]string{"1023", "this machine has"}},
+		{"a handler that is not there", host("--advanced.handlers", "1", "--advanced.handler-cpus", "2=0"), exitUsage,
+			[]string{"handler 2", "advanced.handlers"}},
+		{"no way of interrupts", host("--advanced.irq-affinity", "on"), exitUsage,
+			[]string{"advanced.irq-affinity", "follow"}},
+		{"no priority", host("--advanced.handler-priority", "high"), exitUsage,
+			[]string{"advanced.handler-priority", "latency"}},
+		{"no number of a handler", host("--advanced.handler-priority", "first=5"), exitUsage,
+			[]string{"advanced.handler-priority", "first"}},
+		{"a processor of no handler", host("--advanced.handler-cpus", "0,1=1"), exitUsage,
+			[]string{"advanced.handler-cpus", "NUMBER=0"}},
+		{"a handler twice", iounit("--advanced.handler-priority", "1=5,1=6"), exitUsage,
+			[]string{"advanced.handler-priority", "duplicate"}},
+		{"beyond all priorities", iounit("--advanced.handler-priority", "-21"), exitUsage,
+			[]string{"advanced.handler-priority", "-20"}},
 	} {
 		t.Run(m.name, func(t *testing.T) { m.fails(t, bin) })
 	}
@@ -319,17 +330,17 @@ func TestHandlerMistakes(t *testing.T) {
 			other++
 		}
 		if other == 1024 { // there is no processor to leave out of the mask
-			mistake{"", host("--handler-cpus", first+",1022"), exitUsage, []string{"1022"}}.fails(t, bin)
+			mistake{"", host("--advanced.handler-cpus", first+",1022"), exitUsage, []string{"1022"}}.fails(t, bin)
 			return
 		}
-		mistake{"", host("--handler-cpus", strconv.Itoa(other)), exitUsage, []string{"mask", "taskset"}}.fails(t, "taskset",
-			"-c", first, bin)
+		mistake{"", host("--advanced.handler-cpus", strconv.Itoa(other)), exitUsage,
+			[]string{"mask", "taskset"}}.fails(t, "taskset", "-c", first, bin)
 	})
 	t.Run("without CAP_SYS_NICE", func(t *testing.T) {
 		testenv.NeedRoot(t)
 		testenv.NeedTools(t, "setpriv")
-		mistake{"", host("--handler-priority", "latency"), exitPermission,
-			[]string{"--handler-priority", "CAP_SYS_NICE"}}.fails(t,
+		mistake{"", host("--advanced.handler-priority", "latency"), exitPermission,
+			[]string{"advanced.handler-priority", "CAP_SYS_NICE"}}.fails(t,
 			"setpriv", "--bounding-set", "-sys_nice", bin)
 	})
 }

@@ -107,7 +107,7 @@ func (n *newcomer) accept() {
 func TestRDMAHostileHandshake(t *testing.T) {
 	r := newFixture(t, "macvtap")
 	r.unit.stop()
-	r.insecure, r.unitFlags = true, []string{"--handshake-timeout", within(time.Second).String()}
+	r.insecure, r.unitFlags = true, []string{"--advanced.handshake-timeout", within(time.Second).String()}
 	r.startUnit()
 	good := &node{t: t, fixture: r, index: 1, ns: testenv.NetNS(t), name: "host1", insecure: true}
 	r.hosts = append(r.hosts, good)

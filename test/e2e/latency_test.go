@@ -85,7 +85,7 @@ func echoEF(from, to, at string, n int) error {
 // have their own traffic class on the fabric.
 func TestRDMALatencyQueue(t *testing.T) {
 	const bulk, low, datagrams = 0x28, 0xb8, 60
-	marking := []string{"--traffic-class", fmt.Sprint(bulk), "--latency-traffic-class", fmt.Sprint(low)}
+	marking := []string{"--traffic-class", fmt.Sprint(bulk), "--advanced.latency-traffic-class", fmt.Sprint(low)}
 	for _, kind := range []string{"macvtap", "packet"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newFixture(t, kind, append(marking, "--queues", "1")...)

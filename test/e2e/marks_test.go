@@ -86,7 +86,7 @@ func TestRDMATrafficClass(t *testing.T) {
 					seen[from][m]++
 				}
 			})
-			h := r.host(t, "--traffic-class", "104", "--service-level", "3", "--cq-moderation", "16,50us",
+			h := r.host(t, "--traffic-class", "104", "--advanced.service-level", "3", "--advanced.cq-moderation", "16,50us",
 				"--gid-index", index(hostDevice, 104))
 			ping(t, h.ns, addr(0), 5, 1000)
 			if h.hostStatus().Traffic.Channels[0].Moderated {

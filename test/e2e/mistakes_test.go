@@ -42,7 +42,7 @@ func (m mistake) fails(t *testing.T, command ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	args := append(command[1:len(command):len(command)], m.args...)
+	args := append(command[1:len(command):len(command)], testenv.Advanced(t, m.args)...)
 	cmd := exec.CommandContext(ctx, command[0], args...)
 	cmd.Cancel = func() error { return errors.Join(errStillRuns, cmd.Process.Kill()) }
 	var out bytes.Buffer
@@ -153,7 +153,9 @@ func TestMistakes(t *testing.T) {
 		{"unknown subcommand", []string{"bench", "bandwidth"}, exitUsage, []string{"bandwidth"}},
 		{"unknown flag", host("--speed"), exitUsage, []string{"--speed"}},
 		{"mistyped flag", host("--queus", "2"), exitUsage, []string{"--queus", "--queues"}},
-		{"time without a unit of a flag", host("--keep-alive", "5"), exitUsage, []string{"--keep-alive", "5s"}},
+		{"time without a unit of a flag", host("--peer-timeout", "5"), exitUsage, []string{"--peer-timeout", "5s"}},
+		{"flag that is a key now", host("--qp-timeout", "14"), exitUsage,
+			[]string{"advanced.qp-timeout", "splitnic-host(8)"}},
 		{"unknown flag of the I/O unit", iounit("--speed"), exitUsage, []string{"--speed"}},
 		{"argument", host("sn0"), exitUsage, []string{"sn0"}},
 		{"mistyped subcommand", []string{"host", "failovr"}, exitUsage, []string{"failovr", "failover"}},
@@ -179,12 +181,13 @@ func TestMistakes(t *testing.T) {
 		{"unknown option of a port", host("--port", "vhost-user:/s,x"), exitUsage, []string{"client"}},
 		{"relative port", host("--port", "vhost-user:s"), exitUsage, []string{"begin with /"}},
 		{"long port", host("--port", "vhost-user:/"+strings.Repeat("x", 107)), exitUsage, []string{"107", "108"}},
-		{"zero copy without port", host("--vhost-zero-copy", "2G"), exitUsage, []string{"--vhost-zero-copy", "--port"}},
+		{"zero copy without port", host("--advanced.vhost-zero-copy", "2G"), exitUsage,
+			[]string{"advanced.vhost-zero-copy", "--port"}},
 		{"port that persists", host("--port", "vhost-user:/s", "--persist"), exitUsage, []string{"--persist", "--port"}},
 		{"unknown offload", host("--offloads", "csum,teleport"), exitUsage, []string{"teleport"}},
-		{"retries for ever", host("--qp-retries", "7"), exitUsage, []string{"--qp-retries", "7"}},
-		{"timeout", host("--qp-timeout", "32"), exitUsage, []string{"--qp-timeout", "32"}},
-		{"impatience", host("--peer-timeout", "100ms", "--keep-alive", "200ms"), exitUsage, []string{"100ms"}},
+		{"retries for ever", host("--advanced.qp-retries", "7"), exitUsage, []string{"advanced.qp-retries", "7"}},
+		{"timeout", host("--advanced.qp-timeout", "32"), exitUsage, []string{"advanced.qp-timeout", "32"}},
+		{"impatience", host("--peer-timeout", "100ms", "--advanced.keep-alive", "200ms"), exitUsage, []string{"100ms"}},
 		{"log level", host("--log-level", "loud"), exitUsage, []string{"loud"}},
 		{"log format", iounit("--lan", "eth1", "--log-format", "xml"), exitUsage, []string{"xml"}},
 		{"max hosts", iounit("--lan", "eth1", "--max-hosts", "0"), exitUsage, []string{"--max-hosts", "0"}},

@@ -109,7 +109,7 @@ func TestRDMAPeerFromTheDocument(t *testing.T) {
 				r.peerHost(t, "--count", "100")
 			})
 		}
-	}, "--pool-idle", "1s")
+	}, "--advanced.pool-idle", "1s")
 }
 
 func TestRDMAPeerServes(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRDMAPeerServes(t *testing.T) {
 			run(t, "openssl", "req", "-x509", "-new", "-key", r.keys.host, "-subj", "/CN=host", "-days", "30", "-out", cert)
 			unit := startPeer(t, "--device", unitDevice, "--key", r.keys.unit, "--peer-cert", cert, "--mode", mode,
 				"--serve", unitAddress, addr(0))
-			h := r.host(t, "--cert", cert, "--handshake-timeout", patience.String())
+			h := r.host(t, "--cert", cert, "--advanced.handshake-timeout", patience.String())
 			ping(t, h.ns, addr(0), 3, 0)
 			ping(t, h.ns, addr(0), 3, 56)
 			ping(t, h.ns, addr(0), 30, 1400)

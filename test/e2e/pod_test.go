@@ -161,8 +161,8 @@ type pod struct {
 }
 
 // newPod makes the files that a pod of the role needs on its node. The configuration of the manifest
-// is edited as its users do, and more is appended to it.
-func newPod(t testing.TB, r *fixture, role, socket, more string) *pod {
+// is edited as its users do, and gets further advanced settings, lines of that map.
+func newPod(t testing.TB, r *fixture, role, socket, advanced string) *pod {
 	t.Helper()
 	testenv.NeedTools(t, "bash", "chroot", "dpkg-query", "nsenter", "tar")
 	set, maps := readManifest(t, role)
@@ -180,7 +180,8 @@ func newPod(t testing.TB, r *fixture, role, socket, more string) *pod {
 			}
 			config = strings.ReplaceAll(config, what, with)
 		}
-		return config + "device: " + hostDevice + "\npeer-timeout: 10s\n" + more
+		return strings.Replace(config, "advanced:\n", "advanced:\n"+advanced, 1) +
+			"device: " + hostDevice + "\npeer-timeout: 10s\n"
 	}
 	// pod.sh implements these settings.
 	if s := p.container.SecurityContext; !s.Privileged || !s.ReadOnly || !spec.HostNetwork {

@@ -16,8 +16,8 @@ import (
 // plugin on the node after the start of the pod. Then it replaces the pod: the container's interface
 // has to stay, with its address.
 func TestRDMAPodAgent(t *testing.T) {
-	r := newFixture(t, "macvtap", "--handshake-timeout", patience.String())
-	p := newPod(t, r, "agent", "agent.sock", "handshake-timeout: "+patience.String()+"\n")
+	r := newFixture(t, "macvtap", "--advanced.handshake-timeout", patience.String())
+	p := newPod(t, r, "agent", "agent.sock", "  handshake-timeout: "+patience.String()+"\n")
 	log := filepath.Join(r.dir, "pod.log")
 	p.start(t, log)
 

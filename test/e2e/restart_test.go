@@ -236,7 +236,7 @@ func TestRDMARestartChanged(t *testing.T) {
 	})
 	t.Run("plain", func(t *testing.T) {
 		h.stop()
-		h.flags = []string{"--plain"}
+		h.flags = []string{"--advanced.plain=yes"}
 		h.start()
 		eventually(t, func() bool {
 			link := testenv.Link(t, h.ns, "sn0")

@@ -28,12 +28,12 @@ const (
 func TestRDMASharing(t *testing.T) {
 	// The hosts are mostly idle, and keep-alives at the default interval would keep an emulated
 	// processor busy.
-	quiet := []string{"--keep-alive", "2s", "--peer-timeout", "60s", "--queues", "1"}
-	r := newFixture(t, "macvtap", append(slices.Clone(quiet), "--handshake-timeout", "60s")...)
+	quiet := []string{"--advanced.keep-alive", "2s", "--peer-timeout", "60s", "--queues", "1"}
+	r := newFixture(t, "macvtap", append(slices.Clone(quiet), "--advanced.handshake-timeout", "60s")...)
 	started := time.Now()
 	var hosts []*node
 	for range sharers {
-		hosts = append(hosts, r.newHost(t, append(slices.Clone(quiet), "--handshake-timeout", "60s")...))
+		hosts = append(hosts, r.newHost(t, append(slices.Clone(quiet), "--advanced.handshake-timeout", "60s")...))
 	}
 	for _, h := range hosts {
 		h.ready()

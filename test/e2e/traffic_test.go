@@ -250,7 +250,7 @@ var hostKinds = []struct {
 }{
 	{"all offloads", nil, 6 << 20, false},
 	{"no offloads", []string{"--offloads", "none"}, 2 << 20, true},
-	{"plain", []string{"--plain"}, 2 << 20, true},
+	{"plain", []string{"--advanced.plain=yes"}, 2 << 20, true},
 	{"indicate", []string{"--mode", "indicate"}, 2 << 20, false},
 	{"send", []string{"--mode", "send"}, 2 << 20, false},
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 // daemon is a process of the product, a host or an I/O unit, on a machine.
@@ -117,7 +119,13 @@ func (d *daemon) start() {
 	if !d.started {
 		must[Result](d.t, d.m, "Run", Command{Args: []string{"rm", "-f", d.log()}})
 	}
-	args := append([]string{program}, d.args...)
+	words, config := testenv.SplitAdvanced(d.args)
+	args := append([]string{program}, words...)
+	if config != "" {
+		path := "/run/sn/" + d.name + ".yaml"
+		d.m.sh(d.t, "cat >"+path+" <<'end'\n"+config+"end")
+		args = append(args, "--config="+path)
+	}
 	d.id = must[int](d.t, d.m, "Start", Command{Args: append(args, "--status-socket="+d.socket()), Log: d.log()})
 	d.started = true
 	if d.args[0] == "iounit" {

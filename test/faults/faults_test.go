@@ -101,8 +101,8 @@ func TestFaultsPackets(t *testing.T) {
 	} {
 		t.Run(tc.netem, func(t *testing.T) {
 			r := newFixture(t)
-			r.newUnit(patientPeers, "--qp-timeout="+tc.timeout)
-			h := r.newHost(patientPeers, "--qp-timeout="+tc.timeout)
+			r.newUnit(patientPeers, "--advanced.qp-timeout="+tc.timeout)
+			h := r.newHost(patientPeers, "--advanced.qp-timeout="+tc.timeout)
 			r.packets(h, tc.netem, tc.size)
 			r.noNetem()
 			h.ping()

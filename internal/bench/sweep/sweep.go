@@ -1,4 +1,4 @@
-// Package sweep finds the settings of a driver's flags that suit an adapter. It only decides; the
+// Package sweep finds the advanced settings of a driver that suit an adapter. It only decides; the
 // caller measures.
 package sweep
 
@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// Setting is a value of a flag.
-type Setting struct{ Flag, Value string }
+// Setting is a value of an advanced setting.
+type Setting struct{ Key, Value string }
 
-// String returns the setting as on a command line. The zero Setting stands for all defaults, and its
+// String returns the setting as in a configuration file. The zero Setting stands for all defaults, and its
 // text says so.
 func (s Setting) String() string {
 	if s == (Setting{}) {
 		return "defaults"
 	}
-	return "--" + s.Flag + " " + s.Value
+	return s.Key + ": " + s.Value
 }
 
 // Aim is a measured property.
@@ -26,7 +26,7 @@ type Aim struct {
 	Less       bool // is better
 }
 
-// Measure measures one aim with one setting, and with the defaults of all other flags.
+// Measure measures one aim with one setting, and with the defaults of all other settings.
 type Measure func(ctx context.Context, s Setting, a Aim) (float64, error)
 
 // Figure is the result of repeated measurements.
@@ -143,16 +143,16 @@ func Choose(rows []Row, aims []Aim) (chosen []Setting) {
 				gain = max(gain, aims[a].gain(f, rows[0].Figures[a]))
 			}
 		}
-		at := slices.IndexFunc(chosen, func(s Setting) bool { return s.Flag == r.Flag })
+		at := slices.IndexFunc(chosen, func(s Setting) bool { return s.Key == r.Key })
 		switch {
 		case at < 0:
 			chosen = append(chosen, r.Setting)
-		case gain > gains[r.Flag]:
+		case gain > gains[r.Key]:
 			chosen[at] = r.Setting
 		default:
 			continue
 		}
-		gains[r.Flag] = gain
+		gains[r.Key] = gain
 	}
 	return chosen
 }

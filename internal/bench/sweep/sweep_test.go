@@ -107,7 +107,7 @@ func TestSweepFails(t *testing.T) {
 	var order []Setting
 	m := fake(map[Setting][2][]float64{{}: {{1, 1, 1}, {1, 1, 1}}, few: {{1}, {1, 1, 1}}}, &order)
 	_, err := Run(t.Context(), []Setting{few}, aims, 3, m)
-	if err == nil || !strings.Contains(err.Error(), "--cq-moderation 16,50us, half a round trip") {
+	if err == nil || !strings.Contains(err.Error(), "cq-moderation: 16,50us, half a round trip") {
 		t.Error(err)
 	}
 	if _, err := Run(t.Context(), nil, aims, MinRounds-1, m); err == nil {

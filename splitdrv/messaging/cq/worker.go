@@ -169,7 +169,7 @@ func (w *Worker) Release() {
 }
 
 // UntilIdle repeats step until it reports that there is nothing to do. It polls on for the
-// handler's time (--spin). Then it arms the notification and calls step once more, because
+// handler's time (advanced.spin). Then it arms the notification and calls step once more, because
 // completions from before raise no event. It reports whether the session has ended.
 func (w *Worker) UntilIdle(n *Notification, stopped *atomic.Bool, step func() (bool, error)) (ended bool, err error) {
 	for !stopped.Load() {

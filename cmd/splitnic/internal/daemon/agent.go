@@ -63,7 +63,7 @@ type agent struct {
 // what else the device can do.
 type sharedDevice struct {
 	Device  fabric.Device
-	timeout uint8 // --qp-timeout
+	timeout uint8 // advanced.qp-timeout
 }
 
 // RunAgent runs an agent until ctx is done. If it fails, the netdevices that the last process

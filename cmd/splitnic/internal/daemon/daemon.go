@@ -94,7 +94,7 @@ func (c *Common) listen(a Adapter, log *slog.Logger) (d *device.Device, timeout 
 	return d, QPTimeout(d.Driver(), c.Messaging.Timing.Timeout), nil
 }
 
-// handlers makes the handlers of this process with Handlers.Make, and applies --irq-affinity to
+// handlers makes the handlers of this process with Handlers.Make, and applies advanced.irq-affinity to
 // them and to the interrupts of the device.
 func (c *Common) handlers(device fabric.Device, queues, vectors int, log *slog.Logger) (err error) {
 	if c.Messaging.Handlers, err = c.Handlers.Make(queues, vectors); err != nil {

@@ -82,7 +82,7 @@ func ChooseDevice(wanted string, names []string) (string, error) {
 	return wanted, nil
 }
 
-// softRoCETimeout is the default --qp-timeout on Soft-RoCE, 1.07 s. Soft-RoCE does not stop its
+// softRoCETimeout is the default advanced.qp-timeout on Soft-RoCE, 1.07 s. Soft-RoCE does not stop its
 // retransmission timer when everything is acknowledged. The timer expires during a later
 // message, which is then sent again; a longer timeout makes this rarer. Lost packets are
 // detected without the timer, when the next packet arrives.

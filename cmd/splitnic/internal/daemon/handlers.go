@@ -56,13 +56,13 @@ func (h *Handlers) Make(queues, vectors int) ([]cq.Handler, error) {
 	}
 	for number, list := range h.CPUs {
 		if number > n {
-			return nil, UnknownHandler("--handler-cpus", number, n)
+			return nil, UnknownHandler("advanced.handler-cpus", number, n)
 		}
 		all[number].CPUs = list
 	}
 	for number, priority := range h.Priorities {
 		if number > n {
-			return nil, UnknownHandler("--handler-priority", number, n)
+			return nil, UnknownHandler("advanced.handler-priority", number, n)
 		}
 		all[number].Priority = priority
 	}
@@ -79,19 +79,19 @@ func allowed(h cq.Handler) error {
 	err := messaging.Config{Handlers: []cq.Handler{h}}.Check()
 	switch {
 	case errors.Is(err, cq.ErrPriority) && h.Priority >= -20 && h.Priority <= 19:
-		return exit.With(exit.Permission, fmt.Errorf("--handler-priority: %w", err))
+		return exit.With(exit.Permission, fmt.Errorf("advanced.handler-priority: %w", err))
 	case errors.Is(err, cq.ErrPriority):
-		return exit.Usagef("--handler-priority: %w", err)
+		return exit.Usagef("advanced.handler-priority: %w", err)
 	case err != nil:
-		return exit.Usagef("--handler-cpus: %w", err)
+		return exit.Usagef("advanced.handler-cpus: %w", err)
 	}
 	return nil
 }
 
 // UnknownHandler returns the error for a handler number that is larger than the last one.
 func UnknownHandler(flag string, number, last int) error {
-	return exit.Usagef("%s: there is no handler %d, only 0, of the control channel, and 1 to %d; --handlers makes more",
-		flag, number, last)
+	return exit.Usagef("%s: there is no handler %d, only 0, of the control channel, and 1 to %d; "+
+		"advanced.handlers makes more", flag, number, last)
 }
 
 // boundProcs returns the number of Ps to add for that many queues of at most that many sessions,

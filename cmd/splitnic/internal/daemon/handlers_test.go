@@ -38,8 +38,8 @@ func TestMakeHandlers(t *testing.T) {
 		{Handlers{Number: 1, CPUs: map[int]cpus.List{0: cpu, 1: cpu}}, one("0:%[1]v/0/256/0s 1:%[1]v/0/256/0s")},
 		{Handlers{Number: 2, Priority: 5}, "0:/0/256/0s 1:/5/256/0s 2:/5/256/0s"},
 		{Handlers{Number: 2, Priorities: map[int]int{0: 3, 2: 0}}, "0:/3/256/0s 1:/0/256/0s 2:/0/256/0s"},
-		{Handlers{CPUs: map[int]cpus.List{4: cpu}}, "--handler-cpus: there is no handler 4"},
-		{Handlers{Priorities: map[int]int{4: 1}}, "--handler-priority: there is no handler 4"},
+		{Handlers{CPUs: map[int]cpus.List{4: cpu}}, "advanced.handler-cpus: there is no handler 4"},
+		{Handlers{Priorities: map[int]int{4: 1}}, "advanced.handler-priority: there is no handler 4"},
 		{Handlers{Spread: cpus.List{1023}}, "this machine has"},
 		{Handlers{Priority: 20}, "-20 (first) to 19 (last)"},
 	} {

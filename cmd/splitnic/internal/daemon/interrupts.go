@@ -53,10 +53,10 @@ func (a IRQAffinity) join(t irq.Tree, device string, vectors int, all []cq.Handl
 	found, err := t.Vectors(device)
 	switch {
 	case err != nil:
-		return fmt.Errorf("--irq-affinity: %w", err)
+		return fmt.Errorf("advanced.irq-affinity: %w", err)
 	case len(found) == 0:
-		return exit.With(exit.Missing, fmt.Errorf("--irq-affinity: %s has no interrupts with known names "+
-			"(Soft-RoCE has none); omit the flag", device))
+		return exit.With(exit.Missing, fmt.Errorf("advanced.irq-affinity: %s has no interrupts with known names "+
+			"(Soft-RoCE has none); omit it", device))
 	}
 	if pid := t.Balancer(); pid != 0 {
 		log.Warn("irqbalance may move the interrupts again: have it leave them alone (--banirq), or stop it",
@@ -107,8 +107,8 @@ func setInterrupt(t irq.Tree, v *irq.Vector, vectors int, all []cq.Handler) erro
 
 // notSet returns the error for an interrupt that could not be moved.
 func notSet(v *irq.Vector, list cpus.List, err error) error {
-	err = fmt.Errorf("--irq-affinity: interrupt %d (%s) to processors %v: %w; it takes root, a /proc/irq that may be "+
-		"written (ProtectKernelTunables=no), and a driver that lets go of it", v.IRQ, v.Name, list, err)
+	err = fmt.Errorf("advanced.irq-affinity: interrupt %d (%s) to processors %v: %w; it takes root, a /proc/irq that may "+
+		"be written (ProtectKernelTunables=no), and a driver that lets go of it", v.IRQ, v.Name, list, err)
 	if errors.Is(err, fs.ErrPermission) {
 		return exit.With(exit.Permission, err)
 	}
