@@ -24,7 +24,8 @@ cards. This page is made from the program:
 
 A flag ` + "`--queues 4`" + ` is the line ` + "`queues: 4`" + ` of the YAML file
 of ` + "`--config`" + `. A flag that may be repeated, or has a list, has a YAML list there. The command line
-takes precedence. The [advanced settings](#advanced-settings) are in that file alone, below the key ` + "`advanced`" + `:
+takes precedence. The [advanced settings](#advanced-settings) are in that file alone, below the key
+` + "`advanced`" + `:
 
     iounit: [10.0.0.1]
     queues: 4
