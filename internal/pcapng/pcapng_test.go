@@ -101,7 +101,8 @@ uplink queue 0|through I/O unit unit|0x00000001|1790000001.123456789|47|47||6865
 
 // FuzzRoundTrip writes a file and reads it with another implementation.
 func FuzzRoundTrip(f *testing.F) {
-	f.Add("uplink queue 0", "through a unit", "", udp, 0, uint32(1), int64(1_790_000_000_123_456_789), uint64(1), uint64(0))
+	f.Add("uplink queue 0", "through a unit", "", udp, 0, uint32(1), int64(1_790_000_000_123_456_789), uint64(1),
+		uint64(0))
 	f.Add("", "", "a\x00b", []byte{1}, 3, uint32(0xffffffff), int64(0), uint64(1)<<63, ^uint64(0))
 	f.Fuzz(func(
 		t *testing.T, name, comment, filter string, data []byte, more int, flags uint32, at int64, received, dropped uint64,

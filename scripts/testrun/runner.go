@@ -72,8 +72,8 @@ func (r *runner) command(ctx context.Context, require string, tests []testlist.P
 	if r.layer == "pods" {
 		args = append(args, "-tags", r.layer)
 	}
-	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w",
-		"-toolexec", "'" + r.top + "/scripts/linked'", "-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, args, paths)
+	args = slices.Concat([]string{"test", "-json", "-count=1", "-vet=off", "-ldflags=-w", "-toolexec",
+		"'" + r.top + "/scripts/linked'", "-skip", r.skip, "-run", "^(" + strings.Join(names, "|") + ")$"}, args, paths)
 	cmd := command(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "SPLITNIC_REQUIRE="+require)
 	return cmd

@@ -15,7 +15,7 @@ const (
 )
 
 // newRDMA returns a ground with the host on one RDMA device and the I/O unit on another.
-func newRDMA(t *testing.T, seed uint64) *ground {
+func newRDMA(t *testing.T) *ground {
 	t.Helper()
 	devices := testenv.NeedRDMA(t, 2)
 	testenv.NeedTools(t, "rdma")
@@ -29,11 +29,11 @@ func newRDMA(t *testing.T, seed uint64) *ground {
 // TestRDMASoakCycles is TestSoakCycles on RDMA devices.
 func TestRDMASoakCycles(t *testing.T) {
 	seed := newSeed(t)
-	soakCycles(t, newRDMA(t, seed), seed, rdmaCycles, scale{frames: 100, slots: 6})
+	soakCycles(t, newRDMA(t), seed, rdmaCycles, scale{frames: 100, slots: 6})
 }
 
 // TestRDMASoakFrames is TestSoakFrames on RDMA devices.
 func TestRDMASoakFrames(t *testing.T) {
 	seed := newSeed(t)
-	soakFrames(t, newRDMA(t, seed), seed, rdmaFrames, scale{frames: 1, exactly: 40, slots: 20})
+	soakFrames(t, newRDMA(t), seed, rdmaFrames, scale{frames: 1, exactly: 40, slots: 20})
 }

@@ -70,7 +70,8 @@ func New(
 	s.Requests = sqRequests{sendQueue: &s.sendQueue, indications: &s.Indications, pools: pools}
 	s.In = newInput(slots, o.Batch, &s.Count, o.Path)
 	s.Out = batch{
-		o: o, sends: c.Mode.Sends(), immediate: c.Mode.Immediate(), channel: uint8(ch.Number), slots: slots, signalEvery: signalOneIn(o, slots.Len()),
+		o: o, sends: c.Mode.Sends(), immediate: c.Mode.Immediate(), channel: uint8(ch.Number),
+		slots: slots, signalEvery: signalOneIn(o, slots.Len()),
 		pieces: maxPieces(o), inline: ch.QP.MaxInline(), requests: &s.sendQueue, count: &s.Count,
 		wrs: make([]fabric.SendWR, 0, o.Batch*(1+LentPieces(o))), held: make([]inFlightEntry, 0, o.Batch),
 	}
