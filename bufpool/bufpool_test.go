@@ -418,7 +418,7 @@ func TestBooks(t *testing.T) {
 	old, r := NewRemote(lent, LatestFirst), NewRemote(lent, LatestFirst)
 	old.keep(nil, nil)
 	old.Name(1, 7)
-	if r.keep(old, nil); &r.Frames[0] != &old.Frames[0] || r.NamedIn(1) != 0 {
+	if r.keep(old, nil); &r.frames[0] != &old.frames[0] || r.NamedIn(1) != 0 {
 		t.Errorf("an element is indicated by message %d", r.NamedIn(1))
 	}
 }

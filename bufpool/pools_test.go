@@ -473,7 +473,7 @@ func TestPools(t *testing.T) {
 			for ref := range uint32(6) {
 				r := w.lend([]uint32{0, 0, 1, 2, 3, 4}[ref], 2048, false)
 				for _, old := range closed {
-					if &r.Frames[0] == &old.Frames[0] {
+					if &r.frames[0] == &old.frames[0] {
 						w.t.Errorf("pool %d has the books of pool %d, which is in use", r.Ref, old.Ref)
 					}
 				}

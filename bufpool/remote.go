@@ -26,10 +26,10 @@ type Remote struct {
 	KeyFollows bool // its key arrives in a message; nothing can be written to it before
 
 	// Used by the sender of the channel.
-	Pending     int     // transfers that have not completed or whose indication is pending
-	Last        uint32  // sequence number of the last work request
-	Frames      []uint8 // by element: number of frames of its last transfer
-	Invalidated bool    // the message that invalidates its window is posted
+	pending     int     // transfers that have not completed or whose indication is pending
+	last        uint32  // sequence number of the last work request
+	frames      []uint8 // by element: number of frames of its last transfer
+	invalidated bool    // the message that invalidates its window is posted
 	namedIn     []atomic.Uint64
 
 	// Used by Pools only.
@@ -51,15 +51,47 @@ func NewRemote(lent protocol.Pool, order Order) *Remote {
 // Extra reports whether this side has asked for the pool.
 func (r *Remote) Extra() bool { return r.extra }
 
+// The following methods are for the sender of the channel.
+
+// Sent records that the transfer with a sequence number is about to be posted.
+func (r *Remote) Sent(seq uint32) {
+	r.pending++
+	r.last = seq
+}
+
+// Carries records how many frames the last transfer to an element has.
+func (r *Remote) Carries(elem uint16, frames int) { r.frames[elem] = uint8(frames) }
+
+// Done records that a transfer has completed and is indicated.
+func (r *Remote) Done() { r.pending-- }
+
+// Idle reports whether all transfers are Done. last is the sequence number of the last one.
+func (r *Remote) Idle() (idle bool, last uint32) { return r.pending == 0, r.last }
+
+// Uncertain returns how many frames are in elements that were not returned.
+func (r *Remote) Uncertain() (n uint64) {
+	for elem := range r.Outstanding() {
+		n += uint64(r.frames[elem])
+	}
+	return n
+}
+
+// ToInvalidate reports whether the message that invalidates the window of the pool is still to be
+// posted. Invalidating records that it is: it must not be posted twice.
+func (r *Remote) ToInvalidate() bool { return r.Invalidate && !r.invalidated }
+
+// Invalidating records that the message that invalidates the window is about to be posted.
+func (r *Remote) Invalidating() { r.invalidated = true }
+
 // keep allocates the credits of the pool. books, which may be nil, is a pool that is not
 // used any more, whose memory is used if it is large enough.
 func (r *Remote) keep(books *Remote, keys []uint32) {
 	n := int(r.lent.Elements)
-	if books == nil || n > cap(books.Frames) {
-		books = &Remote{Credits: new(Credits), namedIn: make([]atomic.Uint64, n), Frames: make([]uint8, n)}
+	if books == nil || n > cap(books.frames) {
+		books = &Remote{Credits: new(Credits), namedIn: make([]atomic.Uint64, n), frames: make([]uint8, n)}
 	}
 	r.Credits = books.renew(r.lent.Addr, r.lent.RKey, int(r.lent.ElementSize), n, r.order)
-	r.namedIn, r.Frames = books.namedIn[:n], books.Frames[:n]
+	r.namedIn, r.frames = books.namedIn[:n], books.frames[:n]
 	for i := range r.namedIn {
 		r.namedIn[i].Store(0)
 	}

@@ -284,8 +284,7 @@ func (c *channel) add() bool {
 			t.signal = true
 			c.signaled = c.posted
 		}
-		p.remote.Pending++
-		p.remote.Last = uint32(c.posted)
+		p.remote.Sent(uint32(c.posted))
 		c.held = 0
 		c.net = append(c.net, t)
 		if c.m.rules.earlyIndicate && t.op == opWrite {
@@ -320,7 +319,7 @@ func (c *channel) settle() bool {
 			case t.op == opWrite:
 				c.pending = append(c.pending, t)
 			default:
-				t.pool.remote.Pending--
+				t.pool.remote.Done()
 			}
 		}
 		c.inFlight = c.inFlight[i+1:]
@@ -333,7 +332,7 @@ func (c *channel) settle() bool {
 		for _, t := range c.pending[:n] {
 			t.pool.remote.Name(uint32(t.elem), c.indicated)
 			if !c.m.rules.earlyIndicate {
-				t.pool.remote.Pending--
+				t.pool.remote.Done()
 			}
 			msg.inds = append(msg.inds, indication{pool: t.pool, elem: t.elem})
 		}
@@ -363,8 +362,8 @@ func (c *channel) letGo() bool {
 	did := false
 	for i := 0; i < len(c.releasing); {
 		r := c.releasing[i]
-		if r.pool.remote.Pending > 0 && !c.m.rules.earlyRelease {
-			if int(r.pool.remote.Last) > c.signaled && !c.m.rules.noLastSignal {
+		if idle, last := r.pool.remote.Idle(); !idle && !c.m.rules.earlyRelease {
+			if int(last) > c.signaled && !c.m.rules.noLastSignal {
 				c.posted++
 				c.signaled = c.posted
 				t := transfer{op: opDrain, seq: c.posted, signal: true}

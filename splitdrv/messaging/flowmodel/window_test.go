@@ -241,13 +241,13 @@ func (c *channel) post(t transfer) {
 // invalidate sends the message that invalidates the window around a pool of the peer, once. It
 // reports whether there was room for it.
 func (c *channel) invalidate(p *pool) bool {
-	if !p.remote.Invalidate || p.remote.Invalidated {
+	if !p.remote.ToInvalidate() {
 		return true
 	}
 	if c.room() <= 0 {
 		return false
 	}
-	p.remote.Invalidated = true
+	p.remote.Invalidating()
 	c.post(transfer{op: opSendInv, pool: p, signal: true})
 	return true
 }

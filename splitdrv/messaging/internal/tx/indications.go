@@ -56,7 +56,7 @@ func (i *indications) number(n int) []protocol.Indication {
 // forget removes the first n transfers, whose indication is sent.
 func (i *indications) forget(n int) {
 	for _, g := range i.pools[:n] {
-		g.Pending--
+		g.Done()
 	}
 	i.pending = i.pending[:copy(i.pending, i.pending[n:])]
 	i.pools = i.pools[:copy(i.pools, i.pools[n:])]

@@ -436,7 +436,7 @@ func (s *Sender) complete(f *inFlightEntry) error {
 	case f.indicate:
 		s.Indications.add(f)
 	default:
-		f.pool.Pending--
+		f.pool.Done()
 	}
 	return nil
 }
@@ -541,9 +541,7 @@ func (s *Sender) ready(short shortage) bool {
 // a batch that could not be posted.
 func (s *Sender) Left() (frames [][]byte, uncertain, lost uint64) {
 	for _, g := range *s.Remote.Load() {
-		for elem := range g.Outstanding() {
-			uncertain += uint64(g.Frames[elem])
-		}
+		uncertain += g.Uncertain()
 	}
 	return s.In.left(), uncertain, uint64(s.Out.frames)
 }

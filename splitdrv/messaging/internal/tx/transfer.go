@@ -189,8 +189,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.Key(elem)
 		f.indicate = true
 	}
-	g.Pending++
-	g.Last = seq
+	g.Sent(seq)
 	b.last, b.begins, b.first, b.joined, b.size = len(b.wrs), len(b.held), frame, 1, n
 	b.append(wr, f, n)
 	if lent != nil {
@@ -246,7 +245,7 @@ func (b *batch) finish() {
 		return
 	}
 	wr, f := &b.wrs[b.last], &b.held[b.begins]
-	f.pool.Frames[f.elem] = uint8(b.joined)
+	f.pool.Carries(f.elem, b.joined)
 	lead := 0
 	if b.joined > 1 {
 		lead = protocol.PackHeaderSize + protocol.PackRecordSize

@@ -88,13 +88,13 @@ func (r *sqRequests) postOne(q *core.SqRequest) (bool, error) {
 // invalidate sends the message that invalidates the window of a remote pool, if the pool
 // needs one. It reports whether there was room for it.
 func (r *sqRequests) invalidate(p *bufpool.Remote) (bool, error) {
-	if !p.Invalidate || p.Invalidated {
+	if !p.ToInvalidate() {
 		return true, nil
 	}
 	if r.room() <= 0 {
 		return false, nil
 	}
-	p.Invalidated = true // it must not be sent twice
+	p.Invalidating()
 	return true, r.invalidateRemote(p)
 }
 
@@ -119,7 +119,9 @@ func (r *sqRequests) finishDrains() error {
 		q := r.draining[i]
 		last, busy := r.Posted, r.ring.len() > 0 || len(r.indications.pending) > 0 || len(r.posting) > 0
 		if q.Pool != nil {
-			last, busy = q.Pool.Last, q.Pool.Pending > 0
+			var idle bool
+			idle, last = q.Pool.Idle()
+			busy = !idle
 		}
 		if busy {
 			if int32(last-r.Signaled) > 0 {
