@@ -64,7 +64,7 @@ var trials = []struct {
 	{name: "reads", means: "a peer's memory is read", without: "splitnic itself reads none, only programs with its " +
 		"library do", try: holds(tryReads), spared: true},
 	{name: "moderation", means: "one event can stand for several completions",
-		without: "--cq-moderation has no effect", try: holds(tryModeration), spared: true},
+		without: "advanced.cq-moderation has no effect", try: holds(tryModeration), spared: true},
 	{name: "memory keys", means: "a write with a key that is unknown, stale, of another domain, without the right to " +
 		"write or past the end of its region is refused and touches nothing",
 		try: holds(func(r *fixture) { r.remoteAccess(fabric.OpWrite) })},

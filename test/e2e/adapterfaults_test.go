@@ -187,7 +187,7 @@ func TestRDMAAdapterFailover(t *testing.T) {
 func TestRDMAAdapterAgent(t *testing.T) {
 	for _, family := range kinds {
 		t.Run(family, func(t *testing.T) {
-			r := makeFixture(t, "macvtap", "--handshake-timeout", patience.String())
+			r := makeFixture(t, "macvtap", "--advanced.handshake-timeout", patience.String())
 			away, env := newAbsence(t, family)
 			r.env = testenv.Adapter(t, family, adapterFacts)
 			r.startUnit()
