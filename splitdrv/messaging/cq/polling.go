@@ -20,7 +20,7 @@ type polling struct {
 	Longest  atomic.Int64 // nanoseconds
 	adaptive atomic.Bool
 
-	// moved returns the worker's counts of frames and bytes; nil if it moves no frames.
+	// Moved returns the worker's counts of frames and bytes; nil if it moves no frames.
 	Moved         func() (frames, bytes uint64)
 	frames, bytes uint64 // counts when the queue was last empty
 	window        spin.Window

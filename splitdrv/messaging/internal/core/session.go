@@ -36,7 +36,7 @@ type Session struct {
 	ending  atomic.Bool
 	ended   sync.Once
 	AtEnd   func()
-	// reason returns the cause of a goroutine's error. own looks at the completion queues that
+	// Reason returns the cause of a goroutine's error. own looks at the completion queues that
 	// belong to the goroutine; it may be nil (see causeOf).
 	Reason     func(err error, own func() error) error
 	Workers    sync.WaitGroup

@@ -20,16 +20,16 @@ import (
 // through these stages. The functions in this file and in delivery.go are in the same
 // order.
 //
-//	run       repeats work until the session ends, and sleeps while there is nothing to do
+//	Run       repeats work until the session ends, and sleeps while there is nothing to do
 //	work      repeats step; if there is nothing to do, arms the completion queue and tries once more
 //	step      handles one batch of completions, or the events in its queue
-//	poll      polls the completions
-//	hand      determines pool, element and length, in the way of the transfer mode (senddata.go)
+//	Poll      polls the completions
+//	Hand      determines pool, element and length, in the way of the transfer mode (senddata.go)
 //	consume   checks that the element was lent and not yet written; an element of a one-touch
 //	          pool is set aside until its window is invalidated (revoke.go)
 //	unpack    checks the frames (delivery.go)
 //	flush     writes the frames to the port and frees the elements
-//	renew     posts the receives again
+//	Renew     posts the receives again
 //	GiveBack  returns elements when enough are free
 
 // Receiver moves frames from the peer to a port. Its fields belong to its goroutine, except

@@ -20,16 +20,16 @@ import (
 // goes through these stages. The functions in this file are in the same order. The
 // handling of a frame inside a batch is in transfer.go.
 //
-//	run        repeats work until the session ends, and sleeps while nothing can be sent
-//	work       repeats step; if something is missing, prepares to sleep until it arrives
-//	step       goes once through all the following stages and never waits
+//	Run        repeats work until the session ends, and sleeps while nothing can be sent
+//	work       repeats Step; if something is missing, prepares to sleep until it arrives
+//	Step       goes once through all the following stages and never waits
 //	makeBatch  makes a batch:
 //	  shortOf    says whether another transfer can be sent, and if not, what is missing
 //	  read       reads frames from the port into slots, and drops those that no peer accepts (input.go)
 //	  join       adds a frame to the last transfer of the batch (transfer.go), or else
-//	  add        takes a remote element (credits.go) and begins a transfer (transfer.go)
+//	  add        takes a remote element (pools/credits.go) and begins a transfer (transfer.go)
 //	post       rings the doorbell for the batch; its work requests are now in flight (inflight.go)
-//	reclaim    polls completions and frees slots; some completions make an indication due
+//	Reclaim    polls completions and frees slots; some completions make an indication due
 //	settle     sends indications (indications.go) and carries out the requests of other
 //	           goroutines: binds and invalidates windows, lets go of retired pools (windows.go)
 //	prepare    arms the completion queue and checks once more
