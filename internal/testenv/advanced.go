@@ -10,8 +10,11 @@ import (
 
 // SplitAdvanced takes the words "--advanced.NAME=VALUE", or "--advanced.NAME" and the value behind
 // it, out of a command line of splitnic. They stand for advanced settings, which only a
-// configuration file can have; it returns the text of that file, which is empty without them.
+// configuration file can have; it returns the text of that file, which is empty without them. Of
+// several values of a setting, the last one counts, as with flags.
 func SplitAdvanced(args []string) (rest []string, config string) {
+	var names []string
+	values := make(map[string]string)
 	for i := 0; i < len(args); i++ {
 		name, advanced := strings.CutPrefix(args[i], "--advanced.")
 		if !advanced {
@@ -23,10 +26,16 @@ func SplitAdvanced(args []string) (rest []string, config string) {
 			i++
 			value = args[i]
 		}
-		config += fmt.Sprintf("  %s: %q\n", name, value)
+		if _, again := values[name]; !again {
+			names = append(names, name)
+		}
+		values[name] = value
 	}
-	if config != "" {
-		config = "advanced:\n" + config
+	for i, name := range names {
+		if i == 0 {
+			config = "advanced:\n"
+		}
+		config += fmt.Sprintf("  %s: %q\n", name, values[name])
 	}
 	return rest, config
 }

@@ -19,6 +19,10 @@ func TestAdvanced(t *testing.T) {
 	if strings.Join(got[:len(got)-1], " ") != "host --name sn0 --config" || string(text) != config {
 		t.Errorf("%q with %q, %v", got, text, err)
 	}
+	again := append(args, "--advanced.spin=0s")
+	if _, config := SplitAdvanced(again); config != "advanced:\n  spin: \"0s\"\n  handler-cpus: \"1=0,2=1\"\n" {
+		t.Errorf("a setting given twice: %q", config)
+	}
 	if got := Advanced(t, rest); !slices.Equal(got, rest) {
 		t.Errorf("without advanced settings: %q", got)
 	}
