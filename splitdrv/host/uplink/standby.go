@@ -95,8 +95,7 @@ func (s *Standby) Stay(now time.Time, w Wanted) []Action {
 	case slices.Contains(s.able, s.held):
 		s.watch(now)
 	default:
-		s.act(Drop, s.held)
-		s.held = None
+		s.release()
 		s.try(now, s.able)
 	}
 	return s.done()
@@ -208,8 +207,7 @@ func (s *Standby) conclude(now time.Time) {
 	}
 	s.able = without(s.able, never...)
 	if s.held != None && !slices.Contains(s.able, s.held) { // it is no longer wanted
-		s.act(Drop, s.held)
-		s.held = None
+		s.release()
 	}
 	if t.found != None && !slices.Contains(s.able, t.found) {
 		s.act(Retire, t.found)
@@ -265,9 +263,14 @@ func (s *Standby) watch(now time.Time) {
 // drop drops the session on standby and begins again, after a pause unless the session has
 // lasted.
 func (s *Standby) drop(now time.Time) {
+	s.release()
+	s.rest(now, s.retry.Ended(now.Sub(s.since)))
+}
+
+// release ends the session on standby.
+func (s *Standby) release() {
 	s.act(Drop, s.held)
 	s.held, s.back, s.better = None, time.Time{}, time.Time{}
-	s.rest(now, s.retry.Ended(now.Sub(s.since)))
 }
 
 // rest sets when to try again, if there are I/O units to try.

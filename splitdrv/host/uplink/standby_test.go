@@ -199,6 +199,13 @@ func TestStandby(t *testing.T) {
 		{"none is there any more", 0, 0, []int{1}, []standbyMove{
 			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {s, stay(), "drop 1"},
 		}, never},
+		{"a preferred one is not there any more", 1, 10 * s, []int{0}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, prepared(0), "abandon all, hold 0"}, {s, stay(), "drop 0"},
+		}, never},
+		{"a preferred one is not there any more when a better one is looked for", 2, 20 * s, []int{0, 1}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
+			{5 * s, wake, "prepare 0"}, {6 * s, stay(), ""}, {7 * s, failed(0), "drop 1, report"},
+		}, never},
 		{"left, and there is a new one", 0, 0, nil, []standbyMove{
 			{0, begin, ""}, {0, leave(), "report"}, {s, leave(1), "prepare 1"},
 			{s, prepared(1), "abandon all, hold 1, switch 1"},
