@@ -33,6 +33,9 @@ type attachment struct {
 	drain   drain
 }
 
+// Unit returns the address of the I/O unit (uplink.Session).
+func (a *attachment) Unit() string { return a.addr }
+
 // lives reports whether an open session has not ended.
 func (a *attachment) lives() bool { return a.client.Err() == nil && a.conn.Err() == nil }
 

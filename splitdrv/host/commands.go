@@ -48,12 +48,14 @@ func (h *Host) failover(ctx context.Context, addr string) error {
 	o := newSwitchRequest(addr, nil, uplink.ReasonCommand)
 	// Held until the switch is done: a session on standby with the same I/O unit, opened in
 	// the meantime, would replace the session that is switched to.
-	release, err := h.standby.acquire(ctx, addr)
+	release, err := h.opener.reserve(ctx, addr)
 	if err != nil {
 		return err
 	}
 	defer release()
-	o.to, err = h.standby.prepare(ctx, addr)
+	if o.to = h.standby.Load().take(addr); o.to == nil {
+		o.to, err = h.opener.openStandby(ctx, addr)
+	}
 	if err != nil && !errors.Is(err, uplink.ErrNoStandby) {
 		return fmt.Errorf("the I/O unit at %s: %w", addr, err)
 	}

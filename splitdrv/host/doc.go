@@ -49,7 +49,8 @@
 //
 //	connect, status, serve, renew, commands   Run and other exported methods
 //	host, pause, vhostuser, race, standby     choice of the session
-//	open, pathmtu, follow, peerrequests       one session
+//	open, reservations, pathmtu               one session: how it is made
+//	follow, peerrequests                      one session: settings of the netdevice
 //	direct, link, linkorigin, directcommon    direct connections to other hosts
 //	netdev, sessions, config, netdevice       shared state
 //	reason, switchrequest, directstatus, attachment, changes

@@ -3,6 +3,7 @@ package host
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/splitdrv/capture"
@@ -20,7 +21,7 @@ type Host struct {
 	dev        *netdev
 	units      *discovery.Directory
 	opener     opener
-	standby    standby
+	standby    atomic.Pointer[standby] // of the session in use, or the last one; nil: there was none
 	retired    retired
 	switching  switching
 	direct     *direct
@@ -63,8 +64,8 @@ func New(cfg Config) (*Host, error) {
 	h.dev.settled = h.direct.settle
 	h.opener = opener{
 		cfg: &h.cfg, units: h.units, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct,
+		reservations: reservations{units: make(map[string]chan struct{})},
 	}
-	h.standby = standby{opener: &h.opener, units: h.units, preparing: make(map[string]chan struct{})}
 	h.switching = switching{requests: make(chan *switchRequest), over: make(chan struct{}), retired: &h.retired}
 	return h, nil
 }

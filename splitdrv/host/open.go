@@ -36,6 +36,16 @@ type opener struct {
 	retired  *retired
 	direct   *direct
 	paths    pathMTUs
+	reservations
+}
+
+// openStandby opens a session on standby with an I/O unit, which the caller has reserved.
+func (o *opener) openStandby(ctx context.Context, addr string) (*attachment, error) {
+	d := o.dial(ctx, addr, nil)
+	if d.err != nil {
+		return nil, d.err
+	}
+	return o.open(ctx, d, true)
 }
 
 // dial connects to an I/O unit and authenticates it. answered, which may be nil, is signaled

@@ -121,13 +121,15 @@ func (r *race) run(ctx context.Context) (*attachment, error) {
 }
 
 // do carries out an action, unless ctx is done.
-func (r *race) do(ctx context.Context, a uplink.Action) {
-	switch {
-	case ctx.Err() != nil:
-	case a.Do == uplink.Dial:
+func (r *race) do(ctx context.Context, a uplink.RaceAction) {
+	if ctx.Err() != nil {
+		return
+	}
+	switch a.Do {
+	case uplink.Dial:
 		r.dialing++
 		go func() { r.dials <- r.dial(r.dctx, a.Unit, r.answered) }()
-	case a.Do == uplink.Open:
+	case uplink.Open:
 		d := r.ready[a.Unit]
 		delete(r.ready, a.Unit)
 		d.heard = func() { signal(r.heard) }
@@ -137,7 +139,7 @@ func (r *race) do(ctx context.Context, a uplink.Action) {
 			s, err := r.attach(ctx, d)
 			r.opened <- opened{d.addr, s, err}
 		}()
-	case a.Do == uplink.Abandon:
+	case uplink.Abandon:
 		r.overtake(errOvertaken)
 	}
 }

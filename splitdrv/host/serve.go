@@ -1,13 +1,11 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -46,6 +44,7 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 	for {
 		e := h.use(ctx, a)
 		if e.err == nil {
+			h.retired.endUnused(e.spare)
 			a = e.request.to
 			continue
 		}
@@ -78,7 +77,7 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 		h.sessions.tried(a.addr, e.err)
 		h.cfg.Log.Warn("session ended", "iounit", a.addr, "error", e.err, "lasted", e.lasted.Round(time.Millisecond))
 		h.sessions.failover(a, e.reason, e.request, detected, left)
-		if e.spare == nil || !h.raise(ctx, e.spare) {
+		if e.spare == nil || !h.opener.raise(ctx, e.spare) {
 			return e
 		}
 		a = e.spare
@@ -96,19 +95,15 @@ func (h *Host) flush(a *attachment) {
 // replaces it.
 func (h *Host) use(ctx context.Context, a *attachment) *ending {
 	e := &ending{addr: a.addr, next: uplink.None, code: session.CodeFailed}
+	on := newStandby(ctx, &h.opener, a, &h.switching)
+	h.standby.Store(on)
+	defer func() { e.spare = on.stop() }()
 	if e.err = h.activate(a); e.err != nil {
 		e.text, e.reason = e.err.Error(), uplink.ReasonStart
 		return e
 	}
-	rctx, cancel := context.WithCancel(ctx)
-	h.background.Go(func() { h.standby.keep(rctx, a, &h.switching) })
-	h.background.Go(func() { h.keepRenewed(rctx, a) })
-	defer func() {
-		if e.err != nil {
-			e.spare = h.standby.take(uplink.None) // before its manager ends it
-		}
-		cancel()
-	}()
+	h.background.Go(on.keep)
+	h.background.Go(func() { h.keepRenewed(on.ctx, a) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -177,37 +172,6 @@ func (h *Host) activate(a *attachment) error {
 	return nil
 }
 
-// raise makes the I/O unit of a session on standby set the host's LAN interface up, if the
-// netdevice is up, and announce it in the LAN. If that fails, it ends the session.
-func (h *Host) raise(ctx context.Context, b *attachment) bool {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.handover())
-	defer cancel()
-	err := h.setPort(ctx, b)
-	if err != nil {
-		h.cfg.Log.Warn("the session on standby cannot be used", "iounit", b.addr, "error", err)
-		h.retired.end(b, session.CodeFailed, "it cannot be used")
-	}
-	return err == nil
-}
-
-func (h *Host) setPort(ctx context.Context, b *attachment) error {
-	if !b.lives() {
-		return errors.New("it has ended")
-	}
-	h.dev.mu.Lock()
-	mac := b.welcome.MAC
-	state, err := h.dev.State()
-	h.dev.mu.Unlock()
-	if err != nil {
-		return h.dev.gone(err)
-	}
-	if !bytes.Equal(state.MAC, mac[:]) {
-		return fmt.Errorf("it has MAC address %v, the netdevice %v", mac, state.MAC)
-	}
-	_, err = b.conn.Request(ctx, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: state.Up}))
-	return err
-}
-
 // switchOver handles a request to switch. It reports whether the session in use ends, and
 // then sets e, whose err is nil if the session of the request replaces it.
 func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, e *ending) bool {
@@ -222,7 +186,7 @@ func (h *Host) switchOver(ctx context.Context, a *attachment, o *switchRequest, 
 	paused := time.Now()
 	err := a.conn.Pause(ctx)
 	if err == nil && o.to != nil {
-		err = h.setPort(ctx, o.to)
+		err = h.opener.setPort(ctx, o.to)
 	}
 	if err != nil && o.to != nil {
 		a.conn.Resume()

@@ -62,50 +62,81 @@ func (a *attachment) ended(r *retired) bool {
 	return a.client.Err() != nil && a.conn.Err() != nil
 }
 
-// TestStandbyHeld puts sessions on standby and takes them. It expects that no unused session stays
-// open, and that no session is taken that has ended, or is with another I/O unit.
-func TestStandbyHeld(t *testing.T) {
+// newTestStandby returns a standby without keep, and a function that puts a session on standby.
+func newTestStandby(t *testing.T, r *retired) (s *standby, hold func(*attachment)) {
+	t.Helper()
+	cfg := &Config{Log: slog.New(slog.DiscardHandler)}
+	s = &standby{
+		opener: &opener{cfg: cfg, retired: r}, taken: make(chan struct{}, 1),
+		abandon: func() {}, results: make(chan prepared, 2),
+	}
+	s.ctx, s.cancel = context.WithCancel(t.Context())
+	s.trial = s.ctx
+	return s, func(b *attachment) {
+		s.machine = uplink.NewStandby[*attachment](uplink.Wanted{Others: []string{b.addr}}, 0, 0, testBackoff())
+		s.machine.Start(time.Now())
+		s.pending++
+		s.enter(prepared{addr: b.addr, b: b})
+	}
+}
+
+func testBackoff() *uplink.Backoff {
+	return &uplink.Backoff{Min: time.Second, Max: time.Second, Rand: func(n int64) int64 { return n - 1 }}
+}
+
+// TestStandbyTaken takes sessions on standby. It expects that each is taken once, and none that has
+// ended or is with another I/O unit, and that one that is taken is not ended.
+func TestStandbyTaken(t *testing.T) {
 	begin := attachments(t)
 	r := newTestRetired()
-	s := &standby{opener: &opener{retired: r}}
-	a, b, c := begin("a"), begin("b"), begin("c")
-	s.hold(t.Context(), a)
+	s, hold := newTestStandby(t, r)
+	a := begin("a")
+	hold(a)
 	if s.take("b") != nil || a.ended(r) {
 		t.Error("a session with another I/O unit is taken, or has ended")
 	}
-	s.hold(t.Context(), b)
-	if !a.ended(r) || b.ended(r) {
-		t.Error("of two sessions not the later one is on standby alone")
-	}
-	if addr, why := s.status(); addr != b.addr || why != nil {
+	if addr, why := s.status(); addr != "a" || why != nil {
 		t.Errorf("on standby is %q, %v", addr, why)
 	}
-	if s.unhold(a, nil) {
-		t.Error("a session was on standby that is not")
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.hold(over, c)
-	if !c.ended(r) || b.ended(r) {
-		t.Error("a session is put on standby for one that is not in use any more")
-	}
-	if s.take(uplink.None) != b || s.take(uplink.None) != nil || b.ended(r) {
+	if s.take("a") != a || s.take("a") != nil || s.take(uplink.None) != nil {
 		t.Error("what is on standby is not taken once")
 	}
+	s.lost(a, errDrains)
+	if addr, why := s.status(); addr != "" || why != nil || a.ended(r) {
+		t.Errorf("on standby is %q, %v, ended: %t", addr, why, a.ended(r))
+	}
+	hold(a)
+	if s.stop() != a || s.ctx.Err() == nil {
+		t.Error("a standby that stops does not return its session, or goes on")
+	}
+	if s.end(); a.ended(r) {
+		t.Error("a session was taken, and is ended")
+	}
+}
+
+// TestStandbyLost ends sessions on standby. It expects that none is taken or shown, and that its
+// end, when it is noticed, closes it and is the reason why there is none.
+func TestStandbyLost(t *testing.T) {
+	begin := attachments(t)
+	r := newTestRetired()
+	s, hold := newTestStandby(t, r)
+	a := begin("a")
 	for _, end := range []func(){func() { a.client.Close() }, func() { a.conn.Abort(errors.New("it broke")) }} {
 		a = begin("a")
-		s.hold(t.Context(), a)
+		hold(a)
 		end()
 		if addr, _ := s.status(); addr != "" || s.take("a") != nil || s.take(uplink.None) != nil {
 			t.Error("a session is taken, or shown, that has ended")
 		}
-		s.hold(t.Context(), begin("b")) // by another manager, before a's has noticed the end
-		if !a.ended(r) {
-			t.Error("a session that has ended is not closed when another takes its place")
+		s.lost(a, errDrains)
+		if _, why := s.status(); !errors.Is(why, errDrains) || !a.ended(r) {
+			t.Errorf("%v, ended: %t", why, a.ended(r))
 		}
 	}
-	s.retired.endUnused(s.take(uplink.None))
-	r.wait()
+	hold(begin("a"))
+	if s.take("a"); s.reason != nil {
+		t.Errorf("an earlier session is the reason: %v", s.reason)
+	}
 }
 
 // TestSwitchInVain submits switch requests with a session, which are not handled. It expects an
@@ -178,21 +209,29 @@ func TestSwitchToTheOneInUse(t *testing.T) {
 	}
 }
 
-// TestStandbyManagerEnds ends a manager, and expects the end of its sessions: the one on standby,
-// one that is ready, and one that is established meanwhile.
-func TestStandbyManagerEnds(t *testing.T) {
+// TestStandbyEnds expects the end of the sessions that nobody has taken when there is no need for
+// them any more: the one on standby, one that is ready, and one that is established meanwhile.
+func TestStandbyEnds(t *testing.T) {
 	begin := attachments(t)
 	r := newTestRetired()
-	s := &standby{opener: &opener{retired: r}}
+	s, hold := newTestStandby(t, r)
 	held, ready, coming := begin("a"), begin("b"), begin("c")
-	s.hold(t.Context(), held)
-	m := &standbyManager{
-		standby: s, abandon: func() {}, results: make(chan prepared, 2), pending: 2,
-		ready: map[string]*attachment{"b": ready}, held: held,
+	hold(held)
+	s.end()
+
+	s.machine = uplink.NewStandby[*attachment](uplink.Wanted{Others: []string{"b", "c", "d"}}, 0, 0, testBackoff())
+	now := time.Now()
+	s.machine.Start(now)
+	s.machine.Tick(now.Add(time.Minute))
+	s.machine.Tick(now.Add(time.Hour))
+	s.pending = 3
+	s.enter(prepared{addr: "b", b: ready})
+	if ready.ended(r) {
+		t.Error("a session ends while others are opened")
 	}
-	m.results <- prepared{"d", nil, errors.New("abandoned")}
-	m.results <- prepared{"c", coming, nil}
-	m.end()
+	s.results <- prepared{"d", nil, errors.New("abandoned")}
+	s.results <- prepared{"c", coming, nil}
+	s.end()
 	for _, a := range []*attachment{held, ready, coming} {
 		if !a.ended(r) {
 			t.Errorf("the session with %s goes on", a.addr)

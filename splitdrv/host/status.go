@@ -133,11 +133,11 @@ func (h *Host) Status() Status {
 	case why != nil && len(units) == 0:
 		s.LastError = why.Error()
 	}
-	var why error
-	if s.Failovers.Standby, why = h.standby.status(); why != nil && h.cfg.Standby && c.conn != nil {
-		s.Failovers.NoStandby = why.Error()
-	}
 	if c.conn != nil {
+		var why error
+		if s.Failovers.Standby, why = h.standby.Load().status(); why != nil && h.cfg.Standby {
+			s.Failovers.NoStandby = why.Error()
+		}
 		// The connection is closed only after useNone has taken the lock.
 		stats := c.conn.Stats()
 		s.Traffic = &stats

@@ -158,7 +158,7 @@ func (f *fleet) begin(h *member, order []int) {
 
 // later calls event after d, and carries out the actions of event, if the present race of the
 // host still goes on then.
-func (f *fleet) later(h *member, d time.Duration, event func() []uplink.Action) {
+func (f *fleet) later(h *member, d time.Duration, event func() []uplink.RaceAction) {
 	round := h.round
 	f.after(d, func() {
 		if !h.in && h.round == round {
@@ -168,23 +168,23 @@ func (f *fleet) later(h *member, d time.Duration, event func() []uplink.Action) 
 }
 
 // act carries out the actions of a race.
-func (f *fleet) act(h *member, actions []uplink.Action) {
+func (f *fleet) act(h *member, actions []uplink.RaceAction) {
 	for _, a := range actions {
 		unit, _ := strconv.Atoi(a.Unit) // begin has made the name from the number
 		u := &f.units[unit]
 		switch {
 		case a.Do == uplink.Dial && u.gone && f.Gone == MachineGone:
-			f.later(h, handshake, func() []uplink.Action { return h.race.DialFailed(f.now, a.Unit, false) })
+			f.later(h, handshake, func() []uplink.RaceAction { return h.race.DialFailed(f.now, a.Unit, false) })
 		case a.Do == uplink.Dial && u.gone:
-			f.later(h, 0, func() []uplink.Action { return h.race.DialFailed(f.now, a.Unit, true) })
+			f.later(h, 0, func() []uplink.RaceAction { return h.race.DialFailed(f.now, a.Unit, true) })
 		case a.Do == uplink.Dial:
 			f.result.Dials++
-			f.later(h, 0, func() []uplink.Action { return h.race.Answered(f.now) })
+			f.later(h, 0, func() []uplink.RaceAction { return h.race.Answered(f.now) })
 			took := u.spend(f.now, f.Session/2)
-			f.later(h, took, func() []uplink.Action { return h.race.Dialled(f.now, a.Unit, took) })
+			f.later(h, took, func() []uplink.RaceAction { return h.race.Dialled(f.now, a.Unit, took) })
 		case a.Do == uplink.Open && u.hosts >= f.MaxHosts:
 			f.result.Refused++
-			f.later(h, 0, func() []uplink.Action { return h.race.OpenFailed(f.now, false) })
+			f.later(h, 0, func() []uplink.RaceAction { return h.race.OpenFailed(f.now, false) })
 		case a.Do == uplink.Open:
 			u.hosts++
 			h.in = true
@@ -197,14 +197,14 @@ func (f *fleet) act(h *member, actions []uplink.Action) {
 		if h.race.Restarting() {
 			pause = h.retry.Restarting
 		}
-		f.later(h, pause(), func() []uplink.Action {
+		f.later(h, pause(), func() []uplink.RaceAction {
 			f.begin(h, h.list)
 			return nil
 		})
 		return
 	}
 	if wake := h.race.Wake(); !wake.IsZero() {
-		f.later(h, max(wake.Sub(f.now), 0), func() []uplink.Action {
+		f.later(h, max(wake.Sub(f.now), 0), func() []uplink.RaceAction {
 			if next := h.race.Wake(); next.IsZero() || next.After(f.now) {
 				return nil // the time to wake has changed meanwhile
 			}

@@ -35,7 +35,7 @@ const (
 // Each method returns actions. Tick must be called at the time Wake. When Over reports true,
 // the race has ended without a session.
 type Race struct {
-	actions
+	actions[RaceAction]
 	order   []string
 	started int // number of I/O units in order that were dialled
 	dialing int
@@ -63,6 +63,22 @@ type Race struct {
 	lasting bool // an I/O unit has failed that is not restarting
 }
 
+// RaceAction is something for the owner of a Race to do with an I/O unit.
+type RaceAction struct {
+	Do   RaceVerb
+	Unit string
+}
+
+// RaceVerb is the kind of a RaceAction.
+type RaceVerb int
+
+// The kinds of actions of a race.
+const (
+	Dial    RaceVerb = iota // connect to an I/O unit and authenticate it
+	Open                    // open a session with an I/O unit that was dialled
+	Abandon                 // give up opening a session: another one is available
+)
+
 type dialled struct {
 	unit string
 	took time.Duration
@@ -78,7 +94,7 @@ func NewRace(order []string, patience time.Duration, retry *Backoff) *Race {
 }
 
 // Start starts the race.
-func (r *Race) Start(now time.Time) []Action {
+func (r *Race) Start(now time.Time) []RaceAction {
 	r.next(now)
 	return r.done(now)
 }
@@ -112,7 +128,7 @@ func due(t *time.Time, now time.Time) bool {
 }
 
 // Tick does what is due by time.
-func (r *Race) Tick(now time.Time) []Action {
+func (r *Race) Tick(now time.Time) []RaceAction {
 	if due(&r.head, now) {
 		r.next(now)
 	}
@@ -135,7 +151,7 @@ func (r *Race) Tick(now time.Time) []Action {
 }
 
 // Answered is called when the machine of an I/O unit has answered a dial.
-func (r *Race) Answered(now time.Time) []Action {
+func (r *Race) Answered(now time.Time) []RaceAction {
 	if r.hurried() {
 		r.giveHeadStart(now, answerStart)
 	}
@@ -143,14 +159,14 @@ func (r *Race) Answered(now time.Time) []Action {
 }
 
 // Heard is called when the I/O unit with which a session is being opened has answered.
-func (r *Race) Heard(now time.Time) []Action {
+func (r *Race) Heard(now time.Time) []RaceAction {
 	r.wait(now)
 	return r.done(now)
 }
 
 // Dialled is called when an I/O unit is connected and authenticated, which took the given
 // time.
-func (r *Race) Dialled(now time.Time, unit string, took time.Duration) []Action {
+func (r *Race) Dialled(now time.Time, unit string, took time.Duration) []RaceAction {
 	r.dialing--
 	if slices.ContainsFunc(r.ready, func(d dialled) bool { return d.unit == unit }) {
 		r.attempts[unit]-- // one of them is enough
@@ -162,7 +178,7 @@ func (r *Race) Dialled(now time.Time, unit string, took time.Duration) []Action 
 
 // DialFailed is called when a dial has failed. restarts says whether the I/O unit may be
 // restarting.
-func (r *Race) DialFailed(now time.Time, unit string, restarts bool) []Action {
+func (r *Race) DialFailed(now time.Time, unit string, restarts bool) []RaceAction {
 	r.dialing--
 	r.failed(unit, restarts)
 	if !slices.Contains(r.redialled, unit) { // otherwise the head start of the others goes on
@@ -172,7 +188,7 @@ func (r *Race) DialFailed(now time.Time, unit string, restarts bool) []Action {
 }
 
 // OpenFailed is called when opening a session has failed.
-func (r *Race) OpenFailed(now time.Time, restarts bool) []Action {
+func (r *Race) OpenFailed(now time.Time, restarts bool) []RaceAction {
 	r.failed(r.opening.unit, restarts)
 	r.opening.unit, r.patient = None, time.Time{}
 	r.proceed(now)
@@ -191,15 +207,15 @@ func (r *Race) failed(unit string, restarts bool) {
 // done ends an event. If no session is being opened, it opens one with the first I/O unit
 // that is ready. If the I/O unit of the one that is being opened is silent, it gives that
 // one up.
-func (r *Race) done(now time.Time) []Action {
+func (r *Race) done(now time.Time) []RaceAction {
 	switch {
 	case len(r.ready) == 0:
 	case r.opening.unit == None:
 		r.opening, r.ready = r.ready[0], r.ready[1:]
-		r.act(Open, r.opening.unit)
+		r.act(RaceAction{Open, r.opening.unit})
 		r.wait(now)
 	case r.overdue, r.silent && slices.ContainsFunc(r.ready, func(d dialled) bool { return d.unit != r.opening.unit }):
-		r.act(Abandon, r.opening.unit)
+		r.act(RaceAction{Abandon, r.opening.unit})
 	}
 	if len(r.away) > 0 && r.again.IsZero() && r.hurried() && !r.Over() {
 		r.again = now.Add(r.retry.Restarting())
@@ -217,7 +233,7 @@ func (r *Race) next(now time.Time) {
 }
 
 func (r *Race) dial(unit string) {
-	r.act(Dial, unit)
+	r.act(RaceAction{Dial, unit})
 	r.dialing++
 	r.attempts[unit]++
 }

@@ -9,20 +9,12 @@ import (
 	"time"
 )
 
-// verbs has the names of actions in readable form.
-var verbs = map[Verb]string{
-	Dial: "dial", Open: "open", Abandon: "abandon", Prepare: "prepare", AbandonAll: "abandon all",
-	Hold: "hold", Retire: "retire", Drop: "drop", Switch: "switch", Report: "report",
-}
-
-func text(actions []Action) string {
+// raceText returns actions in readable form.
+func raceText(actions []RaceAction) string {
+	verbs := map[RaceVerb]string{Dial: "dial", Open: "open", Abandon: "abandon"}
 	var out []string
 	for _, a := range actions {
-		s := verbs[a.Do]
-		if a.Unit != None {
-			s = fmt.Sprintf("%s %s", s, a.Unit)
-		}
-		out = append(out, s)
+		out = append(out, verbs[a.Do]+" "+a.Unit)
 	}
 	return strings.Join(out, ", ")
 }
@@ -44,32 +36,32 @@ func longest(lowest, highest time.Duration) *Backoff {
 }
 
 // move is an event at a time, and the expected actions.
-type move[M any] struct {
+type move[M, A any] struct {
 	at    time.Duration // time of the event since the beginning
-	event func(M, time.Time) []Action
+	event func(M, time.Time) []A
 	want  string
 }
 
-type raceMove = move[*Race]
+type raceMove = move[*Race, RaceAction]
 
-func start(r *Race, now time.Time) []Action    { return r.Start(now) }
-func tick(r *Race, now time.Time) []Action     { return r.Tick(now) }
-func answered(r *Race, now time.Time) []Action { return r.Answered(now) }
-func heard(r *Race, now time.Time) []Action    { return r.Heard(now) }
+func start(r *Race, now time.Time) []RaceAction    { return r.Start(now) }
+func tick(r *Race, now time.Time) []RaceAction     { return r.Tick(now) }
+func answered(r *Race, now time.Time) []RaceAction { return r.Answered(now) }
+func heard(r *Race, now time.Time) []RaceAction    { return r.Heard(now) }
 
-func dialledIn(unit int, took time.Duration) func(*Race, time.Time) []Action {
-	return func(r *Race, now time.Time) []Action { return r.Dialled(now, addr(unit), took) }
+func dialledIn(unit int, took time.Duration) func(*Race, time.Time) []RaceAction {
+	return func(r *Race, now time.Time) []RaceAction { return r.Dialled(now, addr(unit), took) }
 }
 
-func refusedBy(unit int) func(*Race, time.Time) []Action {
-	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, addr(unit), false) }
+func refusedBy(unit int) func(*Race, time.Time) []RaceAction {
+	return func(r *Race, now time.Time) []RaceAction { return r.DialFailed(now, addr(unit), false) }
 }
 
-func away(unit int) func(*Race, time.Time) []Action {
-	return func(r *Race, now time.Time) []Action { return r.DialFailed(now, addr(unit), true) }
+func away(unit int) func(*Race, time.Time) []RaceAction {
+	return func(r *Race, now time.Time) []RaceAction { return r.DialFailed(now, addr(unit), true) }
 }
 
-func openFailed(r *Race, now time.Time) []Action { return r.OpenFailed(now, false) }
+func openFailed(r *Race, now time.Time) []RaceAction { return r.OpenFailed(now, false) }
 
 // TestRace tests the actions after each event while I/O units are tried. A row also checks that
 // each Tick with actions is due at its time.
@@ -188,7 +180,7 @@ func TestRace(t *testing.T) {
 				if isTick := m.want != "" && fmt.Sprintf("%p", m.event) == fmt.Sprintf("%p", tick); isTick && !r.Wake().Equal(now) {
 					t.Errorf("move %d: a tick is due after %v, want %v", i, r.Wake().Sub(begin), m.at)
 				}
-				if got := text(m.event(r, now)); got != m.want {
+				if got := raceText(m.event(r, now)); got != m.want {
 					t.Fatalf("move %d: %q, want %q", i, got, m.want)
 				}
 			}
@@ -221,7 +213,7 @@ func TestRaceEnds(t *testing.T) {
 		var got []string
 		for actions := r.Start(now); len(actions) > 0; {
 			if r.Over() || len(actions) != 1 || actions[0].Do != Dial {
-				t.Fatalf("%v: %s", order, text(actions))
+				t.Fatalf("%v: %s", order, raceText(actions))
 			}
 			got = append(got, actions[0].Unit)
 			actions = r.DialFailed(now, actions[0].Unit, false)
