@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -20,6 +20,7 @@ func newTestDirect(peers int) *direct {
 		panic(err)
 	}
 	cfg := &Config{Log: slog.New(slog.DiscardHandler), Direct: Direct{Peers: peers}, Security: security}
+	cfg.Direct.complete(0)
 	r := &retired{log: cfg.Log}
 	r.fewer.L = &r.mu
 	return &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
@@ -190,57 +191,50 @@ func TestEndedFirst(t *testing.T) {
 // one, or says nothing. It expects the connection to end in the latter cases.
 func TestServeGrace(t *testing.T) {
 	const grace = 300 * time.Millisecond
+	type starter func(...event) (*link, <-chan *leaving)
 	other := event{kind: eventOther}
 	keep := func(change func(*session.Direct)) event {
 		m := &session.Direct{Step: session.DirectKeep, Peer: &session.DirectPeer{}}
 		change(m)
 		return event{kind: eventMessage, message: m}
 	}
-	start := func(events ...event) (*link, <-chan *leaving) {
-		d := newTestDirect(1)
-		d.cfg.Direct.Idle, d.cfg.Direct.Grace = time.Hour, grace
-		l := d.newTestLink(7, DirectEstablished, 1)
-		return l, l.served(events...)
+	run := func(name string, test func(t *testing.T, start starter)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test(t, func(events ...event) (*link, <-chan *leaving) {
+					d := newTestDirect(1)
+					d.cfg.Direct.Idle, d.cfg.Direct.Grace = time.Hour, grace
+					l := d.newTestLink(7, DirectEstablished, time.Now().UnixNano())
+					return l, l.served(events...)
+				})
+			})
+		})
 	}
-	same := func(*session.Direct) {}
-
-	t.Run("kept", func(t *testing.T) {
-		l, ends := start(other, keep(same))
-		select {
-		case why := <-ends:
+	ends := func(t *testing.T, reason string, served <-chan *leaving) {
+		t.Helper()
+		if why := <-served; why.reason != reason {
 			t.Errorf("it ends: %+v", why)
-		case <-time.After(2 * grace):
-			l.tell(event{kind: eventLeave, reason: "over"})
-			if why := <-ends; why.reason != "over" {
-				t.Errorf("it ends: %+v", why)
-			}
 		}
+	}
+	run("kept", func(t *testing.T, start starter) {
+		l, served := start(other, keep(func(*session.Direct) {}))
+		time.Sleep(2 * grace)
+		l.tell(event{kind: eventLeave, reason: "over"})
+		ends(t, "over", served)
 	})
-	t.Run("another peer", func(t *testing.T) {
+	run("another peer", func(t *testing.T, start starter) {
 		another := keep(func(m *session.Direct) { m.Peer.Platform = 9 })
-		_, ends := start(other, another, event{kind: eventLeave, reason: "nothing is wrong"})
-		if why := <-ends; why.reason != "the I/O unit permits another connection than there is" {
-			t.Errorf("it ends: %+v", why)
-		}
+		_, served := start(other, another, event{kind: eventLeave, reason: "nothing is wrong"})
+		ends(t, "the I/O unit permits another connection than there is", served)
 	})
-	t.Run("sessions come and go", func(t *testing.T) {
-		l, ends := start(other)
-		late := time.After(testenv.Patience)
-		for tick := time.NewTicker(grace / 30); ; {
-			select {
-			case why := <-ends:
-				if why.reason != "no I/O unit has permitted it in time" {
-					t.Errorf("it ends: %+v", why)
-				}
-				return
-			case <-l.flooded.happened:
-				t.Fatal("it does not hear")
-			case <-tick.C:
-				l.tell(other)
-			case <-late:
-				t.Fatal("it goes on")
-			}
+	run("sessions come and go", func(t *testing.T, start starter) {
+		l, served := start(other)
+		for range 60 {
+			time.Sleep(grace / 30)
+			l.tell(other)
 		}
+		l.tell(event{kind: eventLeave, reason: "over"})
+		ends(t, "no I/O unit has permitted it in time", served)
 	})
 }
 
