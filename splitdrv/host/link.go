@@ -14,7 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
-	"github.com/splitnic/splitnic/splitdrv/host/paths"
+	"github.com/splitnic/splitnic/splitdrv/direct/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/host/paths"
+	"github.com/splitnic/splitnic/splitdrv/direct/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
