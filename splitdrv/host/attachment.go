@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -33,7 +34,7 @@ type attachment struct {
 	drain   drain
 }
 
-// Unit returns the address of the I/O unit (uplink.Session).
+// Unit implements uplink.Session.
 func (a *attachment) Unit() string { return a.addr }
 
 // lives reports whether an open session has not ended.
@@ -78,14 +79,25 @@ func (a *attachment) binding() (*messaging.Binding, error) {
 // directSend is the time-out for sending a message about direct connections to the I/O unit.
 const directSend = time.Second
 
-// send sends a message about direct connections, if the I/O unit has granted them. a may be
-// nil.
-func (a *attachment) send(m *session.Direct) error {
-	if a == nil || !a.welcome.Grants(protocol.FeatureDirect) {
+// Send implements direct.Session.
+func (a *attachment) Send(m *session.Direct) error {
+	if !a.Directs() {
 		return ErrNoSession
 	}
 	return a.client.SendDirect(m, directSend)
 }
+
+// Directs implements direct.Session.
+func (a *attachment) Directs() bool { return a.welcome.Grants(protocol.FeatureDirect) }
+
+// IOUnit implements direct.Session.
+func (a *attachment) IOUnit() direct.IOUnit { return a.client }
+
+// Conn implements direct.Session.
+func (a *attachment) Conn() *messaging.Conn { return a.conn }
+
+// MTU implements direct.Session.
+func (a *attachment) MTU() int { return a.welcome.MTU }
 
 // drain is the I/O unit's request to move to another I/O unit. Any goroutine may use it.
 type drain struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -86,7 +87,7 @@ type Config struct {
 	KeepCarrier bool
 	OnAgreement func(mirror.Agreement)
 	// Direct configures direct connections to other hosts of the I/O unit.
-	Direct Direct
+	Direct direct.Settings
 	Log    *slog.Logger
 	// OnState is called with every change of the state; may be nil.
 	OnState func(State)
@@ -143,7 +144,6 @@ func (c *Config) complete() error {
 	if c.OnAgreement == nil {
 		c.OnAgreement = func(mirror.Agreement) {}
 	}
-	c.Direct.complete(c.Messaging.PeerTimeout)
 	c.captures = new(capture.Point)
 	return c.checkLatency()
 }
@@ -209,47 +209,6 @@ func (c *Config) handover() time.Duration {
 // because of ctx.
 func (c *Config) handsOver(ctx context.Context) bool {
 	return c.KeepCarrier && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrNetdeviceGone)
-}
-
-// Direct configures the direct connections of a host to other hosts, which its I/O unit
-// directs. Zero fields get their defaults.
-type Direct struct {
-	On    bool
-	Peers int // most connections; default 64. One more replaces the one unused for longest
-	// Idle is the time without a frame after which a connection ends; default 1 min.
-	Idle time.Duration
-	// Grace is for how long connections continue without a session, and without the
-	// permission of another I/O unit; default 2 s.
-	Grace time.Duration
-	// Answer is the time-out for the peer's answer over a new direct connection, and for its
-	// receipt of this side's markers. Five times as long is the time-out for the preceding
-	// steps, which the I/O unit directs. Default Messaging.PeerTimeout, at least 1 s.
-	Answer time.Duration
-	// Drain is the longest time that an end in good order waits until all frames that were
-	// sent have arrived; it waits five times as long until the peer has delivered them.
-	// Default 50 ms. Frames to the peer wait in the meantime, and so may frames behind them.
-	Drain time.Duration
-	// Budget, which may be nil, limits the total registered memory of all direct
-	// connections.
-	Budget *messaging.Budget
-}
-
-func (d *Direct) complete(peerTimeout time.Duration) {
-	if d.Peers == 0 {
-		d.Peers = 64
-	}
-	if d.Idle == 0 {
-		d.Idle = time.Minute
-	}
-	if d.Grace == 0 {
-		d.Grace = 2 * time.Second
-	}
-	if d.Answer == 0 {
-		d.Answer = max(time.Second, peerTimeout)
-	}
-	if d.Drain == 0 {
-		d.Drain = 50 * time.Millisecond
-	}
 }
 
 // carried returns an error if the device cannot carry a mode.

@@ -15,7 +15,7 @@ import (
 // is not trusted, or this process may not lock enough memory. See also Config.Persevere.
 func (h *Host) Run(ctx context.Context) error {
 	if err := h.dev.begin(); err != nil {
-		return errors.Join(err, h.direct.close())
+		return errors.Join(err, h.direct.Close())
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var workers sync.WaitGroup
@@ -28,7 +28,7 @@ func (h *Host) Run(ctx context.Context) error {
 	workers.Go(func() { h.dev.solicit(ctx) })
 	workers.Go(func() { h.units.Run(ctx) })
 	err := h.connect(ctx)
-	h.direct.stop(errStopping.Error())
+	h.direct.Stop(errStopping.Error())
 	h.background.Wait()
 	h.retired.wait()
 	if gone := context.Cause(ctx); errors.Is(gone, ErrNetdeviceGone) {
@@ -37,7 +37,7 @@ func (h *Host) Run(ctx context.Context) error {
 	cancel(nil)
 	workers.Wait()
 	h.dev.saveAgreement()
-	return errors.Join(err, h.direct.close())
+	return errors.Join(err, h.direct.Close())
 }
 
 // connect is the loop of Run: it opens a session with an I/O unit, serves it until its end,

@@ -37,7 +37,8 @@
 //  7. StartData lends the pools and moves frames
 //
 // Package discovery lists the I/O units. Package uplink decides which one is used, and when;
-// race.go, standby.go and serve.go carry that out.
+// race.go, standby.go and serve.go carry that out. Package direct makes direct connections to
+// other hosts.
 //
 // A session ends when the I/O unit sends a bye or dies (the bootstrap connection breaks),
 // when a queue pair fails, when the peer is silent, or when the context is done. The
@@ -51,7 +52,6 @@
 //	host, pause, vhostuser, race, standby     choice of the session
 //	open, reservations, pathmtu               one session: how it is made
 //	follow, peerrequests                      one session: settings of the netdevice
-//	direct, link, linkorigin, directcommon    direct connections to other hosts
 //	netdev, sessions, config, netdevice       shared state
-//	reason, switchrequest, directstatus, attachment, changes
+//	reason, switchrequest, attachment, changes
 package host

@@ -8,6 +8,7 @@ import (
 
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -24,7 +25,7 @@ type Host struct {
 	standby    atomic.Pointer[standby] // of the session in use, or the last one; nil: there was none
 	retired    retired
 	switching  switching
-	direct     *direct
+	direct     *direct.Connections
 	commanded  sync.Mutex     // held while a command to fail over is carried out
 	commands   chan string    // the I/O unit of a command without a session; capacity one
 	background sync.WaitGroup // goroutines beside a session in use
@@ -58,10 +59,15 @@ func New(cfg Config) (*Host, error) {
 	h.sessions.cfg, h.sessions.current = &h.cfg, current{state: Connecting, since: time.Now()}
 	h.sessions.handling.Handling = cfg.handling()
 	h.dev = newNetdev(&h.cfg, &h.sessions)
-	if h.direct, err = newDirect(&h.cfg, &h.retired); err != nil {
+	h.direct, err = direct.New(direct.Config{
+		Settings: cfg.Direct, Ports: cfg.Netdev.Ports(), Messaging: h.cfg.messaging,
+		PeerTimeout: cfg.Messaging.PeerTimeout, Security: cfg.Security, Captures: cfg.captures,
+		Background: h.retired.add, Log: cfg.Log,
+	})
+	if err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
-	h.dev.settled = h.direct.settle
+	h.dev.settled = h.direct.Settle
 	h.opener = opener{
 		cfg: &h.cfg, units: h.units, dev: h.dev, sessions: &h.sessions, retired: &h.retired, direct: h.direct,
 		reservations: reservations{units: make(map[string]chan struct{})},

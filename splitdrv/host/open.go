@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -34,7 +35,7 @@ type opener struct {
 	dev      *netdev
 	sessions *sessions
 	retired  *retired
-	direct   *direct
+	direct   *direct.Connections
 	paths    pathMTUs
 	reservations
 }
@@ -204,7 +205,7 @@ func (o *opener) features(standby bool) []string {
 // listen registers the handlers of messages that the I/O unit may send at any time.
 func (o *opener) listen(a *attachment) {
 	if a.welcome.Grants(protocol.FeatureDirect) {
-		a.client.HandleDirect(func(m *session.Direct) { o.direct.heard(a, m) })
+		a.client.HandleDirect(func(m *session.Direct) { o.direct.Heard(a, m) })
 	}
 	if a.welcome.Grants(protocol.FeatureDrain) {
 		a.client.HandleDrain(a.drain.ask)

@@ -57,9 +57,9 @@ func (h *Host) serve(ctx context.Context, a *attachment) *ending {
 			e.lasted = detected.Sub(a.since)
 		}
 		if ctx.Err() != nil || errors.Is(e.err, ErrNetdeviceGone) {
-			h.direct.stop(errStopping.Error())
+			h.direct.Stop(errStopping.Error())
 		} else {
-			h.direct.use(nil)
+			h.direct.Use(nil)
 		}
 		if e.code == session.CodeShuttingDown && ctx.Err() != nil && !h.cfg.handsOver(ctx) {
 			h.flush(a)
@@ -158,14 +158,14 @@ func (h *Host) activate(a *attachment) error {
 	}
 	h.cfg.OnState(Connected)
 	w := &a.welcome
-	if err := a.conn.StartData(h.direct.ports(w.Queues), unsent); err != nil {
+	if err := a.conn.StartData(h.direct.Ports(w.Queues), unsent); err != nil {
 		return err
 	}
 	watch.lap("start")
 	a.stages = append(a.stages, watch.stages...)
 	h.sessions.failedOver(a, offloads)
 	h.dev.setPhase(mirror.Established)
-	h.direct.use(a)
+	h.direct.Use(a)
 	h.dev.changed() // the follower then calls settled for this session
 	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
 		"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)

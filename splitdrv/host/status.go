@@ -7,6 +7,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -46,7 +47,7 @@ type Status struct {
 	Ended     map[string]uint64     `json:"sessions_ended_by,omitempty"`
 	Traffic   *messaging.Stats      `json:"traffic,omitempty"` // of the session in use
 	Failovers uplink.FailoverStatus `json:"failovers"`
-	Direct    DirectsStatus         `json:"direct"` // direct connections to other hosts
+	Direct    direct.Status         `json:"direct"` // direct connections to other hosts
 
 	// Latency is the status of the latency queue; nil if none is configured.
 	Latency *steer.Status `json:"latency,omitempty"`
@@ -124,7 +125,7 @@ func (h *Host) Status() Status {
 		CompVectors: h.cfg.Device.Limits().CompVectors, Handling: h.sessions.handling.Handling,
 		Sessions: t.sessions, Attempts: t.attempts, Ended: maps.Clone(t.ended), LastRefusal: d.rejection,
 		Permanent: t.permanent, Failovers: h.sessions.failovers.Status(),
-		Direct: h.direct.status(), Latency: h.latencyStatus(d.latency),
+		Direct: h.direct.Status(), Latency: h.latencyStatus(d.latency),
 		Captures: h.cfg.captures.Status(),
 	}
 	switch why := h.units.Why(); {

@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
@@ -47,7 +48,7 @@ func (r *fixture) direct(permitted bool) {
 }
 
 // directs returns the part of the host's status about direct connections.
-func (n *node) directs() (s host.DirectsStatus) {
+func (n *node) directs() (s direct.Status) {
 	n.t.Helper()
 	eventually(n.t, func() bool {
 		raw, err := statussock.Read(n.t.Context(), n.sock)
@@ -67,8 +68,8 @@ func (n *node) established(peer *node) bool {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return slices.ContainsFunc(n.directs().Connections, func(c host.DirectStatus) bool {
-		return slices.Contains(c.MACs, mac) && c.State == host.DirectEstablished
+	return slices.ContainsFunc(n.directs().Connections, func(c direct.ConnectionStatus) bool {
+		return slices.Contains(c.MACs, mac) && c.State == direct.Established
 	})
 }
 

@@ -14,26 +14,26 @@ import (
 // has to end. The other host has to be told the end of the connection between them, and to keep
 // its connection with a third host.
 func TestDirectHostile(t *testing.T) {
-	for name, do := range map[string]func(s *direct, bad, good *peer){
-		"accepts twice": func(s *direct, bad, good *peer) {
+	for name, do := range map[string]func(s *directs, bad, good *peer){
+		"accepts twice": func(s *directs, bad, good *peer) {
 			id := s.offered(bad, good)
 			bad.says(session.DirectAccept, id)
 			bad.says(session.DirectAccept, id)
 		},
-		"is ready too early": func(s *direct, bad, good *peer) {
+		"is ready too early": func(s *directs, bad, good *peer) {
 			bad.says(session.DirectReady, s.offered(bad, good))
 		},
-		"accepts what has started": func(s *direct, bad, good *peer) {
+		"accepts what has started": func(s *directs, bad, good *peer) {
 			bad.says(session.DirectAccept, s.started(bad, good))
 		},
-		"says that it has ended what has not": func(s *direct, bad, good *peer) {
+		"says that it has ended what has not": func(s *directs, bad, good *peer) {
 			bad.says(session.DirectEnded, s.started(bad, good))
 		},
-		"holds what is directed here": func(s *direct, bad, good *peer) {
+		"holds what is directed here": func(s *directs, bad, good *peer) {
 			bad.says(session.DirectHeld, s.started(bad, good),
 				func(d *session.Direct) { d.Platform = good.c.Platform() })
 		},
-		"posts too few receives": func(s *direct, bad, good *peer) {
+		"posts too few receives": func(s *directs, bad, good *peer) {
 			bad.says(session.DirectAccept, s.offered(bad, good), func(d *session.Direct) { d.ControlReceives = 1 })
 		},
 	} {
@@ -60,7 +60,7 @@ func TestDirectHostile(t *testing.T) {
 
 // stillThere expects that the connection of two hosts is the only one and established, and that
 // no message waits at either of them.
-func (s *direct) stillThere(a, b *peer, id session.DirectID) {
+func (s *directs) stillThere(a, b *peer, id session.DirectID) {
 	s.t.Helper()
 	testenv.Eventually(s.t, func() bool {
 		d := s.unit.Status().Direct

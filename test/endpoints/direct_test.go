@@ -15,19 +15,19 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// direct is an I/O unit with peers that exchange the messages about direct connections but set up
+// directs is an I/O unit with peers that exchange the messages about direct connections but set up
 // none.
-type direct struct {
+type directs struct {
 	*shared
 	stop *running
 }
 
-func newDirect(t *testing.T, change ...func(*iounit.Config)) *direct {
+func newDirect(t *testing.T, change ...func(*iounit.Config)) *directs {
 	t.Helper()
 	w := newWorld(t)
 	on := func(c *iounit.Config) { c.Direct, c.DirectGrace, c.DirectAnswer = true, time.Hour, time.Hour }
 	u, stop := w.unit(append([]func(*iounit.Config){on}, change...)...)
-	return &direct{&shared{t: t, world: w, unit: u}, stop}
+	return &directs{&shared{t: t, world: w, unit: u}, stop}
 }
 
 // willing makes h the hello of a host that supports direct connections.
@@ -35,7 +35,7 @@ func willing(h *session.Hello) {
 	h.Features = append(h.Features, protocol.FeatureBind, protocol.FeatureDirect)
 }
 
-func (s *direct) peer(name string, change ...func(*session.Hello)) *peer {
+func (s *directs) peer(name string, change ...func(*session.Hello)) *peer {
 	s.t.Helper()
 	return s.shared.peer(name, append(change, willing)...)
 }
@@ -85,7 +85,7 @@ func (p *peer) flows(to *peer) {
 }
 
 // offered sends a frame now and then until both hosts have an offer, and returns the offer's ID.
-func (s *direct) offered(a, b *peer) session.DirectID {
+func (s *directs) offered(a, b *peer) session.DirectID {
 	s.t.Helper()
 	var last time.Time
 	testenv.Eventually(s.t, func() bool {
@@ -102,7 +102,7 @@ func (s *direct) offered(a, b *peer) session.DirectID {
 	return x.ID
 }
 
-func (s *direct) connecting(a, b *peer) session.DirectID {
+func (s *directs) connecting(a, b *peer) session.DirectID {
 	s.t.Helper()
 	id := s.offered(a, b)
 	a.says(session.DirectAccept, id)
@@ -112,7 +112,7 @@ func (s *direct) connecting(a, b *peer) session.DirectID {
 	return id
 }
 
-func (s *direct) started(a, b *peer) session.DirectID {
+func (s *directs) started(a, b *peer) session.DirectID {
 	s.t.Helper()
 	id := s.connecting(a, b)
 	a.says(session.DirectReady, id)
@@ -123,7 +123,7 @@ func (s *direct) started(a, b *peer) session.DirectID {
 }
 
 // ended expects the end of the connection at both hosts, and answers for them.
-func (s *direct) ended(a, b *peer, id session.DirectID, reason string) {
+func (s *directs) ended(a, b *peer, id session.DirectID, reason string) {
 	s.t.Helper()
 	for _, p := range []*peer{a, b} {
 		if d := p.hears(session.DirectEnd); d.ID != id || d.Reason != reason {
@@ -157,27 +157,27 @@ func TestDirectExchange(t *testing.T) {
 // other event.
 func TestDirectWithdrawn(t *testing.T) {
 	for name, tt := range map[string]struct {
-		do     func(s *direct, a, b *peer)
+		do     func(s *directs, a, b *peer)
 		reason string
 	}{
-		"policy":      {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {direct: no}")) }, "policy"},
-		"rate":        {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {max-tx-rate: 1G}")) }, "rate"},
-		"ips":         {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {ips: 192.0.2.0/24}")) }, "ips"},
-		"nested tags": {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {nested-tags: no}")) }, "nested-tags"},
-		"share":       {func(s *direct, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {share: x}")) }, "share"},
-		"promiscuous": {func(_ *direct, a, _ *peer) { a.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) }, "promiscuous"},
-		"VLANs":       {func(_ *direct, a, _ *peer) { a.vlans("5", protocol.CfgOK) }, "vlans"},
-		"MTU": {func(_ *direct, _, b *peer) {
+		"policy":      {func(s *directs, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {direct: no}")) }, "policy"},
+		"rate":        {func(s *directs, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {max-tx-rate: 1G}")) }, "rate"},
+		"ips":         {func(s *directs, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {ips: 192.0.2.0/24}")) }, "ips"},
+		"nested tags": {func(s *directs, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {nested-tags: no}")) }, "nested-tags"},
+		"share":       {func(s *directs, _, _ *peer) { s.unit.SetPolicy(rules(s.t, "default: {share: x}")) }, "share"},
+		"promiscuous": {func(_ *directs, a, _ *peer) { a.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK) }, "promiscuous"},
+		"VLANs":       {func(_ *directs, a, _ *peer) { a.vlans("5", protocol.CfgOK) }, "vlans"},
+		"MTU": {func(_ *directs, _, b *peer) {
 			b.ask("MTU", protocol.CfgMTU, protocol.AppendMTU(nil, 1400), protocol.CfgOK)
 		}, "mtu"},
-		"address": {func(_ *direct, a, _ *peer) {
+		"address": {func(_ *directs, a, _ *peer) {
 			a.ask("address", protocol.CfgMAC, protocol.AppendMAC(nil, testMAC(9)), protocol.CfgOK)
 		}, "address"},
-		"further address": {func(_ *direct, _, b *peer) {
+		"further address": {func(_ *directs, _, b *peer) {
 			b.filter(protocol.ReceiveFilter{AllMulti: true, Unicast: []protocol.MAC{testMAC(8)}}, protocol.CfgOK)
 		}, "address"},
-		"down": {func(_ *direct, a, _ *peer) { a.up(false) }, "down"},
-		"link": {func(s *direct, _, _ *peer) {
+		"down": {func(_ *directs, a, _ *peer) { a.up(false) }, "down"},
+		"link": {func(s *directs, _, _ *peer) {
 			s.world.card.change(func(l *lan.LinkState) { l.Up = false })
 		}, "link-down"},
 	} {
@@ -194,10 +194,10 @@ func TestDirectWithdrawn(t *testing.T) {
 // TestDirectGone ends or revokes one host. The other host has to be told the end of the
 // connection, and that its peer has ended it, too.
 func TestDirectGone(t *testing.T) {
-	for name, do := range map[string]func(s *direct, b *peer){
-		"bye":     func(_ *direct, b *peer) { b.close() },
-		"dead":    func(_ *direct, b *peer) { b.c.Close() },
-		"revoked": func(s *direct, _ *peer) { s.world.trusts(s.world.hostKey.Fingerprint().String()) },
+	for name, do := range map[string]func(s *directs, b *peer){
+		"bye":     func(_ *directs, b *peer) { b.close() },
+		"dead":    func(_ *directs, b *peer) { b.c.Close() },
+		"revoked": func(s *directs, _ *peer) { s.world.trusts(s.world.hostKey.Fingerprint().String()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newDirect(t)
@@ -278,7 +278,7 @@ func TestDirectNames(t *testing.T) {
 }
 
 // TestDirectKeptAtTheEnd stops the I/O unit, and expects that its hosts are not told to end their
-// direct connection.
+// directs connection.
 func TestDirectKeptAtTheEnd(t *testing.T) {
 	s := newDirect(t)
 	a, b := s.peer("alpha"), s.peer("beta")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
@@ -23,7 +24,7 @@ func greet(t *testing.T, a, b *netdev) {
 // connections.
 func connectedTo(h *host.Host) (names []string) {
 	for _, c := range h.Status().Direct.Connections {
-		if c.State == host.DirectEstablished {
+		if c.State == direct.Established {
 			names = append(names, c.Peer)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -166,7 +167,7 @@ func (s *stream) moves(t *testing.T, frames uint64) {
 // established reports whether a host has exactly one direct connection, and it is established.
 func established(h *host.Host) bool {
 	c := h.Status().Direct.Connections
-	return len(c) == 1 && c[0].State == host.DirectEstablished
+	return len(c) == 1 && c[0].State == direct.Established
 }
 
 // directly makes an I/O unit offer direct connections as soon as two hosts exchange frames.
@@ -548,7 +549,7 @@ func TestDirectPathPeers(t *testing.T) {
 		s := newStream(t, a, b)
 		testenv.Eventually(t, func() bool {
 			c := ha.Status().Direct.Connections
-			return established(hb) && len(c) == 1 && c[0].Peer == name && c[0].State == host.DirectEstablished
+			return established(hb) && len(c) == 1 && c[0].Peer == name && c[0].State == direct.Established
 		}, "a direct connection to %s", name)
 		s.moves(t, 500)
 		s.stop()

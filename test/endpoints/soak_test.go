@@ -15,6 +15,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
@@ -345,7 +346,7 @@ func (s *directSoak) cycle(number uint64, r *rand.Rand) {
 // isDirect reports whether host a has an established direct connection with host b.
 func isDirect(a, b *soakHost) bool {
 	for _, c := range a.host.Status().Direct.Connections {
-		if c.Peer == b.name && c.State == host.DirectEstablished {
+		if c.Peer == b.name && c.State == direct.Established {
 			return true
 		}
 	}

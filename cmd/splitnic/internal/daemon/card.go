@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
@@ -98,7 +99,7 @@ func (d *card) assemble() (*host.Host, error) {
 		Offloads: c.Offloads.Intersect(netdev.offloads), // offloads that the kernel lacks cannot be requested
 		Latency:  c.Latency, NoLatency: d.in.noLatency, FailBack: c.FailBack, Standby: c.Standby,
 		Persevere: d.in.persevere,
-		Direct: host.Direct{
+		Direct: direct.Settings{
 			On: c.Direct.On, Peers: c.Direct.Peers, Idle: c.Direct.Idle, Grace: c.Direct.Grace, Budget: d.in.budget,
 		},
 		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: d.in.log,

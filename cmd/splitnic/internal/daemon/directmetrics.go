@@ -3,7 +3,7 @@ package daemon
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 )
 
 var (
@@ -19,8 +19,8 @@ var (
 	descDirectMarkers = desc("splitnic_direct_unexpected_markers_total", "Markers that no direct connection expects.")
 )
 
-func hostDirectMetrics(emit emit, s *host.DirectsStatus) {
-	states := map[host.DirectState]int{host.DirectOpening: 0, host.DirectEstablished: 0, host.DirectEnding: 0}
+func hostDirectMetrics(emit emit, s *direct.Status) {
+	states := map[direct.State]int{direct.Opening: 0, direct.Established: 0, direct.Ending: 0}
 	for i := range s.Connections {
 		states[s.Connections[i].State]++
 	}

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 )
 
 // printHostDirect prints the direct connections of a host. When the session with the I/O unit has
 // ended, they continue for a while.
-func printHostDirect(w io.Writer, indent string, state host.State, s *host.DirectsStatus) {
+func printHostDirect(w io.Writer, indent string, state host.State, s *direct.Status) {
 	switch {
 	case !s.On:
 		fmt.Fprintf(w, "%sdirect\tno (--direct=no)\n", indent)

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -167,17 +168,17 @@ func details(t *testing.T, raw json.RawMessage) string {
 
 // TestPrintHostDirect prints why a host has no direct connections, or how many it has.
 func TestPrintHostDirect(t *testing.T) {
-	one := []host.DirectStatus{{Peer: "beta", State: host.DirectEstablished}}
+	one := []direct.ConnectionStatus{{Peer: "beta", State: direct.Established}}
 	for _, c := range []struct {
 		state host.State
-		s     host.DirectsStatus
+		s     direct.Status
 		want  string
 	}{
-		{host.Connected, host.DirectsStatus{}, "no (--direct=no)"},
-		{host.Connected, host.DirectsStatus{On: true}, "no: the I/O unit directs none"},
-		{host.Connecting, host.DirectsStatus{On: true}, "no: there is no session"},
-		{host.Connecting, host.DirectsStatus{On: true, Connections: one}, "1 connections, 0 have ended"},
-		{host.Connected, host.DirectsStatus{On: true, Granted: true, Connections: one}, "1 connections, 0 have ended"},
+		{host.Connected, direct.Status{}, "no (--direct=no)"},
+		{host.Connected, direct.Status{On: true}, "no: the I/O unit directs none"},
+		{host.Connecting, direct.Status{On: true}, "no: there is no session"},
+		{host.Connecting, direct.Status{On: true, Connections: one}, "1 connections, 0 have ended"},
+		{host.Connected, direct.Status{On: true, Granted: true, Connections: one}, "1 connections, 0 have ended"},
 	} {
 		var b strings.Builder
 		printHostDirect(&b, "", c.state, &c.s)

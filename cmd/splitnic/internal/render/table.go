@@ -11,6 +11,7 @@ import (
 	"github.com/docker/go-units"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
@@ -60,10 +61,10 @@ func hostCells(s *daemon.HostStatus, now time.Time) []string {
 }
 
 // established returns the number of direct connections in use for frames.
-func established(s *host.DirectsStatus) string {
+func established(s *direct.Status) string {
 	n := 0
 	for i := range s.Connections {
-		if s.Connections[i].State == host.DirectEstablished {
+		if s.Connections[i].State == direct.Established {
 			n++
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/printable"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
@@ -93,7 +94,7 @@ func TestTable(t *testing.T) {
 	beta.State, beta.Netdevice.Carrier, beta.Since = host.Connecting, false, past(10*time.Second)
 	beta.IOUnit.Name, beta.LastError = "", "connect to 10.0.0.1:7580:\nconnection refused; is the I/O unit there?"
 	alpha := someHost("alpha")
-	alpha.Direct.Connections = []host.DirectStatus{{State: host.DirectEstablished}, {State: host.DirectOpening}}
+	alpha.Direct.Connections = []direct.ConnectionStatus{{State: direct.Established}, {State: direct.Opening}}
 	unit := someUnit(1)
 	unit.Refused = 5
 	const want = `HOST   STATE       FOR   NETDEV  CARRIER  MTU   I/O UNIT  DIRECT  NOTE
@@ -133,7 +134,7 @@ func TestTableIsShort(t *testing.T) {
 	long := someHost(strings.Repeat("h", 253))
 	long.IOUnit.Name, long.Netdevice.Name, long.Netdevice.MTU = strings.Repeat("u", 253), strings.Repeat("d", 15), 65535
 	long.State, long.LastError, long.Since = host.Connecting, strings.Repeat("é", 300), past(400*24*time.Hour-time.Minute)
-	long.Direct.Connections = []host.DirectStatus{{State: host.DirectEstablished}}
+	long.Direct.Connections = []direct.ConnectionStatus{{State: direct.Established}}
 	table(t, Status{Unit: unit}, Status{Host: long}) // checks the width of the lines
 }
 

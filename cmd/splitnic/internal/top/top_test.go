@@ -15,7 +15,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/direct/paths"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -41,9 +41,10 @@ func hostWith(name, id string, channels ...messaging.ChannelStats) render.Status
 	return render.Status{Host: s}
 }
 
-func direct(s render.Status, id session.DirectID, out uint64) render.Status {
-	s.Host.Direct.Connections = append(s.Host.Direct.Connections, host.DirectStatus{ID: id, Peer: "beta",
-		Counts: host.DirectCounts{Counts: paths.Counts{OutFrames: out, OutBytes: 100 * out, Full: out / 10}}})
+func withDirect(s render.Status, id session.DirectID, out uint64) render.Status {
+	c := direct.ConnectionStatus{ID: id, Peer: "beta"}
+	c.Counts.OutFrames, c.Counts.OutBytes, c.Counts.Full = out, 100*out, out/10
+	s.Host.Direct.Connections = append(s.Host.Direct.Connections, c)
 	return s
 }
 
@@ -71,8 +72,8 @@ func TestRates(t *testing.T) {
 		view          View
 		want          string
 	}{
-		{"queues and paths", []render.Status{direct(hostWith("sn0", "s1", channel(100, 0), channel(0, 0)), 1, 1000)},
-			[]render.Status{direct(hostWith("sn0", "s1", channel(300, 100), latency), 1, 3000)}, View{}, `
+		{"queues and paths", []render.Status{withDirect(hostWith("sn0", "s1", channel(100, 0), channel(0, 0)), 1, 1000)},
+			[]render.Status{withDirect(hostWith("sn0", "s1", channel(300, 100), latency), 1, 3000)}, View{}, `
 NAME                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
 sn0                     all                   896k     1.12k       40k        50       105        60
                         unit queue 1           80k       100       40k        50         5        50

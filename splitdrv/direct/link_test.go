@@ -1,11 +1,11 @@
-package host
+package direct
 
 import (
 	"testing"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/direct/paths"
+	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -32,7 +32,7 @@ func TestConfirmations(t *testing.T) {
 		"more than the markers'": {append(nonce(out.Marker), 0), protocol.CfgInvalid, false, false},
 		"nothing":                {nil, protocol.CfgInvalid, false, false},
 	} {
-		l := newTestDirect(1).newTestLink(7, DirectOpening, 1)
+		l := newTestDirect(1).newTestLink(7, Opening, 1)
 		l.out, l.in = out, in
 		if status, _ := l.onRequest(protocol.CfgArrived, tt.data); status != tt.status {
 			t.Errorf("%s: %v", name, status)
@@ -49,8 +49,8 @@ func TestConfirmations(t *testing.T) {
 // TestGivenUp gives up a link's path while the link waits for the confirmation of its markers. It
 // expects the end of the link at once, and not when the time for the confirmation is over.
 func TestGivenUp(t *testing.T) {
-	l := newTestDirect(1).newTestLink(7, DirectOpening, 1)
-	l.d.cfg.Direct.Answer = time.Hour
+	l := newTestDirect(1).newTestLink(7, Opening, 1)
+	l.d.cfg.Answer = time.Hour
 	l.path = new(paths.Path)
 	l.conn = new(messaging.Conn)
 	l.full.set()
@@ -65,11 +65,11 @@ func TestGivenUp(t *testing.T) {
 // of the trust must not end it.
 func TestMadeByRevokedUnit(t *testing.T) {
 	revoked := &session.RevokedError{Reason: session.ErrRevoked}
-	start := func(until time.Time, err error) (*link, *testAuthor, <-chan *leaving) {
+	start := func(until time.Time, err error) (*link, *testUnit, <-chan *leaving) {
 		d := newTestDirect(1)
-		d.cfg.Direct.Idle, d.cfg.Direct.Grace = time.Hour, time.Hour
-		l := d.newTestLink(7, DirectEstablished, 1)
-		a := l.author.(*testAuthor)
+		d.cfg.Idle, d.cfg.Grace = time.Hour, time.Hour
+		l := d.newTestLink(7, Established, 1)
+		a := l.author.(*testUnit)
 		a.becomes(until, err)
 		keep := &session.Direct{Step: session.DirectKeep, Peer: l.offer.Peer}
 		return l, a, l.served(event{kind: eventMessage, message: keep})
@@ -84,7 +84,7 @@ func TestMadeByRevokedUnit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	asked := func(a *testAuthor, times int) {
+	asked := func(a *testUnit, times int) {
 		for now := func() int { a.mu.Lock(); defer a.mu.Unlock(); return a.asked }; now() < times; {
 			time.Sleep(time.Millisecond)
 		}

@@ -1,61 +1,61 @@
-package host
+package direct
 
 import (
 	"cmp"
 	"errors"
 	"slices"
 
-	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/direct/paths"
+	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// direct has the direct connections of a host. Any goroutine may use it.
-type direct struct {
-	directCommon
+// Connections has the direct connections of a host. Any goroutine may use it.
+type Connections struct {
+	shared
 
 	// Guarded by mu.
-	stopping bool
+	stopping string // why all connections end, and no others begin; "" if they do not
 	links    map[session.DirectID]*link
-	left     DirectCounts // sum of the links that have ended
+	left     Counts // sum of the links that have ended
 }
 
-// newDirect divides the netdevice's queues, if direct connections are enabled.
-func newDirect(cfg *Config, r *retired) (*direct, error) {
-	d := &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
-	if !cfg.Direct.On {
+// New divides the netdevice's queues, if direct connections are enabled.
+func New(cfg Config) (*Connections, error) {
+	cfg.complete()
+	d := &Connections{shared: shared{cfg: &cfg}, links: make(map[session.DirectID]*link)}
+	if !cfg.On {
 		return d, nil
 	}
 	var err error
-	d.split, err = paths.New(cfg.Netdev.Ports(), paths.Config{Log: cfg.Log})
+	d.split, err = paths.New(cfg.Ports, paths.Config{Log: cfg.Log})
 	return d, err
 }
 
-// ports returns the ports for a session with an I/O unit that uses the first queues of the
+// Ports returns the ports for a session with an I/O unit that uses the first queues of the
 // netdevice.
-func (d *direct) ports(queues int) []messaging.Port {
+func (d *Connections) Ports(queues int) []messaging.Port {
 	if d.split == nil {
-		return d.cfg.Netdev.Ports()[:queues]
+		return d.cfg.Ports[:queues]
 	}
 	d.split.SetQueues(queues)
 	return d.split.Uplink()[:queues]
 }
 
-// use sets the session whose I/O unit directs the connections, or none if a is nil. Existing
+// Use sets the session whose I/O unit directs the connections, or none if a is nil. Existing
 // connections continue for a while.
-func (d *direct) use(a *attachment) {
+func (d *Connections) Use(a Session) {
 	d.mu.Lock()
 	d.session, d.settled = a, false
 	d.mu.Unlock()
 	d.tellAll(event{kind: eventOther})
 }
 
-// settle records that the I/O unit of a session has the settings of the netdevice. From then
+// Settle records that the I/O unit of a session has the settings of the netdevice. From then
 // on it can decide whether it permits existing connections.
-func (d *direct) settle(conn *messaging.Conn) {
+func (d *Connections) Settle(conn *messaging.Conn) {
 	d.mu.Lock()
-	news := d.session != nil && d.session.conn == conn && !d.settled
+	news := d.session != nil && d.session.Conn() == conn && !d.settled
 	d.settled = d.settled || news
 	d.mu.Unlock()
 	if news {
@@ -63,7 +63,7 @@ func (d *direct) settle(conn *messaging.Conn) {
 	}
 }
 
-func (d *direct) tellAll(e event) {
+func (d *Connections) tellAll(e event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.links {
@@ -71,25 +71,25 @@ func (d *direct) tellAll(e event) {
 	}
 }
 
-// stop ends all direct connections in good order, and waits until they have ended.
-func (d *direct) stop(reason string) {
+// Stop ends all direct connections in good order, and waits until they have ended.
+func (d *Connections) Stop(reason string) {
 	d.mu.Lock()
-	d.stopping = true
+	d.stopping = reason
 	d.mu.Unlock()
 	d.tellAll(event{kind: eventLeave, reason: reason})
 	d.running.Wait()
 }
 
-// close releases the netdevice's queues.
-func (d *direct) close() error {
+// Close releases the netdevice's queues.
+func (d *Connections) Close() error {
 	if d.split == nil {
 		return nil
 	}
 	return d.split.Close()
 }
 
-// heard handles a message of the I/O unit of a (session.Conn.HandleDirect).
-func (d *direct) heard(a *attachment, m *session.Direct) {
+// Heard handles a message of the I/O unit of a (session.Conn.HandleDirect).
+func (d *Connections) Heard(a Session, m *session.Direct) {
 	if m.Step == session.DirectOffer {
 		d.offered(a, m)
 		return
@@ -106,24 +106,24 @@ func (d *direct) heard(a *attachment, m *session.Direct) {
 }
 
 // offered opens or declines a connection that the I/O unit of a offers.
-func (d *direct) offered(a *attachment, m *session.Direct) {
+func (d *Connections) offered(a Session, m *session.Direct) {
 	d.mu.Lock()
 	var oldest *link
 	reason := ""
 	switch {
-	case d.stopping:
-		reason = errStopping.Error()
+	case d.stopping != "":
+		reason = d.stopping
 	case d.session != a:
 		reason = "the session is not in use"
 	case d.links[m.ID] != nil:
 		reason = "there is such a connection already"
-	case len(d.links) >= 2*d.cfg.Direct.Peers: // half of them are ending
+	case len(d.links) >= 2*d.cfg.Peers: // half of them are ending
 		reason = "too many direct connections are being ended"
-	case d.alive() >= d.cfg.Direct.Peers:
+	case d.alive() >= d.cfg.Peers:
 		oldest = d.leastUsed()
 	}
 	if reason == "" {
-		l := newLink(&d.directCommon, a, m)
+		l := newLink(&d.shared, a, m)
 		d.links[m.ID] = l
 		d.running.Go(func() {
 			l.run()
@@ -136,9 +136,9 @@ func (d *direct) offered(a *attachment, m *session.Direct) {
 	}
 	if reason != "" {
 		// In the background, because the reader of the connection must not wait for the peer.
-		d.retired.add(func() {
-			err := errors.Join(a.send(&session.Direct{Step: session.DirectEnd, ID: m.ID, Reason: reason}),
-				a.send(&session.Direct{Step: session.DirectEnded, ID: m.ID}))
+		d.cfg.Background(func() {
+			err := errors.Join(a.Send(&session.Direct{Step: session.DirectEnd, ID: m.ID, Reason: reason}),
+				a.Send(&session.Direct{Step: session.DirectEnded, ID: m.ID}))
 			if err != nil {
 				d.cfg.Log.Debug("direct connection declined", "peer", m.Peer.Name, "error", err)
 			}
@@ -147,9 +147,9 @@ func (d *direct) offered(a *attachment, m *session.Direct) {
 }
 
 // alive returns the number of connections that are not ending. The caller holds mu.
-func (d *direct) alive() (n int) {
+func (d *Connections) alive() (n int) {
 	for _, l := range d.links {
-		if l.shown.Load().State != DirectEnding {
+		if l.shown.Load().State != Ending {
 			n++
 		}
 	}
@@ -157,9 +157,9 @@ func (d *direct) alive() (n int) {
 }
 
 // leastUsed returns the connection that has been unused for longest. The caller holds mu.
-func (d *direct) leastUsed() (oldest *link) {
+func (d *Connections) leastUsed() (oldest *link) {
 	for _, l := range d.links {
-		if l.shown.Load().State == DirectEnding {
+		if l.shown.Load().State == Ending {
 			continue
 		}
 		if oldest == nil || l.used.Load() < oldest.used.Load() {
@@ -170,7 +170,7 @@ func (d *direct) leastUsed() (oldest *link) {
 }
 
 // forget removes a link that has ended.
-func (d *direct) forget(l *link) {
+func (d *Connections) forget(l *link) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.links, l.id)
@@ -178,12 +178,12 @@ func (d *direct) forget(l *link) {
 	d.left.Ended++
 }
 
-// status returns a snapshot.
-func (d *direct) status() DirectsStatus {
+// Status returns a snapshot.
+func (d *Connections) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := DirectsStatus{On: d.split != nil, Total: d.left, Connections: []DirectStatus{}}
-	s.Granted = d.session != nil && d.session.welcome.Grants(protocol.FeatureDirect)
+	s := Status{On: d.split != nil, Total: d.left, Connections: []ConnectionStatus{}}
+	s.Granted = d.session != nil && d.session.Directs()
 	for _, l := range d.links {
 		one := *l.shown.Load()
 		one.Counts = l.counts()
@@ -194,7 +194,7 @@ func (d *direct) status() DirectsStatus {
 		s.Total = s.Total.plus(one.Counts)
 		s.Connections = append(s.Connections, one)
 	}
-	slices.SortFunc(s.Connections, func(a, b DirectStatus) int {
+	slices.SortFunc(s.Connections, func(a, b ConnectionStatus) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
 	})
 	if d.split != nil {

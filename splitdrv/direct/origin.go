@@ -1,4 +1,4 @@
-package host
+package direct
 
 import (
 	"time"
@@ -6,19 +6,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
-// author is the I/O unit that has offered a direct connection: a *session.Client, whose session
-// may have ended.
-type author interface {
-	// StillTrusted returns until when the I/O unit is trusted; zero: no end is known.
-	StillTrusted() (until time.Time, err error)
-}
-
 // origin watches the trust in the I/O unit that has made a direct connection. It has chosen the
 // secret by which the two hosts know each other. Another I/O unit may permit the connection, but
 // it cannot make a secret good that is known to somebody who is not trusted any more. Only one
 // goroutine uses it.
 type origin struct {
-	of       author
+	of       IOUnit
 	security *session.Security
 	changed  <-chan struct{} // closed when the trust has changed since the last check
 	expired  <-chan time.Time

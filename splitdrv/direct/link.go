@@ -1,4 +1,4 @@
-package host
+package direct
 
 import (
 	"context"
@@ -14,9 +14,16 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
-	"github.com/splitnic/splitnic/splitdrv/direct/paths"
+	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// The limit for requests of a peer: at once, and per second in the long run. An honest one
+// reports its probes and markers, and sends one when it ends the connection.
+const (
+	requestBurst = 32
+	requestRate  = 10
 )
 
 // A link is a direct connection to another host. Its goroutine goes through these steps, in
@@ -32,11 +39,11 @@ import (
 type link struct {
 	inbox
 	observed
-	d       *directCommon
+	d       *shared
 	id      session.DirectID
 	offer   *session.Direct
-	session *attachment   // session of the offer, or of the last permission
-	author  author        // the I/O unit of the offer, which knows the secret
+	session Session       // session of the offer, or of the last permission
+	author  IOUnit        // the I/O unit of the offer, which knows the secret
 	rates   *rate.Limiter // rate of the peer's requests
 
 	conn    *messaging.Conn
@@ -68,9 +75,9 @@ type inbox struct {
 // observed is the part of a link that other goroutines read.
 type observed struct {
 	used  atomic.Int64 // Unix time of the last observed use, in nanoseconds
-	shown atomic.Pointer[DirectStatus]
+	shown atomic.Pointer[ConnectionStatus]
 	port  atomic.Pointer[paths.Path] // path, for counts
-	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by directCommon.mu
+	stats *messaging.Conn            // conn while it moves frames, for the status; guarded by shared.mu
 	lost  atomic.Uint64              // frames in a batch that could not be posted at the end
 	maybe atomic.Uint64              // frames sent, and not known to be delivered at the end
 }
@@ -111,18 +118,18 @@ var errUnconfirmed = &leaving{
 
 var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", failed: true}
 
-func newLink(d *directCommon, a *attachment, offer *session.Direct) *link {
+func newLink(d *shared, a Session, offer *session.Direct) *link {
 	l := &link{
 		inbox: inbox{events: make(chan event, 64), flooded: newLatch()},
-		d:     d, id: offer.ID, offer: offer, session: a, author: a.client, began: time.Now(),
+		d:     d, id: offer.ID, offer: offer, session: a, author: a.IOUnit(), began: time.Now(),
 		probed: make(chan struct{}), arrived: make(chan struct{}),
 		rates: rate.NewLimiter(requestRate, requestBurst),
-		out:   nonces(offer.Secret, a.client.Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
+		out:   nonces(offer.Secret, a.IOUnit().Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
 	}
 	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
 	l.full = newLatch()
 	l.used.Store(l.began.UnixNano())
-	l.show(DirectOpening)
+	l.show(Opening)
 	return l
 }
 
@@ -157,9 +164,9 @@ func (b *inbox) tell(e event) {
 }
 
 // show publishes the state.
-func (l *link) show(s DirectState) {
+func (l *link) show(s State) {
 	p := l.offer.Peer
-	l.shown.Store(&DirectStatus{
+	l.shown.Store(&ConnectionStatus{
 		ID: l.id, Peer: p.Name, Platform: p.Platform, MACs: p.MACs, Mode: l.offer.Mode, State: s, Since: time.Now(),
 		Took: l.took,
 	})
@@ -179,13 +186,13 @@ func (l *link) run() {
 
 // open creates and connects the queue pairs.
 func (l *link) open() *leaving {
-	opening := time.Now().Add(5 * l.d.cfg.Direct.Answer)
+	opening := time.Now().Add(5 * l.d.cfg.Answer)
 	conn, err := messaging.New(l.messaging())
 	if err != nil {
 		return broken("make queue pairs", err)
 	}
 	l.conn = conn
-	if err := l.session.send(&session.Direct{
+	if err := l.session.Send(&session.Direct{
 		Step: session.DirectAccept, ID: l.id,
 		ControlReceives: conn.ControlReceives(), Channels: session.Channels(conn.Addresses()),
 	}); err != nil {
@@ -197,7 +204,7 @@ func (l *link) open() *leaving {
 	if err := conn.Connect(session.Addresses(l.got.Channels), l.got.ControlReceives); err != nil {
 		return broken("connect queue pairs", err)
 	}
-	if err := l.session.send(&session.Direct{Step: session.DirectReady, ID: l.id}); err != nil {
+	if err := l.session.Send(&session.Direct{Step: session.DirectReady, ID: l.id}); err != nil {
 		return broken("ready", err)
 	}
 	return l.await(session.DirectStart, nil, opening)
@@ -209,7 +216,7 @@ func (l *link) messaging() messaging.Config {
 	c.OnRequest = l.onRequest
 	c.Capture = func(int) *capture.Path {
 		p := l.offer.Peer
-		return l.d.cfg.captures.Path("direct "+p.Name,
+		return l.d.cfg.Captures.Path("direct "+p.Name,
 			fmt.Sprintf("direct connection to host %s, mode %s", p.Name, l.offer.Mode))
 	}
 	c.Pace = func(protocol.CfgType, []byte) time.Duration { return l.rates.Reserve().Delay() }
@@ -302,7 +309,7 @@ func (l *link) enter() *leaving {
 	if err := l.conn.StartControl(); err != nil {
 		return broken("start the control channel", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), l.d.cfg.Direct.Answer, errors.New("no answer in time"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), l.d.cfg.Answer, errors.New("no answer in time"))
 	defer cancel()
 	if err := l.conn.Reach(ctx); err != nil {
 		return broken("reach the peer over the fabric", err)
@@ -323,7 +330,7 @@ func (l *link) enter() *leaving {
 	}
 	path.Confirm()
 	l.took = time.Since(l.began)
-	l.show(DirectEstablished)
+	l.show(Established)
 	l.d.cfg.Log.Info("direct connection established", "peer", p.Name, "platform", p.Platform, "mode", l.offer.Mode,
 		"took", l.took.Round(time.Microsecond))
 	return nil
@@ -355,8 +362,8 @@ func (l *link) showTraffic(conn *messaging.Conn) {
 
 // mark repeats the markers until the peer has received them (come is closed).
 func (l *link) mark(come <-chan struct{}) *leaving {
-	until := time.Now().Add(l.d.cfg.Direct.Answer)
-	for again := directRemind; ; again = min(2*again, directAgain) {
+	until := time.Now().Add(l.d.cfg.Answer)
+	for again := remindAfter; ; again = min(2*again, remindMost) {
 		why := l.await("", come, time.Now().Add(again))
 		switch {
 		case why == nil || !why.late:
@@ -375,15 +382,15 @@ func (l *link) idles(frames uint64, now time.Time) bool {
 		l.frames = frames
 		l.used.Store(now.UnixNano())
 	}
-	return now.Sub(time.Unix(0, l.used.Load())) >= l.d.cfg.Direct.Idle
+	return now.Sub(time.Unix(0, l.used.Load())) >= l.d.cfg.Idle
 }
 
 // serve waits until something ends the link.
 func (l *link) serve() *leaving {
-	cfg := &l.d.cfg.Direct
+	cfg := l.d.cfg
 	look := time.NewTicker(max(cfg.Idle/4, time.Millisecond))
 	defer look.Stop()
-	origin := origin{of: l.author, security: l.d.cfg.Security}
+	origin := origin{of: l.author, security: cfg.Security}
 	defer origin.stop()
 	var grace <-chan time.Time // deadline for the permission of another I/O unit; nil: permitted
 	for {
@@ -409,7 +416,7 @@ func (l *link) serve() *leaving {
 				if e.message.Step != session.DirectKeep {
 					break
 				}
-				if !e.message.Peer.Equal(l.offer.Peer) || l.session.welcome.MTU != l.offer.MTU {
+				if !e.message.Peer.Equal(l.offer.Peer) || l.session.MTU() != l.offer.MTU {
 					return &leaving{reason: "the I/O unit permits another connection than there is"}
 				}
 				grace = nil
@@ -437,7 +444,7 @@ func (l *link) hold() {
 		return
 	}
 	l.session = a
-	err := a.send(&session.Direct{Step: session.DirectHeld, ID: l.id, Platform: l.offer.Peer.Platform})
+	err := a.Send(&session.Direct{Step: session.DirectHeld, ID: l.id, Platform: l.offer.Peer.Platform})
 	if err != nil {
 		l.d.cfg.Log.Debug("direct connection held", "peer", l.offer.Peer.Name, "error", err)
 	}
@@ -447,12 +454,12 @@ func (l *link) hold() {
 // everything.
 func (l *link) end(why *leaving) {
 	log := l.d.cfg.Log.With("peer", l.offer.Peer.Name, "reason", why.reason)
-	l.show(DirectEnding)
+	l.show(Ending)
 	if l.path != nil {
 		l.path.Leave()
 	}
 	say := func(m *session.Direct) {
-		if err := l.session.send(m); err != nil {
+		if err := l.session.Send(m); err != nil {
 			log.Debug("direct connection: message not delivered", "step", m.Step, "error", err)
 		}
 	}
@@ -471,7 +478,7 @@ func (l *link) end(why *leaving) {
 			}
 		}
 		conn := l.conn
-		l.d.retired.add(func() {
+		l.d.cfg.Background(func() {
 			if err := conn.Close(); err != nil {
 				log.Debug("end of a direct connection", "error", err)
 			}
@@ -491,7 +498,7 @@ func (l *link) end(why *leaving) {
 // whether those of this side have. That is known once Pause has succeeded, whatever happens
 // to the messages after that: the peer may end before it has sent its last reply.
 func (l *link) drain() (arrived bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.d.cfg.Direct.Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), l.d.cfg.Drain)
 	defer cancel()
 	debug := func(err error) {
 		l.d.cfg.Log.Debug("direct connection not drained", "peer", l.offer.Peer.Name, "error", err)
@@ -514,7 +521,7 @@ func (l *link) drain() (arrived bool) {
 
 // awaitEnded waits until the peer has delivered the frames that it has received.
 func (l *link) awaitEnded() {
-	timer := time.NewTimer(5 * l.d.cfg.Direct.Drain)
+	timer := time.NewTimer(5 * l.d.cfg.Drain)
 	defer timer.Stop()
 	for !l.gone {
 		select {
@@ -527,8 +534,8 @@ func (l *link) awaitEnded() {
 }
 
 // counts returns the counters of the link.
-func (o *observed) counts() DirectCounts {
-	c := DirectCounts{Lost: o.lost.Load(), Uncertain: o.maybe.Load()}
+func (o *observed) counts() Counts {
+	c := Counts{Lost: o.lost.Load(), Uncertain: o.maybe.Load()}
 	if p := o.port.Load(); p != nil {
 		c.Counts = p.Counts()
 	}

@@ -1,4 +1,4 @@
-package host
+package direct
 
 import (
 	"encoding/hex"
@@ -14,22 +14,38 @@ import (
 )
 
 // newTestDirect returns the direct connections of a host that may have peers of them.
-func newTestDirect(peers int) *direct {
+func newTestDirect(peers int) *Connections {
 	security, err := session.Insecure()
 	if err != nil {
 		panic(err)
 	}
-	cfg := &Config{Log: slog.New(slog.DiscardHandler), Direct: Direct{Peers: peers}, Security: security}
-	cfg.Direct.complete(0)
-	r := &retired{log: cfg.Log}
-	r.fewer.L = &r.mu
-	return &direct{directCommon: directCommon{cfg: cfg, retired: r}, links: make(map[session.DirectID]*link)}
+	cfg := &Config{
+		Log: slog.New(slog.DiscardHandler), Settings: Settings{Peers: peers}, Security: security,
+		Background: func(do func()) { do() },
+	}
+	cfg.complete()
+	return &Connections{shared: shared{cfg: cfg}, links: make(map[session.DirectID]*link)}
+}
+
+// testSession is a session of this host.
+type testSession struct {
+	sent []*session.Direct
+}
+
+func (s *testSession) Directs() bool         { return true }
+func (s *testSession) Conn() *messaging.Conn { return nil }
+func (s *testSession) MTU() int              { return 0 }
+func (s *testSession) IOUnit() IOUnit        { return new(testUnit) }
+
+func (s *testSession) Send(m *session.Direct) error {
+	s.sent = append(s.sent, m)
+	return nil
 }
 
 // newTestLink adds a link with this state and time of last use.
-func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *link {
-	l := &link{d: &d.directCommon, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
-		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}, author: new(testAuthor), full: newLatch()}
+func (d *Connections) newTestLink(id session.DirectID, s State, used int64) *link {
+	l := &link{d: &d.shared, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
+		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}, author: new(testUnit), full: newLatch()}
 	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
 	l.show(s)
 	l.used.Store(used)
@@ -37,15 +53,17 @@ func (d *direct) newTestLink(id session.DirectID, s DirectState, used int64) *li
 	return l
 }
 
-// testAuthor is an I/O unit that has offered a connection.
-type testAuthor struct {
+// testUnit is the I/O unit of a session.
+type testUnit struct {
 	mu    sync.Mutex
 	until time.Time
 	err   error
 	asked int
 }
 
-func (a *testAuthor) StillTrusted() (time.Time, error) {
+func (a *testUnit) Platform() protocol.Platform { return 7 }
+
+func (a *testUnit) StillTrusted() (time.Time, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked++
@@ -53,7 +71,7 @@ func (a *testAuthor) StillTrusted() (time.Time, error) {
 }
 
 // becomes changes the trust in the I/O unit.
-func (a *testAuthor) becomes(until time.Time, err error) {
+func (a *testUnit) becomes(until time.Time, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.until, a.err = until, err
@@ -79,14 +97,14 @@ func TestNonces(t *testing.T) {
 // TestOffersDeclined has the I/O unit offer connections that this host does not accept, and expects
 // no new link.
 func TestOffersDeclined(t *testing.T) {
-	a := &attachment{}
-	for name, prepare := range map[string]func(*direct){
-		"while the host stops":  func(d *direct) { d.stopping = true },
-		"in another session":    func(d *direct) { d.session = &attachment{} },
-		"what there is already": func(d *direct) { d.newTestLink(7, DirectEstablished, 1) },
-		"while as many end": func(d *direct) {
-			d.newTestLink(1, DirectEnding, 1)
-			d.newTestLink(2, DirectEnding, 1)
+	a := new(testSession)
+	for name, prepare := range map[string]func(*Connections){
+		"while the host stops":  func(d *Connections) { d.stopping = "over" },
+		"in another session":    func(d *Connections) { d.session = new(testSession) },
+		"what there is already": func(d *Connections) { d.newTestLink(7, Established, 1) },
+		"while as many end": func(d *Connections) {
+			d.newTestLink(1, Ending, 1)
+			d.newTestLink(2, Ending, 1)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,10 +112,13 @@ func TestOffersDeclined(t *testing.T) {
 			d.session = a
 			prepare(d)
 			was := len(d.links)
+			a.sent = nil
 			d.offered(a, &session.Direct{Step: session.DirectOffer, ID: 7, Peer: &session.DirectPeer{}})
-			d.retired.wait()
 			if len(d.links) != was {
 				t.Error("it is taken")
+			}
+			if len(a.sent) != 2 || a.sent[0].Step != session.DirectEnd || a.sent[1].Step != session.DirectEnded {
+				t.Errorf("the I/O unit is told %+v", a.sent)
 			}
 		})
 	}
@@ -107,9 +128,9 @@ func TestOffersDeclined(t *testing.T) {
 // one that is already ending.
 func TestLeastUsed(t *testing.T) {
 	d := newTestDirect(3)
-	d.newTestLink(1, DirectEnding, 1)
-	oldest := d.newTestLink(2, DirectEstablished, 2)
-	d.newTestLink(3, DirectOpening, 3)
+	d.newTestLink(1, Ending, 1)
+	oldest := d.newTestLink(2, Established, 2)
+	d.newTestLink(3, Opening, 3)
 	if d.leastUsed() != oldest || d.alive() != 2 {
 		t.Error("another one goes")
 	}
@@ -120,9 +141,9 @@ func TestLeastUsed(t *testing.T) {
 func TestUse(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	d := newTestDirect(2)
-	d.cfg.Direct.Idle = time.Minute
-	older := d.newTestLink(1, DirectEstablished, begun.UnixNano())
-	younger := d.newTestLink(2, DirectEstablished, begun.Add(time.Second).UnixNano())
+	d.cfg.Idle = time.Minute
+	older := d.newTestLink(1, Established, begun.UnixNano())
+	younger := d.newTestLink(2, Established, begun.Add(time.Second).UnixNano())
 	if d.leastUsed() != older {
 		t.Error("the younger connection goes, without frames over either")
 	}
@@ -142,32 +163,43 @@ func TestUse(t *testing.T) {
 // that is not in use any more.
 func TestWordsOfAnotherSession(t *testing.T) {
 	d := newTestDirect(1)
-	d.session = &attachment{}
-	l := d.newTestLink(7, DirectEstablished, 1)
+	d.session = new(testSession)
+	l := d.newTestLink(7, Established, 1)
 	m := &session.Direct{Step: session.DirectEnd, ID: 7}
-	if d.heard(&attachment{addr: "another"}, m); len(l.events) != 0 {
+	if d.Heard(new(testSession), m); len(l.events) != 0 {
 		t.Error("it is heard")
 	}
-	if d.heard(d.session, m); len(l.events) != 1 {
+	if d.Heard(d.session, m); len(l.events) != 1 {
 		t.Error("the one in use is not heard")
 	}
 }
 
 // TestHoldsOnce expects that a link is named only to the I/O unit of another session than the
-// link's.
-func TestHoldsOnce(*testing.T) {
+// link's, once, and when that has the settings of the netdevice.
+func TestHoldsOnce(t *testing.T) {
 	d := newTestDirect(1)
-	d.session, d.settled = &attachment{}, true
-	l := d.newTestLink(7, DirectEstablished, 1)
-	l.session = d.session
-	d.session.welcome.Features = []string{protocol.FeatureDirect} // without a client, sending panics
+	one, two := new(testSession), new(testSession)
+	l := d.newTestLink(7, Established, 1)
+	l.session = one
+	d.session, d.settled = one, true
 	l.hold()
+	d.session, d.settled = two, false
+	l.hold()
+	if len(one.sent)+len(two.sent) != 0 {
+		t.Error("it is named too early, or to the I/O unit that knows it")
+	}
+	d.settled = true
+	l.hold()
+	l.hold()
+	if len(one.sent) != 0 || len(two.sent) != 1 || two.sent[0].Step != session.DirectHeld || two.sent[0].ID != 7 {
+		t.Errorf("told %+v, %+v", one.sent, two.sent)
+	}
 }
 
 // served runs serve for a link in another goroutine, with these events already queued. The channel
 // gets the reason for the end.
 func (l *link) served(events ...event) <-chan *leaving {
-	l.conn, l.session = &messaging.Conn{}, &attachment{}
+	l.conn, l.session = &messaging.Conn{}, new(testSession)
 	l.events = make(chan event, 16)
 	for _, e := range events {
 		l.events <- e
@@ -180,7 +212,7 @@ func (l *link) served(events ...event) <-chan *leaving {
 // TestEndedFirst has the peer end a connection before this host does. It expects this host not to
 // wait for the peer.
 func TestEndedFirst(t *testing.T) {
-	l := newTestDirect(1).newTestLink(7, DirectEstablished, 1)
+	l := newTestDirect(1).newTestLink(7, Established, 1)
 	m := &session.Direct{Step: session.DirectEnded, ID: 7}
 	if why := <-l.served(event{kind: eventMessage, message: m}); !l.gone || !why.failed {
 		t.Errorf("it waits: %+v", why)
@@ -203,8 +235,8 @@ func TestServeGrace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				test(t, func(events ...event) (*link, <-chan *leaving) {
 					d := newTestDirect(1)
-					d.cfg.Direct.Idle, d.cfg.Direct.Grace = time.Hour, grace
-					l := d.newTestLink(7, DirectEstablished, time.Now().UnixNano())
+					d.cfg.Idle, d.cfg.Grace = time.Hour, grace
+					l := d.newTestLink(7, Established, time.Now().UnixNano())
 					return l, l.served(events...)
 				})
 			})
@@ -242,14 +274,14 @@ func TestServeGrace(t *testing.T) {
 // bounded by the budget of direct connections.
 func TestDirectChannels(t *testing.T) {
 	d := newTestDirect(1)
-	d.cfg.MaxMTU = 1500
-	d.cfg.Messaging.Pools = make([]messaging.PoolConfig, 3)
-	d.cfg.Messaging.LatencyQueue, d.cfg.Messaging.Assigned = true, []int{1, 2}
-	d.cfg.Direct.Budget = messaging.NewBudget(1 << 20)
+	d.cfg.Messaging = func(protocol.Mode) messaging.Config {
+		return messaging.Config{Pools: make([]messaging.PoolConfig, 3), LatencyQueue: true, Assigned: []int{1, 2}}
+	}
+	d.cfg.Budget = messaging.NewBudget(1 << 20)
 	m := &session.Direct{Mode: protocol.ModeImm, MTU: 1400, Pools: 2, Secret: &session.DirectSecret{}}
 	c := d.messaging(m)
 	if c.Queues != 1 || c.MTU != 1400 || c.PeerPools != 2 || c.MaxPools != 2 || len(c.Pools) != 2 || c.LatencyQueue ||
-		c.LatencyPools != nil || c.Assigned != nil || c.Budget != d.cfg.Direct.Budget || c.Bind == nil {
+		c.LatencyPools != nil || c.Assigned != nil || c.Budget != d.cfg.Budget || c.Bind == nil {
 		t.Errorf("%+v", c)
 	}
 	if !c.NoPack || c.Invalidation || c.OneTouch || c.KeySend {

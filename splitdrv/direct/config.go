@@ -1,0 +1,83 @@
+package direct
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Session is a session of the host with an I/O unit.
+type Session interface {
+	// Directs reports whether the I/O unit directs connections.
+	Directs() bool
+	// Send sends a message about direct connections. It fails if the I/O unit directs none.
+	Send(*session.Direct) error
+	// IOUnit returns the I/O unit, Conn the channels, and MTU the MTU.
+	IOUnit() IOUnit
+	Conn() *messaging.Conn
+	MTU() int
+}
+
+// IOUnit is the peer of a session, which may have ended.
+type IOUnit interface {
+	// Platform returns the identifier of this host, which the I/O unit knows.
+	Platform() protocol.Platform
+	// StillTrusted returns until when the I/O unit is trusted; zero: no end is known.
+	StillTrusted() (until time.Time, err error)
+}
+
+// Config is the configuration of Connections.
+type Config struct {
+	Settings
+	Ports       []messaging.Port                     // queues of the netdevice
+	Messaging   func(protocol.Mode) messaging.Config // template for the channels
+	PeerTimeout time.Duration                        // of the sessions
+	Security    *session.Security
+	Captures    *capture.Point
+	Background  func(func()) // runs what nobody waits for
+	Log         *slog.Logger
+}
+
+// Settings are those of a user. Zero fields get their defaults.
+type Settings struct {
+	On    bool
+	Peers int // most connections; default 64. One more replaces the one unused for longest
+	// Idle is the time without a frame after which a connection ends; default 1 min.
+	Idle time.Duration
+	// Grace is for how long connections continue without a session, and without the
+	// permission of another I/O unit; default 2 s.
+	Grace time.Duration
+	// Answer is the time-out for the peer's answer over a new direct connection, and for its
+	// receipt of this side's markers. Five times as long is the time-out for the preceding
+	// steps, which the I/O unit directs. Default Config.PeerTimeout, at least 1 s.
+	Answer time.Duration
+	// Drain is the longest time that an end in good order waits until all frames that were
+	// sent have arrived; it waits five times as long until the peer has delivered them.
+	// Default 50 ms. Frames to the peer wait in the meantime, and so may frames behind them.
+	Drain time.Duration
+	// Budget, which may be nil, limits the total registered memory of all direct
+	// connections.
+	Budget *messaging.Budget
+}
+
+func (c *Config) complete() {
+	if c.Peers == 0 {
+		c.Peers = 64
+	}
+	if c.Idle == 0 {
+		c.Idle = time.Minute
+	}
+	if c.Grace == 0 {
+		c.Grace = 2 * time.Second
+	}
+	if c.Answer == 0 {
+		c.Answer = max(time.Second, c.PeerTimeout)
+	}
+	if c.Drain == 0 {
+		c.Drain = 50 * time.Millisecond
+	}
+}
