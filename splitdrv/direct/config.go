@@ -2,10 +2,12 @@ package direct
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -80,4 +82,23 @@ func (c *Config) complete() {
 	if c.Drain == 0 {
 		c.Drain = 50 * time.Millisecond
 	}
+}
+
+// shared is the state that all direct connections of a host share. Any goroutine may
+// use it.
+type shared struct {
+	cfg     *Config
+	split   *paths.Split   // nil: direct connections are disabled
+	running sync.WaitGroup // goroutines of connections
+
+	mu      sync.Mutex // guards the fields below
+	session Session    // session in use; nil: none
+	settled bool       // its I/O unit has the settings of the netdevice
+}
+
+// inUse returns the session in use, or nil, and whether it is settled.
+func (d *shared) inUse() (a Session, settled bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.session, d.settled
 }

@@ -279,7 +279,9 @@ func TestDirectChannels(t *testing.T) {
 	}
 	d.cfg.Budget = messaging.NewBudget(1 << 20)
 	m := &session.Direct{Mode: protocol.ModeImm, MTU: 1400, Pools: 2, Secret: &session.DirectSecret{}}
-	c := d.messaging(m)
+	l := d.newTestLink(7, Opening, 1)
+	l.offer = m
+	c := l.messaging()
 	if c.Queues != 1 || c.MTU != 1400 || c.PeerPools != 2 || c.MaxPools != 2 || len(c.Pools) != 2 || c.LatencyQueue ||
 		c.LatencyPools != nil || c.Assigned != nil || c.Budget != d.cfg.Budget || c.Bind == nil {
 		t.Errorf("%+v", c)
@@ -288,7 +290,7 @@ func TestDirectChannels(t *testing.T) {
 		t.Error("there are features that the peer does not have")
 	}
 	m.Features = []string{protocol.FeaturePack, protocol.FeatureWindow, protocol.FeatureKeySend, protocol.FeatureOneTouch}
-	if c := d.messaging(m); c.NoPack || !c.Invalidation || !c.OneTouch || !c.KeySend {
+	if c := l.messaging(); c.NoPack || !c.Invalidation || !c.OneTouch || !c.KeySend {
 		t.Error("features are not used")
 	}
 }

@@ -13,6 +13,6 @@
 //	connections  the connections of a host, and offers
 //	link         one connection, from the offer to its end
 //	origin       the trust in the I/O unit that has made a connection
-//	shared       what all connections of a host share
-//	config, status
+//	config       the configuration, and what all connections of a host share
+//	status
 package direct

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
+)
+
+// Pauses before markers are sent again: remindAfter at first, doubled up to remindMost.
+const (
+	remindAfter = 5 * time.Millisecond
+	remindMost  = time.Second / 2
 )
 
 // The limit for requests of a peer: at once, and per second in the long run. An honest one
@@ -210,14 +217,24 @@ func (l *link) open() *leaving {
 	return l.await(session.DirectStart, nil, opening)
 }
 
-// messaging returns the configuration of the connection.
+// messaging returns the configuration of the connection's channels.
 func (l *link) messaging() messaging.Config {
-	c := l.d.messaging(l.offer)
+	m, cfg := l.offer, l.d.cfg
+	c := cfg.Messaging(m.Mode)
+	has := func(feature string) bool { return slices.Contains(m.Features, feature) }
+	c.Queues, c.MTU, c.PeerPools, c.MaxPools = 1, m.MTU, m.Pools, m.Pools
+	c.Pools = c.Pools[:min(len(c.Pools), m.Pools)]
+	c.LatencyQueue, c.LatencyPools, c.Assigned = false, nil, nil
+	c.NoPack = !has(protocol.FeaturePack)
+	c.Invalidation, c.OneTouch = has(protocol.FeatureWindow), has(protocol.FeatureOneTouch)
+	c.KeySend = has(protocol.FeatureKeySend)
+	c.Budget, c.ZeroCopy = cfg.Budget, nil // frames of several paths are copied
+	c.ProvePath = has(protocol.FeaturePathMTU)
+	c.Bind = messaging.NewBinding(*m.Secret, m.First)
 	c.OnRequest = l.onRequest
 	c.Capture = func(int) *capture.Path {
-		p := l.offer.Peer
-		return l.d.cfg.Captures.Path("direct "+p.Name,
-			fmt.Sprintf("direct connection to host %s, mode %s", p.Name, l.offer.Mode))
+		return cfg.Captures.Path("direct "+m.Peer.Name,
+			fmt.Sprintf("direct connection to host %s, mode %s", m.Peer.Name, m.Mode))
 	}
 	c.Pace = func(protocol.CfgType, []byte) time.Duration { return l.rates.Reserve().Delay() }
 	return c

@@ -50,8 +50,7 @@
 //
 //	connect, status, serve, renew, commands   Run and other exported methods
 //	host, pause, vhostuser, race, standby     choice of the session
-//	open, reservations, pathmtu               one session: how it is made
-//	follow, peerrequests                      one session: settings of the netdevice
+//	open, pathmtu, follow, peerrequests       one session
 //	netdev, sessions, config, netdevice       shared state
 //	reason, switchrequest, attachment, changes
 package host

@@ -298,7 +298,7 @@ func (s *standby) follow(leave bool) {
 
 // end ends all sessions that nobody has taken, also those that are still being opened.
 func (s *standby) end() {
-	s.event(func(time.Time) []standbyAction { return s.machine.Stop() })
+	s.event(func(now time.Time) []standbyAction { return s.machine.Stay(now, uplink.Wanted{}) })
 	for s.pending > 0 {
 		s.enter(<-s.results)
 	}

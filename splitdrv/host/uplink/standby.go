@@ -92,16 +92,6 @@ func (s *Standby[S]) Start(now time.Time) []StandbyAction[S] {
 	return s.done()
 }
 
-// Stop ends all sessions, also those that are still being opened: afterwards, only Prepared and
-// PrepareFailed are called.
-func (s *Standby[S]) Stop() []StandbyAction[S] {
-	s.want(Wanted{})
-	s.trial.ended, s.trial.lost = true, true
-	s.act(StandbyAction[S]{Do: AbandonAll})
-	s.drop()
-	return s.done()
-}
-
 // Leave is called when the I/O unit in use is to be left: for the I/O unit of the session on
 // standby, or for the first available one of list.
 func (s *Standby[S]) Leave(now time.Time, list []string) []StandbyAction[S] {

@@ -86,8 +86,6 @@ func taken(s *standby, _ time.Time) []action {
 	return nil
 }
 
-func stop(s *standby, _ time.Time) []action { return s.Stop() }
-
 // TestStandby tests the actions after each event of sessions on standby, while another session is
 // in use.
 func TestStandby(t *testing.T) {
@@ -250,19 +248,13 @@ func TestStandby(t *testing.T) {
 			{0, begin, "prepare 0"}, {0, failed(0), "prepare 2"}, {0, prepared(2), "abandon all, hold 2"},
 			{5 * s, wake, "prepare 0"}, {6 * s, taken, ""}, {6 * s, prepared(0), "abandon all, hold 0"}, {6 * s, resume, ""},
 		}, 26 * s},
-		{"stopped", 1, 10 * s, []int{0}, []standbyMove{
-			{0, begin, "prepare 0"}, {0, prepared(0), "abandon all, hold 0"}, {s, stop, "abandon all, end 0"},
-		}, never},
-		{"stopped while sessions are prepared", 0, 0, []int{1, 2, 3}, []standbyMove{
+		{"none is wanted any more while sessions are prepared", 0, 0, []int{1, 2, 3}, []standbyMove{
 			{0, begin, "prepare 1"}, {longestSilence, wake, "prepare 2"}, {2 * longestSilence, wake, "prepare 3"},
-			{5 * s, prepared(2), "abandon all"}, {6 * s, stop, "abandon all"}, {6 * s, failed(1), ""},
+			{5 * s, prepared(2), "abandon all"}, {6 * s, stay(), ""}, {6 * s, failed(1), ""},
 			{6 * s, prepared(3), "end 3, end 2"},
 		}, never},
-		{"stopped while a session is prepared in vain", 0, 0, []int{1, 2}, []standbyMove{
-			{0, begin, "prepare 1"}, {s, stop, "abandon all"}, {s, failed(1), ""},
-		}, never},
-		{"stopped after it was taken", 0, 0, []int{1, 2}, []standbyMove{
-			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {hour, taken, ""}, {hour, stop, "abandon all"},
+		{"none is wanted any more after it was taken", 0, 0, []int{1, 2}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {hour, taken, ""}, {hour, stay(), ""},
 			{hour, resume, ""},
 		}, never},
 		{"left, and there is a new one", 0, 0, nil, []standbyMove{

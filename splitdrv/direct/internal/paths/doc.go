@@ -15,7 +15,7 @@
 //
 //	path                  a direct path, from Open to Close
 //	split                 the netdevice, and changes of paths
-//	port, judge           the ports of both kinds of paths, which data channels read and write
+//	port                  the ports of both kinds of paths, which data channels read and write
 //	input                 reading for one sender
 //	queue                 the right to read a queue, and the distribution of its frames
 //	shared, table, route  which frames use which path, for all goroutines that move frames
