@@ -9,8 +9,12 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// account has the buckets of a session's rates.
-type account struct{ tx, rx, toGroups, toUnknown *bucket } // nil: no limit
+// account has the buckets of a session's rates. Those that are nil limit nothing.
+type account struct {
+	tx, rx    *bucket // to and from the LAN
+	toGroups  *bucket // packets to groups of the LAN; more are dropped
+	toUnknown *bucket // packets to stations that the LAN may not know; more are dropped
+}
 
 // overdraft returns how long it takes until the buckets are at the level with which a
 // session begins; 0 if they are.
@@ -31,13 +35,12 @@ func (a account) overdraft() (d time.Duration) {
 // limit sets the rates to those of the policy. A bucket keeps its level when its rate
 // changes.
 func (a *account) limit(host *policy.Host) {
-	now := func() time.Duration { return time.Since(started) }
 	change := func(b **bucket, to bounds) {
 		switch {
 		case to == bounds{}:
 			*b = nil
 		case *b == nil:
-			*b = newBucket(to, now)
+			*b = newBucket(to, sinceStart)
 		default:
 			(*b).set(to)
 		}

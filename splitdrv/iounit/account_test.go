@@ -31,9 +31,9 @@ func TestComingAgain(t *testing.T) {
 				begun, bytes := time.Now(), 0
 				for range leastBurst {
 					s := newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
-					b := s.tx
+					b := s.account.tx
 					if way == "rx" {
-						b = s.rx
+						b = s.account.rx
 					}
 					bytes += drain(b, 1000, true)
 					s.leave()

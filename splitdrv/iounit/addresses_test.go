@@ -157,7 +157,7 @@ hosts:
 	judge := func(m protocol.MAC, want verdict) {
 		t.Helper()
 		f := frame(broadcast, m, 60)
-		if got := c.s.rules.Load().toLAN(f, len(f), new(protocol.MACSet)); got != want {
+		if got := c.s.guard.rules.Load().toLAN(f, len(f), new(protocol.MACSet)); got != want {
 			t.Errorf("from %v: verdict %d, want %d", m, got, want)
 		}
 	}

@@ -38,7 +38,7 @@ type announcer struct {
 	host      *host
 	addresses *addresses
 	port      lan.Interface
-	rules     *atomic.Pointer[rules]
+	guard     *guard
 	lines     *limit.Log
 	begin     chan struct{} // restarts the repetitions; capacity one
 	rounds    *rate.Limiter
@@ -46,10 +46,10 @@ type announcer struct {
 }
 
 func newAnnouncer(
-	h *host, addrs *addresses, port lan.Interface, rules *atomic.Pointer[rules], lines *limit.Log,
+	h *host, addrs *addresses, port lan.Interface, guard *guard, lines *limit.Log,
 ) *announcer {
 	return &announcer{
-		host: h, addresses: addrs, port: port, rules: rules, lines: lines,
+		host: h, addresses: addrs, port: port, guard: guard, lines: lines,
 		begin: make(chan struct{}, 1), rounds: rate.NewLimiter(roundRate, roundBurst),
 	}
 }
@@ -95,7 +95,7 @@ func (a *announcer) round() {
 		return
 	}
 	// Without services.mu, which the caller may hold.
-	r := a.rules.Load()
+	r := a.guard.rules.Load()
 	if !r.host.TaggedOnly {
 		a.send(r.mac, 0)
 		for m := range r.further.All() {

@@ -40,7 +40,7 @@ func TestAnnouncement(t *testing.T) {
 
 // announcer returns a new announcer for the host.
 func (c *client) announcer() *announcer {
-	return newAnnouncer(c.s.host, c.unit.addresses, c.port, &c.s.rules, &c.s.lines)
+	return newAnnouncer(c.s.host, c.unit.addresses, c.port, c.s.guard, &c.s.lines)
 }
 
 // TestAnnouncer checks the announcements of a host. There must be one at once, and then more after
@@ -77,10 +77,10 @@ func TestAnnouncer(t *testing.T) {
 		n := 1 + len(announcePauses)
 		heard(n)
 
-		r := *c.s.rules.Load()
+		r := *c.s.guard.rules.Load()
 		r.further = protocol.NewMACSet([]protocol.MAC{machine})
 		r.receive.Add(7)
-		c.s.rules.Store(&r)
+		c.s.guard.setRules(&r)
 		c.port.announcing.Lock()
 		c.port.fail["Announce"] = errors.New("the port is down")
 		c.port.announcing.Unlock()
@@ -90,7 +90,7 @@ func TestAnnouncer(t *testing.T) {
 		heard(n + 5)
 		tagged := r
 		tagged.host = &policy.Host{AnyMAC: true, TaggedOnly: true}
-		c.s.rules.Store(&tagged)
+		c.s.guard.setRules(&tagged)
 		time.Sleep(announcePauses[1])
 		heard(n + 6) // only in its VLAN
 		close(done)

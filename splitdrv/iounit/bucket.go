@@ -61,7 +61,9 @@ const (
 	perUnit = int64(time.Second)
 )
 
-// started is the origin of the clock of buckets.
+// sinceStart is the clock of buckets and stations.
+func sinceStart() time.Duration { return time.Since(started) }
+
 var started = time.Now()
 
 // newBucket returns an empty bucket. The rates are at most policy.MaxRate and policy.MaxPPS.

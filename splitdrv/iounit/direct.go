@@ -39,8 +39,7 @@ type directing struct {
 	after  int // packets per second from which two hosts get a connection
 	queue  int // most messages that wait for a host
 	policy *atomic.Pointer[policy.Policy]
-	owners atomic.Pointer[owners] // addresses of hosts that may have connections
-	flowing
+	flows  *traffic
 
 	mu       sync.Mutex // guards the fields below
 	pairs    *pairs.Pairs
@@ -85,7 +84,7 @@ type portFacts struct {
 func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing {
 	d := &directing{
 		after: cfg.DirectAfter, queue: directQueue * cfg.DirectPeers, policy: policy,
-		flowing:  flowing{wake: make(chan struct{}, 1)},
+		flows:    newTraffic(),
 		sessions: make(map[pairs.Host]*directed), of: make(map[*host]*directed), slots: make([]bool, cfg.MaxHosts),
 		pairs: pairs.New(pairs.Config{
 			After: cfg.DirectAfter, Peers: cfg.DirectPeers, Answer: cfg.DirectAnswer, Grace: cfg.DirectGrace,
@@ -111,7 +110,7 @@ func (d *directing) sampler(h *host) sampler {
 	if d == nil {
 		return sampler{}
 	}
-	return sampler{owners: &d.owners, seen: &h.seen}
+	return sampler{traffic: d.flows, seen: &h.seen}
 }
 
 // aboutChannels are the features that a direct connection has if both hosts have them.
@@ -242,7 +241,6 @@ func (d *directing) refresh(x *directed) {
 
 // publish publishes the addresses by which frames are sampled. The caller holds d.mu.
 func (d *directing) publish() {
-	o := &owners{flowing: &d.flowing, each: min(sampleEach, max(1, d.after/sampleLeast))}
 	n := 0
 	var macs []protocol.MAC
 	var slots []int
@@ -257,15 +255,9 @@ func (d *directing) publish() {
 		}
 	}
 	if n < 2 {
-		d.owners.Store(nil)
-		return
+		macs, slots = nil, nil
 	}
-	o.macs = protocol.NewMACSet(macs)
-	o.slots = make([]int, len(o.macs))
-	for i, m := range macs {
-		o.slots[o.macs.Index(m)] = slots[i]
-	}
-	d.owners.Store(o)
+	d.flows.between(d.after, macs, slots)
 }
 
 // why returns why a host has no direct connections, or "" if it may have some.
@@ -376,7 +368,7 @@ func (d *directing) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.wake:
+		case <-d.flows.began:
 		}
 		d.watch(ctx)
 	}
@@ -394,11 +386,11 @@ func (d *directing) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		if idle == 1 {
-			d.dirty.Store(false) // later samples wake run again
+			d.flows.watched.Store(false) // later samples wake run again
 		}
 		now := time.Now()
 		if d.flowed(from, now) {
-			d.dirty.Store(true)
+			d.flows.watched.Store(true)
 			idle = -1
 		}
 		from = now
@@ -411,7 +403,7 @@ func (d *directing) flowed(from, now time.Time) bool {
 	defer d.mu.Unlock()
 	var all []pairs.Flow
 	for _, x := range d.sessions {
-		if !x.seen.any.Swap(false) {
+		if !x.seen.news() {
 			continue
 		}
 		for _, y := range d.sessions {

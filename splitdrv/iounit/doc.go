@@ -15,7 +15,7 @@
 //     the link and MTU are sent to the host
 //
 // From then on the host's requests change its LAN interface (services). Each frame is
-// checked against rules that follow from the policy and the requests (policed, rules). The
+// checked against rules that follow from the policy and the requests (guard, rules). The
 // rules are an immutable value behind an atomic pointer, so a change does not block readers.
 //
 // # Files
@@ -29,10 +29,11 @@
 //	setup, latency, filter         limits of what a host gets
 //	direct, directstatus           direct connections between hosts
 //	addresses, ownaddress, host    MAC addresses and identities of hosts
-//	policed, markers               frames between a host and the LAN
+//	guard, policed, markers        frames between a host and the LAN
 //	sampling, stations             frames between hosts; addresses that a bridge has learned
-//	account, statistics, refusals  rates, counters, and why frames are dropped
-//	rules, ipsource, bucket        which frames pass, and how many
+//	statistics, refusals           counters, and why frames are dropped
+//	rules, ipsource                which frames pass
+//	account, bucket                and how many
 //	tallies, requests, config, ending, admission, errors
 //
 // # The end

@@ -89,7 +89,7 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	s.now.vlans = s.allowed(s.wish)
 	s.account.limit(may)
 	s.publish()
-	s.refuse.forget()
+	s.guard.refusals.forget()
 	s.conn.Unhold()
 	s.lines.Log(s.host.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate,
 		"max_rx_rate", may.MaxRxRate,
@@ -108,7 +108,7 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 			return no("MAC address %v is not among those that this host may have", m)
 		}
 	}
-	queues := len(s.ports)
+	queues := len(s.port.Queues())
 	if s.host.hasLatency() {
 		queues--
 	}

@@ -32,9 +32,9 @@ func TestGovernVLANs(t *testing.T) {
 		if err := c.s.govern(may, protocol.ModeImm); err != nil {
 			t.Fatal(err)
 		}
-		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.rules.Load().receive.String() != vlans ||
-			c.s.rules.Load().host != may {
-			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.rules.Load().receive, vlans)
+		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.guard.rules.Load().receive.String() != vlans ||
+			c.s.guard.rules.Load().host != may {
+			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.guard.rules.Load().receive, vlans)
 		}
 	}
 	govern(hostWith("5-12"), "5-12") // the host wants all allowed VLANs
@@ -57,7 +57,7 @@ func TestGovernSource(t *testing.T) {
 	copy(frame[srcAt:], behind[:])
 	judge := func(want verdict) {
 		t.Helper()
-		if got := c.s.rules.Load().toLAN(frame, len(frame), c.unit.addresses.taken.Load()); got != want {
+		if got := c.s.guard.rules.Load().toLAN(frame, len(frame), c.unit.addresses.taken.Load()); got != want {
 			t.Errorf("verdict %d, want %d", got, want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestGovernRates(t *testing.T) {
 	// try writes and reads frames, and returns for how long each direction is held back.
 	try := func() (tx, rx time.Duration) {
 		t.Helper()
-		p := c.s.ports[0]
+		p := c.s.guard.queues[0]
 		c.port.queue.in = slices.Repeat([][]byte{big}, 3)
 		for range 3 {
 			_ = p.WriteFrame(super(60000, 1400))
@@ -119,7 +119,7 @@ func TestGovernRates(t *testing.T) {
 		// Nothing else removes a limit.
 		c.vlans("5", protocol.CfgOK)
 		c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-		if now := c.s.rules.Load(); (now.tx != nil) != (r[0] > 0) || (now.rx != nil) != (r[1] > 0) {
+		if now := c.s.guard.rules.Load(); (now.tx != nil) != (r[0] > 0) || (now.rx != nil) != (r[1] > 0) {
 			t.Errorf("after a reset the rates are bounded by %v and %v", now.tx, now.rx)
 		}
 	}
@@ -153,7 +153,7 @@ func TestGovernConflicts(t *testing.T) {
 			func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, false},
 		{"its mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeSend} }, true},
 		{"another mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeImm} }, false},
-		{"a queue", func(c *client) { c.s.ports = append(c.s.ports, c.s.ports[0]) }, func(h *policy.Host) { h.MaxQueues = 1 },
+		{"a queue", func(c *client) { c.port.queues = 2 }, func(h *policy.Host) { h.MaxQueues = 1 },
 			true},
 		{"a queue that it does not have", func(*client) {}, func(h *policy.Host) { h.MaxQueues = 1 }, false},
 		{"memory", func(*client) {}, func(h *policy.Host) { h.MaxMemory = 32 << 20 }, true},

@@ -176,7 +176,7 @@ func TestGroupRateComingAgain(t *testing.T) {
 		c.s = newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
 		c.port.queue.out = nil
 		for range 2 * burstPackets {
-			if err := c.s.ports[0].WriteFrame(frame(broadcast, own, 60)); err != nil {
+			if err := c.s.guard.queues[0].WriteFrame(frame(broadcast, own, 60)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -224,7 +224,7 @@ func TestGroupAccount(t *testing.T) {
 func TestGovernGroupRate(t *testing.T) {
 	const frames = 1000
 	c := newClient(t, policy.Default().For("", ""))
-	p := c.s.ports[0]
+	p := c.s.guard.queues[0]
 	send := func() (passed int) {
 		t.Helper()
 		c.port.queue.out = nil
@@ -259,12 +259,12 @@ func TestGovernGroupRate(t *testing.T) {
 	// Nothing else removes the limit.
 	c.vlans("5", protocol.CfgOK)
 	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-	if c.s.rules.Load().toGroups == nil {
+	if c.s.guard.rules.Load().toGroups == nil {
 		t.Error("a reset takes the bound away")
 	}
 	bound(0)
-	if n := send(); n != frames || len(c.s.refuse.list()) != 0 {
-		t.Errorf("%d broadcasts passed when the bound was gone, others were dropped because %q", n, c.s.refuse.list())
+	if n := send(); n != frames || len(c.s.guard.refusals.list()) != 0 {
+		t.Errorf("%d broadcasts passed when the bound was gone, others were dropped because %q", n, c.s.guard.refusals.list())
 	}
 	// A new limit begins with a full burst, so that frames are not dropped at once.
 	bound(policy.MinPPS)

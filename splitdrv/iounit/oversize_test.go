@@ -34,12 +34,11 @@ func TestOversize(t *testing.T) {
 		if err := p.WriteFrame(tc.frame); err != nil || len(q.out) != 1 {
 			t.Fatalf("%s: %d frames written, %v", tc.name, len(q.out), err)
 		}
-		s := services{ports: []*policed{p}}
-		if got := s.oversize(); got != tc.want {
+		if got := p.oversize.Load(); got != tc.want {
 			t.Errorf("%s: %d are counted", tc.name, got)
 		}
 		q.err = errInval
-		if _ = p.WriteFrame(tc.frame); s.oversize() != tc.want {
+		if _ = p.WriteFrame(tc.frame); p.oversize.Load() != tc.want {
 			t.Errorf("%s: counted although it was not written", tc.name)
 		}
 	}
@@ -58,13 +57,13 @@ func TestOversizeOfAll(t *testing.T) {
 		count uint64 // for each queue
 	}{{1500, 1522, 1}, {1504, 1522, 0}, {1504, 1523, 1}, {1400, 1419, 1}} {
 		s.follow(step.card)
-		for _, p := range s.ports {
+		for _, p := range s.guard.queues {
 			if err := p.WriteFrame(frame(broadcast, own, step.bytes, 5, 6)); err != nil {
 				t.Fatal(err)
 			}
 			want += step.count
 		}
-		if got := s.oversize(); got != want {
+		if got := s.guard.oversize(); got != want {
 			t.Errorf("%d bytes with a card MTU of %d: %d are counted, want %d", step.bytes, step.card, got, want)
 		}
 	}

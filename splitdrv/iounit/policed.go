@@ -260,10 +260,10 @@ func (p *policed) limitOf(r *rules, head []byte, tick uint64) *bucket {
 	switch {
 	case head[dstAt]&1 != 0:
 		return r.toGroups
-	case r.unknown == nil || p.known == nil || p.known.knows(head, tick):
+	case r.toUnknown == nil || p.known == nil || p.known.knows(head, tick):
 		return nil
 	default:
-		return r.unknown
+		return r.toUnknown
 	}
 }
 

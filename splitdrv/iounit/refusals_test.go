@@ -19,7 +19,7 @@ import (
 // until the policy changes, and name the key of the policy that would allow the frame.
 func TestRefusals(t *testing.T) {
 	c := newClient(t, policy.Default().For("", ""))
-	p := c.s.ports[0]
+	p := c.s.guard.queues[0]
 	frames := [][]byte{
 		frame(broadcast, machine, 60), frame(broadcast, own, 60, 4095), etherFrame(machine, "88cc 02"), superFrame(60000, 1),
 	}
@@ -35,7 +35,7 @@ func TestRefusals(t *testing.T) {
 	want := []string{"`macs`", "802.1Q", "`link-control: yes`", "segments of 1 bytes"}
 	same := func() {
 		t.Helper()
-		if got := c.s.refuse.list(); !slices.EqualFunc(got, want, strings.Contains) {
+		if got := c.s.guard.refusals.list(); !slices.EqualFunc(got, want, strings.Contains) {
 			t.Errorf("frames were dropped because %q", got)
 		}
 	}
@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 	if err := c.s.govern(&h, protocol.ModeImm); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.s.refuse.list(); len(got) != 0 {
+	if got := c.s.guard.refusals.list(); len(got) != 0 {
 		t.Errorf("under another policy frames were dropped because %q", got)
 	}
 	frames = [][]byte{etherFrame(machine, "8100 0005 8100 0006 0800"), etherFrame(machine, "88cc 02")}
@@ -83,7 +83,7 @@ func TestDropsAreShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, good := c.s.ports[0], frame(broadcast, own, 60)
+	p, good := c.s.guard.queues[0], frame(broadcast, own, 60)
 	ops := []vnet.WriteOp{{Head: good}, {Head: good}, {Head: frame(broadcast, machine, 60)}}
 	c.port.queue.room = 1
 	if n := p.WriteFrames(ops); n != 1 {

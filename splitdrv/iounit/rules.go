@@ -9,18 +9,16 @@ import (
 // rules determine which frames pass between a host and the LAN. They are never changed, only
 // replaced.
 type rules struct {
-	mac      protocol.MAC    // address of the host
-	own      protocol.MAC    // address generated for the host
-	further  protocol.MACSet // further addresses of the host
-	host     *policy.Host
-	groups   []protocol.Group // groups that the host receives, in ascending order
-	every    bool             // the host receives frames to all groups
-	receive  protocol.VLANSet // VLANs that the host receives: requested and permitted
-	mtu      int              // MTU of the session
-	card     int              // MTU of the network card
-	tx, rx   *bucket          // limit the rates to and from the LAN; nil: no limit
-	toGroups *bucket          // limits packets to groups of the LAN; nil: no limit
-	unknown  *bucket          // limits packets to stations that the LAN may not know; nil: no limit
+	mac     protocol.MAC    // address of the host
+	own     protocol.MAC    // address generated for the host
+	further protocol.MACSet // further addresses of the host
+	host    *policy.Host
+	groups  []protocol.Group // groups that the host receives, in ascending order
+	every   bool             // the host receives frames to all groups
+	receive protocol.VLANSet // VLANs that the host receives: requested and permitted
+	mtu     int              // MTU of the session
+	card    int              // MTU of the network card
+	account                  // limits the rates
 }
 
 // verdict is the result of checking a frame.

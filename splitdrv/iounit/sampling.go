@@ -14,26 +14,45 @@ const sampleEach = 16
 // sampleLeast is the least number of samples per second of a flow that gets a connection.
 const sampleLeast = 50
 
-// owners has the addresses of all hosts that can have direct connections. It is never
-// changed, only replaced. There is none unless there are at least two such hosts.
-type owners struct {
-	flowing *flowing
-	each    int // average number of frames of which one is sampled
-	macs    protocol.MACSet
-	slots   []int // slot of the host of each address in macs
+// traffic samples the frames that hosts send to each other.
+type traffic struct {
+	watched atomic.Bool   // somebody takes the samples
+	began   chan struct{} // signals the first sample that nobody waits for; capacity one
+
+	owners atomic.Pointer[owners]
 }
 
-// flowing shows whether there are samples.
-type flowing struct {
-	dirty atomic.Bool   // there are samples
-	wake  chan struct{} // signals the first sample; capacity one
+func newTraffic() *traffic { return &traffic{began: make(chan struct{}, 1)} }
+
+// owners has the addresses of all hosts that can have direct connections. It is never
+// changed, only replaced.
+type owners struct {
+	each  int // average number of frames of which one is sampled
+	macs  protocol.MACSet
+	slots []int // slot of the host of each address in macs
+}
+
+// between replaces the addresses of hosts: slots has the slot of the host of each of macs. Without
+// addresses nothing is sampled. after is the number of packets per second from which on a flow
+// matters.
+func (t *traffic) between(after int, macs []protocol.MAC, slots []int) {
+	if len(macs) == 0 {
+		t.owners.Store(nil)
+		return
+	}
+	o := &owners{each: min(sampleEach, max(1, after/sampleLeast)), macs: protocol.NewMACSet(macs)}
+	o.slots = make([]int, len(o.macs))
+	for i, m := range macs {
+		o.slots[o.macs.Index(m)] = slots[i]
+	}
+	t.owners.Store(o)
 }
 
 // note records that there are samples.
-func (f *flowing) note() {
-	if !f.dirty.Load() && f.dirty.CompareAndSwap(false, true) {
+func (t *traffic) note() {
+	if !t.watched.Load() && t.watched.CompareAndSwap(false, true) {
 		select {
-		case f.wake <- struct{}{}:
+		case t.began <- struct{}{}:
 		default:
 		}
 	}
@@ -61,6 +80,9 @@ func (s *samples) fit(slots int) {
 	}
 }
 
+// news reports whether there are samples since the last call.
+func (s *samples) news() bool { return s.any.Swap(false) }
+
 // take returns the number of packets to a slot since the last call.
 func (s *samples) take(slot int) uint64 {
 	to := *s.to.Load()
@@ -81,8 +103,8 @@ func (o *owners) of(m protocol.MAC) int {
 
 // sampler samples the frames that a queue has sent to the LAN.
 type sampler struct {
-	owners *atomic.Pointer[owners]  // nil without direct connections
-	seen   *atomic.Pointer[samples] // samples of the host of the queue
+	traffic *traffic                 // nil without direct connections
+	seen    *atomic.Pointer[samples] // samples of the host of the queue
 
 	skip   int    // frames until the next sample
 	chance uint32 // state of the random numbers that make distances irregular
@@ -90,10 +112,10 @@ type sampler struct {
 
 // sample samples frames that were written.
 func (s *sampler) sample(ops []vnet.WriteOp) {
-	if s.owners == nil {
+	if s.traffic == nil {
 		return
 	}
-	o, seen := s.owners.Load(), s.seen.Load()
+	o, seen := s.traffic.owners.Load(), s.seen.Load()
 	if o == nil || seen == nil {
 		return
 	}
@@ -101,7 +123,7 @@ func (s *sampler) sample(ops []vnet.WriteOp) {
 	for i < len(ops) {
 		head := ops[i].Head
 		if slot := o.of(protocol.MAC(head[dstAt:srcAt])); slot >= 0 {
-			o.count(seen, slot, uint32(frameCost(head, len(head)+len(ops[i].Rest)).packets)*uint32(o.each))
+			s.traffic.count(seen, slot, uint32(frameCost(head, len(head)+len(ops[i].Rest)).packets)*uint32(o.each))
 		}
 		s.chance = s.chance*1664525 + 1013904223
 		i += 1 + int(uint64(s.chance)*uint64(2*o.each-1)>>32)
@@ -110,12 +132,12 @@ func (s *sampler) sample(ops []vnet.WriteOp) {
 }
 
 // count adds packets to the count of a slot.
-func (o *owners) count(s *samples, slot int, packets uint32) {
+func (t *traffic) count(s *samples, slot int, packets uint32) {
 	to := *s.to.Load()
 	if slot >= len(to) || slot == s.slot {
 		return
 	}
 	to[slot].Add(packets)
 	s.any.Store(true)
-	o.flowing.note()
+	t.note()
 }

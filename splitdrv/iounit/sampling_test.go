@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/pairs"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -30,12 +33,13 @@ func eligible(u *Unit, n byte) *directed {
 	return x
 }
 
-// queueOf returns a queue of a host, through which it sends to others.
-func queueOf(u *Unit, x *directed) *policed {
-	p, q := newPoliced(hostWith("all"))
-	q.quiet = true
-	p.flows = u.direct.sampler(x.host)
-	return p
+// queueOf returns a queue of a host, with the sampler of the frames that it sends.
+func queueOf(flows sampler) messaging.Port {
+	g := newGuard(guarded{
+		queues: []lan.Queue{&queue{quiet: true}}, taken: new(atomic.Pointer[protocol.MACSet]), flows: flows,
+	})
+	g.setRules(&rules{mac: own, host: hostWith("all"), every: true, mtu: protocol.MaxMTU, card: protocol.MaxMTU})
+	return g.ports()[0]
 }
 
 func (x *directed) mac() protocol.MAC { return x.port.macs[0] }
@@ -66,7 +70,7 @@ func TestSampling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := newUnit(t, Config{Direct: true, DirectAfter: tt.after})
 			a, b, c := eligible(u, 1), eligible(u, 2), eligible(u, 3)
-			p := queueOf(u, a)
+			p := queueOf(u.direct.sampler(a.host))
 			frames := tt.frames(b.mac(), c.mac())
 			ops := make([]vnet.WriteOp, len(frames))
 			const times = 20_000
@@ -102,37 +106,42 @@ func superFrameTo(to protocol.MAC) []byte {
 	return f
 }
 
-// TestNobodyIsSampled checks that no frames are sampled for a host that is alone, or while there are
-// no two hosts that may have a direct connection.
+// TestNobodyIsSampled checks that no frames are sampled while there are no two hosts that may have a
+// direct connection, and otherwise those to all addresses of such hosts, and no others.
 func TestNobodyIsSampled(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
-	a := eligible(u, 1)
-	if u.direct.owners.Load() != nil {
-		t.Error("one host alone is looked for")
+	sampled := func(from *directed, to protocol.MAC, of *directed) bool {
+		ops := []vnet.WriteOp{{Head: frame(to, own, 100)}}
+		if queueOf(u.direct.sampler(from.host)).WriteFrames(ops) != 1 || ops[0].Err != nil {
+			t.Fatal(ops[0].Err)
+		}
+		return from.seen.take(of.seen.slot) > 0
 	}
-	b := eligible(u, 2)
-	if o := u.direct.owners.Load(); o == nil || o.of(a.mac()) != a.seen.slot || o.of(b.mac()) != b.seen.slot ||
-		o.of(other) != -1 {
-		t.Errorf("%+v", o)
+	a, b := eligible(u, 1), eligible(u, 2)
+	if !sampled(a, b.mac(), b) || !sampled(b, a.mac(), a) || sampled(a, other, b) {
+		t.Error("not the frames between two hosts are sampled")
 	}
-	u.direct.changed(b.host, portFacts{macs: []protocol.MAC{b.mac()}, mtu: 1500, up: true, link: true, promisc: true})
-	if u.direct.owners.Load() != nil {
-		t.Error("hosts are looked for while one is promiscuous")
+	old := b.mac()
+	u.direct.changed(b.host, portFacts{macs: []protocol.MAC{old}, mtu: 1500, up: true, link: true, promisc: true})
+	if sampled(a, old, b) || sampled(b, a.mac(), a) {
+		t.Error("frames are sampled while one host is promiscuous")
 	}
 	u.direct.changed(b.host, portFacts{macs: []protocol.MAC{other}, mtu: 1500, up: true, link: true})
-	if o := u.direct.owners.Load(); o.of(other) != b.seen.slot || len(o.macs) != 2 {
-		t.Errorf("%+v", o)
+	if !sampled(a, other, b) || sampled(a, old, b) {
+		t.Error("another address of a host is sampled")
 	}
 	u.direct.leave(a.host)
-	if u.direct.owners.Load() != nil {
-		t.Error("one who has left is looked for")
+	if sampled(b, a.mac(), a) {
+		t.Error("frames to one who has left are sampled")
 	}
 	u.direct.leave(a.host)
 	for n := range byte(200) { // more than there are slots at first
 		eligible(u, 10+n)
 	}
-	if o := u.direct.owners.Load(); len(o.macs) != 201 {
-		t.Errorf("%d addresses", len(o.macs))
+	for _, x := range u.direct.sessions {
+		if x != b && (!sampled(b, x.mac(), x) || !sampled(x, other, b)) {
+			t.Errorf("frames between b and %s are not sampled", x.facts.Name)
+		}
 	}
 }
 
@@ -140,7 +149,7 @@ func TestNobodyIsSampled(t *testing.T) {
 func TestSamplingAllocates(t *testing.T) {
 	u := newUnit(t, Config{Direct: true})
 	a, b := eligible(u, 1), eligible(u, 2)
-	p := queueOf(u, a)
+	p := queueOf(u.direct.sampler(a.host))
 	ops := slices.Repeat([]vnet.WriteOp{{Head: frame(b.mac(), own, 100)}}, burst)
 	if n := testing.AllocsPerRun(100, func() {
 		if p.WriteFrames(ops) != len(ops) {
@@ -163,7 +172,7 @@ func TestFlowsAreWatched(t *testing.T) {
 			defer close(done)
 			u.direct.run(ctx)
 		}()
-		p := queueOf(u, a)
+		p := queueOf(u.direct.sampler(a.host))
 		flow := func(perSecond int, d time.Duration) {
 			for range d / time.Millisecond {
 				ops := slices.Repeat([]vnet.WriteOp{{Head: frame(b.mac(), own, 100)}}, perSecond/1000)
@@ -183,7 +192,7 @@ func TestFlowsAreWatched(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if u.direct.dirty.Load() {
+			if u.direct.flows.watched.Load() {
 				t.Error("somebody still looks")
 			}
 			for _, x := range []*directed{a, b} {
@@ -290,10 +299,11 @@ func BenchmarkSampling(b *testing.B) {
 			for n := range byte(64) {
 				all = append(all, eligible(u, n))
 			}
-			p := queueOf(u, all[0])
+			flows := u.direct.sampler(all[0].host)
 			if !direct {
-				p.flows = sampler{}
+				flows = sampler{}
 			}
+			p := queueOf(flows)
 			ops := slices.Repeat([]vnet.WriteOp{{Head: frame(all[1].mac(), own, 100)}}, burst)
 			for b.Loop() {
 				p.WriteFrames(ops)

@@ -261,10 +261,6 @@ func (u *Unit) connect(ctx context.Context, h *host, conn *messaging.Conn, w ses
 
 // use moves the frames of a host whose channels are connected, until the session ends.
 func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.Welcome, link lan.LinkState) error {
-	ports := make([]messaging.Port, 0, w.Queues)
-	for _, p := range s.ports {
-		ports = append(ports, p)
-	}
 	a.begin(s, w.Mode)
 	defer a.show(nil)
 	err := s.conn.StartControl()
@@ -275,7 +271,7 @@ func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.We
 		u.direct.established(&a.host, w.Mode)
 		u.served.Add(1)
 		a.show(s)
-		err = s.conn.StartData(ports, nil)
+		err = s.conn.StartData(s.guard.ports(), nil)
 	}
 	if err != nil {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
@@ -298,7 +294,7 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 	watcher.Go(func() { s.repeat(wctx) })
 	watcher.Go(func() { u.direct.send(h, wctx.Done()) })
 	watcher.Go(func() {
-		s.refuse.run(wctx.Done(), func(reason string) {
+		s.guard.refusals.run(wctx.Done(), func(reason string) {
 			s.lines.Log(h.log, slog.LevelWarn, "frames of the host are dropped", "reason", reason)
 		})
 	})

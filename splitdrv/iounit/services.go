@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -35,19 +34,17 @@ type services struct {
 	host   *host
 	shared *common
 	port   lan.Interface
-	ports  []*policed
 	conn   *messaging.Conn // set before it is started
 	offers vnet.Offloads   // all offloads that the host can have
-	rules  atomic.Pointer[rules]
+	guard  *guard
 	lines  limit.Log // limit of log lines that the host causes
 	tells  *announcer
-	refuse *refusals     // reasons for dropped frames to the LAN
 	retry  chan struct{} // signaled when a refused request may be granted; capacity one
 
 	mu       sync.Mutex   // guards the fields below
 	policy   *policy.Host // permissions; not changed, only replaced
 	now      settings
-	account                              // buckets of its rates
+	account  account                     // its rates
 	begun    settings                    // settings at the beginning of the session
 	wish     protocol.VLANSet            // VLANs that the host requests; now.vlans are the permitted ones
 	mtu      int                         // MTU in force
@@ -83,29 +80,26 @@ func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, 
 	s := &services{
 		host: h, shared: c, policy: h.policy, port: port, offers: port.Offloads(), mtu: mtu, card: card,
 		now:  settings{mac: mac, filter: protocol.ReceiveFilter{AllMulti: true}, vlans: h.policy.VLANs, up: true},
-		wish: protocol.AllVLANs(), refuse: newRefusals(), retry: make(chan struct{}, 1),
+		wish: protocol.AllVLANs(), retry: make(chan struct{}, 1),
 		reasons: make(map[protocol.CfgType]string),
 	}
 	s.asked = s.now.filter
 	s.begun = s.now
 	s.begun.vlans = s.wish
-	s.tells = newAnnouncer(h, c.addresses, port, &s.rules, &s.lines)
+	of := guarded{
+		queues: port.Queues(), latency: h.hasLatency(), taken: &c.addresses.taken, flows: c.direct.sampler(h),
+		drops: c.captures.Path(fmt.Sprintf("host %s dropped", h.hello.Name),
+			"what the policy keeps from the LAN; key "+h.peer().String()),
+		direct: func() bool { return h.seen.Load() != nil }, wake: func() { s.conn.Unhold() },
+	}
+	if port.Floods() {
+		of.stations = c.stations
+	}
+	s.guard = newGuard(of)
+	s.tells = newAnnouncer(h, c.addresses, port, s.guard, &s.lines)
 	s.account = c.accounts.take(h.payer())
 	s.account.limit(h.policy)
 	s.publish()
-	queues := port.Queues()
-	drops := c.captures.Path(fmt.Sprintf("host %s dropped", h.hello.Name),
-		"what the policy keeps from the LAN; key "+h.peer().String())
-	markers := newMarkers(len(queues), func() bool { return h.seen.Load() != nil }, func() { s.conn.Unhold() })
-	var known *stations
-	if port.Floods() {
-		known = c.stations
-	}
-	for i, q := range queues {
-		urgent := h.hasLatency() && i == len(queues)-1
-		s.ports = append(s.ports, &policed{queue: q, rules: &s.rules, taken: &c.addresses.taken, urgent: urgent,
-			refused: s.refuse, drops: drops, number: i, known: known, markers: markers, flows: c.direct.sampler(h)})
-	}
 	return s
 }
 
@@ -122,16 +116,13 @@ func (s *services) publish() {
 	r := &rules{
 		mac: s.now.mac, own: s.host.own, further: protocol.NewMACSet(f.Unicast), host: s.policy,
 		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
-		mtu: s.mtu, card: s.card, tx: s.tx, rx: s.rx, toGroups: s.toGroups, unknown: s.toUnknown,
+		mtu: s.mtu, card: s.card, account: s.account,
 	}
 	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {
 		r.receive = s.policy.VLANs
 	}
-	if r.unknown != nil {
-		s.shared.stations.used.Store(true)
-	}
-	s.rules.Store(r)
+	s.guard.setRules(r)
 	s.direct()
 }
 
@@ -459,9 +450,7 @@ func (s *services) statistics() (st protocol.Statistics, d Dropped) {
 	l := s.port.Stats() // its TooLong is included in TxTooLong
 	st.RxDropped += l.Dropped
 	st.RxInvalid += l.Invalid
-	for _, p := range s.ports {
-		p.count(&st, &d)
-	}
+	s.guard.count(&st, &d)
 	return st, d
 }
 
@@ -469,14 +458,6 @@ func (s *services) statistics() (st protocol.Statistics, d Dropped) {
 func (s *services) reported() protocol.Statistics {
 	st, d := s.statistics()
 	return d.into(st)
-}
-
-// oversize returns the sum of oversize frames of all queues.
-func (s *services) oversize() (n uint64) {
-	for _, p := range s.ports {
-		n += p.oversize.Load()
-	}
-	return n
 }
 
 // mayBePromiscuous reports whether a host with permissions h may be promiscuous. On a port

@@ -197,7 +197,7 @@ func TestServiceMAC(t *testing.T) {
 	}
 	c.mac(machine, protocol.CfgOK)
 	if c.port.mac != machine || c.unit.addresses.taken.Load().Has(own) || !c.unit.addresses.taken.Load().Has(machine) ||
-		c.s.rules.Load().mac != machine {
+		c.s.guard.rules.Load().mac != machine {
 		t.Error("granted, and not changed everywhere")
 	}
 	if got := c.ask("query", protocol.CfgMAC, nil, protocol.CfgOK); !slices.Equal(got, machine[:]) {
@@ -229,7 +229,7 @@ func TestServiceMTU(t *testing.T) {
 	// The card's MTU has changed, which the services have not been told yet.
 	c.port.link.MTU = 1600
 	c.mtu(1600, protocol.CfgOK)
-	if r := c.s.rules.Load(); r.card != 1600 || r.mtu != 1600 {
+	if r := c.s.guard.rules.Load(); r.card != 1600 || r.mtu != 1600 {
 		t.Errorf("frames are judged by MTU %d on a card of %d", r.mtu, r.card)
 	}
 }
@@ -265,13 +265,14 @@ func TestServiceFilter(t *testing.T) {
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{card}}, protocol.CfgDenied)
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{{6, 0, 0, 0, 0, 1}}}, protocol.CfgDenied)
 	c.ask("garbage", protocol.CfgFilter, []byte{1, 2, 3}, protocol.CfgInvalid)
-	if !c.port.allMulti || c.port.unicast != nil || !c.s.rules.Load().every || c.unit.addresses.taken.Load().Has(machine) {
+	if !c.port.allMulti || c.port.unicast != nil || !c.s.guard.rules.Load().every ||
+		c.unit.addresses.taken.Load().Has(machine) {
 		t.Error("refused, and changed something")
 	}
 	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine},
 		Multicast: []protocol.Group{wanted, broadcast, {1, 0, 0x5e, 0, 0, 1}}}
 	c.filter(f, protocol.CfgOK)
-	r := c.s.rules.Load()
+	r := c.s.guard.rules.Load()
 	if c.port.allMulti || c.port.promisc || !slices.Equal(c.port.groups, []string{wanted.String(), "01:00:5e:00:00:01"}) ||
 		!slices.Equal(c.port.unicast, []string{machine.String()}) {
 		t.Errorf("%+v", c.port)
@@ -286,7 +287,7 @@ func TestServiceFilter(t *testing.T) {
 	for _, method := range []string{"SetUnicast", "SetMulticast", "SetAllMulti", "SetPromisc"} {
 		c.port.fail[method] = unix.EIO
 		c.filter(protocol.ReceiveFilter{AllMulti: true}, protocol.CfgFailed)
-		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.rules.Load().every ||
+		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.guard.rules.Load().every ||
 			!c.unit.addresses.taken.Load().Has(machine) {
 			t.Errorf("%s failed, and something changed: %+v", method, c.port)
 		}
@@ -302,7 +303,7 @@ func TestServiceFilter(t *testing.T) {
 	c.port.floods = false
 	c.s.policy.Promiscuous = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
-	if !c.port.promisc || !c.s.rules.Load().every {
+	if !c.port.promisc || !c.s.guard.rules.Load().every {
 		t.Error("not promiscuous")
 	}
 }
@@ -321,17 +322,17 @@ func TestServiceVLANs(t *testing.T) {
 	inForce("5,10-19")
 	c.vlans("none", protocol.CfgOK)
 	inForce("none")
-	if !c.s.policy.VLANs.Has(5) || c.s.rules.Load().receive.Has(5) {
+	if !c.s.policy.VLANs.Has(5) || c.s.guard.rules.Load().receive.Has(5) {
 		t.Error("the wish is taken for the permission, or not taken at all")
 	}
 	c.vlans("5,11", protocol.CfgOK)
 	inForce("5,11")
-	if r := c.s.rules.Load().receive; r.String() != "5,11" {
+	if r := c.s.guard.rules.Load().receive; r.String() != "5,11" {
 		t.Errorf("received are %v", r)
 	}
 	c.s.policy.Promiscuous = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
-	if r := c.s.rules.Load().receive; r.String() != "5,10-19" {
+	if r := c.s.guard.rules.Load().receive; r.String() != "5,10-19" {
 		t.Errorf("promiscuous, received are %v", r)
 	}
 	c.vlans("all", protocol.CfgOK)
@@ -350,7 +351,7 @@ func TestServiceOffloads(t *testing.T) {
 
 func TestServiceStatistics(t *testing.T) {
 	c := newClient(t, hostWith("5"))
-	p := c.s.ports[0]
+	p := c.s.guard.queues[0]
 	for _, f := range [][]byte{frame(other, own, 60), frame(other, own, 100, 5), frame(other, own, 60, 6),
 		frame(other, card, 60)} {
 		if err := p.WriteFrame(f); err != nil {
@@ -389,7 +390,7 @@ func TestServiceReset(t *testing.T) {
 	c.mtu(1400, protocol.CfgOK)
 	c.ask("down", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{}), protocol.CfgOK)
 	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-	p, r := c.port, c.s.rules.Load()
+	p, r := c.port, c.s.guard.rules.Load()
 	if p.mac != own || !p.up || p.promisc || !p.allMulti || len(p.groups) != 0 || len(p.unicast) != 0 {
 		t.Errorf("%+v", p)
 	}

@@ -122,8 +122,8 @@ func TestUnknownRate(t *testing.T) {
 	known := newStations(h.now)
 	known.used.Store(true)
 	p, q := newPoliced(hostWith("all"), groupLimited(policy.MinPPS, h), func(r *rules) {
-		r.unknown = newBucket(bounds{packets: policy.MinPPS}, h.now)
-		r.unknown.save()
+		r.toUnknown = newBucket(bounds{packets: policy.MinPPS}, h.now)
+		r.toUnknown.save()
 	})
 	p.known = known
 	send := func(n int, f func(i int) []byte) (passed int) {
@@ -196,8 +196,8 @@ func TestUnknownRateHeld(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	h := &hand{at: time.Hour}
 	p, q := newPoliced(hostWith("all"), func(r *rules) {
-		r.unknown = newBucket(bounds{packets: policy.MinPPS}, h.now)
-		r.unknown.save()
+		r.toUnknown = newBucket(bounds{packets: policy.MinPPS}, h.now)
+		r.toUnknown.save()
 	})
 	p.known = newStations(h.now)
 	p.known.used.Store(true)
@@ -230,7 +230,7 @@ func TestUnknownRateOfSession(t *testing.T) {
 			c.s = newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
 			c.port.queue.out = nil
 			for i := range each {
-				if err := c.s.ports[0].WriteFrame(frame(numbered(i), own, 60)); err != nil {
+				if err := c.s.guard.queues[0].WriteFrame(frame(numbered(i), own, 60)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -200,12 +200,12 @@ func (u *Unit) status(a *attachment) (HostStatus, bool) {
 		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(),
 		Traffic: &stats, Latency: a.latency,
 		Filter: now.filter, VLANs: now.vlans, Statistics: counted,
-		Dropped: dropped, DropReasons: s.refuse.list(),
+		Dropped: dropped, DropReasons: s.guard.refusals.list(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
 		MaxTxGroupPPS: may.MaxTxGroupPPS, NoDirect: u.direct.whyNot(&a.host),
 		PortCounters: PortCounters{
 			Announced: s.tells.frames.Load(), TxLimited: txLimited, RxLimited: rxLimited,
-			TxOversize: s.oversize(), HeartbeatsThrottled: a.s.HeartbeatsThrottled(),
+			TxOversize: s.guard.oversize(), HeartbeatsThrottled: a.s.HeartbeatsThrottled(),
 		},
 	}, true
 }
