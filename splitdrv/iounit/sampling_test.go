@@ -126,6 +126,10 @@ func TestNobodyIsSampled(t *testing.T) {
 	if sampled(a, old, b) || sampled(b, a.mac(), a) {
 		t.Error("frames are sampled while one host is promiscuous")
 	}
+	u.direct.changed(b.host, portFacts{macs: []protocol.MAC{old}, mtu: 1500, link: true})
+	if sampled(a, old, b) || sampled(b, a.mac(), a) {
+		t.Error("frames are sampled while only one host may have a direct connection")
+	}
 	u.direct.changed(b.host, portFacts{macs: []protocol.MAC{other}, mtu: 1500, up: true, link: true})
 	if !sampled(a, other, b) || sampled(a, old, b) {
 		t.Error("another address of a host is sampled")
