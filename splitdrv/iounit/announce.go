@@ -95,7 +95,7 @@ func (a *announcer) round() {
 		return
 	}
 	// Without services.mu, which the caller may hold.
-	r := a.guard.rules.Load()
+	r := a.guard.inForce()
 	if !r.host.TaggedOnly {
 		a.send(r.mac, 0)
 		for m := range r.further.All() {

@@ -31,9 +31,10 @@ func TestAnnouncement(t *testing.T) {
 			bytes.Count(eth[len(c.want)/2:], []byte{0}) != c.n-len(c.want)/2 {
 			t.Errorf("VLAN %d: %s", c.vlan, got)
 		}
-		if r := (rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}}); r.toLAN(f, len(f),
-			new(protocol.MACSet)) != pass {
-			t.Errorf("VLAN %d: the host itself may not send this", c.vlan)
+		q := &queue{}
+		r := &rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}, mtu: 1500}
+		if err := write(ruled(q, sampler{}, r), f); err != nil || len(q.out) != 1 {
+			t.Errorf("VLAN %d: the host itself may not send this: %v", c.vlan, err)
 		}
 	}
 }
@@ -77,7 +78,7 @@ func TestAnnouncer(t *testing.T) {
 		n := 1 + len(announcePauses)
 		heard(n)
 
-		r := *c.s.guard.rules.Load()
+		r := *c.s.guard.inForce()
 		r.further = protocol.NewMACSet([]protocol.MAC{machine})
 		r.receive.Add(7)
 		c.s.guard.setRules(&r)

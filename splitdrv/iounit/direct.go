@@ -110,7 +110,7 @@ func (d *directing) sampler(h *host) sampler {
 	if d == nil {
 		return sampler{}
 	}
-	return sampler{traffic: d.flows, seen: &h.seen}
+	return d.flows.sampler(&h.seen)
 }
 
 // aboutChannels are the features that a direct connection has if both hosts have them.

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -32,9 +33,9 @@ func TestGovernVLANs(t *testing.T) {
 		if err := c.s.govern(may, protocol.ModeImm); err != nil {
 			t.Fatal(err)
 		}
-		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.guard.rules.Load().receive.String() != vlans ||
-			c.s.guard.rules.Load().host != may {
-			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.guard.rules.Load().receive, vlans)
+		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.guard.inForce().receive.String() != vlans ||
+			c.s.guard.inForce().host != may {
+			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.guard.inForce().receive, vlans)
 		}
 	}
 	govern(hostWith("5-12"), "5-12") // the host wants all allowed VLANs
@@ -53,19 +54,17 @@ func TestGovernVLANs(t *testing.T) {
 func TestGovernSource(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	behind := protocol.MAC{2, 0xbb, 0, 0, 0, 1}
-	frame := make([]byte, 64)
-	copy(frame[srcAt:], behind[:])
-	judge := func(want verdict) {
+	judge := func(want bool) {
 		t.Helper()
-		if got := c.s.guard.rules.Load().toLAN(frame, len(frame), c.unit.addresses.taken.Load()); got != want {
-			t.Errorf("verdict %d, want %d", got, want)
+		if got := c.passes(frame(broadcast, behind, 60)); got != want {
+			t.Errorf("a frame of %v passes: %t, want %t", behind, got, want)
 		}
 	}
-	judge(pass)
+	judge(true)
 	for _, tt := range []struct {
 		macs []string
-		want verdict
-	}{{[]string{own.String()}, source}, {[]string{own.String(), "02:bb:*"}, pass}, {nil, pass}} {
+		want bool
+	}{{[]string{own.String()}, false}, {[]string{own.String(), "02:bb:*"}, true}, {nil, true}} {
 		if err := c.s.govern(hostWith("all", tt.macs...), protocol.ModeImm); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +76,6 @@ func TestGovernSource(t *testing.T) {
 func TestGovernRates(t *testing.T) {
 	c := newClient(t, hostWith("all"))
 	big := frame(own, other, 60000)
-	slot := make([]byte, 1<<16)
 	rates := func(tx, rx int64) *policy.Host {
 		h := hostWith("all")
 		h.MaxTxRate, h.MaxRxRate = tx, rx
@@ -86,11 +84,11 @@ func TestGovernRates(t *testing.T) {
 	// try writes and reads frames, and returns for how long each direction is held back.
 	try := func() (tx, rx time.Duration) {
 		t.Helper()
-		p := c.s.guard.queues[0]
+		p := c.s.guard.ports()[0].(messaging.PacedPort)
 		c.port.queue.in = slices.Repeat([][]byte{big}, 3)
 		for range 3 {
-			_ = p.WriteFrame(super(60000, 1400))
-			_, _ = p.ReadFrame(slot)
+			_ = write(c.s.guard.ports()[0], superFrame(60000-54, 1400))
+			_, _ = read(c.s.guard.ports()[0])
 		}
 		return p.WriteHold(), p.ReadHold()
 	}
@@ -116,11 +114,12 @@ func TestGovernRates(t *testing.T) {
 			return (r[0] == 0 || r[0] == 1e12) == (tx == 0) && (r[0] == 0 || tx == 0 || about(tx, r[0])) &&
 				(r[1] == 0 || r[1] == 1e12) == (rx == 0) && (r[1] == 0 || rx == 0 || about(rx, r[1]))
 		}, "held back as by rates of %d and %d", r[0], r[1])
-		// Nothing else removes a limit.
+		// Nothing else removes or replaces a limit.
+		before := c.s.guard.inForce().account
 		c.vlans("5", protocol.CfgOK)
 		c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-		if now := c.s.guard.rules.Load(); (now.tx != nil) != (r[0] > 0) || (now.rx != nil) != (r[1] > 0) {
-			t.Errorf("after a reset the rates are bounded by %v and %v", now.tx, now.rx)
+		if now := c.s.guard.inForce().account; now != before {
+			t.Errorf("after a reset the rates are bounded by %v, before by %v", now, before)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
@@ -162,35 +161,6 @@ func TestGroupRateUrgent(t *testing.T) {
 	}
 }
 
-// TestGroupRateComingAgain has a host open one session after the other for the burst that each
-// begins with. No more frames may pass than in one session.
-func TestGroupRateComingAgain(t *testing.T) {
-	may := hostWith("all")
-	may.MaxTxGroupPPS = policy.MinPPS
-	begun := time.Now()
-	c := newClient(t, may)
-	c.s.leave()
-	passed := 0
-	const sessions = 100
-	for range sessions {
-		c.s = newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
-		c.port.queue.out = nil
-		for range 2 * burstPackets {
-			if err := c.s.guard.queues[0].WriteFrame(frame(broadcast, own, 60)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		passed += len(c.port.queue.out)
-		c.s.leave()
-	}
-	if most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); float64(passed) > most {
-		t.Errorf("%d broadcasts in %d sessions, at most %.0f", passed, sessions, most)
-	}
-	if passed < burstPackets {
-		t.Errorf("%d broadcasts, a session may begin with %d", passed, burstPackets)
-	}
-}
-
 // TestGroupAccount checks that the bucket of a session that has ended is kept until it is full
 // again.
 func TestGroupAccount(t *testing.T) {
@@ -218,55 +188,4 @@ func TestGroupAccount(t *testing.T) {
 	if k.put("two", account{}); len(k.left) != 0 {
 		t.Errorf("an account that owes nothing any more is kept: %+v", k.left)
 	}
-}
-
-// TestGovernGroupRate limits the packets to groups during a session, and removes the limit.
-func TestGovernGroupRate(t *testing.T) {
-	const frames = 1000
-	c := newClient(t, policy.Default().For("", ""))
-	p := c.s.guard.queues[0]
-	send := func() (passed int) {
-		t.Helper()
-		c.port.queue.out = nil
-		for range frames {
-			if err := p.WriteFrame(frame(broadcast, own, 60)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return len(c.port.queue.out)
-	}
-	bound := func(packets int64) {
-		t.Helper()
-		h := *policy.Default().For("", "")
-		h.MaxTxGroupPPS = packets
-		if err := c.s.govern(&h, protocol.ModeImm); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := send(); n != frames {
-		t.Errorf("%d broadcasts passed without a bound", n)
-	}
-	begun := time.Now()
-	bound(policy.MinPPS)
-	n := send()
-	if most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); n < burstPackets || float64(n) > most {
-		t.Errorf("%d broadcasts passed, at most %.0f", n, most)
-	}
-	st, d := c.s.statistics()
-	if d != (Dropped{GroupRate: uint64(frames - n)}) || c.s.reported().TxDropped != st.TxDropped+d.GroupRate {
-		t.Errorf("%+v, %+v; the host is told %+v", st, d, c.s.reported())
-	}
-	// Nothing else removes the limit.
-	c.vlans("5", protocol.CfgOK)
-	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-	if c.s.guard.rules.Load().toGroups == nil {
-		t.Error("a reset takes the bound away")
-	}
-	bound(0)
-	if n := send(); n != frames || len(c.s.guard.refusals.list()) != 0 {
-		t.Errorf("%d broadcasts passed when the bound was gone, others were dropped because %q", n, c.s.guard.refusals.list())
-	}
-	// A new limit begins with a full burst, so that frames are not dropped at once.
-	bound(policy.MinPPS)
-	testenv.Eventually(t, func() bool { return send() > 0 }, "broadcasts passing")
 }

@@ -52,6 +52,9 @@ func (g *guard) setRules(r *rules) {
 	g.rules.Store(r)
 }
 
+// inForce returns the rules.
+func (g *guard) inForce() *rules { return g.rules.Load() }
+
 // ports returns the queues of the interface behind the guard.
 func (g *guard) ports() []messaging.Port {
 	ports := make([]messaging.Port, 0, len(g.queues))

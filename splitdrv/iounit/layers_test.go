@@ -2,7 +2,6 @@ package iounit
 
 import (
 	"encoding/binary"
-	"encoding/hex"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,18 +12,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
 )
-
-// etherFrame returns a frame from the host's own address. rest is hexadecimal: tags, EtherType and
-// payload.
-func etherFrame(dst [6]byte, rest string) []byte {
-	b, err := hex.DecodeString(strings.ReplaceAll(rest, " ", ""))
-	if err != nil {
-		panic(err)
-	}
-	f := append(make([]byte, vnet.HdrLen), dst[:]...)
-	f = append(append(f, own[:]...), b...)
-	return append(f, make([]byte, max(0, vnet.HdrLen+60-len(f)))...)
-}
 
 // judged writes a frame to a port of a host and returns the verdict, as counted.
 func judged(t *testing.T, h *policy.Host, f []byte) verdict {
@@ -160,17 +147,6 @@ func TestTaggedOnly(t *testing.T) {
 			t.Errorf("%s, from the LAN: verdict %d, want %d", tc.name, got, tc.fromLAN)
 		}
 	}
-}
-
-// superFrame returns a TCP super-frame with segments of this size.
-func superFrame(payload, size int) []byte {
-	f := etherFrame(machine, "0800 4500 0000 0000 0000 4006 0000 c0000201 c0000202")
-	f = append(f[:vnet.HdrLen+14+20], make([]byte, 20+payload)...)
-	f[vnet.HdrLen+14+20+12] = 5 << 4
-	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: uint16(size), CsumStart: 34,
-		CsumOffset: 16}
-	h.Encode(f)
-	return f
 }
 
 func TestTinySegments(t *testing.T) {

@@ -43,28 +43,3 @@ func TestOversize(t *testing.T) {
 		}
 	}
 }
-
-// TestOversizeOfAll checks that frames of all queues are counted, by the card's MTU at that time.
-func TestOversizeOfAll(t *testing.T) {
-	c := newClient(t, hostWith("all"))
-	c.port.queues = 2
-	s := newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
-	s.conn = c.s.conn
-	want := uint64(0)
-	for _, step := range []struct {
-		card  int
-		bytes int
-		count uint64 // for each queue
-	}{{1500, 1522, 1}, {1504, 1522, 0}, {1504, 1523, 1}, {1400, 1419, 1}} {
-		s.follow(step.card)
-		for _, p := range s.guard.queues {
-			if err := p.WriteFrame(frame(broadcast, own, step.bytes, 5, 6)); err != nil {
-				t.Fatal(err)
-			}
-			want += step.count
-		}
-		if got := s.guard.oversize(); got != want {
-			t.Errorf("%d bytes with a card MTU of %d: %d are counted, want %d", step.bytes, step.card, got, want)
-		}
-	}
-}

@@ -110,6 +110,11 @@ type sampler struct {
 	chance uint32 // state of the random numbers that make distances irregular
 }
 
+// sampler returns the sampler for a queue, whose host has the samples.
+func (t *traffic) sampler(samples *atomic.Pointer[samples]) sampler {
+	return sampler{traffic: t, seen: samples}
+}
+
 // sample samples frames that were written.
 func (s *sampler) sample(ops []vnet.WriteOp) {
 	if s.traffic == nil {

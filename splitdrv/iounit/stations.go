@@ -36,6 +36,9 @@ const (
 	tickMask    = 1<<(64-tagBits) - 1
 )
 
+// NewStations returns those of a LAN.
+func NewStations() *stations { return newStations(sinceStart) }
+
 func newStations(now func() time.Duration) *stations {
 	return &stations{now: now, add: rand.Uint64(), mul: [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}}
 }

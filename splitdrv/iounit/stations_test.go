@@ -214,32 +214,3 @@ func TestUnknownRateHeld(t *testing.T) {
 		t.Errorf("%d of %d frames written in %d tries", len(q.out), len(frames), tries)
 	}
 }
-
-// TestUnknownRateOfSession expects the limit to be that of the policy, and what another session has
-// used of it to be missing in the next one.
-func TestUnknownRateOfSession(t *testing.T) {
-	may := hostWith("all")
-	may.MaxTxGroupPPS = policy.MinPPS
-	for _, floods := range []bool{false, true} {
-		c := newClient(t, may)
-		c.port.floods = floods
-		c.s.leave()
-		begun, passed := time.Now(), 0
-		const sessions, each = 20, 2 * burstPackets
-		for range sessions {
-			c.s = newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
-			c.port.queue.out = nil
-			for i := range each {
-				if err := c.s.guard.queues[0].WriteFrame(frame(numbered(i), own, 60)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			passed += len(c.port.queue.out)
-			c.s.leave()
-		}
-		most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds()
-		if floods && (passed < burstPackets || float64(passed) > most) || !floods && passed != sessions*each {
-			t.Errorf("floods %t: %d frames to unknown stations passed, at most %.0f", floods, passed, most)
-		}
-	}
-}

@@ -61,7 +61,7 @@ func New(cfg Config) (*Unit, error) {
 		requests: limit.NewKeyed(requestRate),
 		common: common{
 			addresses: newAddresses(cfg.LinkState),
-			stations:  newStations(sinceStart),
+			stations:  NewStations(),
 		},
 		tallies:  newTallies(),
 		roster:   roster{log: cfg.Log, hosts: make(map[string]*attachment), left: make(chan struct{})},
