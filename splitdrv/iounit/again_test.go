@@ -8,6 +8,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/tap/steer"
 )
@@ -24,20 +25,20 @@ func TestGroupRateComingAgain(t *testing.T) {
 	const sessions = 100
 	for range sessions {
 		c.s = newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
-		c.port.queue.out = nil
-		for range 2 * burstPackets {
-			if err := write(c.s.guard.ports()[0], frame(broadcast, own, 60)); err != nil {
+		c.port.queue.Out = nil
+		for range 2 * guard.BurstPackets {
+			if err := write(c.s.guard.Ports()[0], frame(broadcast, own, 60)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		passed += len(c.port.queue.out)
+		passed += len(c.port.queue.Out)
 		c.s.leave()
 	}
-	if most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); float64(passed) > most {
+	if most := guard.BurstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); float64(passed) > most {
 		t.Errorf("%d broadcasts in %d sessions, at most %.0f", passed, sessions, most)
 	}
-	if passed < burstPackets {
-		t.Errorf("%d broadcasts, a session may begin with %d", passed, burstPackets)
+	if passed < guard.BurstPackets {
+		t.Errorf("%d broadcasts, a session may begin with %d", passed, guard.BurstPackets)
 	}
 }
 
@@ -45,16 +46,16 @@ func TestGroupRateComingAgain(t *testing.T) {
 func TestGovernGroupRate(t *testing.T) {
 	const frames = 1000
 	c := newClient(t, policy.Default().For("", ""))
-	p := c.s.guard.ports()[0]
+	p := c.s.guard.Ports()[0]
 	send := func() (passed int) {
 		t.Helper()
-		c.port.queue.out = nil
+		c.port.queue.Out = nil
 		for range frames {
 			if err := write(p, frame(broadcast, own, 60)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return len(c.port.queue.out)
+		return len(c.port.queue.Out)
 	}
 	bound := func(packets int64) {
 		t.Helper()
@@ -70,23 +71,24 @@ func TestGovernGroupRate(t *testing.T) {
 	begun := time.Now()
 	bound(policy.MinPPS)
 	n := send()
-	if most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); n < burstPackets || float64(n) > most {
+	if most := guard.BurstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds(); n < guard.BurstPackets ||
+		float64(n) > most {
 		t.Errorf("%d broadcasts passed, at most %.0f", n, most)
 	}
 	st, d := c.s.statistics()
-	if d != (Dropped{GroupRate: uint64(frames - n)}) || c.s.reported().TxDropped != st.TxDropped+d.GroupRate {
+	if d != (guard.Dropped{GroupRate: uint64(frames - n)}) || c.s.reported().TxDropped != st.TxDropped+d.GroupRate {
 		t.Errorf("%+v, %+v; the host is told %+v", st, d, c.s.reported())
 	}
 	// Nothing else removes or replaces the limit.
-	before := c.s.guard.inForce().account
+	before := c.s.guard.Rules().Account
 	c.vlans("5", protocol.CfgOK)
 	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-	if c.s.guard.inForce().account != before {
+	if c.s.guard.Rules().Account != before {
 		t.Error("a reset takes the bound away")
 	}
 	bound(0)
-	if n := send(); n != frames || len(c.s.guard.refusals.list()) != 0 {
-		t.Errorf("%d broadcasts passed when the bound was gone, others were dropped because %q", n, c.s.guard.refusals.list())
+	if n := send(); n != frames || len(c.s.guard.Refusals.List()) != 0 {
+		t.Errorf("%d broadcasts passed when the bound was gone, others were dropped because %q", n, c.s.guard.Refusals.List())
 	}
 	// A new limit begins with a full burst, so that frames are not dropped at once.
 	bound(policy.MinPPS)
@@ -103,20 +105,20 @@ func TestUnknownRateOfSession(t *testing.T) {
 		c.port.floods = floods
 		c.s.leave()
 		begun, passed := time.Now(), 0
-		const sessions, each = 20, 2 * burstPackets
+		const sessions, each = 20, 2 * guard.BurstPackets
 		for range sessions {
 			c.s = newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
-			c.port.queue.out = nil
+			c.port.queue.Out = nil
 			for i := range each {
-				if err := write(c.s.guard.ports()[0], frame(further(i), own, 60)); err != nil {
+				if err := write(c.s.guard.Ports()[0], frame(further(i), own, 60)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			passed += len(c.port.queue.out)
+			passed += len(c.port.queue.Out)
 			c.s.leave()
 		}
-		most := burstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds()
-		if floods && (passed < burstPackets || float64(passed) > most) || !floods && passed != sessions*each {
+		most := guard.BurstPackets + 1 + policy.MinPPS*time.Since(begun).Seconds()
+		if floods && (passed < guard.BurstPackets || float64(passed) > most) || !floods && passed != sessions*each {
 			t.Errorf("floods %t: %d frames to unknown stations passed, at most %.0f", floods, passed, most)
 		}
 	}
@@ -136,10 +138,10 @@ func TestComingAgain(t *testing.T) {
 				begun, bytes, f := time.Now(), 0, frame(other, own, 1000)
 				for range leastBurst {
 					s := newServices(c.s.host, &c.unit.common, c.port, own, 1500, 1500)
-					p := s.guard.ports()[0]
+					p := s.guard.Ports()[0]
 					move := func() error { return write(p, f) }
 					if way == "rx" {
-						c.port.queue.in = slices.Repeat([][]byte{f}, 1000)
+						c.port.queue.In = slices.Repeat([][]byte{f}, 1000)
 						move = func() error {
 							_, err := read(p)
 							return err
@@ -150,10 +152,10 @@ func TestComingAgain(t *testing.T) {
 					}
 					s.leave()
 				}
-				if most := policy.MinRate*time.Since(begun).Seconds()/8 + burstBytes + 1000; float64(bytes) > most {
+				if most := policy.MinRate*time.Since(begun).Seconds()/8 + guard.BurstBytes + 1000; float64(bytes) > most {
 					t.Errorf("%d bytes in %d sessions, at most %.0f", bytes, leastBurst, most)
 				}
-				if bytes < burstBytes {
+				if bytes < guard.BurstBytes {
 					t.Errorf("%d bytes", bytes)
 				}
 			})

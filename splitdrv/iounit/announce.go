@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -38,7 +39,7 @@ type announcer struct {
 	host      *host
 	addresses *addresses
 	port      lan.Interface
-	guard     *guard
+	guard     *guard.Guard
 	lines     *limit.Log
 	begin     chan struct{} // restarts the repetitions; capacity one
 	rounds    *rate.Limiter
@@ -46,7 +47,7 @@ type announcer struct {
 }
 
 func newAnnouncer(
-	h *host, addrs *addresses, port lan.Interface, guard *guard, lines *limit.Log,
+	h *host, addrs *addresses, port lan.Interface, guard *guard.Guard, lines *limit.Log,
 ) *announcer {
 	return &announcer{
 		host: h, addresses: addrs, port: port, guard: guard, lines: lines,
@@ -95,16 +96,16 @@ func (a *announcer) round() {
 		return
 	}
 	// Without services.mu, which the caller may hold.
-	r := a.guard.inForce()
-	if !r.host.TaggedOnly {
-		a.send(r.mac, 0)
-		for m := range r.further.All() {
+	r := a.guard.Rules()
+	if !r.Host.TaggedOnly {
+		a.send(r.MAC, 0)
+		for m := range r.Further.All() {
 			a.send(m, 0)
 		}
 	}
-	if r.receive.Len() <= maxAnnouncedVLANs {
-		for v := range r.receive.All() {
-			a.send(r.mac, v)
+	if r.Receive.Len() <= maxAnnouncedVLANs {
+		for v := range r.Receive.All() {
+			a.send(r.MAC, v)
 		}
 	}
 }
@@ -133,7 +134,7 @@ const (
 // address, as hypervisors send for a machine that has moved.
 func announcement(mac protocol.MAC, vlan uint16) []byte {
 	b := make([]byte, vnet.HdrLen, vnet.HdrLen+shortest+vnet.TagLen)
-	b = append(b, broadcast[:]...)
+	b = append(b, guard.Broadcast[:]...)
 	b = append(b, mac[:]...)
 	if vlan != 0 {
 		b = binary.BigEndian.AppendUint16(b, vnet.EtherVLAN)

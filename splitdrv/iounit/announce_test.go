@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -32,8 +33,8 @@ func TestAnnouncement(t *testing.T) {
 			t.Errorf("VLAN %d: %s", c.vlan, got)
 		}
 		q := &queue{}
-		r := &rules{mac: mac, host: &policy.Host{VLANs: protocol.AllVLANs()}, mtu: 1500}
-		if err := write(ruled(q, sampler{}, r), f); err != nil || len(q.out) != 1 {
+		r := &guard.Rules{MAC: mac, Host: &policy.Host{VLANs: protocol.AllVLANs()}, MTU: 1500}
+		if err := write(ruled(q, guard.Sampler{}, r), f); err != nil || len(q.Out) != 1 {
 			t.Errorf("VLAN %d: the host itself may not send this: %v", c.vlan, err)
 		}
 	}
@@ -78,10 +79,10 @@ func TestAnnouncer(t *testing.T) {
 		n := 1 + len(announcePauses)
 		heard(n)
 
-		r := *c.s.guard.inForce()
-		r.further = protocol.NewMACSet([]protocol.MAC{machine})
-		r.receive.Add(7)
-		c.s.guard.setRules(&r)
+		r := *c.s.guard.Rules()
+		r.Further = protocol.NewMACSet([]protocol.MAC{machine})
+		r.Receive.Add(7)
+		c.s.guard.SetRules(&r)
 		c.port.announcing.Lock()
 		c.port.fail["Announce"] = errors.New("the port is down")
 		c.port.announcing.Unlock()
@@ -90,8 +91,8 @@ func TestAnnouncer(t *testing.T) {
 		time.Sleep(announcePauses[0])
 		heard(n + 5)
 		tagged := r
-		tagged.host = &policy.Host{AnyMAC: true, TaggedOnly: true}
-		c.s.guard.setRules(&tagged)
+		tagged.Host = &policy.Host{AnyMAC: true, TaggedOnly: true}
+		c.s.guard.SetRules(&tagged)
 		time.Sleep(announcePauses[1])
 		heard(n + 6) // only in its VLAN
 		close(done)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/pairs"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -39,7 +40,7 @@ type directing struct {
 	after  int // packets per second from which two hosts get a connection
 	queue  int // most messages that wait for a host
 	policy *atomic.Pointer[policy.Policy]
-	flows  *traffic
+	flows  *guard.Traffic
 
 	mu       sync.Mutex // guards the fields below
 	pairs    *pairs.Pairs
@@ -57,7 +58,7 @@ type directed struct {
 	host  *host
 	id    pairs.Host
 	queue chan *session.Direct
-	seen  *samples
+	seen  *guard.Samples
 
 	// guarded by directing.mu:
 
@@ -84,7 +85,7 @@ type portFacts struct {
 func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing {
 	d := &directing{
 		after: cfg.DirectAfter, queue: directQueue * cfg.DirectPeers, policy: policy,
-		flows:    newTraffic(),
+		flows:    guard.NewTraffic(),
 		sessions: make(map[pairs.Host]*directed), of: make(map[*host]*directed), slots: make([]bool, cfg.MaxHosts),
 		pairs: pairs.New(pairs.Config{
 			After: cfg.DirectAfter, Peers: cfg.DirectPeers, Answer: cfg.DirectAnswer, Grace: cfg.DirectGrace,
@@ -106,11 +107,11 @@ func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing 
 }
 
 // sampler returns the sampler for a queue of a host.
-func (d *directing) sampler(h *host) sampler {
+func (d *directing) sampler(h *host) guard.Sampler {
 	if d == nil {
-		return sampler{}
+		return guard.Sampler{}
 	}
-	return d.flows.sampler(&h.seen)
+	return d.flows.Sampler(&h.seen)
 }
 
 // aboutChannels are the features that a direct connection has if both hosts have them.
@@ -151,7 +152,7 @@ func (d *directing) enter(x *directed) {
 	}
 	d.slots[slot] = true
 	d.latest++
-	x.id, x.seen = d.latest, newSamples(slot)
+	x.id, x.seen = d.latest, guard.NewSamples(slot)
 	d.sessions[x.id], d.of[x.host] = x, x
 	x.host.seen.Store(x.seen)
 	x.judge(d.policy.Load())
@@ -171,7 +172,7 @@ func (d *directing) leave(h *host) {
 	}
 	delete(d.sessions, x.id)
 	delete(d.of, h)
-	d.slots[x.seen.slot] = false
+	d.slots[x.seen.Slot] = false
 	d.do(d.pairs.Leave(time.Now(), x.id))
 	d.publish()
 }
@@ -249,15 +250,15 @@ func (d *directing) publish() {
 			continue
 		}
 		n++
-		x.seen.fit(len(d.slots))
+		x.seen.Fit(len(d.slots))
 		for _, m := range x.port.macs {
-			macs, slots = append(macs, m), append(slots, x.seen.slot)
+			macs, slots = append(macs, m), append(slots, x.seen.Slot)
 		}
 	}
 	if n < 2 {
 		macs, slots = nil, nil
 	}
-	d.flows.between(d.after, macs, slots)
+	d.flows.Between(d.after, macs, slots)
 }
 
 // why returns why a host has no direct connections, or "" if it may have some.
@@ -368,7 +369,7 @@ func (d *directing) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.flows.began:
+		case <-d.flows.Began:
 		}
 		d.watch(ctx)
 	}
@@ -386,11 +387,11 @@ func (d *directing) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		if idle == 1 {
-			d.flows.watched.Store(false) // later samples wake run again
+			d.flows.Watched.Store(false) // later samples wake run again
 		}
 		now := time.Now()
 		if d.flowed(from, now) {
-			d.flows.watched.Store(true)
+			d.flows.Watched.Store(true)
 			idle = -1
 		}
 		from = now
@@ -403,11 +404,11 @@ func (d *directing) flowed(from, now time.Time) bool {
 	defer d.mu.Unlock()
 	var all []pairs.Flow
 	for _, x := range d.sessions {
-		if !x.seen.news() {
+		if !x.seen.News() {
 			continue
 		}
 		for _, y := range d.sessions {
-			if n := x.seen.take(y.seen.slot); n > 0 {
+			if n := x.seen.Take(y.seen.Slot); n > 0 {
 				all = append(all, pairs.Flow{From: x.id, To: y.id, Packets: n})
 			}
 		}

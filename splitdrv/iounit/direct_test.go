@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/pairs"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -34,15 +35,15 @@ func eligible(u *Unit, n byte) *directed {
 }
 
 // queueOf returns a queue of a host, with the sampler of the frames that it sends.
-func queueOf(flows sampler) messaging.Port {
-	return ruled(&queue{quiet: true}, flows, &rules{mac: own, host: hostWith("all"), mtu: protocol.MaxMTU})
+func queueOf(flows guard.Sampler) messaging.Port {
+	return ruled(&queue{Quiet: true}, flows, &guard.Rules{MAC: own, Host: hostWith("all"), MTU: protocol.MaxMTU})
 }
 
 // ruled returns a port with rules in front of a queue.
-func ruled(q *queue, flows sampler, r *rules) messaging.Port {
-	g := newGuard(guarded{queues: []lan.Queue{q}, taken: new(atomic.Pointer[protocol.MACSet]), flows: flows})
-	g.setRules(r)
-	return g.ports()[0]
+func ruled(q *queue, flows guard.Sampler, r *guard.Rules) messaging.Port {
+	g := guard.New(guard.Options{Queues: []lan.Queue{q}, Taken: new(atomic.Pointer[protocol.MACSet]), Flows: flows})
+	g.SetRules(r)
+	return g.Ports()[0]
 }
 
 func (x *directed) mac() protocol.MAC { return x.port.macs[0] }
@@ -90,11 +91,11 @@ func TestSampling(t *testing.T) {
 				if tt.after > 0 {
 					slack = want / 8
 				}
-				if got := a.seen.take(x.seen.slot); got < want-slack || got > want+slack {
+				if got := a.seen.Take(x.seen.Slot); got < want-slack || got > want+slack {
 					t.Errorf("%d packets to %s, of %d", got, x.facts.Name, want)
 				}
 			}
-			if a.seen.take(a.seen.slot) != 0 {
+			if a.seen.Take(a.seen.Slot) != 0 {
 				t.Error("packets to itself")
 			}
 		})
@@ -117,7 +118,7 @@ func TestNobodyIsSampled(t *testing.T) {
 		if queueOf(u.direct.sampler(from.host)).WriteFrames(ops) != 1 || ops[0].Err != nil {
 			t.Fatal(ops[0].Err)
 		}
-		return from.seen.take(of.seen.slot) > 0
+		return from.seen.Take(of.seen.Slot) > 0
 	}
 	a, b := eligible(u, 1), eligible(u, 2)
 	if !sampled(a, b.mac(), b) || !sampled(b, a.mac(), a) || sampled(a, other, b) {
@@ -198,7 +199,7 @@ func TestFlowsAreWatched(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if u.direct.flows.watched.Load() {
+			if u.direct.flows.Watched.Load() {
 				t.Error("somebody still looks")
 			}
 			for _, x := range []*directed{a, b} {
@@ -296,7 +297,7 @@ func BenchmarkSampling(b *testing.B) {
 			}
 			flows := u.direct.sampler(all[0].host)
 			if !direct {
-				flows = sampler{}
+				flows = guard.Sampler{}
 			}
 			p := queueOf(flows)
 			ops := slices.Repeat([]vnet.WriteOp{{Head: frame(all[1].mac(), own, 100)}}, 64)

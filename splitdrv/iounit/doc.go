@@ -15,8 +15,7 @@
 //     the link and MTU are sent to the host
 //
 // From then on the host's requests change its LAN interface (services). Each frame is
-// checked against rules that follow from the policy and the requests (guard, rules). The
-// rules are an immutable value behind an atomic pointer, so a change does not block readers.
+// checked against rules that follow from the policy and the requests (package guard).
 //
 // # Files
 //
@@ -29,12 +28,8 @@
 //	setup, latency, filter         limits of what a host gets
 //	direct, directstatus           direct connections between hosts
 //	addresses, ownaddress, host    MAC addresses and identities of hosts
-//	guard, policed, markers        frames between a host and the LAN
-//	sampling, stations             frames between hosts; addresses that a bridge has learned
-//	statistics, refusals           counters, and why frames are dropped
-//	rules, ipsource                which frames pass
-//	account, bucket                and how many
-//	tallies, requests, config, ending, admission, errors
+//	statistics, tallies            counters
+//	requests, config, ending, admission, errors
 //
 // # The end
 //

@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -19,7 +20,7 @@ import (
 // until the policy changes, and name the key of the policy that would allow the frame.
 func TestRefusals(t *testing.T) {
 	c := newClient(t, policy.Default().For("", ""))
-	p := c.s.guard.ports()[0]
+	p := c.s.guard.Ports()[0]
 	frames := [][]byte{
 		frame(broadcast, machine, 60), frame(broadcast, own, 60, 4095), etherFrame(machine, "88cc 02"), superFrame(60000, 1),
 	}
@@ -35,14 +36,14 @@ func TestRefusals(t *testing.T) {
 	want := []string{"`macs`", "802.1Q", "`link-control: yes`", "segments of 1 bytes"}
 	same := func() {
 		t.Helper()
-		if got := c.s.guard.refusals.list(); !slices.EqualFunc(got, want, strings.Contains) {
+		if got := c.s.guard.Refusals.List(); !slices.EqualFunc(got, want, strings.Contains) {
 			t.Errorf("frames were dropped because %q", got)
 		}
 	}
 	send()
 	same()
-	if st, d := c.s.statistics(); d != (Dropped{LinkControl: 3, TinySegments: 3}) || st.TxSource != 3 || st.TxVLAN != 3 ||
-		st.TxDropped != 0 {
+	if st, d := c.s.statistics(); d != (guard.Dropped{LinkControl: 3, TinySegments: 3}) || st.TxSource != 3 ||
+		st.TxVLAN != 3 || st.TxDropped != 0 {
 		t.Errorf("%+v, %+v", st, d)
 	}
 	// The counters for the host have fewer reasons.
@@ -55,7 +56,7 @@ func TestRefusals(t *testing.T) {
 	if err := c.s.govern(&h, protocol.ModeImm); err != nil {
 		t.Fatal(err)
 	}
-	if got := c.s.guard.refusals.list(); len(got) != 0 {
+	if got := c.s.guard.Refusals.List(); len(got) != 0 {
 		t.Errorf("under another policy frames were dropped because %q", got)
 	}
 	frames = [][]byte{etherFrame(machine, "8100 0005 8100 0006 0800"), etherFrame(machine, "88cc 02")}
@@ -83,13 +84,13 @@ func TestDropsAreShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, good := c.s.guard.ports()[0], frame(broadcast, own, 60)
+	p, good := c.s.guard.Ports()[0], frame(broadcast, own, 60)
 	ops := []vnet.WriteOp{{Head: good}, {Head: good}, {Head: frame(broadcast, machine, 60)}}
-	c.port.queue.room = 1
+	c.port.queue.Room = 1
 	if n := p.WriteFrames(ops); n != 1 {
 		t.Fatalf("%d frames are done with, where one has room", n)
 	}
-	c.port.queue.room = 0
+	c.port.queue.Room = 0
 	if n := p.WriteFrames(ops[1:]); n != 2 {
 		t.Fatalf("%d frames of 2 are done with", n)
 	}
@@ -128,13 +129,13 @@ func TestOversizeOfAll(t *testing.T) {
 		count uint64 // for each queue
 	}{{1500, 1522, 1}, {1504, 1522, 0}, {1504, 1523, 1}, {1400, 1419, 1}} {
 		s.follow(step.card)
-		for _, p := range s.guard.ports() {
+		for _, p := range s.guard.Ports() {
 			if err := write(p, frame(broadcast, own, step.bytes, 5, 6)); err != nil {
 				t.Fatal(err)
 			}
 			want += step.count
 		}
-		if got := s.guard.oversize(); got != want {
+		if got := s.guard.Oversize(); got != want {
 			t.Errorf("%d bytes with a card MTU of %d: %d are counted, want %d", step.bytes, step.card, got, want)
 		}
 	}

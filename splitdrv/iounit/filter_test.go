@@ -165,9 +165,11 @@ func TestFilterBoundChanges(t *testing.T) {
 func TestFilterFreed(t *testing.T) {
 	virtual := protocol.MAC{0, 0, 0x5e, 0, 1, 0x33}
 	for name, free := range map[string]func(c *client, b *host) error{
-		"left":     func(c *client, b *host) error { c.unit.addresses.leave(b); return nil },
-		"gave up":  func(c *client, b *host) error { return c.unit.addresses.claim(b, other, nil) },
-		"replaced": func(c *client, b *host) error { return c.unit.addresses.claim(b, other, []protocol.MAC{further(2)}) },
+		"left":    func(c *client, b *host) error { c.unit.addresses.leave(b); return nil },
+		"gave up": func(c *client, b *host) error { return c.unit.addresses.claim(b, other, nil) },
+		"replaced": func(c *client, b *host) error {
+			return c.unit.addresses.claim(b, other, []protocol.MAC{further(2)})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t, &policy.Host{AnyMAC: true})

@@ -87,9 +87,9 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 		s.tryAgain()
 	}
 	s.now.vlans = s.allowed(s.wish)
-	s.account.limit(may)
+	s.account.Limit(may)
 	s.publish()
-	s.guard.refusals.forget()
+	s.guard.Refusals.Forget()
 	s.conn.Unhold()
 	s.lines.Log(s.host.log, slog.LevelInfo, "policy changed", "vlans", s.now.vlans, "max_tx_rate", may.MaxTxRate,
 		"max_rx_rate", may.MaxRxRate,

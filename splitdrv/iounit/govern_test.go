@@ -33,9 +33,9 @@ func TestGovernVLANs(t *testing.T) {
 		if err := c.s.govern(may, protocol.ModeImm); err != nil {
 			t.Fatal(err)
 		}
-		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.guard.inForce().receive.String() != vlans ||
-			c.s.guard.inForce().host != may {
-			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.guard.inForce().receive, vlans)
+		if now, _ := c.s.current(); now.vlans.String() != vlans || c.s.guard.Rules().Receive.String() != vlans ||
+			c.s.guard.Rules().Host != may {
+			t.Errorf("the host gets VLANs %v, by the rules %v, not %s", now.vlans, c.s.guard.Rules().Receive, vlans)
 		}
 	}
 	govern(hostWith("5-12"), "5-12") // the host wants all allowed VLANs
@@ -84,11 +84,11 @@ func TestGovernRates(t *testing.T) {
 	// try writes and reads frames, and returns for how long each direction is held back.
 	try := func() (tx, rx time.Duration) {
 		t.Helper()
-		p := c.s.guard.ports()[0].(messaging.PacedPort)
-		c.port.queue.in = slices.Repeat([][]byte{big}, 3)
+		p := c.s.guard.Ports()[0].(messaging.PacedPort)
+		c.port.queue.In = slices.Repeat([][]byte{big}, 3)
 		for range 3 {
-			_ = write(c.s.guard.ports()[0], superFrame(60000-54, 1400))
-			_, _ = read(c.s.guard.ports()[0])
+			_ = write(c.s.guard.Ports()[0], superFrame(60000-54, 1400))
+			_, _ = read(c.s.guard.Ports()[0])
 		}
 		return p.WriteHold(), p.ReadHold()
 	}
@@ -115,10 +115,10 @@ func TestGovernRates(t *testing.T) {
 				(r[1] == 0 || r[1] == 1e12) == (rx == 0) && (r[1] == 0 || rx == 0 || about(rx, r[1]))
 		}, "held back as by rates of %d and %d", r[0], r[1])
 		// Nothing else removes or replaces a limit.
-		before := c.s.guard.inForce().account
+		before := c.s.guard.Rules().Account
 		c.vlans("5", protocol.CfgOK)
 		c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-		if now := c.s.guard.inForce().account; now != before {
+		if now := c.s.guard.Rules().Account; now != before {
 			t.Errorf("after a reset the rates are bounded by %v, before by %v", now, before)
 		}
 	}
@@ -147,9 +147,13 @@ func TestGovernConflicts(t *testing.T) {
 		}, true},
 		{"a further address", func(c *client) {
 			c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{machine}}, protocol.CfgOK)
-		}, func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, true},
+		}, func(h *policy.Host) {
+			h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs
+		}, true},
 		{"an address that it does not use", func(*client) {},
-			func(h *policy.Host) { h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs }, false},
+			func(h *policy.Host) {
+				h.AnyMAC, h.OwnMAC, h.MACs = false, false, hostWith("all", own.String()).MACs
+			}, false},
 		{"its mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeSend} }, true},
 		{"another mode", func(*client) {}, func(h *policy.Host) { h.Modes = []protocol.Mode{protocol.ModeImm} }, false},
 		{"a queue", func(c *client) { c.port.queues = 2 }, func(h *policy.Host) { h.MaxQueues = 1 },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -35,7 +36,7 @@ type host struct {
 
 	share string // from the policy; guarded by addresses.mu
 
-	seen atomic.Pointer[samples] // samples of its frames to other hosts; nil until directing.join
+	seen atomic.Pointer[guard.Samples] // samples of its frames to other hosts; nil until directing.join
 }
 
 // hostKey returns an identifier of a host: its authenticated identity, if it has one, and

@@ -271,7 +271,7 @@ func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.We
 		u.direct.established(&a.host, w.Mode)
 		u.served.Add(1)
 		a.show(s)
-		err = s.conn.StartData(s.guard.ports(), nil)
+		err = s.conn.StartData(s.guard.Ports(), nil)
 	}
 	if err != nil {
 		return errors.Join(err, a.s.Bye(session.CodeFailed, err.Error()))
@@ -294,7 +294,7 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 	watcher.Go(func() { s.repeat(wctx) })
 	watcher.Go(func() { u.direct.send(h, wctx.Done()) })
 	watcher.Go(func() {
-		s.guard.refusals.run(wctx.Done(), func(reason string) {
+		s.guard.Refusals.Run(wctx.Done(), func(reason string) {
 			s.lines.Log(h.log, slog.LevelWarn, "frames of the host are dropped", "reason", reason)
 		})
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
@@ -36,7 +37,7 @@ type services struct {
 	port   lan.Interface
 	conn   *messaging.Conn // set before it is started
 	offers vnet.Offloads   // all offloads that the host can have
-	guard  *guard
+	guard  *guard.Guard
 	lines  limit.Log // limit of log lines that the host causes
 	tells  *announcer
 	retry  chan struct{} // signaled when a refused request may be granted; capacity one
@@ -44,7 +45,7 @@ type services struct {
 	mu       sync.Mutex   // guards the fields below
 	policy   *policy.Host // permissions; not changed, only replaced
 	now      settings
-	account  account                     // its rates
+	account  guard.Account               // its rates
 	begun    settings                    // settings at the beginning of the session
 	wish     protocol.VLANSet            // VLANs that the host requests; now.vlans are the permitted ones
 	mtu      int                         // MTU in force
@@ -70,9 +71,9 @@ type settings struct {
 type common struct {
 	addresses *addresses
 	direct    *directing // nil without direct connections
-	accounts  accounts
+	accounts  guard.Accounts
 	captures  capture.Point
-	stations  *stations // of the LAN, if that is a bridge or switch
+	stations  *guard.Stations // of the LAN, if that is a bridge or switch
 }
 
 // newServices returns the services of a host's LAN interface.
@@ -86,19 +87,19 @@ func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, 
 	s.asked = s.now.filter
 	s.begun = s.now
 	s.begun.vlans = s.wish
-	of := guarded{
-		queues: port.Queues(), latency: h.hasLatency(), taken: &c.addresses.taken, flows: c.direct.sampler(h),
-		drops: c.captures.Path(fmt.Sprintf("host %s dropped", h.hello.Name),
+	of := guard.Options{
+		Queues: port.Queues(), Latency: h.hasLatency(), Taken: &c.addresses.taken, Flows: c.direct.sampler(h),
+		Drops: c.captures.Path(fmt.Sprintf("host %s dropped", h.hello.Name),
 			"what the policy keeps from the LAN; key "+h.peer().String()),
-		direct: func() bool { return h.seen.Load() != nil }, wake: func() { s.conn.Unhold() },
+		Direct: func() bool { return h.seen.Load() != nil }, Wake: func() { s.conn.Unhold() },
 	}
 	if port.Floods() {
-		of.stations = c.stations
+		of.Stations = c.stations
 	}
-	s.guard = newGuard(of)
+	s.guard = guard.New(of)
 	s.tells = newAnnouncer(h, c.addresses, port, s.guard, &s.lines)
-	s.account = c.accounts.take(h.payer())
-	s.account.limit(h.policy)
+	s.account = c.accounts.Take(h.payer())
+	s.account.Limit(h.policy)
 	s.publish()
 	return s
 }
@@ -107,22 +108,22 @@ func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, 
 func (s *services) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shared.accounts.put(s.host.payer(), s.account)
+	s.shared.accounts.Put(s.host.payer(), s.account)
 }
 
 // publish derives the rules for frames from the settings.
 func (s *services) publish() {
 	f := s.now.filter
-	r := &rules{
-		mac: s.now.mac, own: s.host.own, further: protocol.NewMACSet(f.Unicast), host: s.policy,
-		groups: slices.Clone(f.Multicast), every: f.AllMulti || f.Promisc, receive: s.now.vlans,
-		mtu: s.mtu, card: s.card, account: s.account,
+	r := &guard.Rules{
+		MAC: s.now.mac, Own: s.host.own, Further: protocol.NewMACSet(f.Unicast), Host: s.policy,
+		Groups: slices.Clone(f.Multicast), Every: f.AllMulti || f.Promisc, Receive: s.now.vlans,
+		MTU: s.mtu, Card: s.card, Account: s.account,
 	}
-	slices.SortFunc(r.groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(r.Groups, func(a, b protocol.Group) int { return slices.Compare(a[:], b[:]) })
 	if f.Promisc {
-		r.receive = s.policy.VLANs
+		r.Receive = s.policy.VLANs
 	}
-	s.guard.setRules(r)
+	s.guard.SetRules(r)
 	s.direct()
 }
 
@@ -439,7 +440,7 @@ func (s *services) current() (settings, int) {
 
 // statistics returns the host's counters since the beginning of the session: those of the
 // channels, the LAN interface and the rules, from the host's point of view.
-func (s *services) statistics() (st protocol.Statistics, d Dropped) {
+func (s *services) statistics() (st protocol.Statistics, d guard.Dropped) {
 	for _, c := range s.conn.Stats().Channels {
 		st.RxFrames += c.TxFrames
 		st.RxBytes += c.TxBytes - vnet.HdrLen*c.TxFrames
@@ -450,14 +451,14 @@ func (s *services) statistics() (st protocol.Statistics, d Dropped) {
 	l := s.port.Stats() // its TooLong is included in TxTooLong
 	st.RxDropped += l.Dropped
 	st.RxInvalid += l.Invalid
-	s.guard.count(&st, &d)
+	s.guard.Count(&st, &d)
 	return st, d
 }
 
 // reported returns the counters that are sent to the host.
 func (s *services) reported() protocol.Statistics {
 	st, d := s.statistics()
-	return d.into(st)
+	return d.Into(st)
 }
 
 // mayBePromiscuous reports whether a host with permissions h may be promiscuous. On a port
@@ -545,7 +546,7 @@ func (s *services) receive(f protocol.ReceiveFilter) error {
 		unicast = append(unicast, m[:])
 	}
 	for _, g := range f.Multicast {
-		if g != broadcast { // always received
+		if g != guard.Broadcast { // always received
 			groups = append(groups, g[:])
 		}
 	}

@@ -165,11 +165,11 @@ func read(p messaging.Port) ([]byte, error) {
 // passes reports whether a frame of the host gets to the LAN.
 func (c *client) passes(frame []byte) bool {
 	c.t.Helper()
-	c.port.queue.out = nil
-	if err := write(c.s.guard.ports()[0], frame); err != nil {
+	c.port.queue.Out = nil
+	if err := write(c.s.guard.Ports()[0], frame); err != nil {
 		c.t.Error(err)
 	}
-	return len(c.port.queue.out) == 1
+	return len(c.port.queue.Out) == 1
 }
 
 // ask makes a request, expects this status, and returns the reply.
@@ -221,7 +221,7 @@ func TestServiceMAC(t *testing.T) {
 	}
 	c.mac(machine, protocol.CfgOK)
 	if c.port.mac != machine || c.unit.addresses.taken.Load().Has(own) || !c.unit.addresses.taken.Load().Has(machine) ||
-		c.s.guard.inForce().mac != machine {
+		c.s.guard.Rules().MAC != machine {
 		t.Error("granted, and not changed everywhere")
 	}
 	if got := c.ask("query", protocol.CfgMAC, nil, protocol.CfgOK); !slices.Equal(got, machine[:]) {
@@ -253,8 +253,8 @@ func TestServiceMTU(t *testing.T) {
 	// The card's MTU has changed, which the services have not been told yet.
 	c.port.link.MTU = 1600
 	c.mtu(1600, protocol.CfgOK)
-	if r := c.s.guard.inForce(); r.card != 1600 || r.mtu != 1600 {
-		t.Errorf("frames are judged by MTU %d on a card of %d", r.mtu, r.card)
+	if r := c.s.guard.Rules(); r.Card != 1600 || r.MTU != 1600 {
+		t.Errorf("frames are judged by MTU %d on a card of %d", r.MTU, r.Card)
 	}
 }
 
@@ -289,19 +289,19 @@ func TestServiceFilter(t *testing.T) {
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{card}}, protocol.CfgDenied)
 	c.filter(protocol.ReceiveFilter{Unicast: []protocol.MAC{{6, 0, 0, 0, 0, 1}}}, protocol.CfgDenied)
 	c.ask("garbage", protocol.CfgFilter, []byte{1, 2, 3}, protocol.CfgInvalid)
-	if !c.port.allMulti || c.port.unicast != nil || !c.s.guard.inForce().every ||
+	if !c.port.allMulti || c.port.unicast != nil || !c.s.guard.Rules().Every ||
 		c.unit.addresses.taken.Load().Has(machine) {
 		t.Error("refused, and changed something")
 	}
 	f := protocol.ReceiveFilter{Unicast: []protocol.MAC{machine},
 		Multicast: []protocol.Group{wanted, broadcast, {1, 0, 0x5e, 0, 0, 1}}}
 	c.filter(f, protocol.CfgOK)
-	r := c.s.guard.inForce()
+	r := c.s.guard.Rules()
 	if c.port.allMulti || c.port.promisc || !slices.Equal(c.port.groups, []string{wanted.String(), "01:00:5e:00:00:01"}) ||
 		!slices.Equal(c.port.unicast, []string{machine.String()}) {
 		t.Errorf("%+v", c.port)
 	}
-	if r.every || !slices.Equal(r.groups, []protocol.Group{{1, 0, 0x5e, 0, 0, 1}, wanted, broadcast}) ||
+	if r.Every || !slices.Equal(r.Groups, []protocol.Group{{1, 0, 0x5e, 0, 0, 1}, wanted, broadcast}) ||
 		!c.unit.addresses.taken.Load().Has(machine) {
 		t.Errorf("rules %+v", r)
 	}
@@ -311,7 +311,7 @@ func TestServiceFilter(t *testing.T) {
 	for _, method := range []string{"SetUnicast", "SetMulticast", "SetAllMulti", "SetPromisc"} {
 		c.port.fail[method] = unix.EIO
 		c.filter(protocol.ReceiveFilter{AllMulti: true}, protocol.CfgFailed)
-		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.guard.inForce().every ||
+		if c.port.allMulti || len(c.port.groups) != 2 || len(c.port.unicast) != 1 || c.s.guard.Rules().Every ||
 			!c.unit.addresses.taken.Load().Has(machine) {
 			t.Errorf("%s failed, and something changed: %+v", method, c.port)
 		}
@@ -327,7 +327,7 @@ func TestServiceFilter(t *testing.T) {
 	c.port.floods = false
 	c.s.policy.Promiscuous = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
-	if !c.port.promisc || !c.s.guard.inForce().every {
+	if !c.port.promisc || !c.s.guard.Rules().Every {
 		t.Error("not promiscuous")
 	}
 }
@@ -346,17 +346,17 @@ func TestServiceVLANs(t *testing.T) {
 	inForce("5,10-19")
 	c.vlans("none", protocol.CfgOK)
 	inForce("none")
-	if !c.s.policy.VLANs.Has(5) || c.s.guard.inForce().receive.Has(5) {
+	if !c.s.policy.VLANs.Has(5) || c.s.guard.Rules().Receive.Has(5) {
 		t.Error("the wish is taken for the permission, or not taken at all")
 	}
 	c.vlans("5,11", protocol.CfgOK)
 	inForce("5,11")
-	if r := c.s.guard.inForce().receive; r.String() != "5,11" {
+	if r := c.s.guard.Rules().Receive; r.String() != "5,11" {
 		t.Errorf("received are %v", r)
 	}
 	c.s.policy.Promiscuous = true
 	c.filter(protocol.ReceiveFilter{Promisc: true}, protocol.CfgOK)
-	if r := c.s.guard.inForce().receive; r.String() != "5,10-19" {
+	if r := c.s.guard.Rules().Receive; r.String() != "5,10-19" {
 		t.Errorf("promiscuous, received are %v", r)
 	}
 	c.vlans("all", protocol.CfgOK)
@@ -375,7 +375,7 @@ func TestServiceOffloads(t *testing.T) {
 
 func TestServiceStatistics(t *testing.T) {
 	c := newClient(t, hostWith("5"))
-	p := c.s.guard.ports()[0]
+	p := c.s.guard.Ports()[0]
 	for _, f := range [][]byte{frame(other, own, 60), frame(other, own, 100, 5), frame(other, own, 60, 6),
 		frame(other, card, 60)} {
 		if err := write(p, f); err != nil {
@@ -414,7 +414,7 @@ func TestServiceReset(t *testing.T) {
 	c.mtu(1400, protocol.CfgOK)
 	c.ask("down", protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{}), protocol.CfgOK)
 	c.ask("reset", protocol.CfgReset, nil, protocol.CfgOK)
-	p, r := c.port, c.s.guard.inForce()
+	p, r := c.port, c.s.guard.Rules()
 	if p.mac != own || !p.up || p.promisc || !p.allMulti || len(p.groups) != 0 || len(p.unicast) != 0 {
 		t.Errorf("%+v", p)
 	}
@@ -422,7 +422,7 @@ func TestServiceReset(t *testing.T) {
 		now.vlans != h.VLANs {
 		t.Errorf("MTU %d, %+v", mtu, now)
 	}
-	if r.mac != own || !r.every || r.receive != h.VLANs || len(r.further) != 0 {
+	if r.MAC != own || !r.Every || r.Receive != h.VLANs || len(r.Further) != 0 {
 		t.Errorf("rules %+v", r)
 	}
 	c.ask("unknown", protocol.CfgType(99), nil, protocol.CfgUnsupported)

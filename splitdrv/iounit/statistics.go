@@ -3,6 +3,7 @@ package iounit
 import (
 	"github.com/splitnic/splitnic/internal/counter"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 )
 
 // HostCounters returns the table of an I/O unit's counters of a host, in the order of
@@ -15,7 +16,7 @@ func HostCounters() []counter.Counter {
 		return all
 	}
 	all := within("statistics.", counter.Of[protocol.Statistics](""))
-	all = append(all, within("dropped_by_policy.", counter.Of[Dropped]("tx"))...)
+	all = append(all, within("dropped_by_policy.", counter.Of[guard.Dropped]("tx"))...)
 	return append(all, counter.Of[PortCounters]("")...)
 }
 

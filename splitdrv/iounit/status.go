@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/discard"
@@ -110,8 +111,8 @@ type HostStatus struct {
 	Statistics protocol.Statistics `json:"statistics"`
 	// Dropped counts further dropped frames. DropReasons describes the first dropped frame to
 	// the LAN for each reason, since the last change of the policy.
-	Dropped     Dropped  `json:"dropped_by_policy"`
-	DropReasons []string `json:"drop_reasons,omitempty"`
+	Dropped     guard.Dropped `json:"dropped_by_policy"`
+	DropReasons []string      `json:"drop_reasons,omitempty"`
 	// MaxTxRate and MaxRxRate are the limits of the policy in bits per second, to and from
 	// the LAN, MaxTxPPS and MaxRxPPS those in packets per second; 0: no limit. MaxTxGroupPPS
 	// limits packets per second to groups of the LAN; more are dropped.
@@ -200,12 +201,12 @@ func (u *Unit) status(a *attachment) (HostStatus, bool) {
 		LANDropped: s.port.Stats(), EarlyDiscard: s.port.EarlyDiscard(),
 		Traffic: &stats, Latency: a.latency,
 		Filter: now.filter, VLANs: now.vlans, Statistics: counted,
-		Dropped: dropped, DropReasons: s.guard.refusals.list(),
+		Dropped: dropped, DropReasons: s.guard.Refusals.List(),
 		MaxTxRate: may.MaxTxRate, MaxRxRate: may.MaxRxRate, MaxTxPPS: may.MaxTxPPS, MaxRxPPS: may.MaxRxPPS,
 		MaxTxGroupPPS: may.MaxTxGroupPPS, NoDirect: u.direct.whyNot(&a.host),
 		PortCounters: PortCounters{
 			Announced: s.tells.frames.Load(), TxLimited: txLimited, RxLimited: rxLimited,
-			TxOversize: s.guard.oversize(), HeartbeatsThrottled: a.s.HeartbeatsThrottled(),
+			TxOversize: s.guard.Oversize(), HeartbeatsThrottled: a.s.HeartbeatsThrottled(),
 		},
 	}, true
 }

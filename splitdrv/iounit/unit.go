@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
@@ -61,7 +62,7 @@ func New(cfg Config) (*Unit, error) {
 		requests: limit.NewKeyed(requestRate),
 		common: common{
 			addresses: newAddresses(cfg.LinkState),
-			stations:  NewStations(),
+			stations:  guard.NewStations(),
 		},
 		tallies:  newTallies(),
 		roster:   roster{log: cfg.Log, hosts: make(map[string]*attachment), left: make(chan struct{})},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -82,7 +82,7 @@ func TestNetnsPolicyLinkControl(t *testing.T) {
 			// A frame is counted after it has been written.
 			testenv.Eventually(t, func() bool { return find(s.unit, "a").Statistics.TxFrames == 1 }, "one frame being counted")
 			h := find(s.unit, "a")
-			if h.Dropped != (iounit.Dropped{LinkControl: uint64(len(frames))}) || len(h.DropReasons) != 1 ||
+			if h.Dropped != (guard.Dropped{LinkControl: uint64(len(frames))}) || len(h.DropReasons) != 1 ||
 				!strings.Contains(h.DropReasons[0], "`link-control: yes`") {
 				t.Errorf("%+v, %+v, %q", h.Dropped, h.Statistics, h.DropReasons)
 			}
@@ -239,7 +239,7 @@ func TestNetnsPolicyGroupRate(t *testing.T) {
 				return find(s.unit, "a").Statistics.TxFrames == uint64(passed+singles+1)
 			}, "what passed being counted")
 			h := find(s.unit, "a")
-			want := iounit.Dropped{GroupRate: uint64(each*singles - passed)}
+			want := guard.Dropped{GroupRate: uint64(each*singles - passed)}
 			if h.Dropped != want || h.MaxTxGroupPPS != rate || h.TxLimited != 0 {
 				t.Errorf("%+v, %d/s, limited %d times", h.Dropped, h.MaxTxGroupPPS, h.TxLimited)
 			}
@@ -285,6 +285,6 @@ func TestNetnsPolicyUnknownRate(t *testing.T) {
 		t.Errorf("another host received %d frames to unknown stations, the LAN %d", n, passed)
 	}
 	testenv.Eventually(t, func() bool {
-		return find(s.unit, "a").Dropped == iounit.Dropped{GroupRate: uint64(each*singles - passed)}
+		return find(s.unit, "a").Dropped == guard.Dropped{GroupRate: uint64(each*singles - passed)}
 	}, "the dropped frames being counted")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -211,7 +212,7 @@ func unitStatus(t *testing.T) *iounit.Status {
 		Bootstrap: session.ListenerStats{Connections: 70, Handshaking: 6, Handshakes: 50, Delayed: 4},
 		Memory:    iounit.MemoryStatus{Used: 3 << 20, Limit: 64 << 20},
 		Hosts: []iounit.HostStatus{{
-			Dropped:       iounit.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55},
+			Dropped:       guard.Dropped{NestedTags: 51, LinkControl: 52, IPSource: 53, TinySegments: 54, GroupRate: 55},
 			DropReasons:   []string{"the first of its kind"},
 			EarlyDiscard:  discard.Status{Reason: "for no reason"},
 			MaxTxGroupPPS: 1234,

@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
@@ -59,7 +60,7 @@ func someUnit(hosts int) *daemon.UnitStatus {
 			Name: fmt.Sprintf("h%02d", i), Address: fmt.Sprintf("10.0.0.%d:4711", i), MAC: fmt.Sprintf("02:00:00:00:00:%02x", i),
 			MTU: 1500, Up: true, Since: past(30 * time.Minute),
 			Statistics: protocol.Statistics{TxBytes: 1_234_567, RxBytes: 999_999_999_999, TxSource: 33, RxFiltered: 1000},
-			Dropped:    iounit.Dropped{NestedTags: 12_000},
+			Dropped:    guard.Dropped{NestedTags: 12_000},
 		})
 	}
 	return s

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"sync"

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"github.com/splitnic/splitnic/protocol"
@@ -6,19 +6,19 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// rules determine which frames pass between a host and the LAN. They are never changed, only
+// Rules determine which frames pass between a host and the LAN. They are never changed, only
 // replaced.
-type rules struct {
-	mac     protocol.MAC    // address of the host
-	own     protocol.MAC    // address generated for the host
-	further protocol.MACSet // further addresses of the host
-	host    *policy.Host
-	groups  []protocol.Group // groups that the host receives, in ascending order
-	every   bool             // the host receives frames to all groups
-	receive protocol.VLANSet // VLANs that the host receives: requested and permitted
-	mtu     int              // MTU of the session
-	card    int              // MTU of the network card
-	account                  // limits the rates
+type Rules struct {
+	MAC     protocol.MAC    // address of the host
+	Own     protocol.MAC    // address generated for the host
+	Further protocol.MACSet // further addresses of the host
+	Host    *policy.Host
+	Groups  []protocol.Group // groups that the host receives, in ascending order
+	Every   bool             // the host receives frames to all groups
+	Receive protocol.VLANSet // VLANs that the host receives: requested and permitted
+	MTU     int              // MTU of the session
+	Card    int              // MTU of the network card
+	Account                  // limits the rates
 }
 
 // verdict is the result of checking a frame.
@@ -47,23 +47,23 @@ const (
 
 // toLAN checks a frame of n bytes from the host. head is its beginning, with at least
 // vnet.MinFrame bytes. taken are the addresses of all hosts and of the card.
-func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
+func (r *Rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 	m := protocol.MAC(head[srcAt:typeAt])
-	if m != r.mac && (!m.Valid() || !r.mayBe(m, taken)) {
+	if m != r.MAC && (!m.Valid() || !r.mayBe(m, taken)) {
 		return source
 	}
 	l := vnet.LayersOf(head)
-	if v, ok := l.VLAN(); !ok || !r.inVLAN(v, &r.host.VLANs) {
+	if v, ok := l.VLAN(); !ok || !r.inVLAN(v, &r.Host.VLANs) {
 		return vlan
 	}
 	switch {
-	case r.host.SingleTag && l.Tags > 1:
+	case r.Host.SingleTag && l.Tags > 1:
 		return nested
-	case !r.host.LinkControl && control(head, l):
+	case !r.Host.LinkControl && control(head, l):
 		return linkControl
 	case vnet.Tiny(head, n):
 		return tiny
-	case r.host.IPs != nil && !mayBeFrom(r.host.IPs, head, l, m):
+	case r.Host.IPs != nil && !mayBeFrom(r.Host.IPs, head, l, m):
 		return ipSource
 	default:
 		return pass
@@ -72,50 +72,51 @@ func (r *rules) toLAN(head []byte, n int, taken *protocol.MACSet) verdict {
 
 // mayBe reports whether the host may send from address m, which is not that of its
 // netdevice but for example of a machine bridged to it.
-func (r *rules) mayBe(m protocol.MAC, taken *protocol.MACSet) bool {
-	if r.further.Has(m) {
+func (r *Rules) mayBe(m protocol.MAC, taken *protocol.MACSet) bool {
+	if r.Further.Has(m) {
 		return true
 	}
-	return r.host.MayUse(m, r.own) && !taken.Has(m)
+	return r.Host.MayUse(m, r.Own) && !taken.Has(m)
 }
 
 // fromLAN checks a frame for the host.
-func (r *rules) fromLAN(frame []byte) verdict {
+func (r *Rules) fromLAN(frame []byte) verdict {
 	if len(frame) < vnet.MinFrame {
 		return pass // malformed, which the sender checks
 	}
-	if frame[dstAt]&1 != 0 && !r.every && !r.wants(protocol.Group(frame[dstAt:srcAt])) {
+	if frame[dstAt]&1 != 0 && !r.Every && !r.wants(protocol.Group(frame[dstAt:srcAt])) {
 		return filtered
 	}
 	l := vnet.LayersOf(frame)
-	if v, ok := l.VLAN(); !ok || !r.inVLAN(v, &r.receive) {
+	if v, ok := l.VLAN(); !ok || !r.inVLAN(v, &r.Receive) {
 		return filtered
 	}
-	if r.host.SingleTag && l.Tags > 1 {
+	if r.Host.SingleTag && l.Tags > 1 {
 		return filtered
 	}
 	return pass
 }
 
 // inVLAN reports whether frames of VLAN v pass; 0 means untagged.
-func (r *rules) inVLAN(v uint16, allowed *protocol.VLANSet) bool {
+func (r *Rules) inVLAN(v uint16, allowed *protocol.VLANSet) bool {
 	if v == 0 {
-		return !r.host.TaggedOnly
+		return !r.Host.TaggedOnly
 	}
 	return allowed.Has(v)
 }
 
-var broadcast = protocol.Group{255, 255, 255, 255, 255, 255}
+// Broadcast is the group of all stations.
+var Broadcast = protocol.Group{255, 255, 255, 255, 255, 255}
 
 // wants reports whether the host receives frames to group g.
-func (r *rules) wants(g protocol.Group) bool {
-	if g == broadcast {
+func (r *Rules) wants(g protocol.Group) bool {
+	if g == Broadcast {
 		return true
 	}
-	low, high := 0, len(r.groups)
+	low, high := 0, len(r.Groups)
 	for low < high {
 		mid := int(uint(low+high) / 2)
-		switch o := &r.groups[mid]; {
+		switch o := &r.Groups[mid]; {
 		case *o == g:
 			return true
 		case number(*o) < number(g):

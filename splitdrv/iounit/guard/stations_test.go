@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"encoding/binary"
@@ -13,7 +13,9 @@ import (
 )
 
 // from returns a frame from a station.
-func from(mac protocol.MAC, vlans ...uint16) []byte { return frame(broadcast, mac, 60, vlans...) }
+func from(mac protocol.MAC, vlans ...uint16) []byte {
+	return frame(Broadcast, mac, 60, vlans...)
+}
 
 // numbered returns a different address for each number.
 func numbered(i int) (m protocol.MAC) {
@@ -27,7 +29,9 @@ func TestStations(t *testing.T) {
 	h := &hand{at: time.Hour}
 	s := newStations(h.now)
 	s.used.Store(true)
-	knows := func(m protocol.MAC, vlans ...uint16) bool { return s.knows(frame(m, own, 60, vlans...), s.tick()) }
+	knows := func(m protocol.MAC, vlans ...uint16) bool {
+		return s.knows(frame(m, own, 60, vlans...), s.tick())
+	}
 	if knows(machine) || knows(protocol.MAC{}) {
 		t.Error("a station is known before it has sent anything")
 	}
@@ -87,7 +91,7 @@ func TestStationsUnused(t *testing.T) {
 	if s.knows(frame(machine, own, 60), s.tick()) {
 		t.Error("learned")
 	}
-	var none *stations
+	var none *Stations
 	none.learn(from(machine), none.tick())
 }
 
@@ -121,39 +125,39 @@ func TestUnknownRate(t *testing.T) {
 	h := &hand{at: time.Hour}
 	known := newStations(h.now)
 	known.used.Store(true)
-	p, q := newPoliced(hostWith("all"), groupLimited(policy.MinPPS, h), func(r *rules) {
+	p, q := newPoliced(hostWith("all"), groupLimited(policy.MinPPS, h), func(r *Rules) {
 		r.toUnknown = newBucket(bounds{packets: policy.MinPPS}, h.now)
 		r.toUnknown.save()
 	})
 	p.known = known
 	send := func(n int, f func(i int) []byte) (passed int) {
 		t.Helper()
-		q.out = nil
+		q.Out = nil
 		for i := range n {
 			if err := p.WriteFrame(f(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return len(q.out)
+		return len(q.Out)
 	}
-	const many = 3 * burstPackets
+	const many = 3 * BurstPackets
 	to := func(m protocol.MAC, vlans ...uint16) func(int) []byte {
 		return func(int) []byte { return frame(m, own, 60, vlans...) }
 	}
-	if n := send(many, func(i int) []byte { return frame(numbered(i), own, 60) }); n != burstPackets {
+	if n := send(many, func(i int) []byte { return frame(numbered(i), own, 60) }); n != BurstPackets {
 		t.Errorf("%d frames to unknown stations passed", n)
 	}
 	if n := send(many, to(machine)); n != 0 {
 		t.Errorf("%d frames to one unknown station passed", n)
 	}
-	if why := p.refused.list(); len(why) != 1 || !strings.Contains(why[0], "`max-tx-group-pps`") {
+	if why := p.refused.List(); len(why) != 1 || !strings.Contains(why[0], "`max-tx-group-pps`") {
 		t.Errorf("dropped because %q", why)
 	}
-	if n := send(many, to(protocol.MAC(broadcast))); n != burstPackets {
+	if n := send(many, to(protocol.MAC(Broadcast))); n != BurstPackets {
 		t.Errorf("%d broadcasts passed after that", n)
 	}
 	slot := make([]byte, 2000)
-	q.in = [][]byte{frame(own, machine, 60), frame(other, card, 60, 7)}
+	q.In = [][]byte{frame(own, machine, 60), frame(other, card, 60, 7)}
 	for range 2 {
 		if _, err := p.ReadFrame(slot); err != nil {
 			t.Fatal(err)
@@ -169,7 +173,7 @@ func TestUnknownRate(t *testing.T) {
 		t.Errorf("%d frames passed in the VLAN of a station", n)
 	}
 	// Another host of the I/O unit.
-	b, _ := newPoliced(hostWith("all"), func(r *rules) { r.mac = other })
+	b, _ := newPoliced(hostWith("all"), func(r *Rules) { r.MAC = other })
 	b.known = known
 	if n := send(1, to(other)); n != 0 {
 		t.Error("a host that has sent nothing is known")
@@ -181,7 +185,7 @@ func TestUnknownRate(t *testing.T) {
 		t.Errorf("%d frames passed to a host that has sent one", n)
 	}
 	h.at += time.Hour
-	if n := send(many, to(machine)); n != burstPackets {
+	if n := send(many, to(machine)); n != BurstPackets {
 		t.Errorf("%d frames passed to a station that has been silent for long", n)
 	}
 	p.known = nil
@@ -195,22 +199,22 @@ func TestUnknownRate(t *testing.T) {
 func TestUnknownRateHeld(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	h := &hand{at: time.Hour}
-	p, q := newPoliced(hostWith("all"), func(r *rules) {
+	p, q := newPoliced(hostWith("all"), func(r *Rules) {
 		r.toUnknown = newBucket(bounds{packets: policy.MinPPS}, h.now)
 		r.toUnknown.save()
 	})
 	p.known = newStations(h.now)
 	p.known.used.Store(true)
 	var frames [][]byte
-	for i := range burstPackets {
+	for i := range BurstPackets {
 		frames = append(frames, frame(numbered(i), own, 60))
 	}
 	tries := 0
 	for ops := batch(random, frames...); len(ops) > 0; tries++ {
-		q.room = 1 + random.IntN(3)
+		q.Room = 1 + random.IntN(3)
 		ops = ops[p.WriteFrames(ops):]
 	}
-	if len(q.out) != len(frames) || tries < burstPackets/3 {
-		t.Errorf("%d of %d frames written in %d tries", len(q.out), len(frames), tries)
+	if len(q.Out) != len(frames) || tries < BurstPackets/3 {
+		t.Errorf("%d of %d frames written in %d tries", len(q.Out), len(frames), tries)
 	}
 }

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"bytes"
@@ -29,13 +29,13 @@ func (p *policed) WriteFrame(frame []byte) error {
 }
 
 // newPoliced returns a port with the rules of a host, and its queue.
-func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
-	r := &rules{mac: own, host: h, every: true, receive: h.VLANs, mtu: protocol.MaxMTU, card: protocol.MaxMTU}
+func newPoliced(h *policy.Host, change ...func(*Rules)) (*policed, *queue) {
+	r := &Rules{MAC: own, Host: h, Every: true, Receive: h.VLANs, MTU: protocol.MaxMTU, Card: protocol.MaxMTU}
 	for _, c := range change {
 		c(r)
 	}
 	q := &queue{}
-	p := &policed{queue: q, rules: new(atomic.Pointer[rules]), taken: new(atomic.Pointer[protocol.MACSet]),
+	p := &policed{queue: q, rules: new(atomic.Pointer[Rules]), taken: new(atomic.Pointer[protocol.MACSet]),
 		refused: newRefusals()}
 	p.rules.Store(r)
 	taken := protocol.NewMACSet([]protocol.MAC{other, own, card})
@@ -45,37 +45,37 @@ func newPoliced(h *policy.Host, change ...func(*rules)) (*policed, *queue) {
 
 func TestToLAN(t *testing.T) {
 	open, closed := hostWith("all"), hostWith("5,10-12", "02:00:*")
-	further := func(r *rules) { r.further = protocol.NewMACSet([]protocol.MAC{other}) }
+	further := func(r *Rules) { r.Further = protocol.NewMACSet([]protocol.MAC{other}) }
 	for _, tc := range []struct {
 		name   string
 		host   *policy.Host
-		change func(*rules)
+		change func(*Rules)
 		frame  []byte
 		want   verdict
 	}{
-		{"own address", open, nil, frame(broadcast, own, 60), pass},
-		{"a machine behind the host", open, nil, frame(broadcast, machine, 60), pass},
-		{"another host's", open, nil, frame(broadcast, other, 60), source},
-		{"the card's", open, nil, frame(broadcast, card, 60), source},
-		{"none", open, nil, frame(broadcast, protocol.MAC{}, 60), source},
-		{"a group's", open, nil, frame(broadcast, protocol.MAC(wanted), 60), source},
-		{"all", open, nil, frame(broadcast, protocol.MAC(broadcast), 60), source},
-		{"a further one", open, further, frame(broadcast, other, 60), pass},
-		{"own address, by policy", closed, nil, frame(broadcast, own, 60), pass},
-		{"not in the policy", closed, nil, frame(broadcast, machine, 60), source},
-		{"in the policy", closed, nil, frame(broadcast, protocol.MAC{2, 0, 3, 0, 0, 1}, 60), pass},
-		{"in the policy, another host's", closed, nil, frame(broadcast, other, 60), source},
-		{"tagged", open, nil, frame(broadcast, own, 60, 4094), pass},
-		{"allowed VLAN", closed, nil, frame(broadcast, own, 60, 11), pass},
-		{"priority and VLAN", closed, nil, frame(broadcast, own, 60, 0xa00b), pass},
-		{"forbidden VLAN", closed, nil, frame(broadcast, own, 60, 13), vlan},
-		{"forbidden VLAN and priority", closed, nil, frame(broadcast, own, 60, 0xa00d), vlan},
-		{"priority only", closed, nil, frame(broadcast, own, 60, 0xa000), pass},
-		{"forbidden VLAN behind a priority", closed, nil, frame(broadcast, own, 60, 0xa000, 0, 13), vlan},
-		{"allowed VLAN behind a priority", closed, nil, frame(broadcast, own, 60, 0, 5), pass},
-		{"VLAN 4095", open, nil, frame(broadcast, own, 60, 4095), vlan},
-		{"cut in its tag", open, nil, frame(broadcast, own, 60, 5)[:vnet.MinFrame], vlan},
-		{"nothing but priorities", open, nil, frame(broadcast, own, 1000, make([]uint16, 60)...), vlan},
+		{"own address", open, nil, frame(Broadcast, own, 60), pass},
+		{"a machine behind the host", open, nil, frame(Broadcast, machine, 60), pass},
+		{"another host's", open, nil, frame(Broadcast, other, 60), source},
+		{"the card's", open, nil, frame(Broadcast, card, 60), source},
+		{"none", open, nil, frame(Broadcast, protocol.MAC{}, 60), source},
+		{"a group's", open, nil, frame(Broadcast, protocol.MAC(wanted), 60), source},
+		{"all", open, nil, frame(Broadcast, protocol.MAC(Broadcast), 60), source},
+		{"a further one", open, further, frame(Broadcast, other, 60), pass},
+		{"own address, by policy", closed, nil, frame(Broadcast, own, 60), pass},
+		{"not in the policy", closed, nil, frame(Broadcast, machine, 60), source},
+		{"in the policy", closed, nil, frame(Broadcast, protocol.MAC{2, 0, 3, 0, 0, 1}, 60), pass},
+		{"in the policy, another host's", closed, nil, frame(Broadcast, other, 60), source},
+		{"tagged", open, nil, frame(Broadcast, own, 60, 4094), pass},
+		{"allowed VLAN", closed, nil, frame(Broadcast, own, 60, 11), pass},
+		{"priority and VLAN", closed, nil, frame(Broadcast, own, 60, 0xa00b), pass},
+		{"forbidden VLAN", closed, nil, frame(Broadcast, own, 60, 13), vlan},
+		{"forbidden VLAN and priority", closed, nil, frame(Broadcast, own, 60, 0xa00d), vlan},
+		{"priority only", closed, nil, frame(Broadcast, own, 60, 0xa000), pass},
+		{"forbidden VLAN behind a priority", closed, nil, frame(Broadcast, own, 60, 0xa000, 0, 13), vlan},
+		{"allowed VLAN behind a priority", closed, nil, frame(Broadcast, own, 60, 0, 5), pass},
+		{"VLAN 4095", open, nil, frame(Broadcast, own, 60, 4095), vlan},
+		{"cut in its tag", open, nil, frame(Broadcast, own, 60, 5)[:vnet.MinFrame], vlan},
+		{"nothing but priorities", open, nil, frame(Broadcast, own, 1000, make([]uint16, 60)...), vlan},
 	} {
 		p, q := newPoliced(tc.host)
 		if tc.change != nil {
@@ -90,8 +90,8 @@ func TestToLAN(t *testing.T) {
 		switch tc.want {
 		case pass:
 			want = protocol.Statistics{TxFrames: 1, TxBytes: uint64(len(tc.frame) - vnet.HdrLen)}
-			if len(q.out) != 1 || !bytes.Equal(q.out[0], tc.frame) {
-				t.Errorf("%s: %d frames written, or another one", tc.name, len(q.out))
+			if len(q.Out) != 1 || !bytes.Equal(q.Out[0], tc.frame) {
+				t.Errorf("%s: %d frames written, or another one", tc.name, len(q.Out))
 			}
 		case source:
 			want.TxSource = 1
@@ -105,7 +105,7 @@ func TestToLAN(t *testing.T) {
 }
 
 func TestOtherTags(t *testing.T) {
-	f := frame(broadcast, own, 60, 13)
+	f := frame(Broadcast, own, 60, 13)
 	for _, tpid := range []uint16{0x8100, 0x88a8, 0x9100} {
 		f[typeAt], f[typeAt+1] = byte(tpid>>8), byte(tpid)
 		if v, ok := vnet.VLAN(f); v != 13 || !ok {
@@ -118,23 +118,23 @@ func TestOtherTags(t *testing.T) {
 // written.
 func TestFrameChanges(t *testing.T) {
 	p, q := newPoliced(hostWith("5"))
-	f := frame(broadcast, own, 1000, 5)
+	f := frame(Broadcast, own, 1000, 5)
 	want := slices.Clone(f)
-	q.tweak = func() {
+	q.Tweak = func() {
 		copy(f[srcAt:], other[:])
 		f[typeAt+3] = 13
 	}
 	if err := p.WriteFrame(f); err != nil {
 		t.Fatal(err)
 	}
-	if len(q.out) != 1 || !bytes.Equal(q.out[0], want) {
+	if len(q.Out) != 1 || !bytes.Equal(q.Out[0], want) {
 		t.Error("the frame that was written is not the one that was judged")
 	}
 }
 
 // super returns a TCP super-frame of the host, with n bytes and segments of this size.
 func super(n int, segment uint16) []byte {
-	f := frame(broadcast, own, n)
+	f := frame(Broadcast, own, n)
 	h := vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: segment, CsumStart: 34, CsumOffset: 16}
 	h.Encode(f)
 	f[typeAt], f[typeAt+1] = 8, 0
@@ -154,22 +154,22 @@ func TestHeaderChanges(t *testing.T) {
 		"no segmentation":           func(f []byte) { f[1] = vnet.GSONone }, // exceeds the MTU then
 		"unknown flags":             func(f []byte) { f[0] |= 0x80 },
 	} {
-		p, q := newPoliced(hostWith("all"), func(r *rules) { r.mtu = 1500 })
+		p, q := newPoliced(hostWith("all"), func(r *Rules) { r.MTU = 1500 })
 		f := super(4000, 1460)
-		if err := p.WriteFrame(f); err != nil || len(q.out) != 1 || !bytes.Equal(q.out[0], f) {
+		if err := p.WriteFrame(f); err != nil || len(q.Out) != 1 || !bytes.Equal(q.Out[0], f) {
 			t.Fatalf("the good frame: %v", err)
 		}
 		change(f)
-		if err := p.WriteFrame(f); !errors.Is(err, unix.EINVAL) || len(q.out) != 1 {
-			t.Errorf("%s: %v, %d frames written", name, err, len(q.out))
+		if err := p.WriteFrame(f); !errors.Is(err, unix.EINVAL) || len(q.Out) != 1 {
+			t.Errorf("%s: %v, %d frames written", name, err, len(q.Out))
 		}
 	}
 }
 
 func TestWriteErrors(t *testing.T) {
 	p, q := newPoliced(hostWith("all"))
-	q.err = errAgain
-	if err := p.WriteFrame(frame(broadcast, own, 60)); !errors.Is(err, unix.EAGAIN) {
+	q.Err = errAgain
+	if err := p.WriteFrame(frame(Broadcast, own, 60)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("a queue that is full: %v", err)
 	}
 	if err := p.WriteFrame(make([]byte, vnet.MinFrame-1)); !errors.Is(err, unix.EINVAL) {
@@ -186,10 +186,10 @@ func TestWriteErrors(t *testing.T) {
 
 func TestFromLAN(t *testing.T) {
 	h := hostWith("5,6")
-	list := func(r *rules) {
-		r.every = false
-		r.groups = []protocol.Group{{1, 0, 0x5e, 0, 0, 1}, {1, 0, 0x5e, 0, 0, 2}, wanted}
-		r.receive, _ = protocol.ParseVLANs("5")
+	list := func(r *Rules) {
+		r.Every = false
+		r.Groups = []protocol.Group{{1, 0, 0x5e, 0, 0, 1}, {1, 0, 0x5e, 0, 0, 2}, wanted}
+		r.Receive, _ = protocol.ParseVLANs("5")
 	}
 	for _, tc := range []struct {
 		name  string
@@ -199,7 +199,7 @@ func TestFromLAN(t *testing.T) {
 	}{
 		{"to the host", frame(own, machine, 60), true, true},
 		{"to somebody else", frame(machine, other, 60), true, true}, // left to the LAN interface
-		{"to all", frame(broadcast, machine, 60), true, true},
+		{"to all", frame(Broadcast, machine, 60), true, true},
 		{"to a group", frame(wanted, machine, 60), true, true},
 		{"to the first group", frame([6]byte{1, 0, 0x5e, 0, 0, 1}, machine, 60), true, true},
 		{"to another group", frame([6]byte{1, 0, 0x5e, 0, 0, 3}, machine, 60), true, false},
@@ -218,7 +218,7 @@ func TestFromLAN(t *testing.T) {
 				want = tc.later
 			}
 			last := frame(own, machine, 61)
-			q.in = [][]byte{tc.frame, last}
+			q.In = [][]byte{tc.frame, last}
 			got, err := p.ReadFrame(make([]byte, 2000))
 			if err != nil {
 				t.Fatal(err)
@@ -238,23 +238,23 @@ func TestFromLAN(t *testing.T) {
 // all of them.
 func TestReadEnds(t *testing.T) {
 	p, q := newPoliced(hostWith("none"))
-	q.in = slices.Repeat([][]byte{frame(own, machine, 60, 7)}, 1000)
+	q.In = slices.Repeat([][]byte{frame(own, machine, 60, 7)}, 1000)
 	if _, err := p.ReadFrame(make([]byte, 2000)); !errors.Is(err, vnet.ErrFiltered) {
 		t.Errorf("%v", err)
 	}
-	if len(q.in) == 0 {
+	if len(q.In) == 0 {
 		t.Error("ReadFrame went through all the noise at once")
 	}
 }
 
 func TestPolicedAllocs(t *testing.T) {
-	p, q := newPoliced(hostWith("5", "02:*"), func(r *rules) {
-		r.every = false
+	p, q := newPoliced(hostWith("5", "02:*"), func(r *Rules) {
+		r.Every = false
 		for i := range 100 {
-			r.groups = append(r.groups, protocol.Group{1, 0, 0, 0, 0, byte(i)})
+			r.Groups = append(r.Groups, protocol.Group{1, 0, 0, 0, 0, byte(i)})
 		}
 	})
-	q.quiet = true
+	q.Quiet = true
 	out := [][]byte{frame(other, own, 1500, 5), frame(other, machine, 60), frame(other, card, 60),
 		frame(other, own, 60, 6)}
 	in := [][]byte{frame(own, other, 60), frame([6]byte{1, 0, 0, 0, 0, 77}, other, 60),
@@ -265,7 +265,7 @@ func TestPolicedAllocs(t *testing.T) {
 			writes[0].Head = f
 			p.WriteFrames(writes)
 		}
-		q.in = in
+		q.In = in
 		for range in {
 			p.ReadFrames(reads)
 		}
@@ -275,8 +275,8 @@ func TestPolicedAllocs(t *testing.T) {
 }
 
 func FuzzVLAN(f *testing.F) {
-	f.Add(frame(broadcast, own, 60, 0, 13))
-	f.Add(frame(broadcast, own, 60, 13)[:vnet.MinFrame+3])
+	f.Add(frame(Broadcast, own, 60, 0, 13))
+	f.Add(frame(Broadcast, own, 60, 13)[:vnet.MinFrame+3])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < vnet.MinFrame {
 			return
@@ -296,7 +296,7 @@ func BenchmarkPoliced(b *testing.B) {
 	for name, f := range map[string][]byte{"own": frame(other, own, 1500), "behind": frame(other, machine, 1500)} {
 		b.Run(name, func(b *testing.B) {
 			p, q := newPoliced(hostWith("all"))
-			q.quiet = true
+			q.Quiet = true
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = p.WriteFrame(f)

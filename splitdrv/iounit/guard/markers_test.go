@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"encoding/binary"
@@ -63,8 +63,8 @@ func readAll(t *testing.T, p *policed, most int) (lengths []int) {
 func TestMarkerToAllQueues(t *testing.T) {
 	for most := 1; most < 6; most++ {
 		ports, queues, woken := newQueues(3, true)
-		queues[0].in = [][]byte{frame(own, other, 60), markerFrame(1), frame(own, other, 61)}
-		queues[1].in = [][]byte{frame(own, other, 62), frame(own, other, 63), frame(own, other, 64)}
+		queues[0].In = [][]byte{frame(own, other, 60), markerFrame(1), frame(own, other, 61)}
+		queues[1].In = [][]byte{frame(own, other, 62), frame(own, other, 63), frame(own, other, 64)}
 		for i, want := range [][]int{{60, -1, 61}, {62, 63, 64, -1}, {-1}} {
 			if got := readAll(t, ports[i], most); !equal(got, want) {
 				t.Errorf("%d at once: queue %d has %d, want %d", most, i, got, want)
@@ -73,7 +73,7 @@ func TestMarkerToAllQueues(t *testing.T) {
 		if *woken != 1 {
 			t.Errorf("the readers are woken %d times", *woken)
 		}
-		queues[1].in = [][]byte{frame(own, other, 65)}
+		queues[1].In = [][]byte{frame(own, other, 65)}
 		for i, want := range [][]int{nil, {65}, nil} {
 			if got := readAll(t, ports[i], most); !equal(got, want) {
 				t.Errorf("%d at once: queue %d has %d then, want %d", most, i, got, want)
@@ -98,11 +98,11 @@ func equal(a, b []int) bool {
 // read after as many frames as a queue can hold.
 func TestMarkerThroughBusyQueue(t *testing.T) {
 	ports, queues, _ := newQueues(2, true)
-	queues[0].in = [][]byte{markerFrame(1)}
+	queues[0].In = [][]byte{markerFrame(1)}
 	readAll(t, ports[0], 1)
 	ops := []vnet.ReadOp{{Slot: make([]byte, 256)}, {Slot: make([]byte, 256)}}
 	for n := 0; ; {
-		queues[1].in = [][]byte{frame(own, other, 60), frame(own, other, 60)}
+		queues[1].In = [][]byte{frame(own, other, 60), frame(own, other, 60)}
 		got := ports[1].ReadFrames(ops)
 		if protocol.IsMarker(ops[0].Frame) {
 			if n != queueHolds || got != 1 {
@@ -127,7 +127,7 @@ func TestMarkersThatAreNotCopied(t *testing.T) {
 		"a frame":                           {true, frame(own, other, 60)},
 	} {
 		ports, queues, woken := newQueues(2, tc.direct)
-		queues[0].in = [][]byte{tc.frame}
+		queues[0].In = [][]byte{tc.frame}
 		if got := readAll(t, ports[0], 4); len(got) != 1 {
 			t.Errorf("%s: %d frames", name, got)
 		}
@@ -147,7 +147,7 @@ func TestMarkerFlood(t *testing.T) {
 	m := ports[0].markers
 	m.rate = rate.NewLimiter(0, markerBurst) // no time passes
 	for i := range flood {
-		queues[0].in = append(queues[0].in, markerFrame(i))
+		queues[0].In = append(queues[0].In, markerFrame(i))
 	}
 	readAll(t, ports[0], 8)
 	if got := readAll(t, ports[1], 8); len(got) != markersWaiting {
@@ -155,7 +155,7 @@ func TestMarkerFlood(t *testing.T) {
 	}
 	copies := markersWaiting
 	for i := range flood {
-		queues[0].in = append(queues[0].in, markerFrame(i))
+		queues[0].In = append(queues[0].In, markerFrame(i))
 		readAll(t, ports[0], 8)
 		copies += len(readAll(t, ports[1], 8))
 	}
@@ -203,10 +203,10 @@ func TestMarkersStayBehind(t *testing.T) {
 			i := rnd.IntN(3)
 			switch rnd.IntN(6) {
 			case 0:
-				queues[i].in = append(queues[i].in, markerFrame(len(before)))
+				queues[i].In = append(queues[i].In, markerFrame(len(before)))
 				before = append(before, []int{put[0], put[1], put[2]})
 			case 1, 2, 3:
-				queues[i].in = append(queues[i].in, frame(own, other, 60))
+				queues[i].In = append(queues[i].In, frame(own, other, 60))
 				put[i]++
 			default:
 				look(i, 1+rnd.IntN(4))
@@ -244,9 +244,9 @@ func (q *lateQueue) ReadFrames(ops []vnet.ReadOp) int {
 func TestMarkerComesDuringRead(t *testing.T) {
 	ports, queues, _ := newQueues(2, true)
 	ports[1].queue = &lateQueue{queues[1], func() {
-		if queues[0].in == nil {
-			queues[1].in = [][]byte{frame(own, other, 60)}
-			queues[0].in = [][]byte{markerFrame(1)}
+		if queues[0].In == nil {
+			queues[1].In = [][]byte{frame(own, other, 60)}
+			queues[0].In = [][]byte{markerFrame(1)}
 			readAll(t, ports[0], 4)
 		}
 	}}

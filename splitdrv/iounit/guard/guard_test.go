@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"sync/atomic"
@@ -10,19 +10,19 @@ import (
 )
 
 // newGuarded returns the guard of a host with two queues and a latency queue, and the queues behind it.
-func newGuarded(t *testing.T, of guarded, change ...func(*rules)) (*guard, []*queue) {
+func newGuarded(t *testing.T, of Options, change ...func(*Rules)) (*Guard, []*queue) {
 	t.Helper()
 	queues := []*queue{{}, {}, {}}
-	of.latency, of.taken, of.wake = true, new(atomic.Pointer[protocol.MACSet]), func() {}
+	of.Latency, of.Taken, of.Wake = true, new(atomic.Pointer[protocol.MACSet]), func() {}
 	for _, q := range queues {
-		of.queues = append(of.queues, q)
+		of.Queues = append(of.Queues, q)
 	}
-	g := newGuard(of)
-	r := &rules{mac: own, host: hostWith("all"), every: true, mtu: protocol.MaxMTU, card: protocol.MaxMTU}
+	g := New(of)
+	r := &Rules{MAC: own, Host: hostWith("all"), Every: true, MTU: protocol.MaxMTU, Card: protocol.MaxMTU}
 	for _, c := range change {
 		c(r)
 	}
-	g.setRules(r)
+	g.SetRules(r)
 	return g, queues
 }
 
@@ -30,7 +30,7 @@ func newGuarded(t *testing.T, of guarded, change ...func(*rules)) (*guard, []*qu
 // go on.
 func TestGuardLatency(t *testing.T) {
 	h := &hand{at: time.Hour}
-	g, _ := newGuarded(t, guarded{}, limited(policy.MinRate, h))
+	g, _ := newGuarded(t, Options{}, limited(policy.MinRate, h))
 	big := frame(other, own, 60000)
 	if err := g.queues[0].WriteFrame(big); err == nil {
 		t.Fatal("a bucket that is empty lets a frame pass")
@@ -44,8 +44,8 @@ func TestGuardLatency(t *testing.T) {
 
 // TestGuardMarkers has a marker arrive in one queue, which must be read from all queues.
 func TestGuardMarkers(t *testing.T) {
-	g, queues := newGuarded(t, guarded{direct: func() bool { return true }})
-	queues[1].in = [][]byte{markerFrame(1)}
+	g, queues := newGuarded(t, Options{Direct: func() bool { return true }})
+	queues[1].In = [][]byte{markerFrame(1)}
 	for _, i := range []int{1, 0, 2} {
 		if got := readAll(t, g.queues[i], 4); !equal(got, []int{-1}) {
 			t.Errorf("queue %d has %d", i, got)
@@ -57,18 +57,18 @@ func TestGuardMarkers(t *testing.T) {
 // learned from then on, by all queues together.
 func TestGuardStations(t *testing.T) {
 	h := &hand{at: time.Hour}
-	g, queues := newGuarded(t, guarded{stations: newStations(h.now)})
+	g, queues := newGuarded(t, Options{Stations: newStations(h.now)})
 	limited := *g.rules.Load()
 	limited.toUnknown = newBucket(bounds{packets: policy.MinPPS}, h.now)
-	g.setRules(&limited)
-	if g.queues[0].WriteFrame(frame(machine, own, 60)); len(queues[0].out) != 0 {
+	g.SetRules(&limited)
+	if g.queues[0].WriteFrame(frame(machine, own, 60)); len(queues[0].Out) != 0 {
 		t.Error("a frame to an unknown station passes an empty bucket")
 	}
-	queues[1].in = [][]byte{frame(own, machine, 60)}
+	queues[1].In = [][]byte{frame(own, machine, 60)}
 	if _, err := g.queues[1].ReadFrame(make([]byte, 2000)); err != nil {
 		t.Fatal(err)
 	}
-	if g.queues[0].WriteFrame(frame(machine, own, 60)); len(queues[0].out) != 1 {
+	if g.queues[0].WriteFrame(frame(machine, own, 60)); len(queues[0].Out) != 1 {
 		t.Error("a frame to a station that another queue has heard does not pass")
 	}
 }

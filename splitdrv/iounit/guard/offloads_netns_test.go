@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 // forged returns a frame from the host in which a card that completes the checksum from start on
 // writes value to the offset at.
 func forged(rest string, start, at int, value uint16) []byte {
-	f := etherFrame(broadcast, rest)
+	f := etherFrame(Broadcast, rest)
 	f = append(f, make([]byte, 100-len(f))...)
 	(&vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: uint16(start), CsumOffset: uint16(at - start)}).Encode(f)
 	eth := f[vnet.HdrLen:]
@@ -66,7 +66,7 @@ func TestNetnsPolicyOffloads(t *testing.T) {
 			})
 			send := func(h *policy.Host, f []byte) {
 				t.Helper()
-				p, _ := newPoliced(h, func(r *rules) { r.mtu, r.card = 1500, 1500 })
+				p, _ := newPoliced(h, func(r *Rules) { r.MTU, r.Card = 1500, 1500 })
 				p.queue = port.Queues()[0]
 				_ = p.WriteFrame(f)
 			}

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"errors"
@@ -19,14 +19,14 @@ import (
 // they are.
 type policed struct {
 	queue lan.Queue
-	rules *atomic.Pointer[rules]
+	rules *atomic.Pointer[Rules]
 	taken *atomic.Pointer[protocol.MACSet]
 
 	urgent  bool // this is the latency queue
 	number  int
-	known   *stations // nil if the LAN is no bridge
+	known   *Stations // nil if the LAN is no bridge
 	markers *markers  // markers for the host; nil if it has one queue
-	flows   sampler
+	flows   Sampler
 
 	// Used by the reader only.
 	rxHeld bool // the last read was held back by the rate
@@ -44,7 +44,7 @@ type policed struct {
 	}
 	filtered atomic.Uint64
 	oversize atomic.Uint64 // frames to the LAN: see isOversize
-	refused  *refusals     // reasons for dropped frames of the session
+	refused  *Refusals     // reasons for dropped frames of the session
 	drops    *capture.Path // capture path of the host's dropped frames
 }
 
@@ -210,7 +210,7 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 		switch {
 		case v != pass:
 			p.refused.note(v, head)
-		case vnet.CheckHead(head, len(head)+len(rest), rules.mtu) != nil:
+		case vnet.CheckHead(head, len(head)+len(rest), rules.MTU) != nil:
 			// The channel has checked the frame in memory that the host can write to. Here
 			// the copy is checked, which is passed to the card.
 			v = malformed
@@ -256,7 +256,7 @@ func (p *policed) writeBurst(ops []vnet.WriteOp) int {
 //
 // Frames to groups and those to unknown stations have a bucket each, as in the storm control of
 // switches: an application that sends too many broadcasts must not cut off a station that is silent.
-func (p *policed) limitOf(r *rules, head []byte, tick uint64) *bucket {
+func (p *policed) limitOf(r *Rules, head []byte, tick uint64) *bucket {
 	switch {
 	case head[dstAt]&1 != 0:
 		return r.toGroups
@@ -271,7 +271,7 @@ func (p *policed) limitOf(r *rules, head []byte, tick uint64) *bucket {
 // that passed were written. It returns how many of ops are done.
 func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 	var frames, bytes uint64
-	next, card := 0, p.rules.Load().card
+	next, card := 0, p.rules.Load().Card
 	for ; done < len(ops); done++ {
 		op := &ops[done]
 		op.Err = nil

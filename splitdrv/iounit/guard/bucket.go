@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"math"
@@ -48,8 +48,8 @@ type level struct {
 const (
 	// A burst is two of the largest super-frames, or the amount of burstTime if that is more,
 	// which is enough for workers that wake some milliseconds late.
-	burstBytes   = 2 << 16
-	burstPackets = 128
+	BurstBytes   = 2 << 16
+	BurstPackets = 128
 	burstTime    = 4 * time.Millisecond
 	// framePackets is the largest number of packets of a frame from the LAN: the kernel joins
 	// no more received packets (UDP_GRO_CNT_MAX).
@@ -78,8 +78,8 @@ func (b *bucket) set(to bounds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fill()
-	b.bits.set(to.bits, burstBytes*8)
-	b.packets.set(to.packets, burstPackets)
+	b.bits.set(to.bits, BurstBytes*8)
+	b.packets.set(to.packets, BurstPackets)
 }
 
 func (l *level) set(rate, burst int64) {

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 )
 
 // groupLimited returns a change of rules that limits packets to groups, with clock h.
-func groupLimited(packets int64, h *hand) func(*rules) {
-	return func(r *rules) {
+func groupLimited(packets int64, h *hand) func(*Rules) {
+	return func(r *Rules) {
 		r.toGroups = newBucket(bounds{packets: packets}, h.now)
 		r.toGroups.save()
 	}
@@ -36,19 +36,19 @@ func TestGroupRate(t *testing.T) {
 		frame   []byte
 		packets int
 	}{
-		{"broadcast", frame(broadcast, own, 60), 1},
+		{"broadcast", frame(Broadcast, own, 60), 1},
 		{"multicast", frame(wanted, own, 1500), 1},
-		{"in a VLAN", frame(broadcast, own, 60, 5), 1},
+		{"in a VLAN", frame(Broadcast, own, 60, 5), 1},
 		{"super-frame", toGroup, 10},
 	} {
 		for _, rate := range []int{policy.MinPPS, 1000, 50_000} {
 			h := &hand{at: time.Hour}
 			p, q := newPoliced(hostWith("all"), groupLimited(int64(rate), h))
-			start, burst := h.at, max(burstPackets, rate/250)
+			start, burst := h.at, max(BurstPackets, rate/250)
 			sent, passed := 0, 0
 			send := func(groups int) {
 				t.Helper()
-				q.out = nil
+				q.Out = nil
 				var frames [][]byte
 				for i := range groups {
 					single := frame(machine, own, 60)
@@ -60,7 +60,7 @@ func TestGroupRate(t *testing.T) {
 					t.Fatalf("%d of %d frames done with, held back for %v", n, len(frames), p.WriteHold())
 				}
 				singles := 0
-				for _, f := range q.out {
+				for _, f := range q.Out {
 					switch {
 					case bytes.Equal(f, tc.frame):
 						passed += tc.packets
@@ -91,7 +91,7 @@ func TestGroupRate(t *testing.T) {
 				s.TxFrames != uint64(sent+passed/tc.packets) {
 				t.Errorf("%s, %d/s: counted %+v, %+v", tc.name, rate, s, d)
 			}
-			if why := p.refused.list(); len(why) != 1 || !strings.Contains(why[0], "`max-tx-group-pps`") {
+			if why := p.refused.List(); len(why) != 1 || !strings.Contains(why[0], "`max-tx-group-pps`") {
 				t.Errorf("dropped because %q", why)
 			}
 		}
@@ -105,18 +105,18 @@ func TestGroupRateHeld(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	h := &hand{}
 	p, q := newPoliced(hostWith("all"), groupLimited(1000, h),
-		func(r *rules) { r.tx = newBucket(bounds{packets: 900}, h.now) })
+		func(r *Rules) { r.tx = newBucket(bounds{packets: 900}, h.now) })
 	// Only the first two frames of a batch may pass, and the second one has to wait.
-	p.rules.Load().toGroups.takeOne(cost{packets: burstPackets - 2}, false)
+	p.rules.Load().toGroups.takeOne(cost{packets: BurstPackets - 2}, false)
 	var frames [][]byte
 	for i := range 1000 {
-		f := frame(broadcast, own, 60)
+		f := frame(Broadcast, own, 60)
 		f[len(f)-1] = byte(i)
 		frames = append(frames, f)
 	}
 	tries := 0
 	for ops := batch(random, frames...); len(ops) > 0; tries++ {
-		q.room = random.IntN(80)
+		q.Room = random.IntN(80)
 		n := p.WriteFrames(ops)
 		if n < len(ops) && !errors.Is(ops[n].Err, unix.EAGAIN) {
 			t.Fatal(ops[n].Err)
@@ -126,8 +126,8 @@ func TestGroupRateHeld(t *testing.T) {
 	}
 	var s protocol.Statistics
 	var d Dropped
-	if p.count(&s, &d); d != (Dropped{}) || !slices.EqualFunc(q.out, frames, bytes.Equal) || len(p.refused.list()) != 0 {
-		t.Errorf("%d of %d frames written in %d tries, %+v, because %q", len(q.out), len(frames), tries, d, p.refused.list())
+	if p.count(&s, &d); d != (Dropped{}) || !slices.EqualFunc(q.Out, frames, bytes.Equal) || len(p.refused.List()) != 0 {
+		t.Errorf("%d of %d frames written in %d tries, %+v, because %q", len(q.Out), len(frames), tries, d, p.refused.List())
 	}
 	if tries < 100 {
 		t.Errorf("%d tries", tries)
@@ -141,18 +141,18 @@ func TestGroupRateUrgent(t *testing.T) {
 	p, q := newPoliced(hostWith("all"), groupLimited(policy.MinPPS, h))
 	urgent := &policed{queue: q, rules: p.rules, taken: p.taken, refused: p.refused, urgent: true}
 	written := func(p *policed) int {
-		q.out = nil
-		for range 3 * burstPackets {
-			if err := p.WriteFrame(frame(broadcast, own, 60)); err != nil {
+		q.Out = nil
+		for range 3 * BurstPackets {
+			if err := p.WriteFrame(frame(Broadcast, own, 60)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return len(q.out)
+		return len(q.Out)
 	}
-	if n := written(p); n != burstPackets {
+	if n := written(p); n != BurstPackets {
 		t.Errorf("%d frames passed", n)
 	}
-	if n := written(urgent); n != burstPackets {
+	if n := written(urgent); n != BurstPackets {
 		t.Errorf("%d frames of the latency channel passed", n)
 	}
 	h.at += time.Second
@@ -167,25 +167,25 @@ func TestGroupAccount(t *testing.T) {
 	h := &hand{}
 	b := newBucket(bounds{packets: 100}, h.now)
 	b.save()
-	var k accounts
-	if k.put("one", account{toGroups: b}); len(k.left) != 0 {
+	var k Accounts
+	if k.Put("one", Account{toGroups: b}); len(k.left) != 0 {
 		t.Error("an account that owes nothing is kept")
 	}
-	for range burstPackets / 2 {
+	for range BurstPackets / 2 {
 		b.takeOne(cost{packets: 1}, false)
 	}
-	k.put("one", account{toGroups: b})
+	k.Put("one", Account{toGroups: b})
 	h.at += 10 * time.Millisecond
-	a := k.take("one")
+	a := k.Take("one")
 	if a.toGroups != b {
 		t.Fatalf("%+v is taken", a)
 	}
 	if d := b.untilFull(); d < 629*time.Millisecond || d > 631*time.Millisecond {
 		t.Errorf("what is missing is there again in %v", d)
 	}
-	k.put("one", a)
+	k.Put("one", a)
 	h.at += time.Second
-	if k.put("two", account{}); len(k.left) != 0 {
+	if k.Put("two", Account{}); len(k.left) != 0 {
 		t.Errorf("an account that owes nothing any more is kept: %+v", k.left)
 	}
 }

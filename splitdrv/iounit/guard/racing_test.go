@@ -2,7 +2,7 @@
 
 // The test has a data race on purpose.
 
-package iounit
+package guard
 
 import (
 	"encoding/binary"
@@ -33,7 +33,7 @@ func (q *judgedQueue) WriteFrames(ops []vnet.WriteOp) int {
 // TestHeaderRace has a host change the segment size of a super-frame all the time while the frame is
 // checked and then written. No invalid frame may be written.
 func TestHeaderRace(t *testing.T) {
-	p, _ := newPoliced(hostWith("all"), func(r *rules) { r.mtu = 1500 })
+	p, _ := newPoliced(hostWith("all"), func(r *Rules) { r.MTU = 1500 })
 	q := &judgedQueue{}
 	p.queue = q
 	f := super(4000, 1460)

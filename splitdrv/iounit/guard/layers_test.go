@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"encoding/binary"
@@ -29,14 +29,14 @@ func judged(t *testing.T, h *policy.Host, f []byte) verdict {
 		groupRate: d.GroupRate,
 	} {
 		if n > 0 {
-			if n != 1 || len(q.out) > 0 || s.TxFrames > 0 || len(p.refused.list()) != 1 {
-				t.Errorf("verdict %d: %+v, %+v, %d frames written, because %q", v, s, d, len(q.out), p.refused.list())
+			if n != 1 || len(q.Out) > 0 || s.TxFrames > 0 || len(p.refused.List()) != 1 {
+				t.Errorf("verdict %d: %+v, %+v, %d frames written, because %q", v, s, d, len(q.Out), p.refused.List())
 			}
 			return v
 		}
 	}
-	if len(q.out) != 1 || s.TxFrames != 1 || len(p.refused.list()) != 0 {
-		t.Errorf("%+v, %d frames written", s, len(q.out))
+	if len(q.Out) != 1 || s.TxFrames != 1 || len(p.refused.List()) != 0 {
+		t.Errorf("%+v, %d frames written", s, len(q.Out))
 	}
 	return pass
 }
@@ -119,7 +119,7 @@ func TestNestedTags(t *testing.T) {
 		if got := judged(t, h, f); got != tc.one {
 			t.Errorf("%s: verdict %d, want %d", tc.name, got, tc.one)
 		}
-		if got := (&rules{host: h, every: true, receive: h.VLANs}).fromLAN(f); got != tc.fromLAN {
+		if got := (&Rules{Host: h, Every: true, Receive: h.VLANs}).fromLAN(f); got != tc.fromLAN {
 			t.Errorf("%s, from the LAN: verdict %d, want %d", tc.name, got, tc.fromLAN)
 		}
 	}
@@ -143,7 +143,7 @@ func TestTaggedOnly(t *testing.T) {
 		if got := judged(t, h, f); got != tc.toLAN {
 			t.Errorf("%s: verdict %d, want %d", tc.name, got, tc.toLAN)
 		}
-		if got := (&rules{host: h, every: true, receive: h.VLANs}).fromLAN(f); got != tc.fromLAN {
+		if got := (&Rules{Host: h, Every: true, Receive: h.VLANs}).fromLAN(f); got != tc.fromLAN {
 			t.Errorf("%s, from the LAN: verdict %d, want %d", tc.name, got, tc.fromLAN)
 		}
 	}
@@ -259,7 +259,7 @@ func TestIPSource(t *testing.T) {
 func TestDefaultSource(t *testing.T) {
 	h := policy.Default().For("", "")
 	for src, want := range map[protocol.MAC]verdict{own: pass, machine: source, other: source, card: source} {
-		f := etherFrame(broadcast, "88b5")
+		f := etherFrame(Broadcast, "88b5")
 		copy(f[srcAt:], src[:])
 		if got := judged(t, h, f); got != want {
 			t.Errorf("%v: verdict %d, want %d", src, got, want)
@@ -284,7 +284,7 @@ func FuzzLayers(f *testing.F) {
 			t.Errorf("%+v", l)
 		}
 		head := b[:min(len(b), headSize)]
-		r := rules{mac: own, host: h, every: true, receive: h.VLANs}
+		r := Rules{MAC: own, Host: h, Every: true, Receive: h.VLANs}
 		if r.toLAN(head, len(b), new(protocol.MACSet)) == pass && l.At <= len(head) && l.Proto == vnet.EtherIPv4 {
 			from := netip.AddrFrom4([4]byte(head[l.At+12:]))
 			if !h.IPs[0].Contains(from) && !from.IsUnspecified() {
@@ -302,7 +302,7 @@ func TestStrictAllocs(t *testing.T) {
 	h.SingleTag, h.IPs = true, []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
 		netip.MustParsePrefix("2001:db8::/64")}
 	p, q := newPoliced(h)
-	q.quiet = true
+	q.Quiet = true
 	clock := &hand{}
 	p.rules.Load().tx = newBucket(bounds{bits: policy.MaxRate, packets: policy.MaxPPS}, clock.now)
 	p.rules.Load().toGroups = newBucket(bounds{packets: policy.MinPPS}, clock.now)

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 )
 
 // limited returns a change of rules that limits the rates in both directions, with clock h.
-func limited(rate int64, h *hand) func(*rules) {
-	return func(r *rules) {
+func limited(rate int64, h *hand) func(*Rules) {
+	return func(r *Rules) {
 		r.tx, r.rx = newBucket(bounds{bits: rate}, h.now), newBucket(bounds{bits: rate}, h.now)
 	}
 }
@@ -34,7 +34,7 @@ func TestLimitedWrites(t *testing.T) {
 		var frames, pass [][]byte
 		var want protocol.Statistics
 		for i := range 1 + random.IntN(300) {
-			f := frame(broadcast, own, 60+random.IntN(3000))
+			f := frame(Broadcast, own, 60+random.IntN(3000))
 			f[len(f)-1] = byte(i)
 			if random.IntN(5) == 0 {
 				copy(f[srcAt:], other[:])
@@ -48,7 +48,7 @@ func TestLimitedWrites(t *testing.T) {
 		}
 		held := 0
 		for ops := batch(random, frames...); len(ops) > 0; {
-			q.room = random.IntN(80)
+			q.Room = random.IntN(80)
 			n := p.WriteFrames(ops)
 			var s protocol.Statistics
 			p.count(&s, &Dropped{})
@@ -70,8 +70,8 @@ func TestLimitedWrites(t *testing.T) {
 		if p.count(&got, &Dropped{}); got != want {
 			t.Fatalf("round %d: counted %+v, want %+v", round, got, want)
 		}
-		if !slices.EqualFunc(q.out, pass, bytes.Equal) {
-			t.Fatalf("round %d: %d frames written, of them %d should be", round, len(q.out), len(pass))
+		if !slices.EqualFunc(q.Out, pass, bytes.Equal) {
+			t.Fatalf("round %d: %d frames written, of them %d should be", round, len(q.Out), len(pass))
 		}
 		if len(pass) > 0 && held == 0 {
 			t.Fatalf("round %d: nothing was held back", round)
@@ -86,8 +86,8 @@ func TestLimitedFull(t *testing.T) {
 	h.at = time.Hour
 	b := p.rules.Load().tx
 	b.wait(false) // fills the bucket
-	q.room = 1
-	f := frame(broadcast, own, 1000)
+	q.Room = 1
+	f := frame(Broadcast, own, 1000)
 	if n := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, 10)...)); n != 1 ||
 		p.WriteHold() != 0 {
 		t.Errorf("%d frames written, the rest held back for %v", n, p.WriteHold())
@@ -111,7 +111,7 @@ func TestLimitedReads(t *testing.T) {
 				if i%3 == 0 {
 					f = frame(own, other, 60000+i)
 				}
-				q.in = append(q.in, f, frame(own, other, 60000, 7))
+				q.In = append(q.In, f, frame(own, other, 60000, 7))
 				want = append(want, f)
 			}
 			ops := make([]vnet.ReadOp, n)
@@ -161,18 +161,18 @@ func TestLimitedReads(t *testing.T) {
 // TestUnlimited tests a host with a limit in one direction, which is then removed.
 func TestUnlimited(t *testing.T) {
 	h := &hand{}
-	p, q := newPoliced(hostWith("all"), limited(policy.MinRate, h), func(r *rules) { r.tx = nil })
+	p, q := newPoliced(hostWith("all"), limited(policy.MinRate, h), func(r *Rules) { r.tx = nil })
 	for range 5 {
 		if err := p.WriteFrame(frame(own, own, 60000)); err != nil {
 			t.Error(err)
 		}
 	}
-	q.in = [][]byte{frame(own, other, 60)}
+	q.In = [][]byte{frame(own, other, 60)}
 	if _, err := p.ReadFrame(make([]byte, 2000)); !errors.Is(err, unix.EAGAIN) || p.ReadHold() == 0 || p.WriteHold() != 0 {
 		t.Errorf("%v; writing is held back for %v, reading for %v", err, p.WriteHold(), p.ReadHold())
 	}
 	// The limit is removed.
-	p.rules.Store(&rules{mac: own, host: hostWith("all"), receive: protocol.AllVLANs(), mtu: protocol.MaxMTU})
+	p.rules.Store(&Rules{MAC: own, Host: hostWith("all"), Receive: protocol.AllVLANs(), MTU: protocol.MaxMTU})
 	if d := p.ReadHold(); d != minHold {
 		t.Errorf("one who was held back waits %v longer", d)
 	}
@@ -185,7 +185,7 @@ func TestUnlimited(t *testing.T) {
 func TestLimitedAllocs(t *testing.T) {
 	h := &hand{}
 	p, q := newPoliced(hostWith("all"), limited(1e9, h))
-	q.quiet = true
+	q.Quiet = true
 	out := batch(rand.New(rand.NewPCG(7, 8)), slices.Repeat([][]byte{frame(other, own, 1500)}, 100)...)
 	in := slices.Repeat([][]byte{frame(own, other, 1500)}, 100)
 	ops := make([]vnet.ReadOp, 64)
@@ -193,7 +193,7 @@ func TestLimitedAllocs(t *testing.T) {
 		ops[i].Slot = make([]byte, 2000)
 	}
 	if n := testing.AllocsPerRun(50, func() {
-		q.in = in
+		q.In = in
 		for range 10 {
 			h.at += max(p.WriteHold(), p.ReadHold())
 			p.WriteFrames(out)

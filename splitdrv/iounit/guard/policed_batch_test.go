@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func TestWriteFrames(t *testing.T) {
 		var frames, pass [][]byte
 		var want protocol.Statistics
 		for i := range 1 + random.IntN(300) {
-			f := frame(broadcast, own, 60+random.IntN(1000), 5)
+			f := frame(Broadcast, own, 60+random.IntN(1000), 5)
 			f[len(f)-1] = byte(i)
 			switch random.IntN(5) {
 			case 0:
@@ -53,7 +53,7 @@ func TestWriteFrames(t *testing.T) {
 			frames = append(frames, f)
 		}
 		for ops := batch(random, frames...); len(ops) > 0; {
-			q.room = random.IntN(80)
+			q.Room = random.IntN(80)
 			n := p.WriteFrames(ops)
 			for i := range ops[:n] {
 				if ops[i].Err != nil {
@@ -69,8 +69,8 @@ func TestWriteFrames(t *testing.T) {
 		if p.count(&got, &Dropped{}); got != want {
 			t.Fatalf("round %d: counted %+v, want %+v", round, got, want)
 		}
-		if !slices.EqualFunc(q.out, pass, bytes.Equal) {
-			t.Fatalf("round %d: %d frames written, of them %d should be", round, len(q.out), len(pass))
+		if !slices.EqualFunc(q.Out, pass, bytes.Equal) {
+			t.Fatalf("round %d: %d frames written, of them %d should be", round, len(q.Out), len(pass))
 		}
 	}
 }
@@ -78,25 +78,25 @@ func TestWriteFrames(t *testing.T) {
 // TestWriteFramesAtOnce checks that frames are written in few batches.
 func TestWriteFramesAtOnce(t *testing.T) {
 	p, q := newPoliced(hostWith("all"))
-	f := frame(broadcast, own, 60)
+	f := frame(Broadcast, own, 60)
 	for n, calls := range map[int]int{1: 1, burst: 1, burst + 1: 2, 3 * burst: 3} {
-		q.calls = 0
+		q.Calls = 0
 		if done := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), slices.Repeat([][]byte{f}, n)...)); done != n ||
-			q.calls != calls {
-			t.Errorf("%d frames of %d written in %d batches, want %d", done, n, q.calls, calls)
+			q.Calls != calls {
+			t.Errorf("%d frames of %d written in %d batches, want %d", done, n, q.Calls, calls)
 		}
 	}
-	q.calls = 0
-	spoofed := frame(broadcast, other, 60)
-	if done := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), spoofed, spoofed)); done != 2 || q.calls != 0 {
-		t.Errorf("%d frames of 2 done with in %d batches although none passes", done, q.calls)
+	q.Calls = 0
+	spoofed := frame(Broadcast, other, 60)
+	if done := p.WriteFrames(batch(rand.New(rand.NewPCG(1, 2)), spoofed, spoofed)); done != 2 || q.Calls != 0 {
+		t.Errorf("%d frames of 2 done with in %d batches although none passes", done, q.Calls)
 	}
 }
 
 // TestWriteFramesErrors checks the errors of single frames in a batch.
 func TestWriteFramesErrors(t *testing.T) {
 	p, q := newPoliced(hostWith("all"))
-	long := frame(broadcast, own, 500)
+	long := frame(Broadcast, own, 500)
 	ops := []vnet.WriteOp{
 		{Head: long},
 		{Head: long[:vnet.MinFrame-1]},
@@ -113,10 +113,10 @@ func TestWriteFramesErrors(t *testing.T) {
 			t.Errorf("frame %d, bad %t: %v", i, bad, ops[i].Err)
 		}
 	}
-	if !slices.EqualFunc(q.out, [][]byte{long, long, long}, bytes.Equal) {
-		t.Errorf("%d frames written, or others", len(q.out))
+	if !slices.EqualFunc(q.Out, [][]byte{long, long, long}, bytes.Equal) {
+		t.Errorf("%d frames written, or others", len(q.Out))
 	}
-	q.err = unix.ENOBUFS
+	q.Err = unix.ENOBUFS
 	if n := p.WriteFrames(ops[:1]); n != 1 || !errors.Is(ops[0].Err, unix.ENOBUFS) {
 		t.Errorf("%d frames done with, %v", n, ops[0].Err)
 	}
@@ -135,10 +135,10 @@ func TestFramesChange(t *testing.T) {
 	p, q := newPoliced(hostWith("5"))
 	var frames, want [][]byte
 	for range burst {
-		f := frame(broadcast, own, 1000, 5)
+		f := frame(Broadcast, own, 1000, 5)
 		frames, want = append(frames, f), append(want, slices.Clone(f))
 	}
-	q.tweak = func() {
+	q.Tweak = func() {
 		for _, f := range frames {
 			copy(f[srcAt:], other[:])
 			f[typeAt+3] = 13
@@ -147,7 +147,7 @@ func TestFramesChange(t *testing.T) {
 	if n := p.WriteFrames(batch(rand.New(rand.NewPCG(3, 4)), frames...)); n != burst {
 		t.Fatalf("%d frames written", n)
 	}
-	if !slices.EqualFunc(q.out, want, bytes.Equal) {
+	if !slices.EqualFunc(q.Out, want, bytes.Equal) {
 		t.Error("the frames that were written are not those that were judged")
 	}
 }
@@ -167,32 +167,32 @@ func TestReadFrames(t *testing.T) {
 				} else {
 					want = append(want, f)
 				}
-				q.in = append(q.in, f)
+				q.In = append(q.In, f)
 			}
 			ops := make([]vnet.ReadOp, 40)
 			for i := range ops {
 				ops[i].Slot = make([]byte, 1000)
 			}
 			var got [][]byte
-			for len(q.in) > 0 {
+			for len(q.In) > 0 {
 				some := ops[:1+random.IntN(len(ops))]
-				before := len(q.in)
+				before := len(q.In)
 				n := p.ReadFrames(some)
 				if n < 1 || n > len(some) {
 					t.Fatalf("%d of %d operations filled", n, len(some))
 				}
-				if before-len(q.in) >= skips+len(some) {
-					t.Fatalf("%d frames gone through at once", before-len(q.in))
+				if before-len(q.In) >= skips+len(some) {
+					t.Fatalf("%d frames gone through at once", before-len(q.In))
 				}
 				for i := range some[:n] {
 					if some[i].Err != nil {
 						// EAGAIN is right only if the queue is empty, because the reader then waits for FD.
 						want := vnet.ErrFiltered
-						if len(q.in) == 0 && !errors.Is(some[i].Err, want) {
+						if len(q.In) == 0 && !errors.Is(some[i].Err, want) {
 							want = unix.EAGAIN
 						}
 						if i != n-1 || !errors.Is(some[i].Err, want) {
-							t.Fatalf("operation %d of %d, with %d frames to come: %v", i, n, len(q.in), some[i].Err)
+							t.Fatalf("operation %d of %d, with %d frames to come: %v", i, n, len(q.In), some[i].Err)
 						}
 						continue
 					}
@@ -215,7 +215,7 @@ func TestReadFrames(t *testing.T) {
 
 func TestPolicedBatchAllocs(t *testing.T) {
 	p, q := newPoliced(hostWith("5"))
-	q.quiet = true
+	q.Quiet = true
 	out := batch(rand.New(rand.NewPCG(7, 8)), frame(other, own, 1500, 5), frame(other, card, 60), frame(other, own, 60, 6),
 		frame(other, own, 60))
 	in := [][]byte{frame(own, other, 60), frame(own, other, 60, 9), frame(own, other, 100, 5)}
@@ -224,7 +224,7 @@ func TestPolicedBatchAllocs(t *testing.T) {
 		ops[i].Slot = make([]byte, 2000)
 	}
 	if n := testing.AllocsPerRun(50, func() {
-		q.in = in
+		q.In = in
 		if p.WriteFrames(out) != len(out) || p.ReadFrames(ops) != 3 {
 			t.Error("a batch was cut short")
 		}
@@ -235,7 +235,7 @@ func TestPolicedBatchAllocs(t *testing.T) {
 
 func BenchmarkPolicedBatch(b *testing.B) {
 	p, q := newPoliced(hostWith("all"))
-	q.quiet = true
+	q.Quiet = true
 	ops := make([]vnet.WriteOp, burst)
 	for i := range ops {
 		ops[i].Head = frame(other, own, 60)

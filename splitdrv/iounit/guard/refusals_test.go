@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"testing"
@@ -10,18 +10,18 @@ func TestRefusalsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, done := newRefusals(), make(chan struct{})
 		var told []string
-		go r.run(done, func(text string) { told = append(told, text) })
+		go r.Run(done, func(text string) { told = append(told, text) })
 		for _, n := range []int{1, 1, 2} {
 			for v := range verdict(n) {
-				r.note(source+v, frame(broadcast, machine, 60, 5))
+				r.note(source+v, frame(Broadcast, machine, 60, 5))
 			}
 			synctest.Wait()
 			if len(told) != n {
 				t.Fatalf("%q", told)
 			}
 		}
-		r.forget()
-		r.note(source, frame(broadcast, machine, 60, 5))
+		r.Forget()
+		r.note(source, frame(Broadcast, machine, 60, 5))
 		synctest.Wait()
 		if len(told) != 3 || told[2] != told[0] {
 			t.Errorf("%q", told)

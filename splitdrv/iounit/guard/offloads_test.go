@@ -1,6 +1,6 @@
 //go:build !race
 
-package iounit
+package guard
 
 import (
 	"encoding/binary"
@@ -40,18 +40,18 @@ type judge struct {
 }
 
 func newJudge(t *testing.T, h *policy.Host) *judge {
-	p, q := newPoliced(h, func(r *rules) { r.mtu, r.card = 1500, 1500 })
+	p, q := newPoliced(h, func(r *Rules) { r.MTU, r.Card = 1500, 1500 })
 	return &judge{t: t, p: p, q: q}
 }
 
 // verdict returns the verdict on a frame. A frame that is malformed reaches no card either.
 func (j *judge) verdict(f []byte) verdict {
-	j.q.out = j.q.out[:0]
+	j.q.Out = j.q.Out[:0]
 	if err := j.p.WriteFrame(f); err != nil && j.p.verdicts[0] != malformed {
 		j.t.Fatal(err)
 	}
-	if v := j.p.verdicts[0]; (v == pass) != (len(j.q.out) == 1) {
-		j.t.Fatalf("verdict %d, %d frames written", v, len(j.q.out))
+	if v := j.p.verdicts[0]; (v == pass) != (len(j.q.Out) == 1) {
+		j.t.Fatalf("verdict %d, %d frames written", v, len(j.q.Out))
 	}
 	return j.p.verdicts[0]
 }

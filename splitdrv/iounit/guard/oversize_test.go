@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"testing"
@@ -22,22 +22,22 @@ func TestOversize(t *testing.T) {
 		frame []byte
 		want  uint64
 	}{
-		{"no tag", frame(broadcast, own, 1514), 0},
-		{"one tag", frame(broadcast, own, 1518, 5), 0},
-		{"two tags, shorter", frame(broadcast, own, 1518, 5, 6), 0},
-		{"two tags", frame(broadcast, own, 1519, 5, 6), 1},
+		{"no tag", frame(Broadcast, own, 1514), 0},
+		{"one tag", frame(Broadcast, own, 1518, 5), 0},
+		{"two tags, shorter", frame(Broadcast, own, 1518, 5, 6), 0},
+		{"two tags", frame(Broadcast, own, 1519, 5, 6), 1},
 		{"segments with a tag", tagged(1460, 1), 0},
 		{"segments with two tags, shorter", tagged(1456, 2), 0},
 		{"segments with two tags", tagged(1457, 2), 1},
 	} {
-		p, q := newPoliced(hostWith("all"), func(r *rules) { r.mtu, r.card = 1500, 1500 })
-		if err := p.WriteFrame(tc.frame); err != nil || len(q.out) != 1 {
-			t.Fatalf("%s: %d frames written, %v", tc.name, len(q.out), err)
+		p, q := newPoliced(hostWith("all"), func(r *Rules) { r.MTU, r.Card = 1500, 1500 })
+		if err := p.WriteFrame(tc.frame); err != nil || len(q.Out) != 1 {
+			t.Fatalf("%s: %d frames written, %v", tc.name, len(q.Out), err)
 		}
 		if got := p.oversize.Load(); got != tc.want {
 			t.Errorf("%s: %d are counted", tc.name, got)
 		}
-		q.err = errInval
+		q.Err = errInval
 		if _ = p.WriteFrame(tc.frame); p.oversize.Load() != tc.want {
 			t.Errorf("%s: counted although it was not written", tc.name)
 		}

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"sync"
@@ -90,7 +90,7 @@ func TestBucketUrgent(t *testing.T) {
 	for b.take(sized(1000), true) == 1 {
 		n++
 	}
-	if n*1000 > burstBytes || n*1000 < burstBytes/2-2000 || b.wait(true) == 0 {
+	if n*1000 > BurstBytes || n*1000 < BurstBytes/2-2000 || b.wait(true) == 0 {
 		t.Errorf("%d more urgent frames passed at once", n)
 	}
 	h.at += b.wait(true)
@@ -118,7 +118,7 @@ func TestBucketSet(t *testing.T) {
 	for b.take(sized(1000), false) == 1 {
 		n++
 	}
-	if n*1000 > burstBytes+1000 {
+	if n*1000 > BurstBytes+1000 {
 		t.Errorf("%d frames of a thousand bytes at once", n)
 	}
 	// A debt from a high rate does not take too long to be paid off with a low one.
@@ -155,8 +155,8 @@ func TestBucketShared(t *testing.T) {
 	for i := range n {
 		sum += 100 * n[i]
 	}
-	if sum > burstBytes+100 {
-		t.Errorf("%d bytes passed, %d were in the bucket", sum, burstBytes)
+	if sum > BurstBytes+100 {
+		t.Errorf("%d bytes passed, %d were in the bucket", sum, BurstBytes)
 	}
 }
 
@@ -226,12 +226,12 @@ func TestBucketOneBound(t *testing.T) {
 		t.Error("a bound that is new has something saved")
 	}
 	h.at += time.Hour
-	if n := b.room(false); n != 1+burstBytes/(vnet.MaxFrame-vnet.HdrLen) {
+	if n := b.room(false); n != 1+BurstBytes/(vnet.MaxFrame-vnet.HdrLen) {
 		t.Errorf("room for %d frames", n)
 	}
 	b.set(bounds{packets: 1000})
 	h.at += time.Hour
-	if n := b.room(false); n != 1+burstPackets/framePackets {
+	if n := b.room(false); n != 1+BurstPackets/framePackets {
 		t.Errorf("room for %d frames", n)
 	}
 }

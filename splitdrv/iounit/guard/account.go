@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"cmp"
@@ -9,8 +9,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
-// account has the buckets of a session's rates. Those that are nil limit nothing.
-type account struct {
+// Account has the buckets of a session's rates. Those that are nil limit nothing.
+type Account struct {
 	tx, rx    *bucket // to and from the LAN
 	toGroups  *bucket // packets to groups of the LAN; more are dropped
 	toUnknown *bucket // packets to stations that the LAN may not know; more are dropped
@@ -18,7 +18,7 @@ type account struct {
 
 // overdraft returns how long it takes until the buckets are at the level with which a
 // session begins; 0 if they are.
-func (a account) overdraft() (d time.Duration) {
+func (a Account) overdraft() (d time.Duration) {
 	for _, b := range []*bucket{a.tx, a.rx} {
 		if b != nil {
 			d = max(d, b.wait(false))
@@ -32,9 +32,9 @@ func (a account) overdraft() (d time.Duration) {
 	return d
 }
 
-// limit sets the rates to those of the policy. A bucket keeps its level when its rate
+// Limit sets the rates to those of the policy. A bucket keeps its level when its rate
 // changes.
-func (a *account) limit(host *policy.Host) {
+func (a *Account) Limit(host *policy.Host) {
 	change := func(b **bucket, to bounds) {
 		switch {
 		case to == bounds{}:
@@ -56,25 +56,25 @@ func (a *account) limit(host *policy.Host) {
 	}
 }
 
-// accounts keeps the accounts of sessions that have ended overdrawn, until they have
+// Accounts keeps the accounts of sessions that have ended overdrawn, until they have
 // recovered. Otherwise a host could get rid of an overdraft by connecting again: of a frame
 // at least, and of a whole burst on its latency channel, to groups or to unknown stations. A new session gets an
 // account that another session of the same owner has left, if there is one. There are never
 // more of these than the owner had sessions at a time.
-type accounts struct {
+type Accounts struct {
 	mu   sync.Mutex
-	left map[string][]account // by owner
+	left map[string][]Account // by owner
 }
 
-// take returns the owner's account with the largest overdraft, or an empty one.
-func (k *accounts) take(owner string) (a account) {
+// Take returns the owner's account with the largest overdraft, or an empty one.
+func (k *Accounts) Take(owner string) (a Account) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	left := k.left[owner]
 	if len(left) == 0 {
 		return a
 	}
-	slices.SortFunc(left, func(a, b account) int { return cmp.Compare(a.overdraft(), b.overdraft()) })
+	slices.SortFunc(left, func(a, b Account) int { return cmp.Compare(a.overdraft(), b.overdraft()) })
 	a, k.left[owner] = left[len(left)-1], left[:len(left)-1]
 	for _, b := range []*bucket{a.tx, a.rx} {
 		if b != nil {
@@ -84,17 +84,17 @@ func (k *accounts) take(owner string) (a account) {
 	return a
 }
 
-// put keeps the account of a session that has ended, and removes all accounts that have
+// Put keeps the account of a session that has ended, and removes all accounts that have
 // recovered.
-func (k *accounts) put(owner string, a account) {
+func (k *Accounts) Put(owner string, a Account) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.left == nil {
-		k.left = make(map[string][]account)
+		k.left = make(map[string][]Account)
 	}
 	k.left[owner] = append(k.left[owner], a)
 	for o, left := range k.left {
-		if left = slices.DeleteFunc(left, func(a account) bool { return a.overdraft() <= 0 }); len(left) == 0 {
+		if left = slices.DeleteFunc(left, func(a Account) bool { return a.overdraft() <= 0 }); len(left) == 0 {
 			delete(k.left, o)
 		} else {
 			k.left[o] = left

@@ -3,7 +3,7 @@
 // Tests in which one goroutine tries something very often: under the race detector they would take
 // ten times as long, and show the same.
 
-package iounit
+package guard
 
 import (
 	"fmt"
@@ -52,7 +52,7 @@ func TestBucketRate(t *testing.T) {
 
 // TestBucketBurst lets a bucket fill for a long time. The bucket must allow one burst.
 func TestBucketBurst(t *testing.T) {
-	for rate, burst := range map[int64]int{policy.MinRate: burstBytes, 1e9: 500_000, policy.MaxRate: 500_000_000} {
+	for rate, burst := range map[int64]int{policy.MinRate: BurstBytes, 1e9: 500_000, policy.MaxRate: 500_000_000} {
 		h := &hand{}
 		b := newBucket(bounds{bits: rate}, h.now)
 		if n := b.room(false); n != 0 {

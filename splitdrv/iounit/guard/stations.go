@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// stations has the addresses that a bridge or switch has lately learned from frames which passed a
+// Stations has the addresses that a bridge or switch has lately learned from frames which passed a
 // port of the I/O unit. Frames to other addresses are copied to all ports, unless the bridge has
 // learned the address elsewhere. All hosts of the I/O unit share it. All queues use it at the same
 // time, without a lock.
@@ -17,7 +17,7 @@ import (
 // so that no address is taken for another one. The places are different ones in each process:
 // otherwise a host that may have many addresses could choose those that displace the address of
 // somebody else.
-type stations struct {
+type Stations struct {
 	used atomic.Bool          // a host has a limit, so that it matters what is known
 	now  func() time.Duration // time since any fixed moment
 	add  uint64
@@ -37,14 +37,14 @@ const (
 )
 
 // NewStations returns those of a LAN.
-func NewStations() *stations { return newStations(sinceStart) }
+func NewStations() *Stations { return newStations(sinceStart) }
 
-func newStations(now func() time.Duration) *stations {
-	return &stations{now: now, add: rand.Uint64(), mul: [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}}
+func newStations(now func() time.Duration) *Stations {
+	return &Stations{now: now, add: rand.Uint64(), mul: [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}}
 }
 
 // tick returns the time in an entry. It begins with one, because an entry of zero is empty.
-func (s *stations) tick() uint64 {
+func (s *Stations) tick() uint64 {
 	if s == nil || !s.used.Load() {
 		return 0
 	}
@@ -54,7 +54,7 @@ func (s *stations) tick() uint64 {
 // place returns the set of an address in a VLAN, and the tag of its entry. Multiplication by an odd
 // number loses nothing, and neither does adding the upper half to the lower one. Without the
 // latter, and a second multiplication, addresses that follow each other fill some sets only.
-func (s *stations) place(mac [6]byte, vlan uint16) (set *[ways]atomic.Uint64, tag uint64) {
+func (s *Stations) place(mac [6]byte, vlan uint16) (set *[ways]atomic.Uint64, tag uint64) {
 	h := ((number(mac) | uint64(vlan)<<48) ^ s.add) * s.mul[0]
 	h = (h ^ h>>32) * s.mul[1]
 	return &s.sets[h>>tagBits], h & (1<<tagBits - 1)
@@ -63,7 +63,7 @@ func (s *stations) place(mac [6]byte, vlan uint16) (set *[ways]atomic.Uint64, ta
 // learn notes the sender of a [virtio_net_hdr | frame] that passes the bridge.
 //
 // borrowed: head, for the call.
-func (s *stations) learn(head []byte, tick uint64) {
+func (s *Stations) learn(head []byte, tick uint64) {
 	if s == nil || !s.used.Load() || len(head) < vnet.MinFrame || head[srcAt]&1 != 0 {
 		return
 	}
@@ -95,7 +95,7 @@ func (s *stations) learn(head []byte, tick uint64) {
 // heard of lately.
 //
 // borrowed: head, for the call.
-func (s *stations) knows(head []byte, tick uint64) bool {
+func (s *Stations) knows(head []byte, tick uint64) bool {
 	vlan, _ := vnet.VLAN(head)
 	set, tag := s.place([6]byte(head[dstAt:srcAt]), vlan)
 	for i := range set {

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"testing"
@@ -9,11 +9,11 @@ import (
 // own rate, and of another owner.
 func TestAccounts(t *testing.T) {
 	h := &hand{at: time.Hour}
-	fresh := func() account {
-		return account{tx: newBucket(bounds{bits: 8e6}, h.now), rx: newBucket(bounds{bits: 8e6}, h.now)}
+	fresh := func() Account {
+		return Account{tx: newBucket(bounds{bits: 8e6}, h.now), rx: newBucket(bounds{bits: 8e6}, h.now)}
 	}
-	var k accounts
-	if a := k.take("one"); a != (account{}) {
+	var k Accounts
+	if a := k.Take("one"); a != (Account{}) {
 		t.Fatalf("%+v of nobody", a)
 	}
 	h.at += time.Microsecond
@@ -21,26 +21,26 @@ func TestAccounts(t *testing.T) {
 	h.at += time.Microsecond
 	light.rx.take(sized(1000), false)
 	heavy.tx.take(sized(50_000), false)
-	for _, a := range []account{heavy, saver, light} {
-		k.put("one", a)
+	for _, a := range []Account{heavy, saver, light} {
+		k.Put("one", a)
 	}
-	k.put("two", fresh())
+	k.Put("two", fresh())
 	if len(k.left["one"]) != 2 {
 		t.Fatalf("%d accounts, want those two that owe something", len(k.left["one"]))
 	}
-	if a := k.take("one"); a != heavy || a.rx.bits.now != 0 || a.tx.bits.now >= 0 {
+	if a := k.Take("one"); a != heavy || a.rx.bits.now != 0 || a.tx.bits.now >= 0 {
 		t.Errorf("the account that is overdrawn most is not the first: %+v", a)
 	}
-	if a := k.take("one"); a != light || a.tx.bits.now != 0 {
+	if a := k.Take("one"); a != light || a.tx.bits.now != 0 {
 		t.Errorf("not the other one: %+v", a)
 	}
-	if a := k.take("one"); a != (account{}) {
+	if a := k.Take("one"); a != (Account{}) {
 		t.Errorf("a third one: %+v", a)
 	}
-	k.put("one", heavy)
+	k.Put("one", heavy)
 	// The debt is paid off while no session uses the account.
 	h.at += 50 * time.Millisecond
-	if k.put("two", fresh()); k.left["one"] != nil {
+	if k.Put("two", fresh()); k.left["one"] != nil {
 		t.Errorf("%+v is left when it is paid for", k.left["one"])
 	}
 }

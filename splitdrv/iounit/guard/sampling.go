@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"sync/atomic"
@@ -14,15 +14,16 @@ const sampleEach = 16
 // sampleLeast is the least number of samples per second of a flow that gets a connection.
 const sampleLeast = 50
 
-// traffic samples the frames that hosts send to each other.
-type traffic struct {
-	watched atomic.Bool   // somebody takes the samples
-	began   chan struct{} // signals the first sample that nobody waits for; capacity one
+// Traffic samples the frames that hosts send to each other.
+type Traffic struct {
+	Watched atomic.Bool   // somebody takes the samples
+	Began   chan struct{} // signals the first sample that nobody waits for; capacity one
 
 	owners atomic.Pointer[owners]
 }
 
-func newTraffic() *traffic { return &traffic{began: make(chan struct{}, 1)} }
+// NewTraffic returns the traffic of an I/O unit, of which nothing is sampled before Between.
+func NewTraffic() *Traffic { return &Traffic{Began: make(chan struct{}, 1)} }
 
 // owners has the addresses of all hosts that can have direct connections. It is never
 // changed, only replaced.
@@ -32,10 +33,10 @@ type owners struct {
 	slots []int // slot of the host of each address in macs
 }
 
-// between replaces the addresses of hosts: slots has the slot of the host of each of macs. Without
+// Between replaces the addresses of hosts: slots has the slot of the host of each of macs. Without
 // addresses nothing is sampled. after is the number of packets per second from which on a flow
 // matters.
-func (t *traffic) between(after int, macs []protocol.MAC, slots []int) {
+func (t *Traffic) Between(after int, macs []protocol.MAC, slots []int) {
 	if len(macs) == 0 {
 		t.owners.Store(nil)
 		return
@@ -49,42 +50,43 @@ func (t *traffic) between(after int, macs []protocol.MAC, slots []int) {
 }
 
 // note records that there are samples.
-func (t *traffic) note() {
-	if !t.watched.Load() && t.watched.CompareAndSwap(false, true) {
+func (t *Traffic) note() {
+	if !t.Watched.Load() && t.Watched.CompareAndSwap(false, true) {
 		select {
-		case t.began <- struct{}{}:
+		case t.Began <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// samples counts the packets that a host has sent to other hosts. Its size grows with the
+// Samples counts the packets that a host has sent to other hosts. Its size grows with the
 // number of slots.
-type samples struct {
-	slot int
+type Samples struct {
+	Slot int // of the host
 	any  atomic.Bool
 	to   atomic.Pointer[[]atomic.Uint32] // by slot of the other host
 }
 
-func newSamples(slot int) *samples {
-	s := &samples{slot: slot}
+// NewSamples returns the samples of the host with a slot.
+func NewSamples(slot int) *Samples {
+	s := &Samples{Slot: slot}
 	s.to.Store(&[]atomic.Uint32{})
 	return s
 }
 
-// fit makes room for a number of slots. Counts of the same moment can be lost.
-func (s *samples) fit(slots int) {
+// Fit makes room for a number of slots. Counts of the same moment can be lost.
+func (s *Samples) Fit(slots int) {
 	if len(*s.to.Load()) < slots {
 		to := make([]atomic.Uint32, slots)
 		s.to.Store(&to)
 	}
 }
 
-// news reports whether there are samples since the last call.
-func (s *samples) news() bool { return s.any.Swap(false) }
+// News reports whether there are samples since the last call.
+func (s *Samples) News() bool { return s.any.Swap(false) }
 
-// take returns the number of packets to a slot since the last call.
-func (s *samples) take(slot int) uint64 {
+// Take returns the number of packets to a slot since the last call.
+func (s *Samples) Take(slot int) uint64 {
 	to := *s.to.Load()
 	if slot >= len(to) || to[slot].Load() == 0 {
 		return 0
@@ -101,22 +103,22 @@ func (o *owners) of(m protocol.MAC) int {
 	return o.slots[at]
 }
 
-// sampler samples the frames that a queue has sent to the LAN.
-type sampler struct {
-	traffic *traffic                 // nil without direct connections
-	seen    *atomic.Pointer[samples] // samples of the host of the queue
+// Sampler samples the frames that a queue has sent to the LAN.
+type Sampler struct {
+	traffic *Traffic                 // nil without direct connections
+	seen    *atomic.Pointer[Samples] // samples of the host of the queue
 
 	skip   int    // frames until the next sample
 	chance uint32 // state of the random numbers that make distances irregular
 }
 
-// sampler returns the sampler for a queue, whose host has the samples.
-func (t *traffic) sampler(samples *atomic.Pointer[samples]) sampler {
-	return sampler{traffic: t, seen: samples}
+// Sampler returns the sampler for a queue, whose host has the samples.
+func (t *Traffic) Sampler(samples *atomic.Pointer[Samples]) Sampler {
+	return Sampler{traffic: t, seen: samples}
 }
 
 // sample samples frames that were written.
-func (s *sampler) sample(ops []vnet.WriteOp) {
+func (s *Sampler) sample(ops []vnet.WriteOp) {
 	if s.traffic == nil {
 		return
 	}
@@ -137,9 +139,9 @@ func (s *sampler) sample(ops []vnet.WriteOp) {
 }
 
 // count adds packets to the count of a slot.
-func (t *traffic) count(s *samples, slot int, packets uint32) {
+func (t *Traffic) count(s *Samples, slot int, packets uint32) {
 	to := *s.to.Load()
-	if slot >= len(to) || slot == s.slot {
+	if slot >= len(to) || slot == s.Slot {
 		return
 	}
 	to[slot].Add(packets)

@@ -1,4 +1,4 @@
-package iounit
+package guard
 
 import (
 	"encoding/binary"
@@ -21,17 +21,17 @@ type Dropped struct {
 	GroupRate    uint64 `json:"group_rate" metric:"iounit_host_frames,group_rate" help:"dropped: too many to groups or unknown stations (policy: max-tx-group-pps)"`
 }
 
-// into adds them to the counters that are sent to the host, each to the closest one.
-func (d Dropped) into(s protocol.Statistics) protocol.Statistics {
+// Into adds them to the counters that are sent to the host, each to the closest one.
+func (d Dropped) Into(s protocol.Statistics) protocol.Statistics {
 	s.TxSource += d.IPSource
 	s.TxVLAN += d.NestedTags
 	s.TxDropped += d.LinkControl + d.TinySegments + d.GroupRate
 	return s
 }
 
-// refusals describes the first dropped frame of a session for each reason, to show which key
+// Refusals describes the first dropped frame of a session for each reason, to show which key
 // of the policy is the cause.
-type refusals struct {
+type Refusals struct {
 	seen [verdicts]atomic.Bool
 	wake chan struct{} // signals a new text; capacity one
 
@@ -40,11 +40,11 @@ type refusals struct {
 	fresh int      // number of the last texts that were not logged yet
 }
 
-func newRefusals() *refusals { return &refusals{wake: make(chan struct{}, 1)} }
+func newRefusals() *Refusals { return &Refusals{wake: make(chan struct{}, 1)} }
 
 // note describes a dropped frame, if it is the first one for its reason. It is called for
 // each dropped frame.
-func (r *refusals) note(v verdict, head []byte) {
+func (r *Refusals) note(v verdict, head []byte) {
 	if r.seen[v].Load() || r.seen[v].Swap(true) {
 		return
 	}
@@ -57,8 +57,8 @@ func (r *refusals) note(v verdict, head []byte) {
 	}
 }
 
-// forget removes all descriptions, when the rules have changed.
-func (r *refusals) forget() {
+// Forget removes all descriptions, when the rules have changed.
+func (r *Refusals) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.texts, r.fresh = nil, 0
@@ -67,15 +67,15 @@ func (r *refusals) forget() {
 	}
 }
 
-// list returns the descriptions.
-func (r *refusals) list() []string {
+// List returns the descriptions.
+func (r *Refusals) List() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.texts)
 }
 
-// run calls tell with each new description, until done is closed.
-func (r *refusals) run(done <-chan struct{}, tell func(reason string)) {
+// Run calls tell with each new description, until done is closed.
+func (r *Refusals) Run(done <-chan struct{}, tell func(reason string)) {
 	for {
 		select {
 		case <-done:
