@@ -80,16 +80,10 @@ func (a *authentication) explain(err error) error {
 	switch {
 	case alert != nil && alert.Error() == alertBadCertificate.Error():
 		made := s.current()
-		refused := &UntrustedError{
-			Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: made.fingerprint, Ours: true, Issued: made.issued,
+		return &UntrustedError{
+			Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: made.fingerprint, Ours: true,
+			Issued: made.issued, Reason: made.fault(a.peerRole.usage(), s.clock()),
 		}
-		if made.issued {
-			refused.Reason = untimely(made.leaf, s.clock())
-			if refused.Reason == nil {
-				refused.Reason = checkPurpose(made.leaf, otherPart(a.peerRole.usage()))
-			}
-		}
-		return refused
 	case alert != nil && alert.Error() == alertNoApplicationProtocol.Error(), s.otherMode(a.offered):
 		if s.insecure {
 			return fmt.Errorf("%v authenticates its peers, this side is insecure; %w", a, ErrSecurityMode)

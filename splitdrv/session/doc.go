@@ -35,9 +35,11 @@
 //	established, heartbeat                           an established session
 //	conn                                             common part of both ends, and the end
 //	direct, drain, messages                          messages
-//	authentication, verdict, problems, security      identities of both ends
-//	channel, frame, records, trust, key, foreignkey
-//	reason, errors, purpose, role, fingerprint, validity, usertimeout_linux, name
+//	authentication, verdict, security                identities of both ends
+//	problems, credentials, trust, key, foreignkey    who a side is, and whom it trusts
+//	channel, frame, records
+//	reason, errors, untrusted, purpose, role
+//	fingerprint, validity, usertimeout_linux, name
 //
 // # Concurrency
 //

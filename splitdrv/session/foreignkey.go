@@ -8,6 +8,8 @@ import (
 	"encoding/pem"
 	"fmt"
 	"strings"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 const keyPEMType = "PRIVATE KEY" // PKCS #8, RFC 5958
@@ -62,7 +64,7 @@ func foreignKey(text []byte) string {
 }
 
 // word returns a word of a PEM type for display.
-func word(s string) string { return fmt.Sprintf("%.20s", text(s)) }
+func word(s string) string { return fmt.Sprintf("%.20s", printable.Text(s)) }
 
 // kindOf describes the kind of a parsed key.
 func kindOf(key any) string {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
@@ -35,9 +36,12 @@ func GenerateKey() (*Key, error) {
 	return &Key{private}, nil
 }
 
+// Public returns the public key.
+func (k *Key) Public() crypto.PublicKey { return k.private.Public() }
+
 // Fingerprint returns the fingerprint of the public key, which the peers have to trust.
 func (k *Key) Fingerprint() Fingerprint {
-	spki, err := x509.MarshalPKIXPublicKey(k.private.Public())
+	spki, err := x509.MarshalPKIXPublicKey(k.Public())
 	if err != nil {
 		panic(fmt.Sprintf("encode an Ed25519 public key: %v", err)) // cannot fail
 	}

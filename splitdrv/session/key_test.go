@@ -154,7 +154,7 @@ func TestLoadForeignKey(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	public, err := x509.MarshalPKIXPublicKey(key.private.Public())
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,28 +8,21 @@ import (
 	"time"
 )
 
-// Problems returns why peers will reject the certificate of this side, which is that of an I/O
-// unit or of a host, and why this side will reject every peer with a certificate. Peers know
-// better: they may trust other authorities. Each problem names its file.
-func (s *Security) Problems(unit bool) []error {
-	made := s.current()
-	if made.trust == nil {
+// problems returns why peers will reject the certificate, which is for usage, and why this side
+// will reject every peer with a certificate.
+func (c *credentials) problems(usage x509.ExtKeyUsage, now time.Time) []error {
+	if c.trust == nil {
 		return nil
 	}
-	r := roleHost
-	if unit {
-		r = roleUnit
-	}
-	now := s.clock()
-	problems := made.trust.problems(now)
-	if err := made.problem(r, now); err != nil {
-		problems = append(problems, fmt.Errorf("certificate %s: %w", made.file, err))
+	problems := c.trust.problems(now)
+	if err := c.problem(usage, now); err != nil {
+		problems = append(problems, fmt.Errorf("certificate %s: %w", c.file, err))
 	}
 	return problems
 }
 
 // problem verifies this side's own certificate like a peer that trusts the same authorities.
-func (c *credentials) problem(r role, now time.Time) error {
+func (c *credentials) problem(usage x509.ExtKeyUsage, now time.Time) error {
 	if !c.issued {
 		return nil // a peer looks only at the key
 	}
@@ -41,7 +34,7 @@ func (c *credentials) problem(r role, now time.Time) error {
 		}
 		chain = append(chain, cert)
 	}
-	_, err := c.trust.like(chain).verify(chain, r.usage(), now)
+	_, err := c.trust.like(chain).verify(chain, usage, now)
 	switch {
 	case err == nil:
 		return nil
@@ -55,6 +48,18 @@ func (c *credentials) problem(r role, now time.Time) error {
 		return purpose
 	}
 	return err
+}
+
+// fault returns what is wrong with the certificate itself when a peer rejects it, or nil. The
+// certificates of such peers are for usage.
+func (c *credentials) fault(usage x509.ExtKeyUsage, now time.Time) error {
+	if !c.issued {
+		return nil
+	}
+	if err := untimely(c.leaf, now); err != nil {
+		return err
+	}
+	return checkPurpose(c.leaf, otherPart(usage))
 }
 
 // like returns the trust of a peer that trusts the same authorities, and the self-signed ones

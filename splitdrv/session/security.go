@@ -3,12 +3,7 @@ package session
 import (
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"fmt"
-	"math/big"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -56,38 +51,17 @@ type authentication struct {
 	session atomic.Pointer[string]      // identifier of an established session that can be renewed, or nil
 }
 
-// credentials is the content of a Security. It does not change.
-type credentials struct {
-	certificate tls.Certificate
-	leaf        *x509.Certificate // first of certificate
-	fingerprint Fingerprint
-	trust       *Trust // nil: insecure
-	issued      bool   // an authority has issued certificate
-	file        string // with certificate, if issued
-	term        Term   // of certificate and its intermediates; zero unless issued
-}
-
 // NewSecurity returns a Security with mutual authentication: this side proves that it has
 // key, and accepts only peers that trust trusts. certFile is a PEM file with a certificate
 // that an authority has issued for key, followed by intermediates. If it is empty, a
 // self-signed certificate is created, which suffices for peers that trust the key's
 // fingerprint.
 func NewSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
-	if trust == nil || trust.empty() {
+	if trust == nil || trust.Empty() {
 		return nil, errors.New("no peer is trusted; name the peers' keys with --trust sha256:…, or in the file of --trust-file, " +
 			"or their authority with --ca FILE")
 	}
-	made := credentials{fingerprint: key.Fingerprint(), trust: trust, issued: certFile != "", file: certFile}
-	var err error
-	if certFile == "" {
-		made.certificate, err = selfSigned(key)
-	} else {
-		made.certificate, err = loadCertificate(certFile, key)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return newSecurity(made)
+	return newSecurity(key, certFile, trust)
 }
 
 func newRun() (run protocol.Run) {
@@ -95,22 +69,13 @@ func newRun() (run protocol.Run) {
 	return run
 }
 
-func newSecurity(made credentials) (*Security, error) {
-	var err error
-	if made.leaf, err = x509.ParseCertificate(made.certificate.Certificate[0]); err != nil {
-		return nil, fmt.Errorf("own certificate: %w", err)
-	}
-	if made.issued {
-		made.term = Term{made.leaf.NotBefore, made.leaf.NotAfter}
-		for _, der := range made.certificate.Certificate[1:] {
-			// Anything else behind the certificate is left to the peer to reject.
-			if cert, err := x509.ParseCertificate(der); err == nil {
-				made.term = made.term.sooner(Term{made.term.Begins, cert.NotAfter})
-			}
-		}
+func newSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
+	made, err := newCredentials(key, certFile, trust)
+	if err != nil {
+		return nil, err
 	}
 	return &Security{
-		made: made, insecure: made.trust == nil, run: newRun(), changed: make(chan struct{}),
+		made: made, insecure: trust == nil, run: newRun(), changed: make(chan struct{}),
 		conns: make(map[*authentication]struct{}),
 	}, nil
 }
@@ -122,11 +87,7 @@ func Insecure() (*Security, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := selfSigned(key)
-	if err != nil {
-		return nil, err
-	}
-	return newSecurity(credentials{certificate: certificate, fingerprint: key.Fingerprint()})
+	return newSecurity(key, "", nil)
 }
 
 // Fingerprint returns the fingerprint of this side's key, for new connections.
@@ -153,44 +114,13 @@ func (s *Security) clock() time.Time {
 	return time.Now()
 }
 
-func selfSigned(key *Key) (tls.Certificate, error) {
-	// Peers check only the key. The dates do not matter, so that a machine with a wrong
-	// clock can connect.
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "splitnic"},
-		NotBefore:    time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
-		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280 §4.1.2.5: no expiry
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+// Problems returns why peers will reject the certificate of this side, which is that of an I/O
+// unit or of a host, and why this side will reject every peer with a certificate. Peers know
+// better: they may trust other authorities. Each problem names its file.
+func (s *Security) Problems(unit bool) []error {
+	made, r := s.current(), roleHost
+	if unit {
+		r = roleUnit
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.private.Public(), key.private)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key.private}, nil
-}
-
-func loadCertificate(path string, key *Key) (tls.Certificate, error) {
-	b, err := readFile(path)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("certificate: %w", err)
-	}
-	certificate := tls.Certificate{PrivateKey: key.private}
-	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			certificate.Certificate = append(certificate.Certificate, block.Bytes)
-		}
-	}
-	if len(certificate.Certificate) == 0 {
-		return tls.Certificate{}, fmt.Errorf("certificate: no certificate in PEM in %s", path)
-	}
-	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("certificate %s: %w", path, err)
-	}
-	if f := certificateFingerprint(leaf); f != key.Fingerprint() {
-		return tls.Certificate{}, fmt.Errorf("certificate %s: it is for key %v, this side's key is %v; put this side's own certificate first in the file", path, f, key.Fingerprint())
-	}
-	return certificate, nil
+	return made.problems(r.usage(), s.clock())
 }

@@ -139,7 +139,7 @@ func (a *authority) issueFor(
 func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "certificate")
-	a.Issue(t, template, key.private.Public(), file)
+	a.Issue(t, template, key.Public(), file)
 	return file
 }
 

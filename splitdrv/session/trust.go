@@ -150,15 +150,27 @@ func (t *Trust) Knows(who string) bool {
 		return true
 	}
 	for f, name := range t.pins {
-		_, revoked := t.revoked[f]
-		if !revoked && (name == who || f.String() == who) {
+		if !t.Revoked(f) && (name == who || f.String() == who) {
 			return true
 		}
 	}
 	return false
 }
 
-func (t *Trust) empty() bool { return len(t.pins) == 0 && t.ca == nil }
+// Empty reports whether no peer is trusted.
+func (t *Trust) Empty() bool { return len(t.pins) == 0 && t.ca == nil }
+
+// Sizes returns the numbers of keys that are listed, and that are revoked.
+func (t *Trust) Sizes() (listed, revoked int) { return len(t.pins), len(t.revoked) }
+
+// Authorities reports whether authorities are trusted.
+func (t *Trust) Authorities() bool { return t.ca != nil }
+
+// Revoked reports whether a key is revoked.
+func (t *Trust) Revoked(f Fingerprint) bool {
+	_, revoked := t.revoked[f]
+	return revoked
+}
 
 // maxChain is the largest number of certificates of a peer: its own, and those of
 // intermediate authorities.
@@ -194,7 +206,7 @@ func (t *Trust) issued(chain []*x509.Certificate) (some []*x509.Certificate, fir
 func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (v *verdict, reason error) {
 	leaf := chain[0]
 	v = &verdict{id: Identity{Fingerprint: certificateFingerprint(leaf)}, chain: chain}
-	if _, revoked := t.revoked[v.id.Fingerprint]; revoked {
+	if t.Revoked(v.id.Fingerprint) {
 		return v, ErrRevoked
 	}
 	if name, ok := t.pins[v.id.Fingerprint]; ok {
@@ -260,12 +272,7 @@ func (t *Trust) checkName(has []string, usage x509.ExtKeyUsage) (string, error) 
 }
 
 func (t *Trust) anyRevoked(certs []*x509.Certificate) bool {
-	for _, cert := range certs {
-		if _, revoked := t.revoked[certificateFingerprint(cert)]; revoked {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(certs, func(c *x509.Certificate) bool { return t.Revoked(certificateFingerprint(c)) })
 }
 
 // expiry returns when the first of the certificates expires.

@@ -202,8 +202,8 @@ func (s *Security) Standing() Standing {
 		st.Begins, st.Expires = made.leaf.NotBefore, made.leaf.NotAfter
 	}
 	if t := made.trust; t != nil {
-		st.Keys, st.Authorities, st.Revoked = len(t.pins), t.ca != nil, len(t.revoked)
-		_, st.OwnRevoked = t.revoked[made.fingerprint]
+		st.Keys, st.Revoked = t.Sizes()
+		st.Authorities, st.OwnRevoked = t.Authorities(), t.Revoked(made.fingerprint)
 	}
 	return st
 }
