@@ -54,16 +54,46 @@ func (a *Authority) Issue(t testing.TB, template *x509.Certificate, public crypt
 	a.issue(t, template, public, file)
 }
 
-// IssueCA is Issue for the certificate of an intermediate authority, which it replaces the
-// template by.
-func (a *Authority) IssueCA(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) {
+// IssueFile is Issue for a new file, whose name it returns.
+func (a *Authority) IssueFile(t testing.TB, template *x509.Certificate, public crypto.PublicKey) string {
 	t.Helper()
-	template.SerialNumber, template.KeyUsage = big.NewInt(3), x509.KeyUsageCertSign
-	cert, err := x509.ParseCertificate(a.issue(t, template, public, file))
-	if err != nil {
+	file := filepath.Join(t.TempDir(), "certificate")
+	a.Issue(t, template, public, file)
+	return file
+}
+
+// Intermediate returns an authority that a has certified for the given period.
+func (a *Authority) Intermediate(t testing.TB, from, until time.Time) *Authority {
+	t.Helper()
+	below := NewFor(t, from, until)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "intermediate"}, NotBefore: from, NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	below.File = filepath.Join(t.TempDir(), "intermediate")
+	var err error
+	if below.Cert, err = x509.ParseCertificate(a.issue(t, template, below.Key.Public(), below.File)); err != nil {
 		t.Fatal(err)
 	}
-	*template = *cert
+	return below
+}
+
+// Join returns a file with the content of others.
+func Join(t testing.TB, files ...string) string {
+	t.Helper()
+	var all []byte
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text...)
+	}
+	file := filepath.Join(t.TempDir(), "joined")
+	if err := os.WriteFile(file, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func (a *Authority) issue(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) []byte {

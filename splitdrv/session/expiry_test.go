@@ -53,9 +53,9 @@ func TestIntermediateExpires(t *testing.T) {
 	now := time.Now()
 	from := now.Add(-time.Hour)
 	a, key := &authority{testca.NewFor(t, from, now.Add(100*time.Hour))}, newKey(t)
-	between := a.intermediate(t, from, now.Add(time.Hour))
+	between := &authority{a.Intermediate(t, from, now.Add(time.Hour))}
 	own := between.issueFor(t, key, "node17", x509.ExtKeyUsageClientAuth, from, now.Add(50*time.Hour))
-	host, ofUnit := a.trusting(t, key, joined(t, own, between.File)), newKey(t)
+	host, ofUnit := a.trusting(t, key, testca.Join(t, own, between.File)), newKey(t)
 	unit := a.trusting(t, ofUnit, a.issueFor(t, ofUnit, "gw1", x509.ExtKeyUsageServerAuth, from, now.Add(50*time.Hour)))
 	ln, _ := listen(t, ServerConfig{Security: unit})
 	c, s := establish(t, ln, host)

@@ -48,3 +48,14 @@ func FuzzFiles(f *testing.F) {
 		}
 	})
 }
+
+func FuzzFingerprint(f *testing.F) {
+	f.Add(Fingerprint{1, 2, 3}.String())
+	f.Add("sha256:")
+	f.Add("sha256:000000000000000000000000000000000000000000\r0")
+	f.Fuzz(func(t *testing.T, s string) {
+		if fp, err := ParseFingerprint(s); err == nil && fp.String() != s {
+			t.Errorf("%q is %v", s, fp)
+		}
+	})
+}

@@ -222,7 +222,7 @@ func TestMarkedFiles(t *testing.T) {
 	if err := trust.AddCA(marked(a.File)); err != nil {
 		t.Errorf("authorities: %v", err)
 	}
-	if _, err := NewSecurity(key, marked(a.issue(t, key, "alpha", x509.ExtKeyUsageClientAuth)), &trust); err != nil {
+	if _, err := newCredentials(key, marked(a.issue(t, key, "alpha", x509.ExtKeyUsageClientAuth)), &trust); err != nil {
 		t.Errorf("certificate: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"errors"
 	"math/big"
 	"net"
 	"net/url"
@@ -120,7 +121,7 @@ func TestConstrainedNames(t *testing.T) {
 					t.Fatal(err)
 				}
 				_, err = trust.verify([]*x509.Certificate{leaf, intermediate}, role, time.Now())
-				if as[nameError](err) != (tt.want != "alpha") {
+				if errors.As(err, new(nameError)) != (tt.want != "alpha") {
 					t.Errorf("alpha is expected: %v", err)
 				}
 			}

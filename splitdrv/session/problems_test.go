@@ -3,7 +3,6 @@ package session
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -11,40 +10,12 @@ import (
 	"github.com/splitnic/splitnic/internal/testca"
 )
 
-// intermediate returns an authority that a has certified.
-func (a *authority) intermediate(t *testing.T, from, until time.Time) *authority {
-	t.Helper()
-	below := &authority{testca.NewFor(t, from, until)}
-	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "intermediate"}, NotBefore: from, NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	file := t.TempDir() + "/intermediate"
-	a.IssueCA(t, template, below.Key.Public(), file)
-	below.Cert, below.File = template, file
-	return below
-}
-
-// joined returns a file with the content of others.
-func joined(t *testing.T, files ...string) string {
-	t.Helper()
-	var all []byte
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, text...)
-	}
-	return writeFile(t, string(all))
-}
-
 // TestProblems loads certificates that work and that cannot work. A real peer has to agree.
 func TestProblems(t *testing.T) {
 	hour := func(n time.Duration) time.Time { return time.Now().Add(n * time.Hour) }
 	a := &authority{testca.NewFor(t, hour(-72), hour(72))}
-	between := a.intermediate(t, hour(-72), hour(72))
-	lapsed := a.intermediate(t, hour(-72), hour(-1))
+	between := &authority{a.Intermediate(t, hour(-72), hour(72))}
+	lapsed := &authority{a.Intermediate(t, hour(-72), hour(-1))}
 	other := &authority{testca.NewFor(t, hour(-72), hour(72))}
 	old := &authority{testca.NewFor(t, hour(-72), hour(-1))}
 	key := newKey(t)
@@ -57,7 +28,7 @@ func TestProblems(t *testing.T) {
 	})
 	expired := a.issueFor(t, key, "alpha", client, hour(-9), hour(-2))
 	early := a.issueFor(t, key, "alpha", client, hour(2), hour(9))
-	belowLapsed := joined(t, lapsed.issue(t, key, "alpha", client), lapsed.File)
+	belowLapsed := testca.Join(t, lapsed.issue(t, key, "alpha", client), lapsed.File)
 	for name, tc := range map[string]struct {
 		file, ca string
 		unit     bool
@@ -65,14 +36,14 @@ func TestProblems(t *testing.T) {
 	}{
 		"host":                     {good, a.File, false, ""},
 		"I/O unit":                 {a.issue(t, key, "gw1", server), a.File, true, ""},
-		"with an intermediate":     {joined(t, below, between.File), a.File, false, ""},
+		"with an intermediate":     {testca.Join(t, below, between.File), a.File, false, ""},
 		"self-signed key":          {"", a.File, false, ""},
 		"expired":                  {expired, a.File, false, "it needs a new one"},
 		"not yet valid":            {early, a.File, false, "set this machine's clock"},
 		"host's at an I/O unit":    {good, a.File, true, "extendedKeyUsage=serverAuth"},
 		"for both roles":           {both, a.File, false, "extendedKeyUsage=clientAuth"},
 		"without its intermediate": {below, a.File, false, "intermediate authorities"},
-		"with a wrong one":         {joined(t, below, other.File), a.File, false, "intermediate authorities"},
+		"with a wrong one":         {testca.Join(t, below, other.File), a.File, false, "intermediate authorities"},
 		"expired intermediate":     {belowLapsed, a.File, false, "of its authority is valid"},
 		"expired authority":        {old.issue(t, key, "alpha", client), old.File, false, "is valid from"},
 	} {
@@ -81,11 +52,15 @@ func TestProblems(t *testing.T) {
 			if err := trust.AddCA(tc.ca); err != nil {
 				t.Fatal(err)
 			}
-			s, err := NewSecurity(key, tc.file, &trust)
+			s, err := newCredentials(key, tc.file, &trust)
 			if err != nil {
 				t.Fatal(err)
 			}
-			problems := s.Problems(tc.unit)
+			usage := client
+			if tc.unit {
+				usage = server
+			}
+			problems := s.problems(usage, time.Now())
 			if tc.want == "" && len(problems) > 0 || tc.want != "" && len(problems) == 0 {
 				t.Errorf("problems %v, want %q", problems, tc.want)
 			}
@@ -103,7 +78,7 @@ func TestProblems(t *testing.T) {
 				t.Fatal(err)
 			}
 			var chain []*x509.Certificate
-			for _, der := range s.current().certificate.Certificate {
+			for _, der := range s.certificate.Certificate {
 				cert, err := x509.ParseCertificate(der)
 				if err != nil {
 					t.Fatal(err)
@@ -117,7 +92,7 @@ func TestProblems(t *testing.T) {
 	}
 	// The peers may trust other authorities than this side.
 	for name, file := range map[string]string{
-		"another authority, complete": joined(t, other.issue(t, key, "alpha", client), other.File),
+		"another authority, complete": testca.Join(t, other.issue(t, key, "alpha", client), other.File),
 		"no authority":                below,
 	} {
 		var trust Trust
@@ -129,27 +104,31 @@ func TestProblems(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := NewSecurity(key, file, &trust)
+		s, err := newCredentials(key, file, &trust)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if problems := s.Problems(false); len(problems) > 0 {
+		if problems := s.problems(client, time.Now()); len(problems) > 0 {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}
-	if problems := insecure(t).Problems(false); len(problems) > 0 {
+	insecure, err := newCredentials(key, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := insecure.problems(client, time.Now()); len(problems) > 0 {
 		t.Errorf("insecure: %v", problems)
 	}
 	// One of two authorities has expired: it may have been replaced.
 	var trust Trust
-	if err := trust.AddCA(joined(t, old.File, a.File)); err != nil {
+	if err := trust.AddCA(testca.Join(t, old.File, a.File)); err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSecurity(key, good, &trust)
+	s, err := newCredentials(key, good, &trust)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := s.Problems(false); len(problems) > 0 {
+	if problems := s.problems(client, time.Now()); len(problems) > 0 {
 		t.Errorf("one of two authorities: %v", problems)
 	}
 }

@@ -138,9 +138,7 @@ func (a *authority) issueFor(
 // issueAs is issue for a certificate with the content of a template.
 func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "certificate")
-	a.Issue(t, template, key.Public(), file)
-	return file
+	return a.IssueFile(t, template, key.Public())
 }
 
 // trusting returns the Security of key with the certificate in a file. It trusts a.
@@ -252,53 +250,6 @@ func TestNobodyIsTrusted(t *testing.T) {
 }
 
 func second(_ *Security, err error) error { return err }
-
-func TestTrust(t *testing.T) {
-	a, b := newKey(t).Fingerprint(), newKey(t).Fingerprint()
-	file := writeFile(t, fmt.Sprintf("# hosts\n\n node1=%v  # rack 1\n\t%v\n", a, b))
-	var trust Trust
-	if err := trust.AddFile(file); err != nil {
-		t.Fatal(err)
-	}
-	if name, ok := trust.pins[a]; !ok || name != "node1" {
-		t.Errorf("%v is %q, %v", a, name, ok)
-	}
-	if name, ok := trust.pins[b]; !ok || name != "" {
-		t.Errorf("%v is %q, %v", b, name, ok)
-	}
-	if err := trust.Add("node1=" + a.String()); err != nil {
-		t.Errorf("the same again: %v", err)
-	}
-	for _, entry := range []string{
-		"", "node1", "sha256:", "=" + b.String(), "node 1=" + b.String(), "node2=" + a.String(),
-		a.String()[:49], a.String() + "A", "sha512:" + a.String()[7:], strings.ToUpper(a.String()),
-	} {
-		if err := trust.Add(entry); err == nil {
-			t.Errorf("%q was taken", entry)
-		}
-	}
-	if err := trust.AddFile("/nonexistent/trust"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing file: %v", err)
-	}
-}
-
-func TestMistakenKeyFileIsNotQuoted(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "key")
-	if err := SaveKey(path, newKey(t)); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret := strings.Split(string(b), "\n")[1]
-	var trust Trust
-	for _, err := range []error{trust.AddFile(path), trust.Add(secret), trust.AddCA(path)} {
-		if err == nil || strings.Contains(err.Error(), secret) {
-			t.Errorf("error %v", err)
-		}
-	}
-}
 
 // TestTLSWithoutOurs connects with TLS clients that lack something that a host has. They must be
 // rejected.
