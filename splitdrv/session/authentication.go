@@ -34,7 +34,7 @@ func (a *authentication) tlsConfig() *tls.Config {
 	a.showed.Store(&made)
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{made.certificate},
+		Certificates:           []tls.Certificate{made.Certificate},
 		NextProtos:             []string{s.alpn()},
 		ClientAuth:             tls.RequireAnyClientCert,
 		SessionTicketsDisabled: true, // every connection is authenticated
@@ -81,8 +81,8 @@ func (a *authentication) explain(err error) error {
 	case alert != nil && alert.Error() == alertBadCertificate.Error():
 		made := s.current()
 		return &UntrustedError{
-			Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: made.fingerprint, Ours: true,
-			Issued: made.issued, Reason: made.fault(a.peerRole.usage(), s.clock()),
+			Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: made.Fingerprint, Ours: true,
+			Issued: made.Issued, Reason: made.Fault(a.peerRole.usage(), s.clock()),
 		}
 	case alert != nil && alert.Error() == alertNoApplicationProtocol.Error(), s.otherMode(a.offered):
 		if s.insecure {
@@ -110,7 +110,7 @@ func (a *authentication) String() string { return fmt.Sprintf("%v at %v", a.peer
 // Peer returns the authenticated identity of the peer. Security.Update can change its name.
 func (a *authentication) Peer() Identity {
 	if v := a.verdict.Load(); v != nil {
-		return v.id
+		return v.ID
 	}
 	return Identity{}
 }
@@ -137,7 +137,7 @@ func (a *authentication) PeerPlatform() protocol.Platform { return a.issued.peer
 // platform returns the identifier of this side for the key that it has shown on this
 // connection.
 func (a *authentication) platform() protocol.Platform {
-	return protocol.PlatformOf(a.showed.Load().fingerprint, a.security.run)
+	return protocol.PlatformOf(a.showed.Load().Fingerprint, a.security.run)
 }
 
 // Term returns the term of the certificate, of those that both sides have shown, that expires
@@ -145,10 +145,10 @@ func (a *authentication) platform() protocol.Platform {
 func (a *authentication) Term() (Term, bool) {
 	t := Term{}
 	if own := a.showed.Load(); own != nil {
-		t = own.term
+		t = own.Term
 	}
 	if v := a.verdict.Load(); v != nil {
-		t = t.sooner(Term{v.begins, v.expires})
+		t = t.Sooner(Term{Begins: v.Begins, Expires: v.Expires})
 	}
 	return t, !t.Expires.IsZero()
 }
@@ -156,7 +156,7 @@ func (a *authentication) Term() (Term, bool) {
 // expires reports whether the peer's certificate has expired.
 func (a *authentication) expires(now time.Time) bool {
 	v := a.verdict.Load()
-	return v != nil && !v.expires.IsZero() && now.After(v.expires)
+	return v != nil && !v.Expires.IsZero() && now.After(v.Expires)
 }
 
 // bindingLabel is the label of keying material exported from a TLS session (RFC 8446 §7.5),

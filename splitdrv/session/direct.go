@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // DirectStep is the kind of a message about a direct connection. The steps from offer to
@@ -101,7 +102,7 @@ func (p *DirectPeer) validate() error {
 		return invalid("platform", p.Platform, "must not be zero")
 	}
 	if !ValidName(p.Name) {
-		return invalid("name", p.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
+		return invalid("name", p.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", identity.MaxNameLength)
 	}
 	if !validAddresses(p.MACs) {
 		return invalid("macs", p.MACs, "must be 1 to %d unicast addresses", MaxDirectAddresses)

@@ -24,6 +24,9 @@
 // [ErrPeerGone] if the peer has died. No queue-pair number, packet sequence number or key is
 // sent before the peer is authenticated.
 //
+// Package identity has keys, certificates and the trust in peers. Here a Security has those of
+// this side, with its connections, which a change ends if they are not trusted any more.
+//
 // # Files
 //
 // References between files run down this list:
@@ -36,10 +39,9 @@
 //	conn                                             common part of both ends, and the end
 //	direct, drain, messages                          messages
 //	authentication, verdict, security                identities of both ends
-//	problems, credentials, trust, key, foreignkey    who a side is, and whom it trusts
 //	channel, frame, records
-//	reason, errors, untrusted, purpose, role
-//	fingerprint, validity, usertimeout_linux, name
+//	reason, errors, role, usertimeout_linux
+//	names                                            names of package identity, for users
 //
 // # Concurrency
 //

@@ -19,15 +19,6 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-func newKey(t testing.TB) *Key {
-	t.Helper()
-	key, err := GenerateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 // secured returns the Security of key that trusts the given entries.
 func secured(t testing.TB, key *Key, trusted ...string) *Security {
 	t.Helper()
@@ -252,4 +243,13 @@ func waitDone(t testing.TB, c *Conn) error {
 		t.Fatalf("the connection with %v did not end", c)
 		return nil
 	}
+}
+
+func newKey(t testing.TB) *Key {
+	t.Helper()
+	key, err := GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }

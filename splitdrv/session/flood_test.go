@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/time/rate"
+
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // flood makes silent connections, each from the next /64 of a range of networks.
@@ -149,7 +151,7 @@ func TestKnownMachines(t *testing.T) {
 		t.Errorf("%d are known", w.known.all)
 	}
 	anybody, nowhere := connFrom("192.0.2.3"), connAt(&net.UnixAddr{})
-	anybody.verdict.Store(&verdict{id: Identity{Insecure: true}})
+	anybody.verdict.Store(&identity.Verdict{ID: Identity{Insecure: true}})
 	w.authenticated(anybody)
 	w.authenticated(nowhere)
 	if knows(anybody) || knows(nowhere) {

@@ -3,6 +3,8 @@ package session
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 func machineNo(n int) netip.Prefix {
@@ -13,7 +15,7 @@ func keyNo(n int) Fingerprint { return Fingerprint{byte(n >> 8), byte(n)} }
 
 // withKey returns c with a peer that has shown a key.
 func withKey(c *Conn, n int) *Conn {
-	c.verdict.Store(&verdict{id: Identity{Fingerprint: keyNo(n)}})
+	c.verdict.Store(&identity.Verdict{ID: Identity{Fingerprint: keyNo(n)}})
 	return c
 }
 

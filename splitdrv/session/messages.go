@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -52,7 +53,7 @@ func (h *Hello) Offers(feature string) bool { return slices.Contains(h.Features,
 func (h *Hello) validate() error {
 	switch {
 	case !ValidName(h.Name):
-		return invalid("name", h.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
+		return invalid("name", h.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", identity.MaxNameLength)
 	case len(h.Software) > maxText || text(h.Software) != h.Software:
 		return invalid("software", h.Software, "must be at most %d printable characters", maxText)
 	case len(h.Modes) == 0 || len(h.Modes) > maxModes:
@@ -63,7 +64,7 @@ func (h *Hello) validate() error {
 		return invalid("max_mtu", h.MaxMTU, "must be %d to %d", protocol.MinMTU, protocol.MaxMTU)
 	}
 	for i, m := range h.Modes {
-		if !validWord(string(m)) {
+		if !identity.ValidWord(string(m)) {
 			return invalid("modes", m, "must be words")
 		}
 		if slices.Contains(h.Modes[:i], m) {
@@ -111,10 +112,10 @@ func (w *Welcome) Grants(feature string) bool { return slices.Contains(w.Feature
 // validate checks a welcome as the answer to hello.
 func (w *Welcome) validate(hello *Hello) error {
 	switch {
-	case !validWord(w.Session):
+	case !identity.ValidWord(w.Session):
 		return invalid("session", w.Session, "must be a word")
 	case !ValidName(w.Name):
-		return invalid("name", w.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", maxNameLength)
+		return invalid("name", w.Name, "must be 1 to %d letters, digits, '.', '_' or '-'", identity.MaxNameLength)
 	case len(w.Software) > maxText || text(w.Software) != w.Software:
 		return invalid("software", w.Software, "must be at most %d printable characters", maxText)
 	case !w.Mode.Known() || !slices.Contains(hello.Modes, w.Mode):
@@ -251,7 +252,7 @@ func validateFeatures(features []string) error {
 		return invalid("features", len(features), "must be at most %d", maxFeatures)
 	}
 	for _, f := range features {
-		if !validWord(f) {
+		if !identity.ValidWord(f) {
 			return invalid("features", f, "must be words")
 		}
 	}

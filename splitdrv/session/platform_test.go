@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // TestPlatform checks that both sides agree on both platform identifiers. They must stay the same
@@ -62,7 +63,7 @@ func TestPlatformRefused(t *testing.T) {
 	c := &Client{Conn: &Conn{authentication: authentication{security: host}}}
 	made := host.current()
 	c.showed.Store(&made)
-	c.verdict.Store(&verdict{})
+	c.verdict.Store(&identity.Verdict{})
 	w := testWelcome()
 	w.Platform, w.Run = host.Platform(), protocol.Run{1}
 	if err := c.checkIssued(&w); err != nil {

@@ -83,7 +83,7 @@ func TestPurposeOfListedKeys(t *testing.T) {
 		member := a.memberFor(t, "member", u.usages)
 		other := newKey(t)
 		by := secured(t, other, member.Fingerprint().String())
-		if err := member.made.trust.Add(other.Fingerprint().String()); err != nil {
+		if err := member.made.Trust.Add(other.Fingerprint().String()); err != nil {
 			t.Fatal(err)
 		}
 		ln, _ := listen(t, ServerConfig{Security: by})
@@ -117,7 +117,7 @@ func TestExpectedNames(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			host := a.member(t, "node17", x509.ExtKeyUsageClientAuth)
-			if err := host.made.trust.Expect(tt.expect...); err != nil {
+			if err := host.made.Trust.Expect(tt.expect...); err != nil {
 				t.Fatal(err)
 			}
 			ln, rejected := listen(t, ServerConfig{Security: tt.unit})
@@ -134,7 +134,7 @@ func TestExpectedNames(t *testing.T) {
 			testenv.Explained(t, err.Error())
 			rejected.next(t)
 			// A listed key is trusted under any name.
-			if err := host.made.trust.Add(tt.unit.Fingerprint().String()); err != nil {
+			if err := host.made.Trust.Add(tt.unit.Fingerprint().String()); err != nil {
 				t.Fatal(err)
 			}
 			establish(t, ln, host)
@@ -142,7 +142,7 @@ func TestExpectedNames(t *testing.T) {
 	}
 	// An I/O unit's expected names do not apply to hosts.
 	unit := a.member(t, "gw1", x509.ExtKeyUsageServerAuth)
-	if err := unit.made.trust.Expect("gw1"); err != nil {
+	if err := unit.made.Trust.Expect("gw1"); err != nil {
 		t.Fatal(err)
 	}
 	ln, _ := listen(t, ServerConfig{Security: unit})

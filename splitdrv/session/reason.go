@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"os"
+
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // fields are those whose values are checked.
@@ -19,7 +21,7 @@ var reasons = []struct {
 	is   func(error) bool
 }{
 	{"revoked", is(ErrRevoked)},
-	{"expired", expired},
+	{"expired", identity.Expired},
 	{"untrusted", func(err error) bool { return as[*UntrustedError](err) || as[*RevokedError](err) }},
 	{"version", as[*VersionError]},
 	{string(CodeElsewhere), isElsewhere},

@@ -27,7 +27,7 @@ func TestReason(t *testing.T) {
 		{&UntrustedError{}, "untrusted"},
 		{&UntrustedError{Reason: ErrRevoked}, "revoked"},
 		{&UntrustedError{Reason: x509.CertificateInvalidError{Reason: x509.Expired}}, "expired"},
-		{&RevokedError{Reason: errNotPinned}, "untrusted"},
+		{&RevokedError{Reason: errors.New("not listed")}, "untrusted"},
 		{&RevokedError{Reason: ErrRevoked}, "revoked"},
 		{&RevokedError{Reason: x509.CertificateInvalidError{Reason: x509.Expired}}, "expired"},
 		{&VersionError{}, "version"},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // A session is renewed over a second connection. Both sides authenticate each other again,
@@ -53,7 +54,7 @@ func decodeRenew(b []byte) (m renewMessage, err error) {
 	if err := decode(b, &m); err != nil {
 		return m, err
 	}
-	if !validWord(m.Session) {
+	if !identity.ValidWord(m.Session) {
 		return m, invalid("session", m.Session, "must be a word")
 	}
 	return m, nil

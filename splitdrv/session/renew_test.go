@@ -139,7 +139,7 @@ func TestRevokedAfterRenewal(t *testing.T) {
 	}
 	revoking := func(f Fingerprint) *Security {
 		s := p.until(p.unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour)
-		if err := s.made.trust.AddRevoked(writeFile(t, f.String())); err != nil {
+		if err := s.made.Trust.AddRevoked(writeFile(t, f.String())); err != nil {
 			t.Fatal(err)
 		}
 		return s

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // Security has the identity of this side and the peers that it trusts. It is returned by
@@ -21,7 +22,7 @@ type Security struct {
 	now      atomic.Pointer[func() time.Time] // wall clock; nil: time.Now
 
 	mu      sync.Mutex // guards the fields below; held only for short times
-	made    credentials
+	made    identity.Credentials
 	changes uint64                       // number of changes of made
 	changed chan struct{}                // closed at the next change
 	conns   map[*authentication]struct{} // existing connections with a trusted peer
@@ -45,10 +46,10 @@ type authentication struct {
 		expel(*RevokedError) bool
 	}
 
-	verdict atomic.Pointer[verdict]     // result for the peer
-	showed  atomic.Pointer[credentials] // credentials that this side has shown
-	issued  platforms                   // written during the handshake of the session
-	session atomic.Pointer[string]      // identifier of an established session that can be renewed, or nil
+	verdict atomic.Pointer[identity.Verdict]     // result for the peer
+	showed  atomic.Pointer[identity.Credentials] // credentials that this side has shown
+	issued  platforms                            // written during the handshake of the session
+	session atomic.Pointer[string]               // identifier of an established session that can be renewed, or nil
 }
 
 // NewSecurity returns a Security with mutual authentication: this side proves that it has
@@ -70,7 +71,7 @@ func newRun() (run protocol.Run) {
 }
 
 func newSecurity(key *Key, certFile string, trust *Trust) (*Security, error) {
-	made, err := newCredentials(key, certFile, trust)
+	made, err := identity.NewCredentials(key, certFile, trust)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ func Insecure() (*Security, error) {
 }
 
 // Fingerprint returns the fingerprint of this side's key, for new connections.
-func (s *Security) Fingerprint() Fingerprint { return s.current().fingerprint }
+func (s *Security) Fingerprint() Fingerprint { return s.current().Fingerprint }
 
 // Platform returns the identifier of this side, for new connections. It depends on the key
 // and on the run of the process.
@@ -100,7 +101,7 @@ func (s *Security) Platform() protocol.Platform {
 }
 
 // current returns the credentials for new connections.
-func (s *Security) current() credentials {
+func (s *Security) current() identity.Credentials {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.made
@@ -122,5 +123,5 @@ func (s *Security) Problems(unit bool) []error {
 	if unit {
 		r = roleUnit
 	}
-	return made.problems(r.usage(), s.clock())
+	return made.Problems(r.usage(), s.clock())
 }

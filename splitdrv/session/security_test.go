@@ -141,6 +141,20 @@ func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) 
 	return a.IssueFile(t, template, key.Public())
 }
 
+func writePEM(t *testing.T, kind string, der []byte) string {
+	t.Helper()
+	return writeFile(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+}
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // trusting returns the Security of key with the certificate in a file. It trusts a.
 func (a *authority) trusting(t *testing.T, key *Key, certificate string) *Security {
 	t.Helper()
@@ -160,20 +174,6 @@ func (a *authority) member(t *testing.T, name string, usage x509.ExtKeyUsage) *S
 	t.Helper()
 	key := newKey(t)
 	return a.trusting(t, key, a.issue(t, key, name, usage))
-}
-
-func writePEM(t *testing.T, kind string, der []byte) string {
-	t.Helper()
-	return writeFile(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
-}
-
-func writeFile(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 func TestAuthority(t *testing.T) {
@@ -260,10 +260,10 @@ func TestTLSWithoutOurs(t *testing.T) {
 		config *tls.Config
 		want   error // nil: any error of package tls
 	}{
-		{"application protocol", &tls.Config{Certificates: []tls.Certificate{host.made.certificate}}, ErrNotSplitnic},
+		{"application protocol", &tls.Config{Certificates: []tls.Certificate{host.made.Certificate}}, ErrNotSplitnic},
 		{"certificate", &tls.Config{NextProtos: []string{alpnSecure}}, nil},
 		{"TLS 1.3", &tls.Config{
-			Certificates: []tls.Certificate{host.made.certificate}, NextProtos: []string{alpnSecure},
+			Certificates: []tls.Certificate{host.made.Certificate}, NextProtos: []string{alpnSecure},
 			MaxVersion: tls.VersionTLS12}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestTLSWithoutOurs(t *testing.T) {
 
 func TestTLSServerThatIsNoUnit(t *testing.T) {
 	host, unit := friends(t)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{unit.made.certificate}})
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{unit.made.Certificate}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // clocked returns a sessionRate with the same burst for all peers, and a function that advances
@@ -19,7 +20,7 @@ func clocked(burst int) (r *sessionRate, pass func(time.Duration)) {
 // opens returns a connection of a peer that opens sessions.
 func opens(ip string, id Identity) *Conn {
 	c := connFrom(ip)
-	c.verdict.Store(&verdict{id: id})
+	c.verdict.Store(&identity.Verdict{ID: id})
 	return c
 }
 

@@ -6,22 +6,24 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // admit verifies a peer with a chain. TLS checks that the peer has the key of the first
 // certificate.
 func (s *Security) admit(a *authentication, chain []*x509.Certificate) error {
 	if s.insecure {
-		a.verdict.Store(&verdict{id: Identity{Fingerprint: certificateFingerprint(chain[0]), Insecure: true}})
+		a.verdict.Store(&identity.Verdict{ID: Identity{Fingerprint: identity.FingerprintOf(chain[0]), Insecure: true}})
 		return nil
 	}
 	for {
 		s.mu.Lock()
-		trust, change := s.made.trust, s.changes
+		trust, change := s.made.Trust, s.changes
 		s.mu.Unlock()
-		v, reason := trust.verify(chain, a.peerRole.usage(), s.clock())
+		v, reason := trust.Verify(chain, a.peerRole.usage(), s.clock())
 		if reason != nil {
-			return &UntrustedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.id.Fingerprint,
+			return &UntrustedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.ID.Fingerprint,
 				Reason: reason}
 		}
 		if s.enlist(a, v, change) {
@@ -32,7 +34,7 @@ func (s *Security) admit(a *authentication, chain []*x509.Certificate) error {
 
 // enlist stores the verdict on a peer, and adds the connection to those whose peers Update
 // verifies again. It reports false if there was another change of the trust since.
-func (s *Security) enlist(a *authentication, v *verdict, change uint64) bool {
+func (s *Security) enlist(a *authentication, v *identity.Verdict, change uint64) bool {
 	s.mu.Lock()
 	current := s.changes == change
 	if current {
@@ -89,14 +91,14 @@ func (s *Security) Update(next *Security) (ended int, err error) {
 
 // judge verifies a peer again, and reports whether that has ended the connection.
 func (s *Security) judge(a *authentication, now time.Time) bool {
-	var v *verdict
+	var v *identity.Verdict
 	var reason error
 	for renewed := true; renewed; {
 		s.mu.Lock()
-		trust, change := s.made.trust, s.changes
+		trust, change := s.made.Trust, s.changes
 		s.mu.Unlock()
 		before := a.verdict.Load()
-		v, reason = trust.verify(before.chain, a.peerRole.usage(), now)
+		v, reason = trust.Verify(before.Chain, a.peerRole.usage(), now)
 		s.mu.Lock()
 		renewed = a.verdict.Load() != before
 		if !renewed && reason == nil && s.changes == change { // otherwise there is a later verdict
@@ -107,7 +109,7 @@ func (s *Security) judge(a *authentication, now time.Time) bool {
 	if reason == nil {
 		return false
 	}
-	return a.conn.expel(&RevokedError{Fingerprint: v.id.Fingerprint, Reason: reason})
+	return a.conn.expel(&RevokedError{Fingerprint: v.ID.Fingerprint, Reason: reason})
 }
 
 // StillTrusted verifies the peer of a connection, which may have ended, with the present trust
@@ -118,11 +120,11 @@ func (a *authentication) StillTrusted() (until time.Time, err error) {
 	if s.insecure {
 		return time.Time{}, nil
 	}
-	v, reason := s.current().trust.verify(a.verdict.Load().chain, a.peerRole.usage(), s.clock())
+	v, reason := s.current().Trust.Verify(a.verdict.Load().Chain, a.peerRole.usage(), s.clock())
 	if reason != nil {
-		return time.Time{}, &RevokedError{Fingerprint: v.id.Fingerprint, Reason: reason}
+		return time.Time{}, &RevokedError{Fingerprint: v.ID.Fingerprint, Reason: reason}
 	}
-	return v.expires, nil
+	return v.Expires, nil
 }
 
 // session returns the authentication of an established session that can be renewed, or nil.
@@ -142,16 +144,16 @@ func (s *Security) session(id string) *authentication {
 func (s *Security) renew(session, fresh *authentication) error {
 	for {
 		before, shown := session.verdict.Load(), fresh.verdict.Load()
-		if a, b := before.id, shown.id; a.Fingerprint != b.Fingerprint && (a.Name == "" || a.Name != b.Name) {
+		if a, b := before.ID, shown.ID; a.Fingerprint != b.Fingerprint && (a.Name == "" || a.Name != b.Name) {
 			return fmt.Errorf("%v is %v, the session is with %v: %w", fresh, b, a, ErrUnexpected)
 		}
 		s.mu.Lock()
-		trust, change := s.made.trust, s.changes
+		trust, change := s.made.Trust, s.changes
 		s.mu.Unlock()
-		v, reason := trust.verify(shown.chain, fresh.peerRole.usage(), s.clock())
+		v, reason := trust.Verify(shown.Chain, fresh.peerRole.usage(), s.clock())
 		if reason != nil {
 			return &UntrustedError{
-				Peer: fresh.peerRole.String(), Addr: fresh.remote.String(), Fingerprint: v.id.Fingerprint, Reason: reason,
+				Peer: fresh.peerRole.String(), Addr: fresh.remote.String(), Fingerprint: v.ID.Fingerprint, Reason: reason,
 			}
 		}
 		s.mu.Lock()
@@ -191,19 +193,19 @@ type Standing struct {
 // Knows calls Trust.Knows of the present trust. It reports false in insecure mode.
 func (s *Security) Knows(who string) bool {
 	made := s.current()
-	return made.trust != nil && made.trust.Knows(who)
+	return made.Trust != nil && made.Trust.Knows(who)
 }
 
 // Standing returns a snapshot.
 func (s *Security) Standing() Standing {
 	made := s.current()
-	st := Standing{Insecure: s.insecure, Fingerprint: made.fingerprint}
-	if made.issued {
-		st.Begins, st.Expires = made.leaf.NotBefore, made.leaf.NotAfter
+	st := Standing{Insecure: s.insecure, Fingerprint: made.Fingerprint}
+	if made.Issued {
+		st.Begins, st.Expires = made.Leaf.NotBefore, made.Leaf.NotAfter
 	}
-	if t := made.trust; t != nil {
+	if t := made.Trust; t != nil {
 		st.Keys, st.Revoked = t.Sizes()
-		st.Authorities, st.OwnRevoked = t.Authorities(), t.Revoked(made.fingerprint)
+		st.Authorities, st.OwnRevoked = t.Authorities(), t.Revoked(made.Fingerprint)
 	}
 	return st
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // living returns the number of connections that the next Update of the Security checks.
@@ -33,7 +34,7 @@ func update(t *testing.T, s, next *Security, want int) {
 func revoking(t *testing.T, key *Key, revoked Fingerprint, trusted ...string) *Security {
 	t.Helper()
 	s := secured(t, key, trusted...)
-	if err := s.made.trust.AddRevoked(writeFile(t, "# stolen\nnode1="+revoked.String()+" # in May\n")); err != nil {
+	if err := s.made.Trust.AddRevoked(writeFile(t, "# stolen\nnode1="+revoked.String()+" # in May\n")); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -168,7 +169,7 @@ func TestUpdateWithAuthority(t *testing.T) {
 		}, "revoked"},
 		{"the authority's key was revoked", func(s *Security, _ *Server) int {
 			n,
-				_ := s.Update(unit(certificateFingerprint(a.Cert)))
+				_ := s.Update(unit(identity.FingerprintOf(a.Cert)))
 			return n
 		}, "revoked"},
 		{"another authority", func(s *Security, _ *Server) int {
@@ -355,7 +356,7 @@ func TestVerdictOfYesterday(t *testing.T) {
 	ln, _ := listen(t, ServerConfig{Security: unit})
 	_, s := establish(t, ln, host)
 	old := unit.changes
-	v := &verdict{id: Identity{Name: "yesterday"}, chain: s.verdict.Load().chain}
+	v := &identity.Verdict{ID: Identity{Name: "yesterday"}, Chain: s.verdict.Load().Chain}
 	if !unit.enlist(&s.authentication, v, old) || s.Peer().Name != "yesterday" {
 		t.Errorf("a verdict by the list in force does not count: the peer is %v", s.Peer())
 	}
@@ -394,10 +395,7 @@ func TestUpdateHalfway(t *testing.T) {
 	unit := secured(t, u, h.Fingerprint().String(), other.Fingerprint().String())
 	// Only one handshake at a time for this address: the next one takes the place of the first.
 	ln, rejected := listen(t, ServerConfig{Security: unit, HandshakeTimeout: time.Hour, MaxHandshakes: perMachine})
-	certificate, err := selfSigned(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := secured(t, h, u.Fingerprint().String()).made.Certificate
 	nc, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)

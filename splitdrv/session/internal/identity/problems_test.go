@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/x509"
@@ -52,7 +52,7 @@ func TestProblems(t *testing.T) {
 			if err := trust.AddCA(tc.ca); err != nil {
 				t.Fatal(err)
 			}
-			s, err := newCredentials(key, tc.file, &trust)
+			s, err := NewCredentials(key, tc.file, &trust)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestProblems(t *testing.T) {
 			if tc.unit {
 				usage = server
 			}
-			problems := s.problems(usage, time.Now())
+			problems := s.Problems(usage, time.Now())
 			if tc.want == "" && len(problems) > 0 || tc.want != "" && len(problems) == 0 {
 				t.Errorf("problems %v, want %q", problems, tc.want)
 			}
@@ -78,14 +78,14 @@ func TestProblems(t *testing.T) {
 				t.Fatal(err)
 			}
 			var chain []*x509.Certificate
-			for _, der := range s.certificate.Certificate {
+			for _, der := range s.Certificate.Certificate {
 				cert, err := x509.ParseCertificate(der)
 				if err != nil {
 					t.Fatal(err)
 				}
 				chain = append(chain, cert)
 			}
-			if _, err := peer.verify(chain, client, time.Now()); (err == nil) != (tc.want == "") {
+			if _, err := peer.Verify(chain, client, time.Now()); (err == nil) != (tc.want == "") {
 				t.Errorf("a peer: %v", err)
 			}
 		})
@@ -104,19 +104,19 @@ func TestProblems(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := newCredentials(key, file, &trust)
+		s, err := NewCredentials(key, file, &trust)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if problems := s.problems(client, time.Now()); len(problems) > 0 {
+		if problems := s.Problems(client, time.Now()); len(problems) > 0 {
 			t.Errorf("%s: %v", name, problems)
 		}
 	}
-	insecure, err := newCredentials(key, "", nil)
+	insecure, err := NewCredentials(key, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := insecure.problems(client, time.Now()); len(problems) > 0 {
+	if problems := insecure.Problems(client, time.Now()); len(problems) > 0 {
 		t.Errorf("insecure: %v", problems)
 	}
 	// One of two authorities has expired: it may have been replaced.
@@ -124,11 +124,11 @@ func TestProblems(t *testing.T) {
 	if err := trust.AddCA(testca.Join(t, old.File, a.File)); err != nil {
 		t.Fatal(err)
 	}
-	s, err := newCredentials(key, good, &trust)
+	s, err := NewCredentials(key, good, &trust)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if problems := s.problems(client, time.Now()); len(problems) > 0 {
+	if problems := s.Problems(client, time.Now()); len(problems) > 0 {
 		t.Errorf("one of two authorities: %v", problems)
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/rand"
@@ -83,7 +83,7 @@ func TestLoadKeyDoesNotWait(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Error(err)
 		}
-	case <-time.After(atOnce):
+	case <-time.After(testenv.Patience):
 		t.Error("a key is waited for")
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil { // ends the wait
 			f.Close()
@@ -222,7 +222,7 @@ func TestMarkedFiles(t *testing.T) {
 	if err := trust.AddCA(marked(a.File)); err != nil {
 		t.Errorf("authorities: %v", err)
 	}
-	if _, err := newCredentials(key, marked(a.issue(t, key, "alpha", x509.ExtKeyUsageClientAuth)), &trust); err != nil {
+	if _, err := NewCredentials(key, marked(a.issue(t, key, "alpha", x509.ExtKeyUsageClientAuth)), &trust); err != nil {
 		t.Errorf("certificate: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/sha256"
@@ -36,7 +36,8 @@ func ParseFingerprint(s string) (Fingerprint, error) {
 	return Fingerprint(hash), nil
 }
 
-func certificateFingerprint(cert *x509.Certificate) Fingerprint {
+// FingerprintOf returns the fingerprint of the key of a certificate.
+func FingerprintOf(cert *x509.Certificate) Fingerprint {
 	return sha256.Sum256(cert.RawSubjectPublicKeyInfo)
 }
 

@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/x509"

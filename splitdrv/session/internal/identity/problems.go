@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/x509"
@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// problems returns why peers will reject the certificate, which is for usage, and why this side
+// Problems returns why peers will reject the certificate, which is for usage, and why this side
 // will reject every peer with a certificate.
-func (c *credentials) problems(usage x509.ExtKeyUsage, now time.Time) []error {
-	if c.trust == nil {
+func (c *Credentials) Problems(usage x509.ExtKeyUsage, now time.Time) []error {
+	if c.Trust == nil {
 		return nil
 	}
-	problems := c.trust.problems(now)
+	problems := c.Trust.problems(now)
 	if err := c.problem(usage, now); err != nil {
 		problems = append(problems, fmt.Errorf("certificate %s: %w", c.file, err))
 	}
@@ -22,23 +22,23 @@ func (c *credentials) problems(usage x509.ExtKeyUsage, now time.Time) []error {
 }
 
 // problem verifies this side's own certificate like a peer that trusts the same authorities.
-func (c *credentials) problem(usage x509.ExtKeyUsage, now time.Time) error {
-	if !c.issued {
+func (c *Credentials) problem(usage x509.ExtKeyUsage, now time.Time) error {
+	if !c.Issued {
 		return nil // a peer looks only at the key
 	}
 	var chain []*x509.Certificate
-	for i, der := range c.certificate.Certificate {
+	for i, der := range c.Certificate.Certificate {
 		cert, err := x509.ParseCertificate(der)
 		if err != nil {
 			return fmt.Errorf("number %d in it is damaged: %w", i+1, err)
 		}
 		chain = append(chain, cert)
 	}
-	_, err := c.trust.like(chain).verify(chain, usage, now)
+	_, err := c.Trust.like(chain).Verify(chain, usage, now)
 	switch {
 	case err == nil:
 		return nil
-	case expired(err):
+	case Expired(err):
 		return errors.New(untimelyFix(err))
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return errors.New("it was not issued by an authority in --ca, nor by another certificate in the file; put those of intermediate authorities behind it, and also that of the authority itself if the peers trust another one than --ca")
@@ -50,16 +50,16 @@ func (c *credentials) problem(usage x509.ExtKeyUsage, now time.Time) error {
 	return err
 }
 
-// fault returns what is wrong with the certificate itself when a peer rejects it, or nil. The
+// Fault returns what is wrong with the certificate itself when a peer rejects it, or nil. The
 // certificates of such peers are for usage.
-func (c *credentials) fault(usage x509.ExtKeyUsage, now time.Time) error {
-	if !c.issued {
+func (c *Credentials) Fault(usage x509.ExtKeyUsage, now time.Time) error {
+	if !c.Issued {
 		return nil
 	}
-	if err := untimely(c.leaf, now); err != nil {
+	if err := untimely(c.Leaf, now); err != nil {
 		return err
 	}
-	return checkPurpose(c.leaf, otherPart(usage))
+	return checkPurpose(c.Leaf, otherPart(usage))
 }
 
 // like returns the trust of a peer that trusts the same authorities, and the self-signed ones
@@ -81,7 +81,7 @@ func (t *Trust) like(chain []*x509.Certificate) *Trust {
 	return peer
 }
 
-// problems returns an error for each authority if none of them is valid now.
+// Problems returns an error for each authority if none of them is valid now.
 func (t *Trust) problems(now time.Time) (problems []error) {
 	for i, root := range t.roots {
 		if untimely(root, now) == nil {

@@ -1,15 +1,16 @@
-package session
+package identity
 
 const (
-	maxNameLength = 253 // as for host names
+	MaxNameLength = 253 // as for host names
 	maxWord       = 64  // bytes of a feature, a session identifier, a mode
 )
 
 // ValidName reports whether s can be the name of a host or an I/O unit, also in a trust
 // entry, a log or a label of a metric: 1 to 253 letters, digits, '.', '_' or '-'.
-func ValidName(s string) bool { return validToken(s, maxNameLength) }
+func ValidName(s string) bool { return validToken(s, MaxNameLength) }
 
-func validWord(s string) bool { return validToken(s, maxWord) }
+// ValidWord reports whether s can be a word of a message, such as a feature or a mode.
+func ValidWord(s string) bool { return validToken(s, maxWord) }
 
 func validToken(s string, most int) bool {
 	if s == "" || len(s) > most {

@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/ecdsa"
@@ -125,7 +125,7 @@ func TestChains(t *testing.T) {
 		{"a stranger's, behind those of another", []*x509.Certificate{others[0], short[0], short[1]}, 2,
 			x509.UnknownAuthorityError{}},
 	} {
-		_, err := trust.verify(tt.chain, x509.ExtKeyUsageClientAuth, time.Now())
+		_, err := trust.Verify(tt.chain, x509.ExtKeyUsageClientAuth, time.Now())
 		var unknown x509.UnknownAuthorityError
 		strange := errors.As(tt.want, &unknown)
 		if strange && !errors.As(err, &unknown) || !strange && !errors.Is(err, tt.want) {

@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"bufio"
@@ -52,7 +52,7 @@ func parseEntry(entry string) (name string, f Fingerprint, err error) {
 	}
 	if named && !ValidName(name) {
 		return "", f, fmt.Errorf("trust entry: the name before %q must be 1 to %d letters, digits, '.', '_' or '-'", "=",
-			maxNameLength)
+			MaxNameLength)
 	}
 	if f, err = ParseFingerprint(encoded); err != nil {
 		return "", f, fmt.Errorf("trust entry: %w", err)
@@ -136,7 +136,7 @@ func (t *Trust) Expect(names ...string) error {
 	for _, name := range names {
 		if !ValidName(name) {
 			return fmt.Errorf("name of an I/O unit: %q is not possible: must be 1 to %d letters, digits, '.', '_' or '-'", name,
-				maxNameLength)
+				MaxNameLength)
 		}
 	}
 	t.names = append(t.names, names...)
@@ -200,17 +200,17 @@ func (t *Trust) issued(chain []*x509.Certificate) (some []*x509.Certificate, fir
 	return issuers[len(t.roots):], is[0]
 }
 
-// verify verifies the chain of a peer, and returns its identity and term. TLS checks
+// Verify verifies the chain of a peer, and returns its identity and term. TLS checks
 // afterwards that the peer has the key of the first certificate. reason is the reason for
 // not trusting the peer.
-func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (v *verdict, reason error) {
+func (t *Trust) Verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now time.Time) (v *Verdict, reason error) {
 	leaf := chain[0]
-	v = &verdict{id: Identity{Fingerprint: certificateFingerprint(leaf)}, chain: chain}
-	if t.Revoked(v.id.Fingerprint) {
+	v = &Verdict{ID: Identity{Fingerprint: FingerprintOf(leaf)}, Chain: chain}
+	if t.Revoked(v.ID.Fingerprint) {
 		return v, ErrRevoked
 	}
-	if name, ok := t.pins[v.id.Fingerprint]; ok {
-		v.id.Name = name
+	if name, ok := t.pins[v.ID.Fingerprint]; ok {
+		v.ID.Name = name
 		return v, nil
 	}
 	if t.ca == nil {
@@ -240,19 +240,19 @@ func (t *Trust) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, now ti
 	if err != nil {
 		return v, err
 	}
-	v.begins = leaf.NotBefore
+	v.Begins = leaf.NotBefore
 	for _, certs := range found {
 		if !t.anyRevoked(certs) {
-			v.expires = later(v.expires, expiry(certs))
+			v.Expires = later(v.Expires, expiry(certs))
 		}
 	}
-	if v.expires.IsZero() {
+	if v.Expires.IsZero() {
 		return v, fmt.Errorf("the key of an authority that issued its certificate: %w", ErrRevoked)
 	}
 	if err := checkPurpose(leaf, usage); err != nil {
 		return v, err
 	}
-	v.id.Name, err = t.checkName(certificateNames(leaf, found), usage)
+	v.ID.Name, err = t.checkName(certificateNames(leaf, found), usage)
 	return v, err
 }
 
@@ -272,7 +272,7 @@ func (t *Trust) checkName(has []string, usage x509.ExtKeyUsage) (string, error) 
 }
 
 func (t *Trust) anyRevoked(certs []*x509.Certificate) bool {
-	return slices.ContainsFunc(certs, func(c *x509.Certificate) bool { return t.Revoked(certificateFingerprint(c)) })
+	return slices.ContainsFunc(certs, func(c *x509.Certificate) bool { return t.Revoked(FingerprintOf(c)) })
 }
 
 // expiry returns when the first of the certificates expires.
@@ -312,10 +312,10 @@ func readFile(path string) ([]byte, error) {
 	return b, nil
 }
 
-// verdict is the result of verifying a peer. It does not change.
-type verdict struct {
-	id      Identity
-	chain   []*x509.Certificate // certificates of the peer
-	begins  time.Time           // begin of its validity
-	expires time.Time           // end of its validity; zero: never
+// Verdict is the result of verifying a peer. It does not change.
+type Verdict struct {
+	ID      Identity
+	Chain   []*x509.Certificate // certificates of the peer
+	Begins  time.Time           // begin of its validity
+	Expires time.Time           // end of its validity; zero: never
 }

@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/ed25519"
@@ -54,7 +54,7 @@ func TestConstrainedNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	identity, err := url.Parse("spiffe://cluster/alpha")
+	uri, err := url.Parse("spiffe://cluster/alpha")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestConstrainedNames(t *testing.T) {
 		{name: "common name and another", issuer: free, leaf: x509.Certificate{DNSNames: []string{"beta"}}, want: "beta"},
 		{name: "common name and an address", issuer: free,
 			leaf: x509.Certificate{IPAddresses: []net.IP{{10, 7, 0, 1}}}, want: ""},
-		{name: "common name and a URI", issuer: free, leaf: x509.Certificate{URIs: []*url.URL{identity}}, want: ""},
+		{name: "common name and a URI", issuer: free, leaf: x509.Certificate{URIs: []*url.URL{uri}}, want: ""},
 		{name: "common name and a mailbox", issuer: free,
 			leaf: x509.Certificate{EmailAddresses: []string{"root@cluster"}}, want: ""},
 		{name: "constraint, common name alone", issuer: dns, want: ""},
@@ -109,9 +109,9 @@ func TestConstrainedNames(t *testing.T) {
 				if err := trust.AddCA(a.File); err != nil {
 					t.Fatal(err)
 				}
-				v, err := trust.verify([]*x509.Certificate{leaf, intermediate}, role, time.Now())
-				if (err != nil) != tt.fails || v.id.Name != tt.want {
-					t.Errorf("it is %q, %v; want %q", v.id.Name, err, tt.want)
+				v, err := trust.Verify([]*x509.Certificate{leaf, intermediate}, role, time.Now())
+				if (err != nil) != tt.fails || v.ID.Name != tt.want {
+					t.Errorf("it is %q, %v; want %q", v.ID.Name, err, tt.want)
 				}
 				if role != x509.ExtKeyUsageServerAuth || tt.fails {
 					continue
@@ -120,7 +120,7 @@ func TestConstrainedNames(t *testing.T) {
 				if err := trust.Expect("alpha"); err != nil {
 					t.Fatal(err)
 				}
-				_, err = trust.verify([]*x509.Certificate{leaf, intermediate}, role, time.Now())
+				_, err = trust.Verify([]*x509.Certificate{leaf, intermediate}, role, time.Now())
 				if errors.As(err, new(nameError)) != (tt.want != "alpha") {
 					t.Errorf("alpha is expected: %v", err)
 				}
@@ -149,8 +149,8 @@ func TestConstrainedByOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, chain := range [][]*x509.Certificate{{leaf, free, constrained}, {leaf, constrained, free}} {
-		if v, err := trust.verify(chain, x509.ExtKeyUsageClientAuth, time.Now()); err != nil || v.id.Name != "" {
-			t.Errorf("it is %q, %v", v.id.Name, err)
+		if v, err := trust.Verify(chain, x509.ExtKeyUsageClientAuth, time.Now()); err != nil || v.ID.Name != "" {
+			t.Errorf("it is %q, %v", v.ID.Name, err)
 		}
 	}
 }

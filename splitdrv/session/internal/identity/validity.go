@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/x509"
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// expired reports whether err means that a certificate has expired or is not valid yet.
-func expired(err error) bool {
+// Expired reports whether err means that a certificate has expired or is not valid yet.
+func Expired(err error) bool {
 	var invalid x509.CertificateInvalidError
 	return errors.As(err, &invalid) && invalid.Reason == x509.Expired
 }
@@ -45,8 +45,8 @@ func validity(cert *x509.Certificate, now time.Time) string {
 // Term is the time for which something is valid.
 type Term struct{ Begins, Expires time.Time }
 
-// sooner returns the one of two terms that ends first. The zero term has no end.
-func (t Term) sooner(o Term) Term {
+// Sooner returns the one of two terms that ends first. The zero term has no end.
+func (t Term) Sooner(o Term) Term {
 	if t.Expires.IsZero() || !o.Expires.IsZero() && o.Expires.Before(t.Expires) {
 		return o
 	}

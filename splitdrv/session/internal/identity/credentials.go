@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"crypto/rand"
@@ -11,39 +11,39 @@ import (
 	"time"
 )
 
-// credentials are what a side shows its peers, and whom it trusts. They do not change.
-type credentials struct {
-	certificate tls.Certificate
-	leaf        *x509.Certificate // first of certificate
-	fingerprint Fingerprint
-	trust       *Trust // nil: insecure
-	issued      bool   // an authority has issued certificate
-	file        string // with certificate, if issued
-	term        Term   // of certificate and its intermediates; zero unless issued
+// Credentials are what a side shows its peers, and whom it trusts. They do not change.
+type Credentials struct {
+	Certificate tls.Certificate
+	Leaf        *x509.Certificate // first of Certificate
+	Fingerprint Fingerprint
+	Trust       *Trust // nil: insecure
+	Issued      bool   // an authority has issued Certificate
+	file        string // with Certificate, if Issued
+	Term        Term   // of Certificate and its intermediates; zero unless Issued
 }
 
-// newCredentials returns the credentials of the owner of key. certFile is a PEM file with its
+// NewCredentials returns the credentials of the owner of key. certFile is a PEM file with its
 // certificate, or empty: then a self-signed certificate is created.
-func newCredentials(key *Key, certFile string, trust *Trust) (credentials, error) {
-	c := credentials{fingerprint: key.Fingerprint(), trust: trust, issued: certFile != "", file: certFile}
+func NewCredentials(key *Key, certFile string, trust *Trust) (Credentials, error) {
+	c := Credentials{Fingerprint: key.Fingerprint(), Trust: trust, Issued: certFile != "", file: certFile}
 	var err error
-	if c.issued {
-		c.certificate, err = loadCertificate(certFile, key)
+	if c.Issued {
+		c.Certificate, err = loadCertificate(certFile, key)
 	} else {
-		c.certificate, err = selfSigned(key)
+		c.Certificate, err = selfSigned(key)
 	}
 	if err != nil {
 		return c, err
 	}
-	if c.leaf, err = x509.ParseCertificate(c.certificate.Certificate[0]); err != nil {
+	if c.Leaf, err = x509.ParseCertificate(c.Certificate.Certificate[0]); err != nil {
 		return c, fmt.Errorf("own certificate: %w", err)
 	}
-	if c.issued {
-		c.term = Term{c.leaf.NotBefore, c.leaf.NotAfter}
-		for _, der := range c.certificate.Certificate[1:] {
+	if c.Issued {
+		c.Term = Term{c.Leaf.NotBefore, c.Leaf.NotAfter}
+		for _, der := range c.Certificate.Certificate[1:] {
 			// Anything else behind the certificate is left to the peer to reject.
 			if cert, err := x509.ParseCertificate(der); err == nil {
-				c.term = c.term.sooner(Term{c.term.Begins, cert.NotAfter})
+				c.Term = c.Term.Sooner(Term{c.Term.Begins, cert.NotAfter})
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func loadCertificate(path string, key *Key) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("certificate %s: %w", path, err)
 	}
-	if f := certificateFingerprint(leaf); f != key.Fingerprint() {
+	if f := FingerprintOf(leaf); f != key.Fingerprint() {
 		return tls.Certificate{}, fmt.Errorf("certificate %s: it is for key %v, this side's key is %v; put this side's own certificate first in the file", path, f, key.Fingerprint())
 	}
 	return certificate, nil

@@ -1,4 +1,4 @@
-package session
+package identity
 
 import (
 	"errors"
@@ -42,7 +42,7 @@ func (e *UntrustedError) Error() string {
 	switch {
 	case errors.Is(e.Reason, ErrRevoked):
 		s += "it needs a new one, made with `splitnic keygen`"
-	case expired(e.Reason):
+	case Expired(e.Reason):
 		return s + untimelyFix(e.Reason)
 	case errors.As(e.Reason, new(purposeError)), errors.As(e.Reason, new(nameError)):
 		return s + e.Reason.Error()
