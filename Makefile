@@ -21,7 +21,7 @@ generator = $(binary)
 manpages := build/man
 yardstick := build/yardstick
 adapter := build/adapter.so
-export GO FUZZTIME ROUNDS BENCH_ONLY ATTACKS
+export GO FUZZTIME ROUNDS BENCH_ONLY
 
 # For scripts/soak, which has the defaults.
 export CYCLES FRAMES DIRECT_CYCLES RDMA_CYCLES RDMA_FRAMES SEED FIRST
@@ -110,19 +110,15 @@ bench-native: ## measure the software path beside a bare relay, at full speed (R
 	build/measure bench-native $(BENCH_FLAGS)
 
 .PHONY: bench-attacks
-bench-attacks: ## measure an honest host while another one attacks its I/O unit (ROUNDS=5, ATTACKS)
-	@scripts/bench bench-attacks
-
-.PHONY: bench-attacks-native
-bench-attacks-native: ## measure the same at full speed, without RDMA devices (ROUNDS=5, ATTACKS, PINGS=1 for round trips only)
+bench-attacks: ## measure an honest host while another one attacks its I/O unit (ROUNDS=5, ATTACKS, PINGS=1 for round trips only)
 	@scripts/setup.sh build bench
 	@$(MAKE) --no-print-directory build/measure
-	build/measure bench-attacks-native $(BENCH_FLAGS) $(if $(PINGS),-pings) $(ATTACKS)
+	build/measure bench-attacks $(BENCH_FLAGS) $(if $(PINGS),-pings) $(ATTACKS)
 
 .PHONY: bench-hosts
 bench-hosts: ## have many hosts connect to one I/O unit at once (HOSTS=400, PORTS=macvtap or none, BUSY=0 processes beside, FLOOD=0s of frames once they are in, ROUNDS=3)
 	@$(MAKE) --no-print-directory build/measure
-	build/measure bench-hosts -hosts $(or $(HOSTS),400) -ports $(or $(PORTS),macvtap) -busy $(or $(BUSY),0) -flood $(or $(FLOOD),0s) -v $(BENCH_FLAGS)
+	build/measure bench-hosts -hosts $(or $(HOSTS),400) -ports $(or $(PORTS),macvtap) -busy $(or $(BUSY),0) -flood $(or $(FLOOD),0s) $(BENCH_FLAGS)
 
 .PHONY: bench-failover
 bench-failover: ## measure fail-overs after kill -9 of the I/O unit, on Soft-RoCE (ROUNDS=50)

@@ -16,14 +16,15 @@ is_direct() { direct_status "$1" >/dev/null 2>&1; }
 # ticks PID prints how long a process has had a processor, in hundredths of a second.
 ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 
-# beside_unit COMMAND… prints the figures that COMMAND prints, and how much of a
-# processor the I/O unit's process had meanwhile, in %.
+# beside_unit IDLE COMMAND… prints the figures that COMMAND prints, and how much of a
+# processor the I/O unit's process had meanwhile, in %, beyond IDLE.
 beside_unit() {
-	local from began figures
+	local idle=$1 from began figures
+	shift
 	from=$(ticks "$UNIT_PID") began=$EPOCHREALTIME
 	figures=$("$@") || return 1
-	awk -v figures="$figures" -v ticks="$(($(ticks "$UNIT_PID") - from))" -v from="$began" -v to="$EPOCHREALTIME" \
-		'BEGIN { print figures, ticks / (to - from) }'
+	awk -v figures="$figures" -v ticks="$(($(ticks "$UNIT_PID") - from))" -v from="$began" -v to="$EPOCHREALTIME" -v idle="$idle" \
+		'BEGIN { used = ticks / (to - from) - idle; print figures, used > 0 ? used : 0 }'
 }
 
 # nothing takes as long as a measurement, for what the I/O unit does without any.
@@ -31,7 +32,7 @@ nothing() { sleep "${iperf_seconds:?}"; }
 
 # two_hosts SUBJECT [HOST FLAGS…] measures from one host to the other.
 two_hosts() {
-	local subject=$1 to=10.77.0.3 ns
+	local subject=$1 to=10.77.0.3 ns idle
 	shift
 	lan_up || die "no LAN"
 	unit_start || die "no I/O unit"
@@ -48,11 +49,12 @@ two_hosts() {
 		done
 		measure direct "$subject" 1500 1 "set-up:ms frames-before:frames" direct_status snhost
 	fi
-	measure direct "$subject" 1500 1 "idle-unit:%" beside_unit nothing
+	measure direct "$subject" 1500 1 "idle-unit:%" beside_unit 0 nothing
+	read -r idle <"${private:?}/out"
 	measure direct "$subject" 1500 1 "p50:us p99:us" round_trips snhost "$to"
-	measure direct "$subject" 1500 1 "tcp:Mbit/s tcp-unit:%" beside_unit iperf tcp snhost "$to" "${iperf_seconds:?}"
+	measure direct "$subject" 1500 1 "tcp:Mbit/s tcp-unit:%" beside_unit "$idle" iperf tcp snhost "$to" "${iperf_seconds:?}"
 	measure direct "$subject" 1500 1 "tcp-reverse:Mbit/s tcp-reverse-unit:%" \
-		beside_unit iperf tcp snhost "$to" "${iperf_seconds:?}" -R
+		beside_unit "$idle" iperf tcp snhost "$to" "${iperf_seconds:?}" -R
 	measure direct "$subject" 1500 1 "udp:Mbit/s" only_mbps snhost "$to" "${iperf_seconds:?}" -l 1472
 	iperf_stop snhost2
 	card_down

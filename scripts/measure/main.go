@@ -1,19 +1,15 @@
-// Command measure runs the benchmarks, and makes results.json, tables and plots from their
-// figures: see docs/benchmarks.md.
+// Command measure runs the benchmarks, and makes results.json and tables from their figures: see
+// docs/benchmarks.md.
 //
-//	measure SUITE [-rounds N] [-dir DIR] [-markdown] [FLAGS] [ARGUMENTS]
+//	measure SUITE [-rounds N] [-dir DIR] [FLAGS] [ARGUMENTS]
 //
 // A suite has the name of its target in the Makefile. The arguments of a suite on RDMA devices
 // are the command that measures. Other sub-commands are:
 //
-//	measure show FILE                        the tables of a results.json, in Markdown
-//	measure draw FILE DIR                    the plots of a results.json, into a directory
+//	measure show FILE                        the tables of a results.json
 //	measure iperf-tcp|iperf-udp|ping|direct  figures from a program's output
-//	measure overload KIND FROM TO ADDRESS    too many datagrams between two namespaces
 //	measure serve SUBJECT NAMESPACE... NIC   the process of a subject of bench-native
-//	measure classes                          the classes of attacks
 //	measure fleet                            the simulation of docs/scale.md
-//	measure hostile [FLAGS] CLASS            a host that attacks until SIGTERM
 //	measure demo RESULTS JSON                the demonstration's table and document
 package main
 
@@ -39,20 +35,18 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/softroce"
 	"github.com/splitnic/splitnic/scripts/measure/tools"
-	classes "github.com/splitnic/splitnic/test/attacks"
 )
 
 // suites has all suites.
 var suites = []*results.Suite{
-	softroce.Suite(), native.Suite(), attacks.Suite("bench-attacks"), attacks.Suite("bench-attacks-native"),
-	hosts.Suite(), failover.Suite(), failover.Restarts(),
+	softroce.Suite(), native.Suite(), attacks.Suite(), hosts.Suite(), failover.Suite(), failover.Restarts(),
 }
 
 // measured has the suites that this program measures itself, by name.
 var measured = map[string]results.Measure{
-	"bench-native":         &native.Options{},
-	"bench-attacks-native": &attacks.Native{},
-	"bench-hosts":          &hosts.Options{},
+	"bench-native":  &native.Options{},
+	"bench-attacks": &attacks.Options{},
+	"bench-hosts":   &hosts.Options{},
 }
 
 func suiteOf(name string) *results.Suite {
@@ -69,43 +63,15 @@ var commands = map[string]struct {
 	run  func(ctx context.Context, args []string) error
 }{
 	"show": {1, func(_ context.Context, args []string) error {
-		s, f, err := load(args[0])
+		f, err := results.Load(args[0])
 		if err != nil {
 			return err
 		}
-		return s.Write(os.Stdout, f, true)
+		return f.Write(os.Stdout)
 	}},
-	"draw": {2, func(_ context.Context, args []string) error {
-		s, f, err := load(args[0])
-		if err != nil {
-			return err
-		}
-		return s.Draw(f, args[1])
-	}},
-	"overload": {-1, native.OverloadOnce},
-	"serve":    {5, func(_ context.Context, args []string) error { return native.Serve(args[0], args[1:]) }},
-	"classes": {0, func(context.Context, []string) error {
-		for _, c := range classes.Classes() {
-			fmt.Println(c.Name)
-		}
-		return nil
-	}},
-	"fleet":   {0, func(context.Context, []string) error { return fleet.Print(os.Stdout) }},
-	"hostile": {-1, attacks.Hostile},
-	"demo":    {2, func(_ context.Context, args []string) error { return tools.Demo(args[0], args[1]) }},
-}
-
-// load reads a results.json, and finds its suite.
-func load(path string) (*results.Suite, *results.File, error) {
-	f, err := results.Load(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	s := suiteOf(f.Suite)
-	if s == nil {
-		return nil, nil, fmt.Errorf("%s: there is no suite %q", path, f.Suite)
-	}
-	return s, &f, nil
+	"serve": {5, func(ctx context.Context, args []string) error { return native.Serve(ctx, args[0], args[1:]) }},
+	"fleet": {0, func(context.Context, []string) error { return fleet.Print(os.Stdout) }},
+	"demo":  {2, func(_ context.Context, args []string) error { return tools.Demo(args[0], args[1]) }},
 }
 
 var errUsage = errors.New("usage: see the comment in scripts/measure/main.go")
@@ -153,7 +119,6 @@ func suite(ctx context.Context, s *results.Suite, args []string) (err error) {
 	flags := flag.NewFlagSet(s.Name, flag.ContinueOnError)
 	flags.IntVar(&r.Rounds, "rounds", r.Rounds, "how often everything is measured, in turn")
 	flags.StringVar(&r.Dir, "dir", filepath.Join("build", s.Name), "directory for the results")
-	flags.BoolVar(&r.Markdown, "markdown", false, "show the tables in Markdown")
 	m := measured[s.Name]
 	if m == nil {
 		m = command{}

@@ -4,14 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
+	"net"
 	"os"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"syscall"
 	"time"
 
-	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/scripts/measure/testbed"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// Metrics with goals.
+const (
+	allIn   = "all in"
+	silent  = "silent"
+	crowded = "crowded"
+	refused = "refused"
+	busiest = "busiest"
+	idling  = "processor while idle"
+)
+
+// The kinds of ports.
+const (
+	macvtapPorts = "macvtap"
+	noPorts      = "none"
 )
 
 // load says how many hosts connect at once, and to which kind of ports.
@@ -23,110 +47,338 @@ type load struct {
 	within time.Duration // limit for all hosts to connect
 }
 
-// result is what happened to the hosts of a load.
-type result struct {
-	allIn     time.Duration // until all hosts were connected at the same time; 0: they never were
-	silent    int           // sessions that ended because one side received nothing from the other
-	crowded   uint64        // connections that the I/O unit closed because there were too many
-	refused   int           // hosts that were refused once or more
-	again     int           // hosts that were refused more than once
-	ended     map[string]uint64
-	refusals  map[string]uint64
-	reasons   map[string]uint64
-	processor time.Duration // processor time of this process until all hosts were connected
-	idle      idle          // use while the hosts stayed
-	flood     *flood        // nil: there was no flood
+// gathering is an I/O unit and the hosts that connect to it.
+type gathering struct {
+	*testbed.Bed
+	load
+	unit  *iounit.Unit
+	hosts []*host.Host
+	nets  []netdev
+
+	mu    sync.Mutex
+	ports []port        // that cost nothing, in the order in which they were opened
+	in    int           // number of connected hosts
+	all   chan struct{} // closed when all hosts are connected
 }
 
-// gather starts an I/O unit, makes the hosts connect to it, and returns what happened.
-func gather(ctx context.Context, c load) (_ result, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	m := &gathering{network: fabrictest.New(), all: make(chan struct{}), log: log}
-	port, free, err := portsOf(c.ports, &m.lan)
+// gather starts an I/O unit, makes the hosts connect to it, and records what happened.
+func gather(ctx context.Context, c load, sink results.Sink) (err error) {
+	b, ctx, err := testbed.New(ctx, "hosts")
 	if err != nil {
-		cancel()
-		return result{}, err
+		return err
 	}
-	defer func() { err = errors.Join(err, free()) }()
-	defer func() {
-		cancel()
-		err = errors.Join(err, m.tasks.Wait())
-		for _, d := range m.netdevs {
-			err = errors.Join(err, d.port.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, b.Close()) }()
+	m := &gathering{Bed: b, load: c, all: make(chan struct{})}
 	keys := make([]*session.Key, c.hosts+1) // the last one is the I/O unit's
 	trust := &session.Trust{}
 	for i := range keys {
 		if keys[i], err = session.GenerateKey(); err != nil {
-			return result{}, err
+			return err
 		}
 		if err := trust.Add(fmt.Sprintf("h%d=%v", i, keys[i].Fingerprint())); err != nil {
-			return result{}, err
+			return err
 		}
 	}
 	own := keys[c.hosts]
-	address, err := m.serve(ctx, c.hosts, own, trust, port)
+	at, err := m.serve(ctx, own, trust)
 	if err != nil {
-		return result{}, err
+		return err
 	}
+	begin, used := time.Now(), cpu()
 	for i := range c.hosts {
-		if err := m.host(i, keys[i], own.Fingerprint(), address); err != nil {
-			return result{}, err
+		if err := m.host(ctx, i, keys[i], own.Fingerprint(), at); err != nil {
+			return err
 		}
 	}
-	began, before := time.Now(), used()
-	for _, h := range m.hosts {
-		m.tasks.Go(func() error { return h.Run(ctx) })
-	}
-	var r result
 	late := time.NewTimer(c.within)
 	defer late.Stop()
 	select {
 	case <-m.all:
-		r.allIn = time.Since(began)
-		r.processor = used() - before
-		err = results.Pause(ctx, settle) // meanwhile garbage of connecting is collected
-		end := beginIdle(c.hosts)
-		late.Reset(c.stay)
-		select {
-		case <-late.C:
-			if err == nil {
-				r.idle, err = end()
-				r.idle.registered = m.registered()
-			}
-			if err == nil && c.flood > 0 {
-				r.flood, err = m.flood(ctx, c.flood)
-			}
-		case <-ctx.Done():
+		sink.Add(allIn, "s", time.Since(begin).Seconds())
+		sink.Add("processor", "s", (cpu() - used).Seconds())
+		err = m.idle(ctx, sink)
+		if err == nil && c.flood > 0 {
+			err = m.flooded(ctx, sink)
 		}
 	case <-late.C:
-		r.processor = used() - before
+		fmt.Fprintf(os.Stderr, "not all of %d hosts were connected within %v\n", c.hosts, c.within)
 	case <-ctx.Done():
+		err = ctx.Err()
 	}
-	m.count(&r)
-	return r, errors.Join(err, ctx.Err())
+	m.count(sink)
+	return err
 }
 
-// count counts what happened to the hosts.
-func (m *gathering) count(r *result) {
+// serve starts the I/O unit, and returns the TCP port on which it listens.
+func (m *gathering) serve(ctx context.Context, own *session.Key, trust *session.Trust) (string, error) {
+	security, err := session.NewSecurity(own, "", trust)
+	if err != nil {
+		return "", err
+	}
+	c, port, ns := iounit.Config{Name: "unit", MaxHosts: m.load.hosts}, "", ""
+	if m.load.ports == macvtapPorts {
+		port = "macvtap:eth1"
+		if ns, err = m.NetNS("card"); err == nil {
+			err = testbed.Pair(ns, "eth1", ns, "lan0")
+		}
+	} else {
+		c.OpenLAN = m.open
+		c.LinkState = func() (lan.LinkState, error) { return steady, nil }
+	}
+	if err != nil {
+		return "", err
+	}
+	var address string
+	m.unit, address, err = m.Unit(ctx, c, port, ns, security, func(c session.ServerConfig) (*session.Listener, error) {
+		tcp, err := net.Listen("tcp", "0.0.0.0:0")
+		if err != nil {
+			return nil, err
+		}
+		// As in the command.
+		c.MaxHandshakes = max(session.DefaultMaxHandshakes, m.load.hosts)
+		return session.NewListener(apart{tcp}, c)
+	})
+	if err != nil {
+		return "", err
+	}
+	// As many Ps as the command has with one queue.
+	runtime.GOMAXPROCS(runtime.NumCPU() + 4)
+	_, at, err := net.SplitHostPort(address)
+	return at, err
+}
+
+// open opens a port that costs nothing.
+func (m *gathering) open(mac net.HardwareAddr, _ int) (lan.Interface, error) {
+	d, err := newDevice(mac)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ports = append(m.ports, port{d})
+	return port{d}, nil
+}
+
+// apart makes connections to different local addresses look as if they came from different machines.
+type apart struct{ net.Listener }
+
+func (l apart) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return from{c}, nil
+}
+
+type from struct{ net.Conn }
+
+func (c from) RemoteAddr() net.Addr {
+	at := *c.Conn.RemoteAddr().(*net.TCPAddr)
+	at.IP = c.Conn.LocalAddr().(*net.TCPAddr).IP
+	return &at
+}
+
+// host starts host i. The host connects to a separate address in 127.0.0.0/8, which apart makes
+// the address of the host.
+func (m *gathering) host(ctx context.Context, i int, own *session.Key, unit session.Fingerprint, at string) error {
+	trust := &session.Trust{}
+	if err := trust.Add(unit.String()); err != nil {
+		return err
+	}
+	security, err := session.NewSecurity(own, "", trust)
+	if err != nil {
+		return err
+	}
+	d, err := newDevice(nil)
+	if err != nil {
+		return err
+	}
+	m.Later(d.Close)
+	m.nets = append(m.nets, netdev{d})
+	connected := false // OnState is called by one goroutine at a time
+	h, err := m.Host(ctx, host.Config{
+		Name: fmt.Sprintf("h%d", i), Security: security, Netdev: netdev{d}, Offloads: vnet.AllOffloads,
+		IOUnits: []string{fmt.Sprintf("127.1.%d.%d:%s", i/250, 1+i%250, at)},
+		OnState: func(s host.State) {
+			if is := s == host.Connected; is != connected {
+				connected = is
+				m.changed(is)
+			}
+		},
+	})
+	m.hosts = append(m.hosts, h)
+	return err
+}
+
+// changed counts a host that has connected, if in is set, or disconnected.
+func (m *gathering) changed(in bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !in {
+		m.in--
+		return
+	}
+	if m.in++; m.in == m.load.hosts {
+		select {
+		case <-m.all:
+		default:
+			close(m.all)
+		}
+	}
+}
+
+// count records what happened to the hosts.
+func (m *gathering) count(sink results.Sink) {
 	s := m.unit.Status()
-	r.ended, r.refusals = s.Ended, s.Refusals
-	r.silent = int(s.Ended["silent"])
-	r.crowded = s.Refusals["too-many-handshakes"] + s.Refusals["too-many-handshakes-address"]
-	m.said.mu.Lock()
-	defer m.said.mu.Unlock()
-	r.silent += m.said.silent
-	r.reasons = maps.Clone(m.said.reasons)
+	failed, again := 0, 0
 	for _, h := range m.hosts {
 		hs := h.Status()
 		hs.Attempts -= max(hs.Sessions-1, 0)
-		if hs.Attempts > 0 {
-			r.refused++
+		failed += min(hs.Attempts, 1)
+		again += min(max(hs.Attempts-1, 0), 1)
+	}
+	sink.Add(silent, "sessions", float64(s.Ended["silent"]))
+	sink.Add(crowded, "connections",
+		float64(s.Refusals["too-many-handshakes"]+s.Refusals["too-many-handshakes-address"]))
+	sink.Add(refused, "hosts", float64(failed))
+	sink.Add("refused more than once", "hosts", float64(again))
+}
+
+// idle records what the hosts and the I/O unit use while no frames pass. All values but processor
+// are per host, for both endpoints.
+func (m *gathering) idle(ctx context.Context, sink results.Sink) error {
+	if err := results.Pause(ctx, settle); err != nil { // meanwhile garbage of connecting is collected
+		return err
+	}
+	begin, used, woken := time.Now(), cpu(), wakeups()
+	if err := results.Pause(ctx, m.stay); err != nil {
+		return err
+	}
+	took, n := time.Since(begin).Seconds(), float64(m.load.hosts)
+	sink.Add(idling, "%", 100*(cpu()-used).Seconds()/took)
+	sink.Add("wake-ups while idle", "/s/host", (wakeups()-woken)/took/n)
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	touched, err := resident()
+	sink.Add("goroutines", "/host", float64(runtime.NumGoroutine())/n)
+	sink.Add("descriptors", "/host", float64(len(open))/n)
+	sink.Add("resident memory", "MB/host", float64(touched)/1e6/n)
+	sink.Add("registered memory", "MB/host", m.registered()/1e6)
+	return err
+}
+
+const (
+	// settle is the shortest time for which hosts flood before the measurement. Hosts flood
+	// until the memory that they have touched grows by a hundredth at most within settle, but
+	// not longer than maxSettles times settle. Each host gets its pools in this time, and with
+	// 512 hosts the kernel has gigabytes to clear. Devices touch all memory when it is
+	// registered.
+	settle     = time.Second
+	maxSettles = 60
+)
+
+// settled waits until the hosts have touched their memory. resident returns the number of bytes
+// touched.
+func settled(ctx context.Context, resident func() (uint64, error)) error {
+	before := uint64(0)
+	for range maxSettles {
+		if err := results.Pause(ctx, settle); err != nil {
+			return err
 		}
-		if hs.Attempts > 1 {
-			r.again++
+		now, err := resident()
+		if err != nil || now-min(before, now) <= now/100 {
+			return err
+		}
+		before = now
+	}
+	return nil
+}
+
+// flooded makes all hosts send frames to the LAN, and records what they share.
+func (m *gathering) flooded(ctx context.Context, sink results.Sink) error {
+	for _, n := range m.nets {
+		n.begin(n.MAC())
+	}
+	if err := settled(ctx, resident); err != nil {
+		return err
+	}
+	begin, used, before := time.Now(), cpu(), m.taken()
+	if err := results.Pause(ctx, m.flood); err != nil {
+		return err
+	}
+	took, used, after := time.Since(begin), cpu()-used, m.taken()
+	sum := uint64(0)
+	for i := range after {
+		if i < len(before) { // a host whose session has ended meanwhile has another port
+			after[i] -= before[i]
+		}
+		sum += after[i]
+	}
+	if sum == 0 {
+		return errors.New("no frame came through")
+	}
+	mean := float64(sum) / float64(m.load.hosts)
+	sink.Add("frames of 64 bytes", "/s", float64(sum)/took.Seconds())
+	sink.Add("processor for a frame", "µs", 1e6*used.Seconds()/float64(sum))
+	sink.Add(busiest, "of the mean", float64(slices.Max(after))/mean)
+	sink.Add("least", "of the mean", float64(slices.Min(after))/mean)
+	sink.Add("registered memory after the flood", "MB/host", m.registered()/1e6)
+	return nil
+}
+
+// taken returns how many frames each port has accepted.
+func (m *gathering) taken() (n []uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.ports {
+		n = append(n, p.null.taken.Load())
+	}
+	return n
+}
+
+// registered returns how many bytes both endpoints of a host have registered, on average.
+func (m *gathering) registered() float64 {
+	sum := int64(0)
+	for _, h := range m.unit.Status().Hosts {
+		sum += h.Memory
+	}
+	for _, h := range m.hosts {
+		if t := h.Status().Traffic; t != nil {
+			sum += int64(t.MemoryPinned)
 		}
 	}
+	return float64(sum) / float64(m.load.hosts)
+}
+
+// wakeups returns how often goroutines of this process have been woken so far. The runtime measures
+// the latency of one wake-up in eight.
+func wakeups() (n float64) {
+	sample := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
+	metrics.Read(sample)
+	for _, count := range sample[0].Value.Float64Histogram().Counts {
+		n += 8 * float64(count)
+	}
+	return n
+}
+
+// cpu returns the processor time that this process has used.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for a bad argument
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// resident returns how many bytes of memory this process has touched.
+func resident() (uint64, error) {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	var size, pages uint64
+	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
+		return 0, fmt.Errorf("/proc/self/statm: %w", err)
+	}
+	return pages * uint64(os.Getpagesize()), nil
 }

@@ -3,8 +3,6 @@ package hosts
 import (
 	"bytes"
 	"io"
-	"math"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,45 +13,74 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// meet makes hosts connect at once. It expects all of them to be connected, none to be declared
-// silent, and none to be refused because there were too many, unless hosts have lost patience: on a
-// slow machine they begin again while their first attempts still count.
-func meet(t *testing.T, ports string) {
-	r, err := gather(t.Context(), load{hosts: 100, ports: ports, stay: time.Second, within: 2 * time.Minute})
+// meet makes hosts connect at once, and returns what was recorded. It expects all of them to be
+// connected and none to be declared silent.
+func meet(t *testing.T, c load) map[string]float64 {
+	t.Helper()
+	c.within = 2 * time.Minute
+	var samples bytes.Buffer
+	if err := gather(t.Context(), c, results.NewRecorder(&samples).Of("hosts", "x", 0)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Suite().Read(&samples)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := r.idle; i.wakeups <= 0 || i.goroutines < 10 || i.descriptors < 10 || i.memory <= 0 || i.registered < 1e6 {
-		t.Errorf("idle: %+v", i)
+	got := map[string]float64{}
+	for _, r := range f.Rows {
+		got[r.Metric] = r.Median
 	}
-	if r.allIn == 0 || r.silent != 0 || r.crowded != 0 && r.refusals["gone"] == 0 {
-		t.Errorf("%+v", r)
+	if got[allIn] == 0 || got[silent] != 0 || got["goroutines"] < 10 ||
+		got["descriptors"] < 10 || got["resident memory"] <= 0 || got["registered memory"] < 1 {
+		t.Errorf("%+v", got)
 	}
+	return got
 }
 
 // TestManyHosts makes hosts connect to ports that cost nothing.
-func TestManyHosts(t *testing.T) { meet(t, noPorts) }
+func TestManyHosts(t *testing.T) {
+	got := meet(t, load{hosts: 100, ports: noPorts, stay: time.Second})
+	if got["wake-ups while idle"] <= 0 || got[idling] <= 0 {
+		t.Errorf("%+v", got)
+	}
+}
 
-// TestFlood makes all hosts flood, and checks the results. It also expects errors for a flood
-// with macvtap ports, and for a negative duration.
+// TestNetnsManyHosts makes hosts connect to macvtaps.
+func TestNetnsManyHosts(t *testing.T) {
+	testenv.NeedTUN(t)
+	meet(t, load{hosts: 20, ports: macvtapPorts, stay: time.Millisecond})
+}
+
+// TestFlood makes all hosts flood.
 func TestFlood(t *testing.T) {
-	c := load{hosts: 5, ports: noPorts, stay: time.Millisecond, flood: 100 * time.Millisecond, within: 2 * time.Minute}
-	r, err := gather(t.Context(), c)
-	if err != nil {
+	got := meet(t, load{hosts: 5, ports: noPorts, stay: time.Millisecond, flood: 100 * time.Millisecond})
+	if got["frames of 64 bytes"] <= 0 || got["processor for a frame"] <= 0 || got[busiest] < 1 || got["least"] > 1 ||
+		got["registered memory after the flood"] <= 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestNobodyComes has no time for the hosts to connect. Their number is recorded nevertheless.
+func TestNobodyComes(t *testing.T) {
+	var samples bytes.Buffer
+	c := load{hosts: 3, ports: noPorts}
+	if err := gather(t.Context(), c, results.NewRecorder(&samples).Of("hosts", "x", 0)); err != nil {
 		t.Fatal(err)
 	}
-	f := r.flood
-	if f == nil || f.rate <= 0 || f.processor <= 0 || f.busiest < 1 || f.least > 1 || f.registered <= 0 {
-		t.Fatalf("%+v", f)
+	if f, err := Suite().Read(&samples); err != nil || len(f.Rows) != 4 {
+		t.Errorf("%+v, %v", f.Rows, err)
 	}
-	for _, trip := range []*trips{f.alone, f.beside} {
-		if trip == nil || trip.median <= 0 || trip.p99 < trip.median {
-			t.Errorf("%+v", trip)
-		}
-	}
-	for _, c := range []load{{hosts: 1, ports: macvtapPorts, flood: 1}, {hosts: 1, ports: noPorts, flood: -1}} {
-		if err := (&Options{load: c}).Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
-			t.Errorf("a flood of %v at ports %s", c.flood, c.ports)
+}
+
+// TestMistakes expects an error for each set of options that makes no sense.
+func TestMistakes(t *testing.T) {
+	one := load{hosts: 1, ports: noPorts}
+	for _, o := range []Options{
+		{busy: -1, load: one}, {load: load{ports: "x"}}, {load: load{ports: macvtapPorts, flood: 1}},
+		{load: load{ports: noPorts, flood: -1}}, {hosts: counts{1 << 30}, load: one},
+	} {
+		if err := o.Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
+			t.Errorf("%+v", o)
 		}
 	}
 }
@@ -70,97 +97,51 @@ func TestSettled(t *testing.T) {
 		n = 0
 		err = settled(t.Context(), func() (uint64, error) { n++; return 1 << n, nil })
 		if err != nil || n != maxSettles {
-			t.Errorf("%d looks at what always grows: %v", n, err)
+			t.Errorf("%d looks: %v", n, err)
 		}
 	})
 }
 
-// TestNetnsManyHosts makes hosts connect to an I/O unit with a macvtap for each host.
-func TestNetnsManyHosts(t *testing.T) {
-	testenv.NeedRoot(t)
-	testenv.NeedTUN(t)
-	meet(t, macvtapPorts)
-}
-
-// TestFits expects an error for more hosts than this process may have descriptors for.
 func TestFits(t *testing.T) {
-	for hosts, fit := range map[int]bool{1: true, 552: true, 553: false, 1000: false} {
-		if err := (load{hosts: hosts}).fits(20_000); (err == nil) != fit {
-			t.Errorf("%d hosts: %v", hosts, err)
-		}
-	}
-	if err := (load{hosts: 1}).fits(10); err == nil {
-		t.Error("ten descriptors are enough")
-	}
-	o := Options{hosts: counts{math.MaxInt32}, load: load{ports: noPorts}}
-	if err := o.Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
-		t.Error("all the hosts that there could be were tried")
+	if fits(10, 10*perHost+100) != nil || fits(10, 10*perHost+99) == nil {
+		t.Error("the limit of descriptors")
 	}
 }
 
-// TestPlots plots what hosts cost over their number, for two kinds of ports.
-func TestPlots(t *testing.T) {
-	var o Options
-	if err := o.hosts.Set("8,64"); err != nil || o.hosts.String() != "8,64" {
-		t.Fatal(o.hosts.String(), err)
+func TestCounts(t *testing.T) {
+	var c counts
+	if err := c.Set("8,64"); err != nil || c.String() != "8,64" {
+		t.Errorf("%v, %v", c, err)
 	}
 	for _, bad := range []string{"", "8,", "0", "-1", "x"} {
-		if err := new(counts).Set(bad); err == nil {
+		if err := c.Set(bad); err == nil {
 			t.Errorf("%q hosts", bad)
 		}
 	}
-	var samples bytes.Buffer
-	rec := results.NewRecorder(&samples)
-	for _, ports := range []string{noPorts, macvtapPorts} {
-		for i, n := range o.hosts {
-			o.load = load{hosts: n, ports: ports}
-			o.record(result{allIn: 1, idle: idle{processor: float64(1+i) / 100}}, rec, 0)
-		}
-	}
-	f, err := Suite().Read(&samples)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := plots(f.Rows)
-	if len(list) != 1 { // there is no flood to plot
-		t.Fatalf("%+v", list)
-	}
-	points := []results.Point{{X: 8, Y: 1, Min: 1, Max: 1}, {X: 64, Y: 2, Min: 2, Max: 2}}
-	if d := cmp.Diff([]results.Series{{Name: "ports none, busy 0", Points: points},
-		{Name: "ports macvtap, busy 0", Points: points}}, list[0].Series); d != "" {
-		t.Error(d)
-	}
 }
 
-// TestRecord records a result with a silent session. It checks the goals and the notes if all
-// hosts have connected, and if not.
-func TestRecord(t *testing.T) {
-	for _, c := range []struct {
-		in   time.Duration
-		met  []bool
-		note bool
-	}{{3 * time.Second, []bool{true, false, true, true}, false}, {0, []bool{false, true}, true}} {
+// TestGoals checks the goals of 256 hosts of which one needed two attempts, and of others.
+func TestGoals(t *testing.T) {
+	for subject, want := range map[string]map[string]bool{
+		quick: {"all hosts connected": true, "256 hosts connected": false, "hosts with more than one attempt": false,
+			"sessions declared silent": true},
+		"7 hosts, ports none, busy 0": {"all hosts connected": true, "sessions declared silent": true},
+	} {
 		var samples bytes.Buffer
-		o := Options{load: load{hosts: 7, ports: noPorts, within: time.Minute}}
-		o.record(result{allIn: c.in, silent: 1, ended: map[string]uint64{"silent": 1, "bye": 0}},
-			results.NewRecorder(&samples), 0)
+		sink := results.NewRecorder(&samples).Of("hosts", subject, 0)
+		sink.Add(allIn, "s", 3)
+		sink.Add(silent, "sessions", 0)
+		sink.Add(refused, "hosts", 1)
 		f, err := Suite().Read(&samples)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var met []bool
+		got := map[string]bool{}
 		for _, g := range f.Goals {
-			met = append(met, g.Met)
+			got[g.What] = g.Met
 		}
-		if d := cmp.Diff(c.met, met); d != "" {
-			t.Errorf("all in after %v: %+v", c.in, f.Goals)
-		}
-		ended := f.Rows.With(f.Rows[0].Key, "ended: silent")
-		if ended == nil || ended.Median != 1 || f.Rows.With(f.Rows[0].Key, "ended: bye") != nil {
-			t.Errorf("%+v", f.Rows)
-		}
-		if c.note != strings.Contains(strings.Join(f.Notes, ""), "not all hosts") {
-			t.Errorf("%q", f.Notes)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: %s", subject, d)
 		}
 	}
 }

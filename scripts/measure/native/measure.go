@@ -1,14 +1,18 @@
 package native
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
+	"os/exec"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/scripts/measure/testbed"
 	"github.com/splitnic/splitnic/scripts/measure/tools"
 )
 
@@ -17,112 +21,89 @@ type measurement struct {
 	name  string
 	size  int  // bytes: the MTU for streams, the payload of datagrams
 	rough bool // also made of subjects that are not measured in full
-	flood bool // more is sent than arrives
 	asked bool // made only if it is selected
 	// load starts traffic, which goes on until it is stopped. It is nil if once makes the
 	// measurement.
 	load func(st *topology) (traffic, error)
 	once func(ctx context.Context, st *topology, sink results.Sink) error
-	warm time.Duration // until the traffic is steady
-	time time.Duration // for which the traffic is measured
 }
 
 const (
-	tcpWarm, tcpTime = 200 * time.Millisecond, 800 * time.Millisecond
-	udpWarm, udpTime = 100 * time.Millisecond, 500 * time.Millisecond
-	rrTime           = 400 * time.Millisecond
-	pings            = 100
+	warm     = 200 * time.Millisecond // until traffic is steady
+	loadTime = 800 * time.Millisecond // for which traffic is measured
+	rttTime  = 400 * time.Millisecond
+	pings    = 100
+	idleTime = 2 * time.Second
 )
 
-// measurements returns all measurements.
+// measurements returns all measurements. tx is from the host to the LAN, rx the other way.
 func measurements() []measurement {
-	tcp := func(name string, rough, toLAN bool, n int) measurement {
-		return measurement{name: name, size: 1500, rough: rough, warm: tcpWarm, time: tcpTime,
-			load: func(st *topology) (traffic, error) {
-				if toLAN {
-					return traffic1(newStreams(st.host, st.lan, lanAddr, n))
-				}
-				return traffic1(newStreams(st.lan, st.host, hostAddr, n))
+	var list []measurement
+	for _, toLAN := range []bool{true, false} {
+		way := map[bool]string{true: ".tx", false: ".rx"}[toLAN]
+		// between calls f with the ends of the way, and the network of flows at the second one.
+		between := func(st *topology) (from, to, addr, flows string) {
+			if toLAN {
+				return st.host, st.lan, lanAddr, firstOf(lanFlows)
+			}
+			return st.lan, st.host, hostAddr, firstOf(hostFlows)
+		}
+		tcp := func(name string, n int) measurement {
+			return measurement{name: name, size: 1500, rough: n == 1, load: func(st *topology) (traffic, error) {
+				from, to, addr, _ := between(st)
+				return newStreams(from, to, addr, n)
 			}}
-	}
-	udp := func(name string, rough, toLAN bool, flows int, flood bool) measurement {
-		return measurement{name: name, size: udpPayload, rough: rough, flood: flood, warm: udpWarm, time: udpTime,
-			load: func(st *topology) (traffic, error) {
-				if toLAN {
-					return traffic1(newBlast(st.host, st.lan, firstOf(lanFlows), flows, flood))
-				}
-				return traffic1(newBlast(st.lan, st.host, firstOf(hostFlows), flows, flood))
+		}
+		udp := func(name string, flows int, rate float64) measurement {
+			rough := flows == 1 && rate == asArrives
+			return measurement{name: name, size: small.size, rough: rough, load: func(st *topology) (traffic, error) {
+				from, to, _, first := between(st)
+				return newTorrent(from, to, first, flows, small, rate)
 			}}
-	}
-	var over []measurement
-	for _, d := range overloads {
-		over = append(over, measurement{
-			name: "overload.tx." + d.name, size: d.size, asked: true,
-			once: func(ctx context.Context, st *topology, sink results.Sink) error {
-				return d.measureOverload(ctx, st.host, st.lan, lanAddr, sink)
-			},
-		}, measurement{
-			name: "overload.rx." + d.name, size: d.size, asked: true,
-			once: func(ctx context.Context, st *topology, sink results.Sink) error {
-				return d.measureOverload(ctx, st.lan, st.host, hostAddr, sink)
-			},
-		})
-	}
-	vxlan := func(name string, toLAN bool) measurement {
-		return measurement{
-			name: name, size: 1450, asked: true, warm: tcpWarm, time: tcpTime,
-			load: func(st *topology) (traffic, error) {
-				return newTunnelled(st, func() (traffic, error) {
-					if toLAN {
-						return traffic1(newStreams(st.host, st.lan, tunnelLAN, 1))
-					}
-					return traffic1(newStreams(st.lan, st.host, tunnelHost, 1))
-				})
-			},
+		}
+		list = append(list, tcp("tcp"+way, 1), tcp("tcp4"+way, 4), udp("udp"+way, 1, asArrives),
+			udp("udp"+way+".64flows", 64, asArrives), udp("flood"+way, 1, asPossible),
+			measurement{name: "vxlan" + way, size: 1450, asked: true,
+				load: func(st *topology) (traffic, error) { return newTunnelled(st, toLAN) }})
+		for _, d := range overloads {
+			list = append(list, measurement{name: "overload" + way + "." + d.name, size: d.size, asked: true,
+				once: func(ctx context.Context, st *topology, sink results.Sink) error {
+					from, to, addr, _ := between(st)
+					return d.overload(ctx, from, to, addr, sink)
+				}})
 		}
 	}
-	over = append(over, vxlan("vxlan.tx", true), vxlan("vxlan.rx", false))
-	return slices.Concat([]measurement{
-		tcp("tcp.tx", true, true, 1), tcp("tcp.rx", true, false, 1),
-		tcp("tcp4.tx", false, true, 4), tcp("tcp4.rx", false, false, 4),
-		udp("udp.tx", true, true, 1, false), udp("udp.tx.64flows", false, true, 64, false),
-		udp("udp.rx", true, false, 1, false), udp("udp.rx.64flows", false, false, 64, false),
-		udp("flood.tx", false, true, 1, true), udp("flood.rx", false, false, 1, true),
-		{name: "rtt", size: udpPayload, once: rtt},
-		{name: pingName, size: 56, once: ping},
-	}, over)
+	return append(list, measurement{name: "rtt", size: small.size, once: rtt},
+		measurement{name: "ping", size: 56, once: ping})
 }
 
-func firstOf(network string) netip.Addr { return netip.MustParsePrefix(network).Addr().Next() }
+func firstOf(network string) string { return netip.MustParsePrefix(network).Addr().Next().String() }
 
 // of reports whether the measurement is made of s.
 func (m *measurement) of(s subject) bool {
-	return s.full() || m.rough && (!s.plain || m.size != udpPayload)
+	return s.full() || m.rough && (!s.plain || m.size != small.size)
 }
 
 // state has the values of all counters at one time.
 type state struct {
-	at       time.Time
-	count    uint64
-	sent     uint64
-	counters counters
-	cpu      time.Duration // processor time of the subject's process
-	machine  time.Duration // processor time of the whole machine
-	events   map[string]uint64
+	at            time.Time
+	count         uint64
+	sent          uint64
+	frames, bytes uint64        // of the host's netdevice, both ways
+	cpu           time.Duration // processor time of the subject's process
+	machine       time.Duration // processor time of the whole machine
 }
 
-// look reads all counters. c is nil without a process, events is nil if they are not counted.
-func look(t traffic, c *child, events *tally) (s state, err error) {
-	if events != nil {
-		if s.events, err = events.read(); err != nil {
+// look reads all counters.
+func (r *fixture) look(t traffic) (s state, err error) {
+	if r.process != nil {
+		l, err := testbed.Link(r.host, r.hostDev)
+		if err != nil {
 			return s, err
 		}
-	}
-	if c != nil {
-		if s.counters, err = c.do("stats"); err != nil {
-			return s, err
-		}
-		if s.cpu, err = c.cpu(); err != nil {
+		n := l.Attrs().Statistics
+		s.frames, s.bytes = n.TxPackets+n.RxPackets, n.TxBytes+n.RxBytes
+		if s.cpu, err = r.process.cpu(); err != nil {
 			return s, err
 		}
 	}
@@ -131,7 +112,7 @@ func look(t traffic, c *child, events *tally) (s state, err error) {
 		return s, err
 	}
 	s.machine = processors.Busy
-	if b, ok := t.(*blast); ok {
+	if b, ok := t.(*torrent); ok {
 		s.sent = b.sent.Load()
 	}
 	s.count, s.at = t.count(), time.Now()
@@ -143,7 +124,7 @@ func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink
 	if m.once != nil {
 		return m.once(ctx, r.topology, sink)
 	}
-	before, after, err := m.run(ctx, r, nil)
+	before, after, err := m.run(ctx, r, func() error { return results.Pause(ctx, loadTime) })
 	if err != nil {
 		return err
 	}
@@ -153,120 +134,98 @@ func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink
 		return errors.New("nothing arrived")
 	}
 	machine := (after.machine - before.machine).Seconds()
-	process := (after.cpu - before.cpu).Seconds()
-	if m.size == udpPayload {
+	cost, unit := 1e9/n, "s/GB"
+	if m.size == small.size {
+		n /= float64(small.size)
+		cost, unit = 1e6/n, "µs/frame"
 		sink.Add(rate, "frames/s", n/d)
-		if sent := float64(after.sent - before.sent); m.flood {
-			sink.Add(offered, "frames/s", sent/d)
-		}
-		sink.Add(cpuMachine, "µs/frame", machine/n*1e6)
-		if r.child != nil {
-			sink.Add(cpuProcess, "µs/frame", process/n*1e6)
+		if strings.HasPrefix(m.name, "flood") {
+			sink.Add(offered, "frames/s", float64(after.sent-before.sent)/float64(small.size)/d)
 		}
 	} else {
 		sink.Add(throughput, "Gbit/s", n*8/d/1e9)
-		sink.Add(cpuMachine, "s/GB", machine/n*1e9)
-		if r.child != nil {
-			sink.Add(cpuProcess, "s/GB", process/n*1e9)
+	}
+	sink.Add(cpuMachine, unit, machine*cost)
+	if r.process != nil {
+		sink.Add(cpuProcess, unit, (after.cpu-before.cpu).Seconds()*cost)
+		if after.frames == before.frames {
+			return errors.New("no frame went through the subject's process")
+		}
+		if m.size != small.size {
+			sink.Add(frameSize, "bytes", float64(after.bytes-before.bytes)/float64(after.frames-before.frames))
 		}
 	}
-	if r.child == nil {
-		return nil
-	}
-	c := after.counters.sub(before.counters)
-	if c.frames() == 0 {
-		return errors.New("no frame went through the subject's process")
-	}
-	if m.size != udpPayload {
-		sink.Add(frameRate, "frames/s", c.frames()/d)
-		sink.Add(frameSize, "bytes", float64(c.Bytes[0]+c.Bytes[1])/c.frames())
-	}
-	// The command that reads the counters allocates, too. Its allocations are left out.
-	mallocs := after.counters.MallocsBefore - before.counters.MallocsAfter
-	sink.Add(allocations, "/frame", float64(mallocs)/c.frames())
 	return nil
 }
 
-// run starts the traffic. It returns the state when the traffic is steady, and the state at the
-// end. Between them it counts the given events of the subject's process.
-func (m *measurement) run(ctx context.Context, r *fixture, events []event) (before, after state, err error) {
+// run starts the traffic, and calls during when it is steady. It returns the states before and
+// after that.
+func (m *measurement) run(ctx context.Context, r *fixture, during func() error) (before, after state, err error) {
 	t, err := m.load(r.topology)
 	if err != nil {
 		return before, after, err
 	}
-	err = func() error {
-		if err := results.Pause(ctx, m.warm); err != nil {
-			return err
-		}
-		var counted *tally
-		if events != nil {
-			var err error
-			if counted, err = count(r.child.cmd.Process.Pid, events); err != nil {
-				return err
-			}
-			defer counted.close()
-		}
-		if before, err = look(t, r.child, counted); err != nil {
-			return err
-		}
-		if err := results.Pause(ctx, m.time); err != nil {
-			return err
-		}
-		after, err = look(t, r.child, counted)
-		return err
-	}()
+	err = results.Pause(ctx, warm)
+	if err == nil {
+		before, err = r.look(t)
+	}
+	if err == nil {
+		err = during()
+	}
+	if err == nil {
+		after, err = r.look(t)
+	}
 	return before, after, errors.Join(err, t.stop())
 }
 
-// countEvents counts the given events (system calls and instructions) of the subject's process
-// while the traffic flows. It is separate from the measurement of the traffic, because counting
-// costs time for every system call.
-func (m *measurement) countEvents(ctx context.Context, r *fixture, events []event, sink results.Sink) error {
-	if r.subject.what == splitnic {
-		more, err := raised(r.child.cmd.Process.Pid)
-		if err != nil {
-			return err
-		}
-		events = slices.Concat(events, more)
-	}
-	before, after, err := m.run(ctx, r, events)
+// countCalls counts the system calls of the subject's process by perf(1) while the traffic flows. It
+// is separate from the measurement of the traffic, because counting costs time for every system call.
+func (m *measurement) countCalls(ctx context.Context, r *fixture, sink results.Sink) error {
+	var perSecond float64
+	before, after, err := m.run(ctx, r, func() (err error) {
+		perSecond, err = calls(ctx, r.process.cmd.Process.Pid, loadTime)
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	frames := after.counters.sub(before.counters).frames()
+	frames := float64(after.frames-before.frames) / after.at.Sub(before.at).Seconds()
 	if frames == 0 {
 		return errors.New("no frame went through the subject's process")
 	}
-	for _, e := range events {
-		n := float64(after.events[e.name] - before.events[e.name])
-		switch {
-		case e.name == instructions.name:
-			sink.Add(e.name, "/frame", n/frames)
-		case e.name == allCalls:
-			sink.Add(allCalls, "/frame", n/frames)
-			if r.subject.what == splitnic {
-				others := float64(after.events[fabricEvents] - before.events[fabricEvents])
-				sink.Add(endpointCalls, "/frame", (n-others)/frames/2)
-			}
-		case e.name == fabricEvents:
-			sink.Add(e.name, "/frame", n/frames)
-		case n > 0:
-			sink.Add(callMetric+e.name, "/frame", n/frames)
-		}
-	}
+	sink.Add(callMetric, "/frame", perSecond/frames)
 	return nil
 }
 
+// calls returns how many system calls a process makes in a second.
+func calls(ctx context.Context, pid int, d time.Duration) (float64, error) {
+	c := exec.CommandContext(ctx, "perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", strconv.Itoa(pid), "--",
+		"sleep", strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+	var out bytes.Buffer
+	c.Stderr = &out
+	err := c.Run()
+	if err == nil {
+		for line := range strings.Lines(out.String()) {
+			count, _, _ := strings.Cut(line, ",")
+			if n, err := strconv.ParseFloat(count, 64); err == nil {
+				return n / d.Seconds(), nil
+			}
+		}
+		err = errors.New("it did not count")
+	}
+	return 0, fmt.Errorf("perf stat: %w: %s", err, &out)
+}
+
 func rtt(_ context.Context, st *topology, sink results.Sink) error {
-	times, err := roundTrips(st.host, st.lan, lanAddr, rrTime)
+	times, err := roundTrips(st.host, st.lan, lanAddr, rttTime)
 	if err != nil {
 		return err
 	}
 	if len(times) < 100 {
 		return fmt.Errorf("%d round trips only", len(times))
 	}
-	sink.Add(median50, "µs", times[len(times)/2].Seconds()*1e6)
-	sink.Add(median99, "µs", times[len(times)*99/100].Seconds()*1e6)
+	sink.Add(median50, "µs", results.Percentile(times, 0.5))
+	sink.Add(median99, "µs", results.Percentile(times, 0.99))
 	return nil
 }
 

@@ -1,23 +1,38 @@
 package native
 
-// Metrics, and the measurements with separate goals: without traffic, and pings.
+// Metrics.
 const (
-	throughput    = "throughput"
-	rate          = "rate"
-	offered       = "offered"
-	frameRate     = "frames"
-	frameSize     = "frame size"
-	median50      = "p50"
-	median99      = "p99"
-	average       = "average"
-	cpuProcess    = "processor time, process"
-	cpuMachine    = "processor time, machine"
-	allocations   = "allocations"
-	endpointCalls = "system calls of an endpoint"
-	callMetric    = "calls of " // and the name of a system call
+	throughput = "throughput"
+	rate       = "rate"
+	offered    = "offered"
+	frameSize  = "frame size"
+	median50   = "p50"
+	median99   = "p99"
+	average    = "average"
+	cpuProcess = "processor time, process"
+	cpuMachine = "processor time, machine"
+	callMetric = "system calls"
+	idleAll    = "use of a processor"
+)
 
-	idle         = "idle"
-	pingName     = "ping"
-	idleEndpoint = "use of a processor, each endpoint"
-	idleAll      = "use of a processor"
+// The kinds of subjects.
+const (
+	splitnic = "splitnic"
+	relay    = "relay"
+	veth     = "veth"
+	bridge   = "bridge"
+)
+
+// idle is the group of what subjects without traffic use.
+const idle = "idle"
+
+// The measurements of vhost-user ports, with frames of 64 bytes and one queue, and their
+// subjects.
+const (
+	vhostOut  = "vhost.out"  // from the netdevice into the messaging layer
+	vhostIn   = "vhost.in"   // from the messaging layer to the netdevice
+	vhostCard = "vhost.card" // from netdevice to LAN, through both endpoints
+
+	portSubject = "vhost-user" // DPDK's testpmd is at the netdevice, and at the LAN
+	tapSubject  = "TAP"        // a packet socket sends, and the kernel receives and drops
 )

@@ -2,14 +2,9 @@ package native
 
 import (
 	"slices"
-)
+	"strings"
 
-// The kinds of subjects.
-const (
-	splitnic = "splitnic"
-	relay    = "relay"
-	veth     = "veth"
-	bridge   = "bridge"
+	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
 // subject is a way to carry frames between a host and a LAN.
@@ -26,16 +21,15 @@ func (s subject) String() string {
 		name += "/" + s.port
 	}
 	if s.plain {
-		name += "/no-offloads"
+		name += plainSuffix
 	}
 	return name
 }
 
+const plainSuffix = "/no-offloads"
+
 // process reports whether the subject has a separate process, through which frames pass.
 func (s subject) process() bool { return s.port != "" }
-
-// yardstick returns the subject to which s is compared.
-func (s subject) yardstick() subject { return subject{what: relay, port: s.port} }
 
 // full reports whether every measurement is made of s. Only the rough measurements are made of
 // other subjects, so that the whole run takes a few minutes.
@@ -60,4 +54,64 @@ func parseSubject(name string) (subject, bool) {
 		return subject{}, false
 	}
 	return all[i], true
+}
+
+// Suite returns the suite of `make bench-native`.
+func Suite() *results.Suite {
+	// These are patterns for splitnic with each kind of LAN interface, with the offloads.
+	aim := func(what, group, metric string, ratio bool, op string, bound float64) results.Aim {
+		return results.Aim{What: what, Group: group, Subject: splitnic + "/*", Metric: metric, Ratio: ratio, Op: op,
+			Bound: bound}
+	}
+	port := func(what, group, metric string, ratio bool, bound float64) results.Aim {
+		return results.Aim{What: what, Group: group, Subject: portSubject, Metric: metric, Ratio: ratio, Op: ">=",
+			Bound: bound}
+	}
+	to := func(a results.Aim, change func(k *results.Key)) results.Aim {
+		a.To = change
+		return a
+	}
+	return &results.Suite{
+		Name: "bench-native", Rounds: 5, References: references, Aims: []results.Aim{
+			aim("TCP, to the relay", "tcp.*", throughput, true, ">=", 0.8),
+			aim("small UDP, to the relay", "udp.?x", rate, true, ">=", 0.6),
+			aim("round trip, to the relay", "rtt", median50, true, "<=", 1.2),
+			aim("ping, to the relay", "ping", average, true, "<=", 1.1),
+			to(aim("TCP, to that without offloads", "tcp.*", throughput, false, ">=", 5),
+				func(k *results.Key) { k.Subject += plainSuffix }),
+			to(aim("small UDP of 64 flows, to one flow", "udp.*.64flows", rate, false, ">=", 0.9),
+				func(k *results.Key) { k.Group = strings.TrimSuffix(k.Group, ".64flows") }),
+			aim("more UDP than can be carried: what arrives", "overload.*", "arrived at *", false, ">=", 0.8),
+			aim("system calls of both endpoints for a super-frame", "tcp.*", callMetric, false, "<=", 2),
+			aim("system calls of both endpoints for a small frame", "udp.?x", callMetric, false, "<=", 1),
+			aim("both endpoints without frames, %", idle, idleAll, false, "<", 1),
+			port("frames out of a vhost-user port, to a TAP device", vhostOut, rate, true, 10),
+			port("frames into a vhost-user port, to a TAP device", vhostIn, rate, true, 20),
+			port("frames through the card with vhost-user at both ends", vhostCard, rate, false, 3000),
+		},
+		Remark: "processor time is that of the subject's process, and of the whole machine with both ends of the traffic; " +
+			"the process of splitnic has both endpoints, and the fabric in memory copies each frame once there and " +
+			"makes a system call for each event, which an adapter would do",
+	}
+}
+
+// compared has the metrics of which a ratio is meaningful.
+var compared = []string{throughput, rate, median50, median99, average, cpuProcess, cpuMachine, callMetric}
+
+// references returns the keys of the rows to which r is compared. They are those of the relay
+// with the same kind of port for splitnic, and of the kernel's device for a vhost-user port.
+func references(r *results.Row) []results.Key {
+	k := r.Key
+	s, ok := parseSubject(r.Subject)
+	switch {
+	case r.Subject == portSubject && r.Group == vhostCard:
+		k.Subject = veth
+	case r.Subject == portSubject:
+		k.Subject = tapSubject
+	case ok && s.what == splitnic && slices.Contains(compared, r.Metric):
+		k.Subject = subject{what: relay, port: s.port}.String()
+	default:
+		return nil
+	}
+	return []results.Key{k}
 }

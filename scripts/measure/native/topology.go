@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -23,144 +22,123 @@ const (
 	lanFlows  = "10.79.1.0/24"
 )
 
+// The device and the addresses of a VXLAN tunnel between host and LAN.
+const (
+	tunnelDev  = "vxlan0"
+	tunnelHost = "10.80.0.2"
+	tunnelLAN  = "10.80.0.1"
+)
+
 // topology is the network in which a subject is measured: a host, a middle, and a station on a
 // LAN, each in its own network namespace.
 type topology struct {
-	host, middle, lan string   // network namespaces
-	nic               string   // the netdevice on which the port on the LAN is made
-	hostDev           string   // the host's netdevice
-	made              []string // the namespaces made so far
+	host, middle, lan string // network namespaces
+	nic               string // the netdevice on which the port on the LAN is made
+	hostDev           string // the host's netdevice
 }
 
 // newTopology makes the namespaces, and the devices that the subject does not make itself.
-func newTopology(prefix string, s subject) (*topology, error) {
-	st := &topology{host: prefix + "h", middle: prefix + "m", lan: prefix + "l", nic: "eth1", hostDev: "sn0"}
-	err := st.build(s)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("network namespaces for %s: %w", s, err), st.close())
+func newTopology(b *testbed.Bed, s subject) (*topology, error) {
+	st := &topology{nic: "eth1", hostDev: "sn0"}
+	for name, ns := range map[string]*string{"h": &st.host, "m": &st.middle, "l": &st.lan} {
+		var err error
+		if *ns, err = b.NetNS(name); err != nil {
+			return nil, err
+		}
+		err = netns.Do(*ns, func() error {
+			// IPv6 would send frames by itself. Fragments of incomplete datagrams would disturb later
+			// measurements for 30 s.
+			err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0o644)
+			if errors.Is(err, os.ErrNotExist) {
+				err = nil
+			}
+			return errors.Join(err, os.WriteFile("/proc/sys/net/ipv4/ipfrag_time", []byte("1"), 0o644))
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	return st, nil
+	if s.process() {
+		if s.port == "tap" {
+			st.nic = "br0"
+			return st, errors.Join(testbed.Pair(st.middle, "eth1", st.lan, "lan0"), bridged(st.middle, "eth1"))
+		}
+		return st, testbed.Pair(st.middle, "eth1", st.lan, "lan0")
+	}
+	st.hostDev = "eth0"
+	if s.what == veth {
+		return st, testbed.Pair(st.host, "eth0", st.lan, "lan0")
+	}
+	return st, errors.Join(testbed.Pair(st.host, "eth0", st.middle, "port0"),
+		testbed.Pair(st.middle, "eth1", st.lan, "lan0"), bridged(st.middle, "port0", "eth1"))
 }
 
-func (st *topology) build(s subject) error {
-	for _, ns := range []string{st.host, st.middle, st.lan} {
-		if err := netns.New(ns); err != nil {
-			return err
-		}
-		st.made = append(st.made, ns)
-		// IPv6 would send frames by itself.
-		err := netns.Do(ns, func() error {
-			return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0o644)
-		})
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		// The fragments of datagrams that have lost one would disturb later measurements for
-		// 30 s.
-		err = netns.Do(ns, func() error { return os.WriteFile("/proc/sys/net/ipv4/ipfrag_time", []byte("1"), 0o644) })
-		if err != nil {
-			return err
-		}
-		if err := testbed.Up(ns, "lo"); err != nil {
-			return err
-		}
+// bridged makes the bridge br0 with the given ports.
+func bridged(ns string, ports ...string) error {
+	commands := []string{"link add br0 type bridge", "link set br0 up"}
+	for _, p := range ports {
+		commands = append(commands, "link set "+p+" master br0")
 	}
-	switch {
-	case s.what == veth:
-		st.hostDev = "eth0"
-		return testbed.Pair(st.host, "eth0", st.lan, "lan0")
-	case s.what == bridge:
-		st.hostDev = "eth0"
-		return errors.Join(testbed.Pair(st.host, "eth0", st.middle, "port0"), testbed.Pair(st.middle, "eth1", st.lan, "lan0"),
-			testbed.Bridge(st.middle, "br0", "port0", "eth1"))
-	case s.port == "tap":
-		st.nic = "br0"
-		return errors.Join(testbed.Pair(st.middle, "eth1", st.lan, "lan0"), testbed.Bridge(st.middle, "br0", "eth1"))
-	}
-	return testbed.Pair(st.middle, "eth1", st.lan, "lan0")
+	return testbed.IP(ns, commands...)
 }
 
 // configure waits until the host's netdevice exists and has a carrier. Then it gives the
 // stations their addresses.
 func (st *topology) configure(ctx context.Context) error {
-	if err := st.carrier(ctx); err != nil {
+	err := testbed.Until(ctx, "the host's netdevice", func() error {
+		l, err := testbed.Link(st.host, st.hostDev)
+		if err == nil && l.Attrs().OperState != netlink.OperUp {
+			err = fmt.Errorf("%s is %s", st.hostDev, l.Attrs().OperState)
+		}
 		return err
-	}
-	return errors.Join(
-		station(st.host, st.hostDev, hostAddr, hostFlows, lanFlows, lanAddr),
-		station(st.lan, "lan0", lanAddr, lanFlows, hostFlows, hostAddr),
-	)
-}
-
-// carrier waits until the host's netdevice is up.
-func (st *topology) carrier(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := testbed.In(st.host, func(h *netlink.Handle) error {
-			l, err := h.LinkByName(st.hostDev)
-			if err == nil && l.Attrs().OperState != netlink.OperUp {
-				err = fmt.Errorf("%s is %s", st.hostDev, l.Attrs().OperState)
-			}
-			return err
-		})
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for the host's netdevice: %w: %w", context.Cause(ctx), err)
-		}
-	}
-}
-
-func (st *topology) close() error {
-	var errs []error
-	for _, ns := range st.made {
-		errs = append(errs, netns.Delete(ns))
-	}
-	st.made = nil
-	return errors.Join(errs...)
+	})
+	return errors.Join(err, station(st.host, st.hostDev, hostAddr, hostFlows, lanFlows, lanAddr),
+		station(st.lan, "lan0", lanAddr, lanFlows, hostFlows, hostAddr))
 }
 
 // station gives a device its address, makes all addresses of own local, and adds a route to the
-// addresses of other through the neighbour via.
+// addresses of other through the neighbour via. With an address of this prefix on the loopback
+// device, the kernel treats the whole network as local.
 func station(ns, dev, addr, own, other, via string) error {
-	if err := testbed.Address(ns, dev, addr+"/24"); err != nil {
+	return testbed.IP(ns, "addr add "+addr+"/24 dev "+dev, "addr add "+own+" dev lo", "route add "+other+" via "+via)
+}
+
+// tunnelled is a stream through a VXLAN tunnel between the host and the LAN. stop also removes the
+// tunnel.
+type tunnelled struct {
+	traffic
+	st *topology
+}
+
+func newTunnelled(st *topology, toLAN bool) (traffic, error) {
+	t := &tunnelled{st: st}
+	err := errors.Join(tunnel(st.host, st.hostDev, hostAddr, lanAddr, tunnelHost),
+		tunnel(st.lan, "lan0", lanAddr, hostAddr, tunnelLAN))
+	if err == nil && toLAN {
+		t.traffic, err = newStreams(st.host, st.lan, tunnelLAN, 1)
+	} else if err == nil {
+		t.traffic, err = newStreams(st.lan, st.host, tunnelHost, 1)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.end())
+	}
+	return t, nil
+}
+
+// tunnel makes one end of the tunnel.
+func tunnel(ns, dev, here, there, addr string) error {
+	below, err := testbed.Link(ns, dev)
+	if err != nil {
 		return err
 	}
-	return testbed.In(ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(dev)
-		if err != nil {
-			return err
-		}
-		lo, err := h.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		flows, err := netlink.ParseAddr(own)
-		if err != nil {
-			return err
-		}
-		// With an address of this prefix on the loopback device, the kernel treats the whole
-		// network as local.
-		if err := h.AddrAdd(lo, flows); err != nil {
-			return fmt.Errorf("giving lo the addresses %s: %w", own, err)
-		}
-		there, err := netlink.ParseIPNet(other)
-		if err != nil {
-			return err
-		}
-		gw, err := netlink.ParseAddr(via + "/32")
-		if err != nil {
-			return err
-		}
-		if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: there, Gw: gw.IP}); err != nil {
-			return fmt.Errorf("route to %s: %w", other, err)
-		}
-		return nil
-	})
+	mtu := below.Attrs().MTU - 50 // IPv4, UDP, VXLAN, Ethernet
+	return testbed.IP(ns, fmt.Sprintf("link add %s mtu %d type vxlan id 78 local %s remote %s dstport 4789 dev %s",
+		tunnelDev, mtu, here, there, dev), "addr add "+addr+"/24 dev "+tunnelDev, "link set "+tunnelDev+" up")
+}
+
+func (t *tunnelled) stop() error { return errors.Join(t.traffic.stop(), t.end()) }
+
+// end removes the tunnel.
+func (t *tunnelled) end() error {
+	return errors.Join(testbed.IP(t.st.host, "link delete "+tunnelDev), testbed.IP(t.st.lan, "link delete "+tunnelDev))
 }

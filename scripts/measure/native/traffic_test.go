@@ -1,21 +1,17 @@
 package native
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"net/netip"
 	"os"
-	"path/filepath"
-	"strings"
+	"os/exec"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
 const loopback = "127.0.0.1"
@@ -32,60 +28,68 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// TestStreamBreaks shuts down one end of a stream. Both ends have to fail, and stop has to return
-// an error.
+// TestStreamBreaks closes one end of a stream. Both ends have to fail, and stop has to return an
+// error.
 func TestStreamBreaks(t *testing.T) {
-	s, err := newStreams("", "", loopback, 1)
+	tr, err := newStreams("", "", loopback, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Shutdown(s.fds[0], unix.SHUT_RDWR); err != nil {
+	s := tr.(*streams)
+	if err := s.ends[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.errs) == 2
-	}, "both ends noticing")
+	testenv.Eventually(t, func() bool { return len(s.errs) == 2 }, "both ends noticing")
 	if err := s.stop(); err == nil {
 		t.Error("nothing was said")
 	}
 }
 
-func TestNetnsBlast(t *testing.T) {
+// TestNetnsTorrent sends each kind of datagrams as fast as they arrive, as fast as possible, at a
+// low rate, and at a rate that is too high.
+func TestNetnsTorrent(t *testing.T) {
 	testenv.NeedRoot(t) // for a receive buffer of that size
-	for _, flood := range []bool{false, true} {
-		t.Run(fmt.Sprintf("flood %t", flood), func(t *testing.T) {
-			testenv.NoLeaks(t)
-			ns := testenv.NetNS(t)
-			b, err := newBlast(ns, ns, netip.MustParseAddr(loopback), 64, flood)
-			if err != nil {
-				t.Fatal(err)
-			}
-			testenv.Eventually(t, func() bool { return b.count() > 10000 }, "datagrams arriving")
-			if n := b.onTheWay(); !flood && n > inFlight {
-				t.Errorf("%d datagrams are on their way", n)
-			}
-			if err := b.stop(); err != nil {
-				t.Error(err)
-			}
-		})
+	for _, d := range append(overloads, small) {
+		for _, rate := range []float64{asArrives, asPossible, 1e6, 1e12} {
+			t.Run(fmt.Sprintf("%s at %g", d.name, rate), func(t *testing.T) {
+				testenv.NoLeaks(t)
+				ns := testenv.NetNS(t)
+				tr, err := newTorrent(ns, ns, loopback, 64, d, rate)
+				if err != nil {
+					t.Fatal(err)
+				}
+				testenv.Eventually(t, func() bool { return tr.count() > 3*uint64(d.size*d.burst) }, "datagrams arriving")
+				if err := tr.stop(); err != nil {
+					t.Error(err)
+				}
+				if got := tr.count(); got%uint64(max(d.segment, 1)) != 0 || d.segment == 0 && got%uint64(d.size) != 0 {
+					t.Errorf("%d bytes have arrived of datagrams of %d", got, d.size)
+				}
+			})
+		}
 	}
 }
 
-// TestNetnsBlastLoses sends to an address where nothing arrives. The sender has to go on, and the
-// receiver must not count anything.
-func TestNetnsBlastLoses(t *testing.T) {
+// TestNetnsTorrentLoses sends to an address where nothing arrives. The sender has to go on, and the
+// receiver must not count anything. An overload has to be an error.
+func TestNetnsTorrentLoses(t *testing.T) {
 	testenv.NeedRoot(t)
 	testenv.NoLeaks(t)
 	from, to := testenv.NetNS(t), testenv.NetNS(t)
-	b, err := newBlast(from, to, netip.MustParseAddr(loopback), 1, false)
+	tr, err := newTorrent(from, to, loopback, 1, small, asArrives)
 	if err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, func() bool { return b.sent.Load() > 3*inFlight }, "the sender going on")
-	if err := b.stop(); err != nil || b.count() != 0 {
-		t.Errorf("%d datagrams arrived: %v", b.count(), err)
+	tr.room() // for the first window, which is lost
+	testenv.Eventually(t, func() bool { return tr.sent.Load() > 0 }, "the sender going on")
+	if err := tr.stop(); err != nil || tr.count() != 0 {
+		t.Errorf("%d bytes arrived: %v", tr.count(), err)
+	}
+	var out bytes.Buffer
+	rec := results.NewRecorder(&out)
+	err = overloads[0].overload(t.Context(), from, to, loopback, rec.Of("overload", "x", 1))
+	if err == nil || out.Len() > 0 {
+		t.Errorf("%q, %v", &out, err)
 	}
 }
 
@@ -104,262 +108,119 @@ func TestNetnsRoundTrips(t *testing.T) {
 	}
 }
 
-// TestNetnsCount counts a system call that nothing else makes, and expects the exact number.
-func TestNetnsCount(t *testing.T) {
+// TestNetnsCalls counts the system calls of a process that makes them all the time.
+func TestNetnsCalls(t *testing.T) {
 	testenv.NeedRoot(t)
-	id, err := tracepoint(systemCall)
+	if _, err := exec.LookPath("perf"); err != nil {
+		testenv.Missing(t, "perf", "%v", err)
+	}
+	c := exec.CommandContext(t.Context(), "dd", "if=/dev/zero", "of=/dev/null", "bs=1")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = c.Process.Kill()
+		_ = c.Wait() // killed
+	}()
+	n, err := calls(t.Context(), c.Process.Pid, 10*time.Millisecond)
 	if err != nil {
 		testenv.Missing(t, "perf", "%v", err)
 	}
-	events := []event{
-		{name: allCalls, kind: unix.PERF_TYPE_TRACEPOINT, config: id},
-		{"rare", unix.PERF_TYPE_TRACEPOINT, id, fmt.Sprintf("id == %d", unix.SYS_SCHED_GET_PRIORITY_MAX)},
+	if n < 1000 {
+		t.Errorf("%v system calls a second", n)
 	}
-	can, why := countable(events)
-	if len(can) != len(events) {
-		testenv.Missing(t, "perf", "%v", why)
-	}
-	counted, err := count(os.Getpid(), events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer counted.close()
-	const calls = 1000
-	for range calls {
-		if _, _, errno := unix.Syscall(unix.SYS_SCHED_GET_PRIORITY_MAX, 0, 0, 0); errno != 0 {
-			t.Fatal(errno)
-		}
-	}
-	got, err := counted.read()
-	if err != nil || got["rare"] != calls || got[allCalls] < calls {
-		t.Errorf("%v, %v", got, err)
-	}
-	if _, why := countable([]event{{name: "nothing", kind: unix.PERF_TYPE_TRACEPOINT, config: 1 << 40}}); len(why) != 1 {
-		t.Errorf("an event that is not there: %q", why)
+	if _, err := calls(t.Context(), -1, time.Millisecond); err == nil {
+		t.Error("the calls of no process were counted")
 	}
 }
 
-// TestNetnsRaised writes to an eventfd(2) in semaphore mode and to another one, and expects only
-// the writes to the first one to count as events of the fabric.
-func TestNetnsRaised(t *testing.T) {
-	testenv.NeedRoot(t)
-	if got, err := raised(os.Getpid()); err != nil || len(got) != 0 {
-		t.Fatalf("without any: %v, %v", got, err)
-	}
-	var fds [2]int
-	for i, flags := range []int{unix.EFD_SEMAPHORE, 0} {
-		var err error
-		if fds[i], err = unix.Eventfd(0, flags|unix.EFD_CLOEXEC); err != nil {
-			t.Fatal(err)
-		}
-		defer unix.Close(fds[i])
-	}
-	events, err := raised(os.Getpid())
-	if err != nil || len(events) != 1 {
-		testenv.Missing(t, "perf", "%d events, %v", len(events), err)
-	}
-	if _, why := countable(events); len(why) != 0 {
-		testenv.Missing(t, "perf", "%v", why)
-	}
-	counted, err := count(os.Getpid(), events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer counted.close()
-	const writes = 100
-	for i := range 3 * writes {
-		if _, err := unix.Write(fds[min(i%3, 1)], []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := counted.read(); err != nil || got[fabricEvents] != writes {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
-// TestNetnsSubjects sends round trips, and datagrams of 1 and 64 flows, through every subject.
+// TestNetnsSubjects sends round trips, and datagrams of 1 and 64 flows, through every subject. It
+// expects counters of the frames, and that nothing is left.
 func TestNetnsSubjects(t *testing.T) {
 	testenv.NeedTUN(t)
 	for i, s := range subjects() {
 		t.Run(s.String(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			st, err := newTopology(fmt.Sprintf("sntest-%d-%d", os.Getpid(), i), s)
+			b, ctx, err := testbed.New(ctx, fmt.Sprint(i))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := st.close(); err != nil {
+				if err := b.Close(); err != nil {
 					t.Error(err)
 				}
 			}()
-			var m mover = &still{}
-			switch s.what {
-			case relay:
-				m, err = newRelay(s, st)
-			case splitnic:
-				m, err = newEndpoints(s, st)
+			st, err := newTopology(b, s)
+			if err == nil && s.process() {
+				err = s.open(ctx, b, st)
+			}
+			if err == nil {
+				err = st.configure(ctx)
 			}
 			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := m.close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			if err := st.configure(ctx); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := roundTrips(st.host, st.lan, lanAddr, time.Millisecond); err != nil {
 				t.Error(err)
 			}
 			for _, flows := range []int{1, 64} {
-				b, err := newBlast(st.lan, st.host, firstOf(hostFlows), flows, false)
+				tr, err := newTorrent(st.lan, st.host, firstOf(hostFlows), flows, small, asArrives)
 				if err != nil {
 					t.Fatal(err)
 				}
-				testenv.Eventually(t, func() bool { return b.count() > 1000 }, "datagrams arriving")
-				if err := b.stop(); err != nil {
-					t.Error(err)
-				}
-			}
-			got, err := m.counters()
-			if s.process() && (err != nil || got.Frames[0] == 0 || got.Frames[1] < 2000 || got.Bytes[1] < 2000*udpPayload) {
-				t.Errorf("%+v, %v", got, err)
-			}
-		})
-	}
-}
-
-// TestNetnsTopologyFails makes a topology whose last namespace exists already. It expects an error,
-// and that none of the other namespaces is left.
-func TestNetnsTopologyFails(t *testing.T) {
-	testenv.NeedRoot(t)
-	prefix := fmt.Sprintf("sntest-%d-f", os.Getpid())
-	if err := netns.New(prefix + "l"); err != nil {
-		t.Fatal(err)
-	}
-	defer netns.Delete(prefix + "l")
-	if _, err := newTopology(prefix, subject{what: veth}); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a namespace of a name that is taken: %v", err)
-	}
-	left, err := filepath.Glob(netns.Path(prefix) + "*")
-	if err != nil || len(left) != 1 {
-		t.Errorf("left: %q, %v", left, err)
-	}
-}
-
-// TestNetnsTorrent sends each kind of datagrams as fast as they arrive, at a low rate, and at a
-// rate that is too high.
-func TestNetnsTorrent(t *testing.T) {
-	testenv.NeedRoot(t) // for a receive buffer of that size
-	for _, d := range overloads {
-		for _, rate := range []float64{0, 1e6, 1e12} {
-			t.Run(fmt.Sprintf("%s at %g", d.name, rate), func(t *testing.T) {
-				testenv.NoLeaks(t)
-				ns := testenv.NetNS(t)
-				tr, err := newTorrent(ns, ns, loopback, d, rate)
-				if err != nil {
-					t.Fatal(err)
-				}
-				testenv.Eventually(t, func() bool { return tr.count() > 3*uint64(d.size) }, "datagrams arriving")
+				testenv.Eventually(t, func() bool { return tr.count() > 1000*uint64(small.size) }, "datagrams arriving")
 				if err := tr.stop(); err != nil {
 					t.Error(err)
 				}
-				if got := tr.count(); got%uint64(max(d.segment, 1)) != 0 || d.segment == 0 && got%uint64(d.size) != 0 {
-					t.Errorf("%d bytes have arrived of datagrams of %d", got, d.size)
-				}
-			})
-		}
-	}
-}
-
-// TestNetnsWaste sends each kind of datagrams to the bridge that drops them, also beside others
-// that have to arrive. The bridge is made once.
-func TestNetnsWaste(t *testing.T) {
-	testenv.NeedRoot(t)
-	ns := testenv.NetNS(t)
-	for _, d := range overloads {
-		t.Run(d.name, func(t *testing.T) {
-			testenv.NoLeaks(t)
-			waste, err := newWaste(ns, d, 1e6)
-			if err != nil {
-				t.Fatal(err)
 			}
-			testenv.Eventually(t, func() bool { return waste.sent.Load() > 3*uint64(d.size) }, "datagrams being sent")
-			if err := waste.stop(); err != nil || waste.count() > 0 {
-				t.Errorf("%v; %d bytes have arrived", err, waste.count())
-			}
-			arrived, err := d.beside(t.Context(), ns, ns, loopback, 1e6, 2)
-			if err != nil || arrived == 0 {
-				t.Errorf("%g bytes a second arrive beside it: %v", arrived, err)
+			if s.what == veth {
+				testTunnel(t, st)
 			}
 		})
 	}
 }
 
-// TestNetnsTorrentLost measures an overload where nothing arrives, and an unknown kind of
-// datagrams. It expects errors.
-func TestNetnsTorrentLost(t *testing.T) {
-	testenv.NeedRoot(t)
-	testenv.NoLeaks(t)
-	from, to := testenv.NetNS(t), testenv.NetNS(t)
-	var out strings.Builder
-	err := overloadOnce(t.Context(), []string{"-time", "1ms", "fragments", from, to, loopback}, &out)
-	if err == nil || out.Len() > 0 {
-		t.Errorf("%q, %v", out.String(), err)
-	}
-	if err := overloadOnce(t.Context(), []string{"drops", from, to, loopback}, &out); err == nil {
-		t.Error("an unknown kind was taken")
-	}
-}
-
-// TestNetnsOverload measures an overload where as much arrives as is sent. It expects results
-// for each factor.
-func TestNetnsOverload(t *testing.T) {
-	testenv.NeedRoot(t)
-	testenv.NoLeaks(t)
-	ns := testenv.NetNS(t)
-	var out strings.Builder
-	if err := overloadOnce(t.Context(), []string{"full", ns, ns, loopback}, &out); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Fields(out.String()); len(got) != 1+2*len(factors) {
-		t.Errorf("%q", got)
-	}
-}
-
-// TestNetnsTunnelled sends a stream through a tunnel over a veth pair, twice. It expects that
-// nothing of the tunnel is left afterwards.
-func TestNetnsTunnelled(t *testing.T) {
-	testenv.NeedRoot(t)
-	testenv.NoLeaks(t)
-	r, err := newFixture(t.Context(), fmt.Sprintf("sntest-%d-", os.Getpid()), subject{what: veth})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := r.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	for range 2 {
-		tr, err := newTunnelled(r.topology, func() (traffic, error) {
-			return traffic1(newStreams(r.topology.host, r.topology.lan, tunnelLAN, 1))
-		})
+// testTunnel sends a stream through a tunnel, twice. It expects that nothing of the tunnel is left
+// afterwards.
+func testTunnel(t *testing.T, st *topology) {
+	for _, toLAN := range []bool{true, false} {
+		tr, err := newTunnelled(st, toLAN)
 		if err != nil {
 			testenv.Missing(t, "vxlan", "%v", err)
 		}
-		if mtu := testenv.Link(t, r.topology.lan, tunnelDev).Attrs().MTU; mtu != 1450 {
+		if mtu := testenv.Link(t, st.lan, tunnelDev).Attrs().MTU; mtu != 1450 {
 			t.Errorf("an MTU of %d", mtu)
 		}
 		testenv.Eventually(t, func() bool { return tr.count() > 10*chunk }, "the stream carrying something")
 		if err := tr.stop(); err != nil {
 			t.Error(err)
 		}
-		if testenv.Link(t, r.topology.host, tunnelDev) != nil || testenv.Link(t, r.topology.lan, tunnelDev) != nil {
+		if testenv.Link(t, st.host, tunnelDev) != nil || testenv.Link(t, st.lan, tunnelDev) != nil {
 			t.Error("the tunnel is still there")
+		}
+	}
+}
+
+// TestNetnsMeasure makes a measurement of each kind of a veth pair, and expects its figures.
+func TestNetnsMeasure(t *testing.T) {
+	testenv.NeedRoot(t)
+	testenv.NeedTools(t, "ping")
+	for _, only := range []string{"veth:tcp.tx", "veth:flood.rx", "veth:rtt", "veth:ping", "veth:overload.tx.full"} {
+		var samples bytes.Buffer
+		rec := results.NewRecorder(&samples)
+		if err := (&Options{only: only}).Measure(t.Context(), rec, 1, nil); err != nil {
+			t.Errorf("%s: %v", only, err)
+			continue
+		}
+		f, err := Suite().Read(&samples)
+		if err != nil || len(f.Rows) == 0 || f.Rows[0].Median <= 0 {
+			t.Errorf("%s: %+v, %v", only, f.Rows, err)
+		}
+	}
+	for _, o := range []Options{{only: "nothing"}} {
+		if err := o.Measure(t.Context(), results.NewRecorder(os.Stderr), 1, nil); err == nil {
+			t.Errorf("%q was measured", o.only)
 		}
 	}
 }

@@ -13,23 +13,165 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
 )
 
 const (
-	udpPayload = 64 // bytes
-	udpPort    = 9000
-	// burst is the greatest number of datagrams that one system call sends or receives. It is
-	// so large that neither end limits the rate.
-	burst = 64
+	udpPort = 9000
 	// receiveBuffer is the size of a receive buffer in bytes. The buffer holds what arrives
 	// while the receiver waits for a processor.
 	receiveBuffer = 16 << 20
-	// inFlight is the greatest number of frames in flight if none may be lost. The queue of a
-	// TAP device has room for more.
-	inFlight = 384
-	// overdue is the time after which frames that have not arrived are counted as lost.
+	// overdue is the time after which bytes that have not arrived are counted as lost.
 	overdue = 5 * time.Millisecond
+	// burstTime limits the backlog of a paced sender that had no processor for a time: it sends
+	// at once what was due in burstTime at most.
+	burstTime = 5 * time.Millisecond
 )
+
+// datagrams is a kind of datagrams.
+type datagrams struct {
+	name    string
+	size    int // bytes of each message that the kernel gets
+	segment int // bytes of each datagram, if the kernel is to cut the messages (UDP_SEGMENT)
+	burst   int // messages of a system call
+	window  int // bytes in flight if none may be lost: less than any queue has room for
+}
+
+// small has one frame for each message. The burst is so large that neither end limits the rate.
+var small = datagrams{name: "small", size: 64, burst: 64, window: 384 * 64}
+
+// Rates of a torrent that are not numbers of bytes per second.
+const (
+	asArrives  = 0  // as fast as they arrive
+	asPossible = -1 // as fast as possible
+)
+
+// torrent sends datagrams, and counts those that arrive. Each end has its own thread.
+type torrent struct {
+	datagrams
+	rate           float64 // bytes per second, or one of the above
+	in, out        int     // sockets
+	wg             sync.WaitGroup
+	stopping       atomic.Bool
+	errs           [2]error
+	sent, received atomic.Uint64 // bytes; a window that is lost is taken from sent
+}
+
+// newTorrent starts to send from one namespace to another. The destinations are as many addresses
+// as flows, from first on; the receiver has all of them.
+func newTorrent(from, to, first string, flows int, d datagrams, rate float64) (_ *torrent, err error) {
+	t := &torrent{datagrams: d, rate: rate, in: -1, out: -1}
+	if t.in, err = socket(to); err == nil {
+		err = errors.Join(unix.SetsockoptInt(t.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer),
+			unix.Bind(t.in, sockaddr("0.0.0.0")))
+	}
+	if err == nil {
+		t.out, err = socket(from)
+	}
+	if err == nil && d.segment > 0 {
+		err = unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, d.segment)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("datagrams to %s: %w", first, err), t.stop())
+	}
+	for i, end := range []func() error{t.receive, func() error { return t.send(netip.MustParseAddr(first), flows) }} {
+		t.wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if err := end(); err != nil && !t.stopping.Load() {
+				t.errs[i] = err
+			}
+		})
+	}
+	return t, nil
+}
+
+func (t *torrent) send(first netip.Addr, flows int) error {
+	v := newVector(t.size, t.burst)
+	v.address(first, flows)
+	begin, due := time.Now(), 0. // position in the schedule, in bytes
+	for !t.stopping.Load() {
+		switch {
+		case t.rate > 0:
+			now := time.Since(begin).Seconds() * t.rate
+			if due > now {
+				time.Sleep(min(time.Duration((due-now)/t.rate*1e9), burstTime/5))
+				continue
+			}
+			due = max(due, now-burstTime.Seconds()*t.rate) + float64(t.size*t.burst)
+		case t.rate == asArrives:
+			t.room()
+		}
+		n, err := v.call(unix.SYS_SENDMMSG, t.out, 0)
+		// A full queue on the way is not an error of the sender.
+		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EAGAIN) {
+			return os.NewSyscallError("sendmmsg", err)
+		}
+		t.sent.Add(uint64(n * t.size))
+	}
+	return nil
+}
+
+// room waits until the window has room for another call, if it is full until half of it has room.
+// If nothing arrives for a while, the bytes in flight are lost.
+func (t *torrent) room() {
+	flying := func() int { return int(t.sent.Load() - t.received.Load()) }
+	if flying() <= t.window-t.size*t.burst {
+		return
+	}
+	last, since := t.received.Load(), time.Now()
+	for flying() > max(t.window/2-t.size, 0) && !t.stopping.Load() {
+		if r := t.received.Load(); r != last {
+			last, since = r, time.Now()
+		} else if time.Since(since) > overdue {
+			t.sent.Store(r)
+		}
+		time.Sleep(20 * time.Microsecond)
+	}
+}
+
+func (t *torrent) receive() error {
+	want := t.size
+	if t.segment > 0 {
+		want = t.segment
+	}
+	v := newVector(want+1, 64)
+	for !t.stopping.Load() {
+		n, err := v.call(unix.SYS_RECVMMSG, t.in, unix.MSG_WAITFORONE)
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
+			continue
+		}
+		if err != nil {
+			return os.NewSyscallError("recvmmsg", err)
+		}
+		for i := range n {
+			if got := int(v.msgs[i].n); got != want {
+				return fmt.Errorf("received %d bytes instead of %d", got, want)
+			}
+		}
+		t.received.Add(uint64(n * want))
+	}
+	return nil
+}
+
+func (t *torrent) count() uint64 { return t.received.Load() }
+
+// stop ends both threads, closes the sockets, and returns the errors that occurred before.
+func (t *torrent) stop() error {
+	t.stopping.Store(true)
+	if t.in >= 0 {
+		_ = unix.Shutdown(t.in, unix.SHUT_RDWR) // wakes the receiver; fails because the socket is not connected
+	}
+	t.wg.Wait()
+	err := errors.Join(t.errs[:]...)
+	for _, fd := range []int{t.in, t.out} {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}
+	return err
+}
 
 // mmsg is struct mmsghdr of <sys/socket.h>.
 type mmsg struct {
@@ -40,14 +182,14 @@ type mmsg struct {
 
 // vector is the argument of sendmmsg(2) and recvmmsg(2).
 type vector struct {
-	msgs [burst]mmsg
-	iovs [burst]unix.Iovec
-	to   [burst]unix.RawSockaddrInet4
+	msgs []mmsg
+	iovs []unix.Iovec
+	to   []unix.RawSockaddrInet4
 }
 
-func newVector(size int) *vector {
-	v := &vector{}
-	data := make([]byte, burst*size)
+func newVector(size, n int) *vector {
+	v := &vector{make([]mmsg, n), make([]unix.Iovec, n), make([]unix.RawSockaddrInet4, n)}
+	data := make([]byte, n*size)
 	for i := range v.msgs {
 		v.iovs[i].Base = &data[i*size]
 		v.iovs[i].SetLen(size)
@@ -57,12 +199,8 @@ func newVector(size int) *vector {
 	return v
 }
 
-// each calls fn with the bytes of each message.
-func (v *vector) each(fn func(b []byte)) {
-	for i := range v.iovs {
-		fn(unsafe.Slice(v.iovs[i].Base, v.iovs[i].Len))
-	}
-}
+// data returns the bytes of a message.
+func (v *vector) data(i int) []byte { return unsafe.Slice(v.iovs[i].Base, v.iovs[i].Len) }
 
 // address distributes the messages over n destination addresses, from first on.
 func (v *vector) address(first netip.Addr, n int) {
@@ -76,250 +214,103 @@ func (v *vector) address(first netip.Addr, n int) {
 }
 
 func (v *vector) call(trap uintptr, fd, flags int) (int, error) {
-	n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&v.msgs)), burst, uintptr(flags), 0, 0)
+	n, _, errno := unix.Syscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(&v.msgs[0])), uintptr(len(v.msgs)),
+		uintptr(flags), 0, 0)
 	if errno != 0 {
 		return 0, errno
 	}
 	return int(n), nil
 }
 
-// ends has the sockets of a sender and a receiver of datagrams. Each has its own thread.
-type ends struct {
-	in, out  int
-	wg       sync.WaitGroup
-	stopping atomic.Bool
-	errs     [2]error
-}
-
-// open opens the sockets. That of the receiver is in namespace to, and bound to addr.
-func (e *ends) open(from, to, addr string) (err error) {
-	e.in, e.out = -1, -1
-	if e.in, err = socket(to, unix.SOCK_DGRAM); err != nil {
-		return err
-	}
-	if err := unix.SetsockoptInt(e.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); err != nil {
-		return os.NewSyscallError("setsockopt", err)
-	}
-	if err := unix.Bind(e.in, sockaddr(addr, udpPort)); err != nil {
-		return os.NewSyscallError("bind", err)
-	}
-	e.out, err = socket(from, unix.SOCK_DGRAM)
-	return err
-}
-
-// run starts both threads.
-func (e *ends) run(receive, send func() error) {
-	for i, end := range []func() error{receive, send} {
-		e.wg.Go(func() {
-			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
-			if err := end(); err != nil && !e.stopping.Load() {
-				e.errs[i] = err
-			}
-		})
-	}
-}
-
-// stop ends both threads, closes the sockets, and returns the errors that occurred before.
-func (e *ends) stop() error {
-	e.stopping.Store(true)
-	for _, fd := range []int{e.in, e.out} {
-		if fd >= 0 {
-			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // wakes the thread; fails because the socket is not connected
-		}
-	}
-	e.wg.Wait()
-	err := errors.Join(e.errs[:]...)
-	for _, fd := range []int{e.in, e.out} {
-		if fd >= 0 {
-			err = errors.Join(err, unix.Close(fd))
-		}
-	}
-	return err
-}
-
-// blast sends small datagrams as fast as it can, or as fast as they arrive, and counts the
-// datagrams that arrive.
-type blast struct {
-	ends
-	wake           int  // eventfd(2) that wakes the sender
-	flood          bool // send as fast as it can
-	waiting        atomic.Bool
-	sent, received atomic.Uint64
-	lost           atomic.Uint64 // sent datagrams that are lost, as far as is known
-}
-
-// newBlast starts to send from one namespace to another. The destinations are as many addresses
-// as flows, from first on; the receiver has all of them.
-func newBlast(from, to string, first netip.Addr, flows int, flood bool) (*blast, error) {
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return nil, os.NewSyscallError("eventfd", err)
-	}
-	b := &blast{wake: wake, flood: flood}
-	if err := b.open(from, to, "0.0.0.0"); err != nil {
-		return nil, errors.Join(fmt.Errorf("datagrams to %v: %w", first, err), b.stop())
-	}
-	b.run(b.receive, func() error { return b.send(first, flows) })
-	return b, nil
-}
-
-func (b *blast) send(first netip.Addr, flows int) error {
-	v := newVector(udpPayload)
-	v.address(first, flows)
-	for !b.stopping.Load() {
-		if !b.flood {
-			if err := b.room(); err != nil {
-				return err
-			}
-		}
-		n, err := v.call(unix.SYS_SENDMMSG, b.out, 0)
-		// A full queue on the way is not an error of the sender.
-		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) {
-			return os.NewSyscallError("sendmmsg", err)
-		}
-		b.sent.Add(uint64(n))
-	}
-	return nil
-}
-
-// onTheWay returns how many frames have been sent, and have neither arrived nor been counted as
-// lost. The result is negative if frames were counted as lost too early.
-func (b *blast) onTheWay() int {
-	return int(int64(b.sent.Load() - b.received.Load() - b.lost.Load()))
-}
-
-// room waits until a burst may be sent.
-func (b *blast) room() error {
-	fds := []unix.PollFd{{Fd: int32(b.wake), Events: unix.POLLIN}}
-	for !b.stopping.Load() {
-		switch n := b.onTheWay(); {
-		case n < 0:
-			b.lost.Add(uint64(int64(n)))
-			return nil
-		case n <= inFlight-burst:
-			return nil
-		}
-		b.waiting.Store(true)
-		if b.onTheWay() <= inFlight/2 {
-			continue // the receiver may not have seen that b.waiting is set
-		}
-		n, err := unix.Poll(fds, int(overdue/time.Millisecond))
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return os.NewSyscallError("poll", err)
-		case n == 0:
-			b.lost.Add(uint64(max(b.onTheWay(), 0)))
-		default:
-			var got [8]byte
-			_, _ = unix.Read(b.wake, got[:])
-		}
-	}
-	return nil
-}
-
-func (b *blast) receive() error {
-	v := newVector(2 * udpPayload)
-	for !b.stopping.Load() {
-		n, err := v.call(unix.SYS_RECVMMSG, b.in, unix.MSG_WAITFORONE)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return os.NewSyscallError("recvmmsg", err)
-		}
-		for i := range n {
-			if v.msgs[i].n != udpPayload {
-				return fmt.Errorf("received %d bytes instead of %d", v.msgs[i].n, udpPayload)
-			}
-		}
-		b.received.Add(uint64(n))
-		if b.waiting.Load() && b.onTheWay() <= inFlight/2 {
-			b.waiting.Store(false)
-			_, _ = unix.Write(b.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // the counter cannot overflow
-		}
-	}
-	return nil
-}
-
-func (b *blast) count() uint64 { return b.received.Load() }
-
-func (b *blast) stop() error { return errors.Join(b.ends.stop(), unix.Close(b.wake)) }
-
 // roundTrips repeatedly sends a datagram and waits for its answer, for about d. It returns the
-// round-trip times in ascending order.
-func roundTrips(from, to, addr string, d time.Duration) (times []time.Duration, err error) {
-	server, err := socket(to, unix.SOCK_DGRAM)
+// round-trip times in µs, sorted.
+func roundTrips(from, to, addr string, d time.Duration) (times []float64, err error) {
+	server, err := socket(to)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(server)
-	client, err := socket(from, unix.SOCK_DGRAM)
+	client, err := socket(from)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(client)
-	if err := unix.Bind(server, sockaddr(addr, udpPort)); err != nil {
-		return nil, os.NewSyscallError("bind", err)
+	err = errors.Join(unix.Bind(server, sockaddr(addr)), unix.Connect(client, sockaddr(addr)))
+	if err != nil {
+		return nil, err
 	}
-	if err := unix.Connect(client, sockaddr(addr, udpPort)); err != nil {
-		return nil, os.NewSyscallError("connect", err)
-	}
+	var over atomic.Bool
 	served := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		served <- echo(server)
+		served <- echo(server, &over)
 	}()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	msg := make([]byte, udpPayload)
-	ask := func() error {
-		if _, err := whole(func() (int, error) { return unix.Write(client, msg) }); err != nil {
-			return fmt.Errorf("request: %w", err)
-		}
-		n, err := whole(func() (int, error) { return unix.Read(client, msg) })
-		if err == nil && n != len(msg) {
-			err = fmt.Errorf("%d bytes", n)
-		}
-		if err != nil {
-			return fmt.Errorf("answer: %w", err)
-		}
-		return nil
-	}
-	times = make([]time.Duration, 0, 1<<18)
-	for begin := time.Now(); err == nil && len(times) < cap(times); {
+	msg := make([]byte, small.size)
+	for begin := time.Now(); err == nil && time.Since(begin) < d || len(times) == 0 && err == nil; {
 		sent := time.Now()
-		err = ask()
-		now := time.Now()
-		times = append(times, now.Sub(sent))
-		if now.Sub(begin) > d {
-			break
+		if _, err = whole(func() (int, error) { return unix.Write(client, msg) }); err == nil {
+			_, err = whole(func() (int, error) { return unix.Read(client, msg) })
 		}
+		times = append(times, time.Since(sent).Seconds()*1e6)
 	}
+	over.Store(true)
 	_ = unix.Shutdown(server, unix.SHUT_RDWR) // wakes echo; fails because the socket is not connected
 	slices.Sort(times)
 	return times, errors.Join(err, <-served)
 }
 
-// echo answers requests until the socket is shut down.
-func echo(fd int) error {
-	buf := make([]byte, 2*udpPayload)
+// echo answers requests until it is over.
+func echo(fd int, over *atomic.Bool) error {
+	buf := make([]byte, small.size)
 	var from unix.Sockaddr
 	for {
-		n, err := whole(func() (n int, err error) {
+		_, err := whole(func() (n int, err error) {
 			n, from, err = unix.Recvfrom(fd, buf, 0)
 			return n, err
 		})
-		if err == nil && n < udpPayload {
+		if over.Load() {
 			return nil
 		}
 		if err == nil {
-			_, err = whole(func() (int, error) { return 0, unix.Sendto(fd, buf[:n], 0, from) })
+			_, err = whole(func() (int, error) { return 0, unix.Sendto(fd, buf, 0, from) })
 		}
 		if err != nil {
 			return fmt.Errorf("answering: %w", err)
 		}
 	}
+}
+
+// whole repeats a system call until it is not interrupted. The Go runtime uses signals, and the
+// kernel does not restart calls with a time limit.
+func whole(call func() (int, error)) (n int, err error) {
+	for {
+		if n, err = call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// socket opens a UDP socket in a namespace. The socket blocks, for patience at most.
+func socket(ns string) (fd int, err error) {
+	err = netns.Do(ns, func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	tv := unix.NsecToTimeval(int64(patience))
+	err = errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
+	if err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+func sockaddr(addr string) *unix.SockaddrInet4 {
+	return &unix.SockaddrInet4{Port: udpPort, Addr: netip.MustParseAddr(addr).As4()}
 }

@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/epoll"
-	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
@@ -29,110 +31,171 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// The measurements of vhost-user ports, with frames of 64 bytes and one queue, and their
-// subjects.
 const (
-	vhostPrefix = "vhost."
-	vhostOut    = vhostPrefix + "out"  // from the netdevice into the messaging layer
-	vhostIn     = vhostPrefix + "in"   // from the messaging layer to the netdevice
-	vhostCard   = vhostPrefix + "card" // from netdevice to LAN, through both endpoints
-
-	portSubject = "vhost-user" // DPDK's testpmd is at the netdevice, and at the LAN
-	tapSubject  = "TAP"        // a packet socket sends, and the kernel receives
-	readSubject = "TAP-socket" // a packet socket receives, as testpmd does
-	vethSubject = "veth"       // a packet socket sends, without splitnic
+	vhostFrame = 64 // bytes
+	vhostTime  = time.Second
+	// polled is the processor of testpmd's polling thread.
+	polled = 1
 )
 
-const vhostTime = time.Second
+// vhostBed is a Bed of these measurements.
+type vhostBed struct{ *testbed.Bed }
 
-// vhostRun is a measurement of a subject. begin starts the frames, and returns a function that
-// counts the frames that have arrived.
+// counter returns how many frames have arrived.
+type counter func() (uint64, error)
+
+// vhostRun is a measurement of a subject. begin starts the frames. The subject veth has frames of a
+// packet socket through a veth pair, without splitnic.
 type vhostRun struct {
 	name, subject string
-	begin         func(*vhostBed, context.Context) (count func() (uint64, error), err error)
+	begin         func(vhostBed, context.Context) (counter, error)
 }
 
 var vhostRuns = []vhostRun{
-	{vhostOut, portSubject, (*vhostBed).portOut},
-	{vhostOut, tapSubject, (*vhostBed).tapOut},
-	{vhostIn, portSubject, (*vhostBed).portIn},
-	{vhostIn, tapSubject, (*vhostBed).tapIn},
-	{vhostIn, readSubject, (*vhostBed).tapRead},
-	{vhostCard, portSubject, (*vhostBed).card},
-	{vhostCard, vethSubject, (*vhostBed).veth},
+	{vhostOut, portSubject, func(v vhostBed, ctx context.Context) (counter, error) { return v.port(ctx, "txonly") }},
+	{vhostOut, tapSubject, func(v vhostBed, ctx context.Context) (counter, error) { return v.tap(ctx, false) }},
+	{vhostIn, portSubject, func(v vhostBed, ctx context.Context) (counter, error) { return v.port(ctx, "rxonly") }},
+	{vhostIn, tapSubject, func(v vhostBed, ctx context.Context) (counter, error) { return v.tap(ctx, true) }},
+	{vhostCard, portSubject, vhostBed.card},
+	{vhostCard, veth, vhostBed.veth},
 }
 
-// wantsVhost reports whether any of these measurements is selected.
-func (o *Options) wantsVhost() bool {
-	for _, r := range vhostRuns {
-		if o.sel.Has(r.subject, r.name, false) {
-			return true
-		}
-	}
-	return false
-}
-
-// vhost makes each selected measurement once.
-func (o *Options) vhost(ctx context.Context, rec *results.Recorder) error {
-	for _, r := range vhostRuns {
-		if !o.sel.Has(r.subject, r.name, false) {
-			continue
-		}
-		perSecond, cpu, err := r.measure(ctx)
-		if err != nil {
-			return fmt.Errorf("%s of %s: %w", r.name, r.subject, err)
-		}
-		sink := rec.Of(r.name, r.subject, vhostFrame)
-		sink.Add(rate, "1000 frames/s", perSecond/1000)
-		if r.subject == portSubject { // with other subjects the sender is in this process, too
-			sink.Add(cpuProcess, "µs/frame", 1e6*cpu/perSecond)
-		}
-	}
-	return nil
-}
-
-// measure returns frames per second, and the processor time of this process in seconds per
-// second.
-func (r *vhostRun) measure(ctx context.Context) (perSecond, cpu float64, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	v := &vhostBed{}
-	if v.dir, err = os.MkdirTemp("", prefix); err != nil {
-		cancel()
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, v.close()) }()
-	v.later(func() error { cancel(); return nil })
-	count, err := r.begin(v, ctx)
+// measure makes the measurement once.
+func (r *vhostRun) measure(ctx context.Context, rec *results.Recorder) (err error) {
+	b, ctx, err := testbed.New(ctx, "vhost")
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
-	for late := time.Now().Add(bootTime); ; {
+	defer func() { err = errors.Join(err, b.Close()) }()
+	count, err := r.begin(vhostBed{b}, ctx)
+	if err != nil {
+		return err
+	}
+	err = testbed.Until(ctx, "frames", func() error {
 		n, err := count()
-		if err != nil {
-			return 0, 0, err
+		if err == nil && n < 1000 {
+			err = fmt.Errorf("there are %d", n)
 		}
-		if n > 1000 {
-			break
-		}
-		if time.Now().After(late) {
-			return 0, 0, errors.New("no frames arrive")
-		}
-		if err := results.Pause(ctx, 10*time.Millisecond); err != nil {
-			return 0, 0, err
-		}
-	}
-	if err := results.Pause(ctx, vhostTime/4); err != nil {
-		return 0, 0, err
+		return err
+	})
+	if err := errors.Join(err, results.Pause(ctx, vhostTime/4)); err != nil {
+		return err
 	}
 	before, err := count()
 	begin, used := time.Now(), ownCPU()
 	err = errors.Join(err, results.Pause(ctx, vhostTime))
 	after, err2 := count()
-	seconds := time.Since(begin).Seconds()
-	if after == before {
-		err = errors.Join(err, errors.New("no frames arrive any more"))
+	seconds, cpu := time.Since(begin).Seconds(), (ownCPU() - used).Seconds()
+	if err := errors.Join(err, err2); err != nil {
+		return err
 	}
-	return float64(after-before) / seconds, (ownCPU() - used).Seconds() / seconds, errors.Join(err, err2)
+	if after == before {
+		return errors.New("no frames arrive any more")
+	}
+	sink := rec.Of(r.name, r.subject, vhostFrame)
+	sink.Add(rate, "1000 frames/s", float64(after-before)/seconds/1000)
+	if r.subject == portSubject { // with other subjects the sender is in this process, too
+		sink.Add(cpuProcess, "µs/frame", 1e6*cpu/float64(after-before))
+	}
+	return nil
+}
+
+// ownCPU returns the processor time of this process so far.
+func ownCPU() time.Duration {
+	var u unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for a bad argument
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// port has testpmd at a vhost-user port, which transmits or receives only.
+func (v vhostBed) port(ctx context.Context, mode string) (counter, error) {
+	a := vhostuser.Address{Path: filepath.Join(v.Dir, "port")}
+	d, err := vhostuser.Open(vhostuser.Config{Address: a, Pairs: 1, Log: testbed.Log})
+	if err != nil {
+		return nil, err
+	}
+	v.Later(d.Close)
+	if _, err := v.testpmd(ctx, []string{"path=" + a.Path}, "--forward-mode="+mode, "--port-topology=loop",
+		"--auto-start"); err != nil {
+		return nil, err
+	}
+	f, err := v.layer(d.Queues()[0], mode == "rxonly")
+	if err != nil || mode == "txonly" {
+		return f.arrived, err
+	}
+	return func() (uint64, error) { return d.Status().WrittenFrames, nil }, nil
+}
+
+// tap has a TAP device, to which the far end sends, or a packet socket.
+func (v vhostBed) tap(ctx context.Context, in bool) (counter, error) {
+	ns, err := v.NetNS("tap")
+	if err != nil {
+		return nil, err
+	}
+	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Offloads: vnet.AllOffloads})
+	if err != nil {
+		return nil, err
+	}
+	v.Later(d.Close)
+	f, err := v.layer(d.Queues()[0], in)
+	if err := errors.Join(err, d.Up(), d.SetCarrier(true)); err != nil {
+		return nil, err
+	}
+	if in {
+		return received(ns, "sn0"), nil
+	}
+	return f.arrived, v.send(ctx, ns, "sn0")
+}
+
+func (v vhostBed) veth(ctx context.Context) (counter, error) {
+	from, err := v.NetNS("from")
+	to, err2 := v.NetNS("to")
+	err = errors.Join(err, err2, testbed.Pair(from, "veth0", to, "veth1"), v.send(ctx, from, "veth0"))
+	return received(to, "veth1"), err
+}
+
+// received counts the frames that a netdevice has received.
+func received(ns, name string) counter {
+	return func() (uint64, error) {
+		l, err := testbed.Link(ns, name)
+		if err != nil {
+			return 0, err
+		}
+		return l.Attrs().Statistics.RxPackets, nil
+	}
+}
+
+// header is the Ethernet header of the frames: of the EtherType for experiments (IEEE Std 802).
+var header = []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5}
+
+// send starts to send frames by a packet socket on a netdevice, as fast as the netdevice accepts
+// them.
+func (v vhostBed) send(ctx context.Context, ns, name string) error {
+	var fd int
+	if err := netns.Do(ns, func() error {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
+			return err
+		}
+		return errors.Join(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: i.Index}),
+			unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1))
+	}); err != nil {
+		return err
+	}
+	frames := newVector(vhostFrame, 64)
+	for i := range frames.iovs {
+		copy(frames.data(i), header)
+	}
+	v.Go(func() error {
+		for ctx.Err() == nil {
+			_, _ = frames.call(unix.SYS_SENDMMSG, fd, 0) // frames that a full queue does not take are lost
+		}
+		return unix.Close(fd)
+	})
+	return nil
 }
 
 // far is the port at the far end of a data channel. If it sends, it always has the same frame.
@@ -144,7 +207,8 @@ type far struct {
 	got   atomic.Uint64
 }
 
-func (p *far) FD() int { return p.event.FD() }
+func (p *far) FD() int                  { return p.event.FD() }
+func (p *far) arrived() (uint64, error) { return p.got.Load(), nil }
 
 func (p *far) ReadFrames(ops []vnet.ReadOp) int {
 	if !p.sends {
@@ -166,182 +230,72 @@ func (p *far) WriteFrames(ops []vnet.WriteOp) int {
 }
 
 // layer connects a port with a far end by a data channel over the fabric in memory.
-func (v *vhostBed) layer(port messaging.Port, sends bool) (*far, error) {
+func (v vhostBed) layer(port messaging.Port, sends bool) (*far, error) {
 	event, err := epoll.NewEvent()
 	if err != nil {
 		return nil, err
 	}
-	v.later(event.Close)
+	v.Later(event.Close)
 	f := &far{event: event, frame: make([]byte, vnet.HdrLen+vhostFrame), sends: sends}
 	copy(f.frame[vnet.HdrLen:], header)
 	if sends {
 		event.Set()
 	}
-	n := fabrictest.New()
-	var conns []*messaging.Conn
-	for _, name := range []string{"near", "far"} {
-		d := n.Device(name)
-		v.later(d.Close)
-		c, err := messaging.New(messaging.Config{
+	var conns [2]*messaging.Conn
+	for i, name := range []string{"near", "far"} {
+		d := v.Network.Device(name)
+		v.Later(d.Close)
+		if conns[i], err = messaging.New(messaging.Config{
 			Device: d, Mode: protocol.ModeImm, MTU: 1500, PeerTimeout: time.Minute,
 			Pools: messaging.DefaultPools(protocol.ModeImm, 1500),
-		})
-		if err != nil {
+		}); err != nil {
 			return nil, err
 		}
-		v.later(func() error { c.Close(); return nil })
-		conns = append(conns, c)
+		v.Later(conns[i].Close)
 	}
 	for i, c := range conns {
-		if err := c.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, c.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()))
 	}
 	for i, c := range conns {
-		if err := c.Start([]messaging.Port{[]messaging.Port{port, f}[i]}); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, c.Start([]messaging.Port{[]messaging.Port{port, f}[i]}))
 	}
-	return f, nil
-}
-
-func (v *vhostBed) portOut(ctx context.Context) (func() (uint64, error), error) {
-	d, err := v.port(ctx, transmits...)
-	if err != nil {
-		return nil, err
-	}
-	f, err := v.layer(d.Queues()[0], false)
-	if err != nil {
-		return nil, err
-	}
-	return func() (uint64, error) { return f.got.Load(), nil }, nil
-}
-
-func (v *vhostBed) portIn(ctx context.Context) (func() (uint64, error), error) {
-	d, err := v.port(ctx, receives...)
-	if err != nil {
-		return nil, err
-	}
-	_, err = v.layer(d.Queues()[0], true)
-	return func() (uint64, error) { return d.Status().WrittenFrames, nil }, err
-}
-
-func (v *vhostBed) tapOut(ctx context.Context) (func() (uint64, error), error) {
-	d, ns, err := v.tap()
-	if err != nil {
-		return nil, err
-	}
-	f, err := v.layer(d.Queues()[0], false)
-	if err != nil {
-		return nil, err
-	}
-	return func() (uint64, error) { return f.got.Load(), nil }, v.send(ctx, ns, "sn0")
-}
-
-func (v *vhostBed) tapIn(context.Context) (func() (uint64, error), error) {
-	d, ns, err := v.tap()
-	if err != nil {
-		return nil, err
-	}
-	_, err = v.layer(d.Queues()[0], true)
-	return received(ns, "sn0"), err
-}
-
-// tapRead is like tapIn, but a program receives the frames by a packet socket, and each frame is
-// counted when the program has it. Without a receiver, the kernel drops a frame before it has
-// cost much.
-func (v *vhostBed) tapRead(ctx context.Context) (func() (uint64, error), error) {
-	d, ns, err := v.tap()
-	if err != nil {
-		return nil, err
-	}
-	if _, err = v.layer(d.Queues()[0], true); err != nil {
-		return nil, err
-	}
-	return v.receive(ctx, ns, "sn0")
-}
-
-// received returns a function that returns how many frames a netdevice has received.
-func received(ns, name string) func() (uint64, error) {
-	return func() (n uint64, err error) {
-		err = testbed.In(ns, func(h *netlink.Handle) error {
-			l, err := h.LinkByName(name)
-			if err == nil {
-				n = l.Attrs().Statistics.RxPackets
-			}
-			return err
-		})
-		return n, err
-	}
-}
-
-func (v *vhostBed) veth(ctx context.Context) (func() (uint64, error), error) {
-	from, err := v.namespace("from")
-	if err != nil {
-		return nil, err
-	}
-	to, err := v.namespace("to")
-	if err != nil {
-		return nil, err
-	}
-	if err := testbed.Pair(from, "veth0", to, "veth1"); err != nil {
-		return nil, err
-	}
-	return received(to, "veth1"), errors.Join(testbed.Up(from, "veth0"), testbed.Up(to, "veth1"),
-		v.send(ctx, from, "veth0"))
+	return f, err
 }
 
 // card starts both endpoints. One process of testpmd is at the host's netdevice, and is also the
 // switch of the LAN. One of its threads polls both ports, and sends by the host's port what it
 // receives by the LAN's port. Two polling threads would take both processors of a machine that
 // has only two, or take turns on one.
-func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
+func (v vhostBed) card(ctx context.Context) (counter, error) {
 	security, err := session.Insecure() // for the bootstrap connection, which carries no frames
 	if err != nil {
 		return nil, err
 	}
-	n := fabrictest.New()
-	card, err := lan.NewCard("vhost-user:"+v.dir, "")
+	unit, address, err := v.Unit(ctx, iounit.Config{Name: "unit"}, "vhost-user:"+v.Dir, "", security, testbed.Loopback)
 	if err != nil {
 		return nil, err
 	}
-	unit, address, err := testbed.Serve(ctx, &v.tasks, iounit.Config{
-		Name: "unit", Software: "measure", Device: n.Device("unit"), Log: quiet,
-		OpenLAN: func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
-			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
-		},
-		LinkState: func() (lan.LinkState, error) {
-			info, err := card.Info()
-			return info.LinkState, err
-		},
-	}, security, testbed.Loopback)
+	port := vhostuser.Address{Path: filepath.Join(v.Dir, "port")}
+	d, err := vhostuser.Open(vhostuser.Config{Address: port, Pairs: 1, Offloads: vnet.AllOffloads, Log: testbed.Log})
 	if err != nil {
 		return nil, err
 	}
-	port := vhostuser.Address{Path: filepath.Join(v.dir, "port")}
-	d, err := vhostuser.Open(vhostuser.Config{Address: port, Pairs: 1, Offloads: vnet.AllOffloads, Log: quiet})
-	if err != nil {
-		return nil, err
-	}
-	adapter := n.Device("host")
-	h, err := host.New(host.Config{
-		Name: "host", Software: "measure", IOUnits: []string{address}, Security: security,
-		Device: adapter, Netdev: host.VhostUser("vm0", d), Offloads: vnet.AllOffloads, Log: quiet,
+	v.Later(d.Close)
+	h, err := v.Host(ctx, host.Config{
+		Name: "host", IOUnits: []string{address}, Security: security, Netdev: host.VhostUser("vm0", d),
+		Offloads: vnet.AllOffloads,
 	})
 	if err != nil {
-		return nil, errors.Join(err, d.Close())
+		return nil, err
 	}
-	v.tasks.Go(func() error { return errors.Join(h.Run(ctx), adapter.Close(), d.Close()) })
-	for late := time.Now().Add(bootTime); len(unit.Status().Hosts) == 0; {
-		if time.Now().After(late) {
-			return nil, errors.New("no session: " + h.Status().LastError)
+	if err := testbed.Until(ctx, "a session", func() error {
+		if len(unit.Status().Hosts) == 0 {
+			return errors.New(h.Status().LastError)
 		}
-		if err := results.Pause(ctx, 10*time.Millisecond); err != nil {
-			return nil, err
-		}
+		return nil
+	}); err != nil {
+		return nil, err
 	}
-	mac := h.Status().Netdevice.MAC
-	socket := filepath.Join(v.dir, strings.ReplaceAll(mac, ":", "-"))
 	count := func() (frames uint64, err error) {
 		for _, host := range unit.Status().Hosts {
 			if host.Traffic != nil {
@@ -350,7 +304,10 @@ func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 		}
 		return frames, nil
 	}
-	tell, err := v.testpmd(ctx, []string{"mac=" + mac + ",path=" + port.Path, "path=" + socket}, circulates...)
+	mac := h.Status().Netdevice.MAC
+	socket := filepath.Join(v.Dir, strings.ReplaceAll(mac, ":", "-"))
+	tell, err := v.testpmd(ctx, []string{"mac=" + mac + ",path=" + port.Path, "path=" + socket}, "--port-topology=paired",
+		"--burst=64")
 	if err != nil {
 		return nil, err
 	}
@@ -359,8 +316,15 @@ func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	if err := tell("set portlist 0", "set fwd txonly", "start"); err != nil {
 		return nil, err
 	}
-	first, err := full(ctx, count)
-	if err != nil {
+	first := uint64(0)
+	if err := testbed.Until(ctx, "the path to be full", func() error {
+		last := first
+		first, _ = count()
+		if first > 0 && first == last {
+			return nil
+		}
+		return errors.Join(errors.New("frames go on"), results.Pause(ctx, 50*time.Millisecond))
+	}); err != nil {
 		return nil, err
 	}
 	return func() (uint64, error) {
@@ -369,43 +333,48 @@ func (v *vhostBed) card(ctx context.Context) (func() (uint64, error), error) {
 	}, tell("stop", "set portlist 0,1", "set fwd io", "start")
 }
 
-// ownCPU returns the processor time of this process so far.
-func ownCPU() time.Duration {
-	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for a bad argument
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+// testpmd starts DPDK's testpmd with virtio-user devices. testpmd executes commands on
+// processor 0. One thread, on processor polled, polls all devices, and the threads of this process
+// keep off it, if there is another one: otherwise the kernel runs a worker on the processor on which
+// testpmd has woken the worker, and the two take turns. tell sends commands.
+func (v vhostBed) testpmd(
+	ctx context.Context, devices []string, options ...string,
+) (tell func(commands ...string) error, err error) {
+	all := cpus.Allowed()
+	if rest := all.Without(cpus.List{polled}); len(rest) > 0 {
+		if err := confine(rest); err != nil {
+			return nil, err
+		}
+		v.Later(func() error { return confine(all) })
+	}
+	args := []string{"--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "-l", fmt.Sprint("0,", polled)}
+	for i, d := range devices {
+		args = append(args, fmt.Sprintf("--vdev=net_virtio_user%d,queue_size=1024,%s", i, d))
+	}
+	args = append(args, "--", "--no-mlockall", "--total-num-mbufs=8192", "--nb-cores=1", "--no-flush-rx", "--interactive",
+		fmt.Sprint("--txpkts=", vhostFrame))
+	c := exec.CommandContext(ctx, "dpdk-testpmd", append(args, options...)...)
+	c.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+v.Dir)
+	in, err := c.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	v.Go(func() error { _ = c.Wait(); return nil }) // killed at the end
+	return func(commands ...string) error {
+		_, err := io.WriteString(in, strings.Join(commands, "\n")+"\n")
+		return err
+	}, nil
 }
 
-// full waits until frames have arrived and no more arrive, and returns how many have arrived.
-func full(ctx context.Context, count func() (uint64, error)) (frames uint64, err error) {
-	for late := time.Now().Add(bootTime); ; {
-		n, err := count()
-		if err != nil {
-			return 0, err
-		}
-		if n > 0 && n == frames {
-			return n, nil
-		}
-		if time.Now().After(late) {
-			return 0, errors.New("frames do not come to an end")
-		}
-		frames = n
-		if err := results.Pause(ctx, 50*time.Millisecond); err != nil {
-			return 0, err
-		}
+// confine restricts the threads of this process, and the threads that they start, to these
+// processors.
+func confine(to cpus.List) error {
+	c := exec.Command("taskset", "-acp", to.String(), strconv.Itoa(os.Getpid()))
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("taskset: %w: %s", err, out)
 	}
-}
-
-// tap opens a TAP device in a new namespace.
-func (v *vhostBed) tap() (*tap.Device, string, error) {
-	ns, err := v.namespace("tap")
-	if err != nil {
-		return nil, "", err
-	}
-	d, err := tap.Open(tap.Config{Name: "sn0", NetNS: ns, Offloads: vnet.AllOffloads})
-	if err != nil {
-		return nil, "", err
-	}
-	v.later(d.Close)
-	return d, ns, errors.Join(d.Up(), d.SetCarrier(true))
+	return nil
 }

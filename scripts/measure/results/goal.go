@@ -1,10 +1,28 @@
 package results
 
-import "fmt"
+import (
+	"fmt"
+	"path"
+)
 
-// Goal is a bound that a figure has to meet.
+// Aim is a bound for the median of rows, or for their ratio to other rows.
+type Aim struct {
+	What string
+	// Patterns of path.Match for the rows; empty: any. Size and Queues are any if they are 0.
+	Group, Subject, Metric string
+	Size, Queues           int
+	// Ratio says that the bound is for the ratio of the row. To changes the key of the row into
+	// that of another one, and the bound is for the ratio to that.
+	Ratio bool
+	To    func(k *Key)
+	Op    string // ">=", "<=" or "<"
+	Bound float64
+}
+
+// Goal is an aim for one row, and whether the row has met it.
 type Goal struct {
 	What    string  `json:"what"`
+	Group   string  `json:"group"`
 	Subject string  `json:"subject"`
 	Value   float64 `json:"value"`
 	Unit    string  `json:"unit"` // "ratio" for a ratio
@@ -13,33 +31,43 @@ type Goal struct {
 	Met     bool    `json:"met"`
 }
 
-// Reach returns the goal "OP BOUND" for v. op is ">=", "<=" or "<".
-func Reach(what, subject string, v float64, unit, op string, bound float64) Goal {
-	met := v >= bound
-	switch op {
-	case "<=":
-		met = v <= bound
-	case "<":
-		met = v < bound
+func (a *Aim) matches(k Key) bool {
+	for _, p := range [][2]string{{a.Group, k.Group}, {a.Subject, k.Subject}, {a.Metric, k.Metric}} {
+		if ok, _ := path.Match(p[0], p[1]); !ok && p[0] != "" {
+			return false
+		}
 	}
-	return Goal{What: what, Subject: subject, Value: v, Unit: unit, Bound: fmt.Sprintf("%s %g", op, bound), Met: met}
+	return (a.Size == 0 || a.Size == k.Size) && (a.Queues == 0 || a.Queues == k.Queues)
 }
 
-// ReachRatio returns the goal for the ratio of r, if r has a ratio. r may be nil.
-func (r *Row) ReachRatio(what, op string, bound float64) []Goal {
-	if r == nil || r.RatioTo == "" {
-		return nil
+// goals returns the goals of all rows that match. A row without the other row has none.
+func (a *Aim) goals(rs Rows) (list []Goal) {
+	for i := range rs {
+		r := &rs[i]
+		if !a.matches(r.Key) {
+			continue
+		}
+		g := Goal{What: a.What, Group: r.Group, Subject: r.Subject, Value: r.Median, Unit: r.Unit}
+		switch {
+		case a.To != nil:
+			k := r.Key
+			a.To(&k)
+			to := rs.Find(k)
+			if to == nil || to.Median <= 0 {
+				continue
+			}
+			g.Value, g.Unit, g.RatioTo = r.Median/to.Median, "ratio", to.Subject
+			if to.Group != r.Group {
+				g.RatioTo = to.Group
+			}
+		case a.Ratio && r.RatioTo == "":
+			continue
+		case a.Ratio:
+			g.Value, g.Unit, g.RatioTo = r.Ratio, "ratio", r.RatioTo
+		}
+		g.Bound = fmt.Sprintf("%s %g", a.Op, a.Bound)
+		g.Met = map[string]bool{">=": g.Value >= a.Bound, "<=": g.Value <= a.Bound, "<": g.Value < a.Bound}[a.Op]
+		list = append(list, g)
 	}
-	g := Reach(what, r.Subject, r.Ratio, "ratio", op, bound)
-	g.RatioTo = r.RatioTo
-	return []Goal{g}
-}
-
-// ReachMedian returns the goal for the median of r. A row that was not measured is nil, and has no
-// goal.
-func (r *Row) ReachMedian(what, op string, bound float64) []Goal {
-	if r == nil {
-		return nil
-	}
-	return []Goal{Reach(what, r.Subject, r.Median, r.Unit, op, bound)}
+	return list
 }

@@ -48,7 +48,9 @@ func here() Environment {
 const tick = 10 * time.Millisecond
 
 // Times has the times of all processors together.
-type Times struct{ Busy, Idle, Stolen time.Duration }
+type Times struct{ Busy, Stolen time.Duration }
+
+func (t Times) since(begin Times) Times { return Times{t.Busy - begin.Busy, t.Stolen - begin.Stolen} }
 
 // Processors returns the times of the machine's processors so far.
 func Processors() (Times, error) {
@@ -73,7 +75,7 @@ func parseStat(text string) (t Times, err error) {
 		err = errors.Join(err, e)
 		v[i] = time.Duration(n) * tick
 	}
-	return Times{Busy: v[0] + v[1] + v[2] + v[5] + v[6], Idle: v[3] + v[4], Stolen: v[7]}, err
+	return Times{Busy: v[0] + v[1] + v[2] + v[5] + v[6], Stolen: v[7]}, err
 }
 
 // Pause waits for d. If ctx ends before that, it returns the cause.

@@ -3,7 +3,7 @@
 //
 // While a suite runs, each figure is a [Sample], a line of JSON in the file samples.jsonl.
 // Scripts append such lines as well. At the end [Run] makes results.json from the samples, and
-// tables and plots from results.json. The content of results.json is a [File].
+// tables from results.json. The content of results.json is a [File].
 package results
 
 import (
@@ -27,7 +27,7 @@ type File struct {
 	Notes       []string    `json:"notes"` // remarks about the figures
 }
 
-// Suite describes the figures of one command, and how they are shown.
+// Suite describes the figures of one command.
 type Suite struct {
 	Name   string
 	Rounds int // default number of rounds
@@ -40,16 +40,8 @@ type Suite struct {
 	// References returns the keys of the rows to which r can be compared. The row with the
 	// highest median counts.
 	References func(r *Row) []Key
-	Goals      func(rs Rows) []Goal
-	Tables     func(rs Rows) []Table
-	Plots      func(rs Rows) []Plot
-	Remark     string // printed below the tables
-}
-
-// line is a line of samples.jsonl.
-type line struct {
-	Sample
-	Note string `json:"note"` // if set, the line has nothing else
+	Aims       []Aim
+	Remark     string // a note below the tables
 }
 
 // Read reads the samples.jsonl of a run. It returns a File with the suite, the rows, the goals
@@ -60,32 +52,14 @@ func (s *Suite) Read(r io.Reader) (File, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Notes = notes
-	if f.Rows, err = s.summarize(samples); err == nil && s.Goals != nil {
-		f.Goals = s.Goals(f.Rows)
+	if f.Notes = notes; s.Remark != "" {
+		f.Notes = append(f.Notes, s.Remark)
+	}
+	f.Rows, err = s.summarize(samples)
+	for i := range s.Aims {
+		f.Goals = append(f.Goals, s.Aims[i].goals(f.Rows)...)
 	}
 	return f, err
-}
-
-// read reads samples.jsonl.
-func read(r io.Reader) (samples []Sample, notes []string, err error) {
-	d := json.NewDecoder(r)
-	d.DisallowUnknownFields()
-	for n := 1; ; n++ {
-		var l line
-		switch err := d.Decode(&l); {
-		case errors.Is(err, io.EOF):
-			return samples, notes, nil
-		case err != nil:
-			return nil, nil, fmt.Errorf("sample %d: %w", n, err)
-		case l.Note != "":
-			notes = append(notes, l.Note)
-		case l.Group == "" || l.Subject == "" || l.Metric == "":
-			return nil, nil, fmt.Errorf("sample %d does not say of what it is: %+v", n, l.Sample)
-		default:
-			samples = append(samples, l.Sample)
-		}
-	}
 }
 
 // summarize makes rows from samples.
@@ -104,18 +78,17 @@ func (s *Suite) summarize(samples []Sample) (Rows, error) {
 		}
 		rows[i].Samples = append(rows[i].Samples, v.Value)
 	}
-	type kind struct{ group, metric string }
-	most := map[kind]int{}
+	most := map[[2]string]int{}
 	for i := range rows {
 		r := &rows[i]
 		r.Median, r.Min, r.Max = Median(r.Samples), slices.Min(r.Samples), slices.Max(r.Samples)
-		k := kind{r.Group, r.Metric}
+		k := [2]string{r.Group, r.Metric}
 		most[k] = max(most[k], len(r.Samples))
 	}
 	var errs []error
 	for i := range rows {
 		r := &rows[i]
-		if n := most[kind{r.Group, r.Metric}]; len(r.Samples) < n && !s.Gaps {
+		if n := most[[2]string{r.Group, r.Metric}]; len(r.Samples) < n && !s.Gaps {
 			errs = append(errs, fmt.Errorf("%s of %s, size %d, queues %d: %s was measured %d times, not %d",
 				r.Group, r.Subject, r.Size, r.Queues, r.Metric, len(r.Samples), n))
 		}

@@ -48,11 +48,11 @@ func toOther(r *Row) []Key {
 func TestSummarize(t *testing.T) {
 	b := recorded(t, func(r *Recorder) {
 		for _, v := range []float64{3, 6, 4} {
-			r.Add(key("bw", "other", "rate"), "MiB/s", v)
+			r.Of("bw", "other", 64).Add("rate", "MiB/s", v)
 			r.Of("bw", "ours", 64).Add("rate", "MiB/s", v*v)
 		}
 		r.Note("%d rounds", 3)
-		r.Add(key("bw", "alone", "ping"), "us", 7)
+		r.Of("bw", "alone", 64).Add("ping", "us", 7)
 	})
 	samples, notes, err := read(b)
 	if err != nil {
@@ -130,30 +130,34 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
+// TestGoals has aims for a median, for a ratio of the row, and for a ratio to a row that the aim
+// names. A row has no goal if it does not match, or what it is compared to is missing.
 func TestGoals(t *testing.T) {
+	ours := Row{Key: key("bw", "ours/a", "rate"), Unit: "MiB/s", Median: 9, Ratio: 0.9, RatioTo: "other"}
+	rows := Rows{ours, {Key: key("bw", "other", "rate"), Median: 3}, {Key: key("lat", "ours/a", "p50"), Median: 1}}
+	other := func(k *Key) { k.Subject = "other" }
 	for _, c := range []struct {
-		v     float64
-		op    string
-		bound float64
-		want  bool
+		aim   Aim
+		value float64
+		to    string
+		met   bool
 	}{
-		{0.9, ">=", 0.9, true}, {0.899, ">=", 0.9, false}, {2, ">=", 0.9, true},
-		{1.15, "<=", 1.15, true}, {1.151, "<=", 1.15, false}, {0.5, "<=", 1.15, true},
-		{0.01, "<", 0.01, false}, {0.009, "<", 0.01, true},
+		{Aim{Subject: "ours/*", Metric: "rate", Op: ">=", Bound: 9}, 9, "", true},
+		{Aim{Subject: "ours/*", Metric: "rate", Op: ">=", Bound: 9.1}, 9, "", false},
+		{Aim{Subject: "ours/*", Metric: "rate", Op: "<", Bound: 9}, 9, "", false},
+		{Aim{Subject: "ours/*", Metric: "ra??", Op: "<=", Bound: 9, Size: 64, Queues: 1}, 9, "", true},
+		{Aim{Group: "bw", Ratio: true, Op: ">=", Bound: 0.9}, 0.9, "other", true},
+		{Aim{Subject: "ours/*", To: other, Op: "<=", Bound: 2.9}, 3, "other", false},
+		{Aim{Subject: "ours/*", To: func(k *Key) { k.Group, k.Metric = "lat", "p50" }, Metric: "rate", Op: ">=", Bound: 9}, 9,
+			"lat", true},
+		{aim: Aim{Subject: "ours/*", To: func(k *Key) { k.Size = 1 }}}, {aim: Aim{Group: "lat", Ratio: true}},
+		{aim: Aim{Subject: "ours"}}, {aim: Aim{Size: 65}}, {aim: Aim{Queues: 2}}, {aim: Aim{Metric: "rat"}},
 	} {
-		if got := Reach("what", "whose", c.v, "ratio", c.op, c.bound); got.Met != c.want {
-			t.Errorf("%+v", got)
+		got := c.aim.goals(rows)
+		if c.value == 0 && len(got) > 0 || c.value > 0 && (len(got) != 1 || got[0].Value != c.value ||
+			got[0].RatioTo != c.to || got[0].Met != c.met) {
+			t.Errorf("%+v: %+v", c.aim, got)
 		}
-	}
-	var missing *Row
-	if missing.ReachRatio("what", "<=", 1) != nil || missing.ReachMedian("what", "<=", 1) != nil ||
-		(&Row{}).ReachRatio("what", "<=", 1) != nil {
-		t.Error("a goal of nothing")
-	}
-	got := (&Row{Key: key("bw", "ours", "rate"), Ratio: 0.5, RatioTo: "other"}).ReachRatio("what", ">=", 0.8)
-	if d := cmp.Diff([]Goal{{What: "what", Subject: "ours", Value: 0.5, Unit: "ratio", RatioTo: "other",
-		Bound: ">= 0.8"}}, got); d != "" {
-		t.Error(d)
 	}
 }
 
@@ -167,27 +171,8 @@ func (f by) Measure(_ context.Context, rec *Recorder, _ int, _ []string) error {
 // TestRun runs a suite, and reads its results.json and its tables.
 func TestRun(t *testing.T) {
 	s := &Suite{
-		Name: "test", References: toOther,
-		Goals: func(rs Rows) []Goal {
-			return rs.Find(key("bw", "ours", "rate")).ReachRatio("half of the other", ">=", 0.5)
-		},
-		Tables: func(rs Rows) []Table {
-			m := Matrix{
-				Title: "Rates", Head: []string{"subject"},
-				Line: func(r *Row) []string { return []string{r.Subject} },
-				Column: func(r *Row) string {
-					if r.Metric == "rate" {
-						return "MiB/s"
-					}
-					return ""
-				},
-				Ratio: func(*Row) bool { return true },
-			}
-			empty := m
-			empty.Column = func(*Row) string { return "" }
-			return []Table{m.Table(rs), empty.Table(rs)}
-		},
-		Remark: "A remark.",
+		Name: "test", References: toOther, Remark: "A remark",
+		Aims: []Aim{{What: "half of the other", Subject: "ours", Metric: "rate", Ratio: true, Op: ">=", Bound: 0.5}},
 	}
 	dir := filepath.Join(t.TempDir(), "new")
 	r := Run{Suite: s, Dir: dir, Rounds: 2, look: time.Millisecond}
@@ -218,24 +203,18 @@ func TestRun(t *testing.T) {
 		f.Rows[2].Median != 1000 || len(f.Goals) != 1 || !f.Goals[0].Met || !slices.Contains(f.Notes, "from elsewhere") {
 		t.Errorf("%+v", f)
 	}
-	for name, lines := range map[string][]string{
-		"results.md": {
-			"| half of the other | ours | >= 0.5 | 0.50 of other | met |", "| subject | MiB/s | ratio |", "|---|---|---|",
-			"| ours | 11.2 (10.0–12.3) | 0.50 |", "| other | 22.3 (20.0–24.7) |  |", "A remark.", "Note: from elsewhere.",
-		},
-		"results.txt": {"  subject  MiB/s             ratio", "  ours     11.2 (10.0–12.3)  0.50", "Note: from elsewhere."},
+	text, err := os.ReadFile(filepath.Join(dir, "results.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"| half of the other | bw    | ours    | >= 0.5 | 0.50 of other | met |",
+		"| subject | size | queues | rate, MiB/s            | × of  |", "|---      |---   |---     |---                     |---    |",
+		"| ours    | 64   | 1      | 11.2 (10.0–12.3) ×0.50 | other |", "| other   | 64   | 1      | 22.3 (20.0–24.7)       |       |",
+		"Note: A remark.", "Note: from elsewhere.",
 	} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, line := range lines {
-			if !strings.Contains(string(text), line+"\n") {
-				t.Errorf("%q is not in %s:\n%s", line, name, text)
-			}
-		}
-		if n := strings.Count(string(text), "Rates"); n != 1 {
-			t.Errorf("%s has %d tables of rates: an empty one is shown", name, n)
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("%q is not in\n%s", line, text)
 		}
 	}
 	// The next run begins anew, and leaves no results if it fails.
@@ -298,6 +277,19 @@ func TestSelection(t *testing.T) {
 		if got := ParseSelection(tc.list).Has(tc.subject, tc.group, tc.asked); got != tc.want {
 			t.Errorf("%q of %s, %s, asked for %t: %t", tc.list, tc.subject, tc.group, tc.asked, got)
 		}
+	}
+}
+
+// TestTransposed has a group with more metrics than subjects, and expects a line for each metric.
+func TestTransposed(t *testing.T) {
+	var rs Rows
+	for _, metric := range strings.Split("abcdefg", "") {
+		rs = append(rs, Row{Key: key("bw", "ours", metric), Unit: "u", Median: 2})
+	}
+	lines := rs.grid("bw")
+	want := [][]string{{"subject", "ours"}, {"size", "64"}, {"queues", "1"}, {"a, u", "2.00"}}
+	if d := cmp.Diff(want, lines[:4]); d != "" || len(lines) != 10 {
+		t.Errorf("%d lines: %s", len(lines), d)
 	}
 }
 

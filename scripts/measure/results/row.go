@@ -3,6 +3,7 @@ package results
 import (
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // Key identifies a row.
@@ -57,6 +58,11 @@ func Median(v []float64) float64 {
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
+// Percentile returns the value that this part of the sorted values v does not exceed.
+func Percentile(v []float64, part float64) float64 {
+	return v[min(int(float64(len(v))*part), len(v)-1)]
+}
+
 // Find returns the row of k, or nil if it was not measured.
 func (rs Rows) Find(k Key) *Row {
 	if i := slices.IndexFunc(rs, func(r Row) bool { return r.Key == k }); i >= 0 {
@@ -65,16 +71,32 @@ func (rs Rows) Find(k Key) *Row {
 	return nil
 }
 
-// With returns the row with this metric, and otherwise the key k.
-func (rs Rows) With(k Key, metric string) *Row {
-	k.Metric = metric
-	return rs.Find(k)
+// String returns the figures as a cell of a table has them.
+func (r *Row) String() string {
+	text := Figure(r.Median)
+	if r.Min != r.Max {
+		text += fmt.Sprintf(" (%s–%s)", Figure(r.Min), Figure(r.Max))
+	}
+	if r.RatioTo != "" {
+		text += fmt.Sprintf(" ×%.2f", r.Ratio)
+	}
+	return text
 }
 
-// ratio returns the text of the cell with the ratio of r. r may be nil.
-func (r *Row) ratio() string {
-	if r == nil || r.RatioTo == "" {
-		return ""
+// Figure formats v with three digits, or with all digits before the point. It has at most four
+// digits after the point.
+func Figure(v float64) string {
+	digits := 0
+	switch a := max(v, -v); {
+	case a == 0 || a >= 100:
+	case a < 0.1:
+		digits = 4
+	case a < 1:
+		digits = 3
+	case a < 10:
+		digits = 2
+	case a < 100:
+		digits = 1
 	}
-	return fmt.Sprintf("%.2f", r.Ratio)
+	return strconv.FormatFloat(v, 'f', digits, 64)
 }

@@ -18,10 +18,9 @@ import (
 
 // Run is a run of a suite.
 type Run struct {
-	Suite    *Suite
-	Dir      string // directory for the results
-	Rounds   int
-	Markdown bool // show the tables in Markdown
+	Suite  *Suite
+	Dir    string // directory for the results
+	Rounds int
 
 	look time.Duration // for which other load of the machine is observed; 0: a second
 }
@@ -70,11 +69,9 @@ func (r *Run) clean() error {
 		return err
 	}
 	var errs []error
-	for _, pattern := range []string{"samples.jsonl", "results.*", "*.svg"} {
-		old, err := filepath.Glob(filepath.Join(r.Dir, pattern))
-		errs = append(errs, err)
-		for _, path := range old {
-			errs = append(errs, os.Remove(path))
+	for _, name := range []string{"samples.jsonl", "results.json", "results.md"} {
+		if err := os.Remove(filepath.Join(r.Dir, name)); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
@@ -83,65 +80,48 @@ func (r *Run) clean() error {
 // watched calls body. It notes other load of the machine before and after body, and processor
 // time that the hypervisor took away meanwhile.
 func (r *Run) watched(ctx context.Context, rec *Recorder, body func() error) error {
-	look := cmp.Or(r.look, time.Second)
-	if err := quiet(ctx, "before", look, rec); err != nil {
-		return err
+	var during [3]Times // before, meanwhile, after
+	for i, f := range []func() error{
+		func() error { return Pause(ctx, cmp.Or(r.look, time.Second)) }, body,
+		func() error { return Pause(ctx, cmp.Or(r.look, time.Second)) },
+	} {
+		begin, err := Processors()
+		if err == nil {
+			err = f()
+		}
+		if err != nil {
+			return err
+		}
+		end, err := Processors()
+		if err != nil {
+			return err
+		}
+		during[i] = end.since(begin)
 	}
-	begin, err := Processors()
-	if err != nil {
-		return err
+	for i, when := range []string{0: "before", 2: "after"} {
+		share := during[i].Busy.Seconds() / cmp.Or(r.look, time.Second).Seconds()
+		if when != "" && share > 0.1 {
+			rec.Note("something else used %.0f %% of a processor %s: the figures are worth nothing", 100*share, when)
+		}
 	}
-	if err := body(); err != nil {
-		return err
-	}
-	end, err := Processors()
-	if err != nil {
-		return err
-	}
-	if stolen := end.Stolen - begin.Stolen; stolen > (end.Busy-begin.Busy)/50 {
+	if t := during[1]; t.Stolen > t.Busy/50 {
 		rec.Note("the hypervisor took %.1f s of processor time away meanwhile, %.0f %% of what was used: not to be trusted",
-			stolen.Seconds(), 100*stolen.Seconds()/(end.Busy-begin.Busy).Seconds())
+			t.Stolen.Seconds(), 100*t.Stolen.Seconds()/t.Busy.Seconds())
 	}
-	return quiet(ctx, "after", look, rec)
+	return nil
 }
 
-// report writes results.json, results.txt, results.md and the plots, and prints the tables.
+// report writes results.json and results.md, and prints the tables.
 func (r *Run) report(f *File) error {
 	text, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
 		return err
 	}
-	var plain, md bytes.Buffer
-	if err := errors.Join(r.Suite.Write(&plain, f, false), r.Suite.Write(&md, f, true)); err != nil {
-		return err
-	}
-	shown := plain.Bytes()
-	if r.Markdown {
-		shown = md.Bytes()
-	}
-	for ext, b := range map[string][]byte{".json": append(text, '\n'), ".txt": plain.Bytes(), ".md": md.Bytes()} {
-		if err := os.WriteFile(filepath.Join(r.Dir, "results"+ext), b, 0o644); err != nil {
-			return err
-		}
-	}
-	if err := r.Suite.Draw(f, r.Dir); err != nil {
-		return err
-	}
-	_, err = os.Stdout.Write(shown)
-	return err
-}
-
-// Draw writes the plots of f into a directory.
-func (s *Suite) Draw(f *File, dir string) error {
-	if s.Plots == nil {
-		return nil
-	}
-	for _, p := range s.Plots(f.Rows) {
-		if err := os.WriteFile(filepath.Join(dir, p.Name+".svg"), p.SVG(), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	var tables bytes.Buffer
+	err = errors.Join(f.Write(&tables), os.WriteFile(filepath.Join(r.Dir, "results.json"), append(text, '\n'), 0o644),
+		os.WriteFile(filepath.Join(r.Dir, "results.md"), tables.Bytes(), 0o644))
+	_, err2 := os.Stdout.Write(tables.Bytes())
+	return errors.Join(err, err2)
 }
 
 // InTurn returns the list, in reverse order if round is odd. So the first element is not the same
@@ -177,24 +157,4 @@ func (sel Selection) Has(subject, group string, asked bool) bool {
 		}
 		return strings.Contains(subject, s) || strings.Contains(group, s)
 	})
-}
-
-// quiet observes the machine for d, and makes a note if the machine has other load.
-func quiet(ctx context.Context, when string, d time.Duration, rec *Recorder) error {
-	before, err := Processors()
-	if err != nil {
-		return err
-	}
-	if err := Pause(ctx, d); err != nil {
-		return err
-	}
-	after, err := Processors()
-	if err != nil {
-		return err
-	}
-	if used := after.Busy - before.Busy; used > d/10 {
-		rec.Note("something else used %.0f %% of a processor %s: the figures are worth nothing",
-			100*used.Seconds()/d.Seconds(), when)
-	}
-	return nil
 }

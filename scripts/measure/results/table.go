@@ -1,6 +1,7 @@
 package results
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -9,133 +10,105 @@ import (
 	"text/tabwriter"
 )
 
-// Table is a table of strings. The first line is the head.
-type Table struct {
-	Title string
-	Lines [][]string
+// Write writes all tables in Markdown, with columns that are also aligned in a terminal. There is
+// one of the goals, and one of each group.
+func (f *File) Write(w io.Writer) error {
+	fmt.Fprintf(w, "%s, %s, %v, rounds: %d\n\n", f.Suite, f.Begin.Format("2006-01-02 15:04"), f.Environment, f.Rounds)
+	goals := [][]string{{"goal", "group", "subject", "bound", "reached", ""}}
+	for _, g := range f.Goals {
+		reached := Figure(g.Value) + " " + g.Unit
+		if g.RatioTo != "" {
+			reached = fmt.Sprintf("%.2f of %s", g.Value, g.RatioTo)
+		}
+		goals = append(goals, []string{g.What, g.Group, g.Subject, g.Bound, reached,
+			map[bool]string{true: "met", false: "missed"}[g.Met]})
+	}
+	err := table(w, "Goals", goals)
+	var groups []string
+	for i := range f.Rows {
+		if g := f.Rows[i].Group; !slices.Contains(groups, g) {
+			groups = append(groups, g)
+			err = errors.Join(err, table(w, g, f.Rows.grid(g)))
+		}
+	}
+	for _, n := range f.Notes {
+		fmt.Fprintf(w, "Note: %s.\n", n)
+	}
+	return err
 }
 
-// Add adds a line.
-func (t *Table) Add(cells ...string) { t.Lines = append(t.Lines, cells) }
-
-// text writes the table for a terminal.
-func (t *Table) text(w io.Writer) error {
-	fmt.Fprintln(w, t.Title)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, l := range t.Lines {
-		fmt.Fprintf(tw, "  %s\n", strings.Join(l, "\t"))
+// table writes a table, unless it has only a head.
+func table(w io.Writer, title string, lines [][]string) error {
+	if len(lines) < 2 {
+		return nil
+	}
+	fmt.Fprintf(w, "**%s**\n\n", title)
+	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	for i, l := range lines {
+		fmt.Fprintf(tw, "| %s\t|\n", strings.Join(l, "\t| "))
+		if i == 0 {
+			fmt.Fprintf(tw, "%s|\n", strings.Repeat("|---\t", len(l)))
+		}
 	}
 	err := tw.Flush()
 	fmt.Fprintln(w)
 	return err
 }
 
-// markdown writes the table for a document.
-func (t *Table) markdown(w io.Writer) error {
-	fmt.Fprintf(w, "**%s**\n\n", t.Title)
-	for i, l := range t.Lines {
-		fmt.Fprintf(w, "| %s |\n", strings.Join(l, " | "))
-		if i == 0 {
-			fmt.Fprintf(w, "|%s\n", strings.Repeat("---|", len(l)))
+// grid returns a table of a group: a line for each subject, size and number of queues, with a
+// column for each metric; or the other way round if there are more metrics than subjects. A column
+// "× of" names what ratios are to.
+func (rs Rows) grid(group string) [][]string {
+	var begins, metrics []string // of lines, and of columns
+	cells, to := map[[2]string]string{}, map[string][]string{}
+	add := func(list *[]string, s string) {
+		if !slices.Contains(*list, s) {
+			*list = append(*list, s)
 		}
 	}
-	_, err := fmt.Fprintln(w)
-	return err
-}
-
-// Matrix describes how rows become a table. The table has a line for each different Line, whose
-// strings begin the line, and a column for each different Column. Both are in the order in which
-// they first occur. A row is left out if its Line or its Column is empty.
-type Matrix struct {
-	Title  string
-	Head   []string // the head of what begins the lines
-	Line   func(r *Row) []string
-	Column func(r *Row) string
-	Ratio  func(r *Row) bool // whether a column with the ratio follows
-	Median bool              // show the median without the least and the greatest value
-}
-
-// Table returns the table of rows.
-func (m *Matrix) Table(rows Rows) Table {
-	lines, cells := [][]string{}, map[string][]string{}
-	var columns []string
-	at := map[string]map[string]*Row{}
-	ratios := map[string]bool{}
-	for i := range rows {
-		r := &rows[i]
-		begin, column := m.Line(r), m.Column(r)
-		if begin == nil || column == "" {
+	for i := range rs {
+		r := &rs[i]
+		if r.Group != group {
 			continue
 		}
-		key := strings.Join(begin, "\t")
-		if cells[key] == nil {
-			cells[key], at[key] = begin, map[string]*Row{}
-			lines = append(lines, begin)
-		}
-		if !slices.Contains(columns, column) {
-			columns = append(columns, column)
-		}
-		at[key][column] = r
-		ratios[column] = ratios[column] || m.Ratio != nil && m.Ratio(r) && r.RatioTo != ""
-	}
-	t := Table{Title: m.Title}
-	head := slices.Clone(m.Head)
-	for _, c := range columns {
-		head = append(head, c)
-		if ratios[c] {
-			head = append(head, "ratio")
+		begin := r.Subject + "\t" + strconv.Itoa(r.Size) + "\t" + strconv.Itoa(r.Queues)
+		metric := r.Metric + ", " + r.Unit
+		add(&begins, begin)
+		add(&metrics, metric)
+		cells[[2]string{begin, metric}] = r.String()
+		if r.RatioTo != "" {
+			of := to[begin]
+			add(&of, r.RatioTo)
+			to[begin] = of
 		}
 	}
-	t.Add(head...)
-	for _, begin := range lines {
-		l := slices.Clone(begin)
-		for _, c := range columns {
-			r := at[strings.Join(begin, "\t")][c]
-			l = append(l, m.cell(r))
-			if ratios[c] {
-				l = append(l, r.ratio())
-			}
-		}
-		t.Add(l...)
+	head := append([]string{"subject", "size", "queues"}, metrics...)
+	if len(to) > 0 {
+		head = append(head, "× of")
 	}
-	return t
+	lines := [][]string{head}
+	for _, b := range begins {
+		l := strings.Split(b, "\t")
+		for _, m := range metrics {
+			l = append(l, cells[[2]string{b, m}])
+		}
+		if len(to) > 0 {
+			l = append(l, strings.Join(to[b], ", "))
+		}
+		lines = append(lines, l)
+	}
+	if len(metrics) > max(len(begins), 6) {
+		return transposed(lines)
+	}
+	return lines
 }
 
-// BySubject returns a function that makes a table with a line for each metric and a column for
-// each subject.
-func BySubject(title string) func(rs Rows) []Table {
-	m := Matrix{
-		Title: title, Head: []string{"what", "unit"},
-		Line:   func(r *Row) []string { return []string{r.Metric, r.Unit} },
-		Column: func(r *Row) string { return r.Subject },
+func transposed(lines [][]string) [][]string {
+	turned := make([][]string, len(lines[0]))
+	for _, l := range lines {
+		for i, cell := range l {
+			turned[i] = append(turned[i], cell)
+		}
 	}
-	return func(rs Rows) []Table { return []Table{m.Table(rs)} }
-}
-
-func (m *Matrix) cell(r *Row) string {
-	switch {
-	case r == nil:
-		return ""
-	case m.Median || r.Min == r.Max:
-		return Figure(r.Median)
-	}
-	return fmt.Sprintf("%s (%s–%s)", Figure(r.Median), Figure(r.Min), Figure(r.Max))
-}
-
-// Figure formats v with three digits, or with all digits before the point. It has at most four
-// digits after the point.
-func Figure(v float64) string {
-	digits := 0
-	switch a := max(v, -v); {
-	case a == 0 || a >= 100:
-	case a < 0.1:
-		digits = 4
-	case a < 1:
-		digits = 3
-	case a < 10:
-		digits = 2
-	case a < 100:
-		digits = 1
-	}
-	return strconv.FormatFloat(v, 'f', digits, 64)
+	return turned
 }

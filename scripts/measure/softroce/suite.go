@@ -8,9 +8,52 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
+// Names of subjects, for comparisons and goals.
+const (
+	writeBW   = "ib_write_bw"
+	writeLat  = "ib_write_lat"
+	yardstick = "yardstick"
+	splitnic  = "splitnic"
+	events    = "-events" // suffix of a subject that sleeps instead of polling
+	idle      = splitnic + "-idle"
+	direct    = splitnic + "-direct" // two hosts with a direct connection
+	indirect  = splitnic + "-unit"   // two hosts through their I/O unit
+)
+
+// rawMbps is the key of what the device can move between its two ends, measured in turn with the
+// networks.
+var rawMbps = results.Key{Group: "net", Subject: writeBW, Size: 65536, Queues: 1, Metric: "bandwidth"}
+
+// perftestSize returns the size of the messages of perftest to which messages of size are
+// compared: immediate data can express 65535 at most.
+func perftestSize(size int) int {
+	if size == 65535 {
+		return 65536
+	}
+	return size
+}
+
 // Suite returns the suite of `make bench`.
 func Suite() *results.Suite {
-	return &results.Suite{Name: "bench", Rounds: 5, References: references, Goals: goals, Tables: tables, Plots: plots}
+	return &results.Suite{Name: "bench", Rounds: 5, References: references, Aims: []results.Aim{
+		ratio("messages of 64 KiB", "bw", splitnic, 65535, "bandwidth", ">=", 0.97),
+		ratio("messages of 64 bytes in batches of 16, a transfer for each", "bw", splitnic+"-no-pack", 64, "bandwidth", ">=",
+			0.9),
+		ratio("messages of 64 bytes, packed", "bw", splitnic, 64, "bandwidth", ">=", 0.9),
+		ratio("half a round trip of 64 bytes, polling, least", "lat", splitnic, 64, "min", "<=", 1.1),
+		ratio("half a round trip of 64 bytes, polling, typical", "lat", splitnic, 64, "typical", "<=", 1.2),
+		ratio("TCP through the card, one stream", "net", splitnic, 1500, "tcp*", ">=", 0.85),
+		ratio("TCP from host to host, directly", "direct", direct, 1500, "tcp", ">=", 1.7),
+		ratio("TCP from host to host, directly, back", "direct", direct, 1500, "tcp-reverse", ">=", 1.7),
+		ratio("round trip from host to host, directly", "direct", direct, 1500, "p50", "<=", 0.6),
+		ratio("processor time of the I/O unit for TCP from host to host", "direct", direct, 1500, "tcp*-unit", "<=", 0.05),
+		{What: "receiver not ready", Group: "counters", Subject: splitnic + "*", Metric: "rnr", Op: "<=", Bound: 0},
+	}}
+}
+
+func ratio(what, group, subject string, size int, metric, op string, bound float64) results.Aim {
+	return results.Aim{What: what, Group: group, Subject: subject, Size: size, Queues: 1, Metric: metric,
+		Ratio: true, Op: op, Bound: bound}
 }
 
 // references returns the keys of the rows to which r can be compared. For a latency there is only
@@ -47,64 +90,6 @@ func references(r *results.Row) []results.Key {
 		return of(r.Size, idle)
 	case r.Subject == direct:
 		return of(r.Size, indirect)
-	case strings.HasPrefix(r.Group, tunnel) && r.Subject == splitnic:
-		return of(r.Size, copyLoop)
 	}
 	return nil
-}
-
-func goals(rs results.Rows) (list []results.Goal) {
-	for _, g := range []struct {
-		what, group, subject string
-		size                 int
-		metric, op           string
-		bound                float64
-	}{
-		{"messages of 64 KiB, one queue pair, MiB/s", "bw", splitnic, 65535, "bandwidth", ">=", 0.97},
-		{"messages of 64 bytes in batches of 16, one queue pair, a transfer for each, MiB/s", "bw", splitnic + "-no-pack", 64,
-			"bandwidth", ">=", 0.90},
-		{"the same, packed", "bw", splitnic, 64, "bandwidth", ">=", 0.90},
-		{"half a round trip of 64 bytes, polling, least", "lat", splitnic, 64, "min", "<=", 1.10},
-		{"the same, typical", "lat", splitnic, 64, "typical", "<=", 1.20},
-		{"TCP through the card, host to LAN, one stream, MTU 1500", "net", splitnic, 1500, "tcp", ">=", 0.85},
-		{"TCP through the card, LAN to host, one stream, MTU 1500", "net", splitnic, 1500, "tcp-reverse", ">=", 0.85},
-		{"TCP from host to host, directly", "direct", direct, 1500, "tcp", ">=", 1.7},
-		{"the same, back", "direct", direct, 1500, "tcp-reverse", ">=", 1.7},
-		{"round trip from host to host, directly, median", "direct", direct, 1500, "p50", "<=", 0.6},
-	} {
-		k := results.Key{Group: g.group, Subject: g.subject, Size: g.size, Queues: 1, Metric: g.metric}
-		list = append(list, rs.Find(k).ReachRatio(g.what, g.op, g.bound)...)
-	}
-	list = append(list, spared(rs, "tcp-unit", "processor time of the I/O unit for TCP from host to host")...)
-	list = append(list, spared(rs, "tcp-reverse-unit", "the same, back")...)
-	for i := range rs {
-		r := &rs[i]
-		if kind, ok := strings.CutPrefix(r.Group, overload); ok && strings.HasPrefix(r.Subject, splitnic) &&
-			strings.HasPrefix(r.Metric, arrived) {
-			what := "UDP " + kind + " at " + strings.TrimPrefix(r.Metric, arrived) + " times the best: arrives"
-			list = append(list, r.ReachMedian(what, ">=", 0.8)...)
-		}
-	}
-	return list
-}
-
-// spared returns the goal for the processor time that frames cost the I/O unit: that of two hosts
-// with a direct connection, in relation to that of two hosts without. The processor time without
-// frames is subtracted from both.
-func spared(rs results.Rows, metric, what string) []results.Goal {
-	var cost [2]float64
-	for i, subject := range []string{direct, indirect} {
-		k := results.Key{Group: "direct", Subject: subject, Size: 1500, Queues: 1, Metric: metric}
-		busy, idle := rs.Find(k), rs.With(k, "idle-unit")
-		if busy == nil || idle == nil {
-			return nil
-		}
-		cost[i] = max(0, busy.Median-idle.Median)
-	}
-	if cost[1] == 0 {
-		return nil
-	}
-	g := results.Reach(what, direct, cost[0]/cost[1], "ratio", "<=", 0.05)
-	g.RatioTo = indirect
-	return []results.Goal{g}
 }

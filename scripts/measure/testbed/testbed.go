@@ -1,168 +1,202 @@
 // Package testbed makes what measurements of both endpoints need: network namespaces, devices in
-// them, and an I/O unit with a fabric in memory.
+// them, and an I/O unit and hosts with a fabric in memory between them.
 package testbed
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/netns"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/vnet"
 )
 
-// In calls fn with a netlink handle to namespace ns.
-func In(ns string, fn func(h *netlink.Handle) error) error {
-	h, err := netns.Handle(ns)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	return fn(h)
+// prefix begins the names of all network namespaces that are made here.
+const prefix = "snbench-"
+
+// Log has the errors of the endpoints.
+var Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+
+// Bed has what a measurement uses, until Close.
+type Bed struct {
+	Network *fabrictest.Network // with the devices of the endpoints
+	Dir     string              // for sockets and keys
+
+	name   string // begins the names of its namespaces
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+	mu     sync.Mutex
+	errs   []error        // of tasks
+	ends   []func() error // what Close calls, the last one first
 }
 
-// Up sets a device up.
-func Up(ns, name string) error {
-	err := In(ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(name)
-		if err != nil {
-			return err
+// New makes a Bed. name tells it from others of this process. The tasks of the Bed have the context.
+func New(ctx context.Context, name string) (*Bed, context.Context, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	b := &Bed{Network: fabrictest.New(), name: fmt.Sprintf("%s%d-%s", prefix, os.Getpid(), name), cancel: cancel}
+	var err error
+	if b.Dir, err = os.MkdirTemp("", prefix); err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	return b, ctx, nil
+}
+
+// Later has Close call end.
+func (b *Bed) Later(end func() error) { b.ends = append(b.ends, end) }
+
+// Go starts a task. It must end when the context of the Bed does.
+func (b *Bed) Go(task func() error) {
+	b.tasks.Go(func() {
+		if err := task(); err != nil {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.errs = append(b.errs, err)
 		}
-		return h.LinkSetUp(link)
 	})
-	if err != nil {
-		return fmt.Errorf("setting %s up: %w", name, err)
+}
+
+// Close ends all tasks, and releases everything. It returns the errors of tasks, too.
+func (b *Bed) Close() error {
+	b.cancel()
+	b.tasks.Wait()
+	for i := len(b.ends) - 1; i >= 0; i-- {
+		b.errs = append(b.errs, b.ends[i]())
+	}
+	return errors.Join(append(b.errs, os.RemoveAll(b.Dir))...)
+}
+
+// NetNS makes a network namespace with its loopback device up.
+func (b *Bed) NetNS(name string) (string, error) {
+	ns := b.name + name
+	if err := netns.New(ns); err != nil {
+		return "", err
+	}
+	b.Later(func() error { return netns.Delete(ns) })
+	return ns, IP(ns, "link set lo up")
+}
+
+// IP executes commands of ip(8) in a network namespace.
+func IP(ns string, commands ...string) error {
+	c := exec.Command("ip", "-n", ns, "-batch", "-")
+	c.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("ip -n %s, %q: %w: %s", ns, commands, err, out)
 	}
 	return nil
 }
 
 // Pair makes two connected Ethernet devices, both up.
 func Pair(ns1, name1, ns2, name2 string) error {
-	fd, err := os.Open(netns.Path(ns2))
-	if err != nil {
-		return err
-	}
-	defer fd.Close()
-	err = In(ns1, func(h *netlink.Handle) error {
-		return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name1}, PeerName: name2,
-			PeerNamespace: netlink.NsFd(fd.Fd())})
-	})
-	if err != nil {
-		return fmt.Errorf("making the pair %s and %s: %w", name1, name2, err)
-	}
-	return errors.Join(Up(ns1, name1), Up(ns2, name2))
+	return errors.Join(IP(ns1, fmt.Sprintf("link add %s type veth peer name %s netns %s", name1, name2, ns2),
+		"link set "+name1+" up"), IP(ns2, "link set "+name2+" up"))
 }
 
-// Bridge makes a bridge with the given ports.
-func Bridge(ns, name string, ports ...string) error {
-	err := In(ns, func(h *netlink.Handle) error {
-		br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
-		if err := h.LinkAdd(br); err != nil {
-			return err
-		}
-		for _, p := range ports {
-			link, err := h.LinkByName(p)
-			if err != nil {
-				return err
-			}
-			if err := h.LinkSetMaster(link, br); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+// Link returns a device with its statistics.
+func Link(ns, name string) (l netlink.Link, err error) {
+	h, err := netns.Handle(ns)
 	if err != nil {
-		return fmt.Errorf("making the bridge %s: %w", name, err)
+		return nil, err
 	}
-	return Up(ns, name)
+	defer h.Close()
+	return h.LinkByName(name)
 }
 
-// Address gives a device an address.
-func Address(ns, dev, prefix string) error {
-	err := In(ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(dev)
-		if err != nil {
-			return err
-		}
-		addr, err := netlink.ParseAddr(prefix)
-		if err != nil {
-			return err
-		}
-		return h.AddrAdd(link, addr)
-	})
-	if err != nil {
-		return fmt.Errorf("giving %s the address %s: %w", dev, prefix, err)
-	}
-	return nil
-}
-
-// Sweep deletes the network namespaces of processes that were killed. The name of a namespace is
-// the prefix, the number of the process, and more after "-".
-func Sweep(prefix string) error {
-	found, err := filepath.Glob(filepath.Join(netns.Dir, prefix+"*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range found {
-		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), prefix), "-")
-		if _, err := os.Stat("/proc/" + pid); !errors.Is(err, os.ErrNotExist) {
-			continue // the process is running
-		}
-		if err := netns.Delete(filepath.Base(path)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Tasks has functions that run in their own goroutines, and keeps their errors.
-type Tasks struct {
-	wg   sync.WaitGroup
-	mu   sync.Mutex
-	errs []error
-}
-
-// Go starts a task.
-func (t *Tasks) Go(f func() error) {
-	t.wg.Go(func() {
+// Until calls f until it succeeds, for half a minute at most.
+func Until(ctx context.Context, what string, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
 		err := f()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.errs = append(t.errs, err)
-	})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w: %w", what, context.Cause(ctx), err)
+		}
+	}
 }
 
-// Wait waits until all tasks have ended, and returns their errors.
-func (t *Tasks) Wait() error {
-	t.wg.Wait()
-	return errors.Join(t.errs...)
+// Listen is how [Bed.Unit] listens.
+type Listen func(c session.ServerConfig) (*session.Listener, error)
+
+// Loopback is a Listen on any free port of the loopback address.
+func Loopback(c session.ServerConfig) (*session.Listener, error) {
+	return session.Listen("127.0.0.1:0", c)
 }
 
-// Serve starts an I/O unit with the listener that listen returns. The I/O unit runs until ctx is
-// done, and its device is closed then. tasks has the goroutine.
-func Serve(
-	ctx context.Context, tasks *Tasks, c iounit.Config, security *session.Security,
-	listen func(c session.ServerConfig) (*session.Listener, error),
-) (unit *iounit.Unit, address string, err error) {
-	if unit, err = iounit.New(c); err != nil {
+// Unit starts an I/O unit, and returns its address. port is what its hosts get on the LAN, as of
+// --lan, in namespace ns; if it is empty, c says that.
+func (b *Bed) Unit(
+	ctx context.Context, c iounit.Config, port, ns string, security *session.Security, listen Listen,
+) (*iounit.Unit, string, error) {
+	if port != "" {
+		card, err := lan.NewCard(port, ns)
+		if err != nil {
+			return nil, "", err
+		}
+		c.OpenLAN = func(mac net.HardwareAddr, queues int) (lan.Interface, error) {
+			return card.Open(lan.Config{MAC: mac, Queues: queues, Offloads: vnet.AllOffloads})
+		}
+		c.LinkState = func() (lan.LinkState, error) {
+			info, err := card.Info()
+			return info.LinkState, err
+		}
+	}
+	c.Software, c.Device, c.Log = "measure", b.Network.Device(c.Name), Log
+	unit, err := iounit.New(c)
+	if err != nil {
 		return nil, "", err
 	}
 	ln, err := listen(session.ServerConfig{Security: security, Burst: unit.Burst, Rejected: unit.Rejected})
 	if err != nil {
 		return nil, "", err
 	}
-	tasks.Go(func() error { return errors.Join(unit.Run(ctx, ln), ln.Close(), c.Device.Close()) })
+	b.Go(func() error { return errors.Join(unit.Run(ctx, ln), ln.Close(), c.Device.Close()) })
 	return unit, ln.Addr().String(), nil
 }
 
-// Loopback listens on any free port of the loopback address.
-func Loopback(c session.ServerConfig) (*session.Listener, error) {
-	return session.Listen("127.0.0.1:0", c)
+// Host starts a host.
+func (b *Bed) Host(ctx context.Context, c host.Config) (*host.Host, error) {
+	c.Software, c.Device = "measure", b.Network.Device(c.Name)
+	if c.Log == nil {
+		c.Log = Log
+	}
+	h, err := host.New(c)
+	if err != nil {
+		return nil, err
+	}
+	b.Go(func() error { return errors.Join(h.Run(ctx), c.Device.Close()) })
+	return h, nil
+}
+
+// Sweep deletes the network namespaces of processes that were killed.
+func Sweep() error {
+	found, err := filepath.Glob(filepath.Join(netns.Dir, prefix+"*"))
+	for _, path := range found {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), prefix), "-")
+		if _, running := os.Stat("/proc/" + pid); errors.Is(running, os.ErrNotExist) {
+			err = errors.Join(err, netns.Delete(filepath.Base(path)))
+		}
+	}
+	return err
 }

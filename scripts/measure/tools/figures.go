@@ -123,11 +123,6 @@ func roundTrips(r io.Reader) ([]float64, error) {
 	return times, nil
 }
 
-// Percentile returns the value that this part of the sorted values v does not exceed.
-func Percentile(v []float64, part float64) float64 {
-	return v[min(int(float64(len(v))*part), len(v)-1)]
-}
-
 // ping returns the median of the round-trip times and the time that one in a hundred exceeds, in
 // us, and the number of round trips. It does not use the mean, which would depend on the first
 // round trips, and on those in which a thread was woken late.
@@ -136,7 +131,7 @@ func ping(r io.Reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return positive(results.Median(times), Percentile(times, 0.99), float64(len(times)))
+	return positive(results.Median(times), results.Percentile(times, 0.99), float64(len(times)))
 }
 
 // direct reads the figures of a direct connection from a host's status.

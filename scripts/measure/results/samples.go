@@ -18,9 +18,6 @@ type Recorder struct {
 // NewRecorder returns a recorder that writes to w.
 func NewRecorder(w io.Writer) *Recorder { return &Recorder{to: json.NewEncoder(w)} }
 
-// Add records a figure.
-func (r *Recorder) Add(k Key, unit string, v float64) { r.write(Sample{Key: k, Unit: unit, Value: v}) }
-
 // Note records a remark about the figures.
 func (r *Recorder) Note(format string, args ...any) {
 	r.write(map[string]string{"note": fmt.Sprintf(format, args...)})
@@ -53,5 +50,29 @@ type Sink struct {
 // Add records a figure.
 func (s Sink) Add(metric, unit string, v float64) {
 	s.key.Metric = metric
-	s.to.Add(s.key, unit, v)
+	s.to.write(Sample{Key: s.key, Unit: unit, Value: v})
+}
+
+// read reads samples.jsonl. A line with a note has nothing else.
+func read(r io.Reader) (samples []Sample, notes []string, err error) {
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	for n := 1; ; n++ {
+		var l struct {
+			Sample
+			Note string `json:"note"`
+		}
+		switch err := d.Decode(&l); {
+		case errors.Is(err, io.EOF):
+			return samples, notes, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("sample %d: %w", n, err)
+		case l.Note != "":
+			notes = append(notes, l.Note)
+		case l.Group == "" || l.Subject == "" || l.Metric == "":
+			return nil, nil, fmt.Errorf("sample %d does not say of what it is: %+v", n, l.Sample)
+		default:
+			samples = append(samples, l.Sample)
+		}
+	}
 }
