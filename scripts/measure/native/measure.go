@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/splitnic/splitnic/scripts/measure/results"
@@ -147,7 +149,11 @@ func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink
 	}
 	sink.Add(cpuMachine, unit, machine*cost)
 	if r.process != nil {
-		sink.Add(cpuProcess, unit, (after.cpu-before.cpu).Seconds()*cost)
+		process := (after.cpu - before.cpu).Seconds() * cost
+		sink.Add(cpuEndpoint, unit, process/r.shares())
+		if m.size != small.size {
+			sink.Add(noCopy, unit, (process-(r.shares()-1)*copyCost())/r.shares())
+		}
 		if after.frames == before.frames {
 			return errors.New("no frame went through the subject's process")
 		}
@@ -157,6 +163,22 @@ func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink
 	}
 	return nil
 }
+
+// copyCost returns how long it takes to copy a GB in memory, in seconds, in pieces as long as
+// super-frames that are not in the first caches: the fastest of several tries.
+var copyCost = sync.OnceValue(func() float64 {
+	const piece, pieces = 64 << 10, 256
+	from, to := bytes.Repeat([]byte{1}, piece*pieces), make([]byte, piece*pieces)
+	fastest := time.Duration(math.MaxInt64)
+	for range 20 {
+		begin := time.Now()
+		for i := range pieces {
+			copy(to[i*piece:(i+1)*piece], from[i*piece:])
+		}
+		fastest = min(fastest, time.Since(begin))
+	}
+	return fastest.Seconds() / (piece * pieces / 1e9)
+})
 
 // run starts the traffic, and calls during when it is steady. It returns the states before and
 // after that.
@@ -193,7 +215,7 @@ func (m *measurement) countCalls(ctx context.Context, r *fixture, sink results.S
 	if frames == 0 {
 		return errors.New("no frame went through the subject's process")
 	}
-	sink.Add(callMetric, "/frame", perSecond/frames)
+	sink.Add(callMetric, "/frame", perSecond/frames/r.shares())
 	return nil
 }
 

@@ -9,10 +9,13 @@ const (
 	median50   = "p50"
 	median99   = "p99"
 	average    = "average"
-	cpuProcess = "processor time, process"
 	cpuMachine = "processor time, machine"
-	callMetric = "system calls"
-	idleAll    = "use of a processor"
+	// Of one endpoint, or of the relay. noCopy is without the copy that the fabric in memory makes
+	// in the place of adapters.
+	cpuEndpoint = "processor time, endpoint"
+	noCopy      = "processor time, endpoint, without the fabric's copy"
+	callMetric  = "system calls, endpoint"
+	idleMetric  = "use of a processor, endpoint"
 )
 
 // The kinds of subjects.

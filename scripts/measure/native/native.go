@@ -162,7 +162,8 @@ func (s *run) idle(ctx context.Context) error {
 	}
 	after, err := used()
 	for i := range after {
-		s.rec.Of(idle, quiet[i].String(), 0).Add(idleAll, "%", 100*(after[i]-before[i]).Seconds()/time.Since(begin).Seconds())
+		percent := 100 * (after[i] - before[i]).Seconds() / time.Since(begin).Seconds()
+		s.rec.Of(idle, quiet[i].String(), 0).Add(idleMetric, "%", percent/quiet[i].shares())
 	}
 	return err
 }

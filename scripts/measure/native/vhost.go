@@ -95,7 +95,7 @@ func (r *vhostRun) measure(ctx context.Context, rec *results.Recorder) (err erro
 	sink := rec.Of(r.name, r.subject, vhostFrame)
 	sink.Add(rate, "1000 frames/s", float64(after-before)/seconds/1000)
 	if r.subject == portSubject { // with other subjects the sender is in this process, too
-		sink.Add(cpuProcess, "µs/frame", 1e6*cpu/float64(after-before))
+		sink.Add("processor time, process", "µs/frame", 1e6*cpu/float64(after-before))
 	}
 	return nil
 }
