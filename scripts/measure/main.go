@@ -9,7 +9,6 @@
 //	measure show FILE                        the tables of a results.json
 //	measure iperf-tcp|iperf-udp|ping|direct  figures from a program's output
 //	measure serve SUBJECT NAMESPACE... NIC   the process of a subject of bench-native
-//	measure fleet                            the simulation of docs/scale.md
 //	measure demo RESULTS JSON                the demonstration's table and document
 package main
 
@@ -29,7 +28,6 @@ import (
 
 	"github.com/splitnic/splitnic/scripts/measure/attacks"
 	"github.com/splitnic/splitnic/scripts/measure/failover"
-	"github.com/splitnic/splitnic/scripts/measure/fleet"
 	"github.com/splitnic/splitnic/scripts/measure/hosts"
 	"github.com/splitnic/splitnic/scripts/measure/native"
 	"github.com/splitnic/splitnic/scripts/measure/results"
@@ -70,7 +68,6 @@ var commands = map[string]struct {
 		return f.Write(os.Stdout)
 	}},
 	"serve": {5, func(ctx context.Context, args []string) error { return native.Serve(ctx, args[0], args[1:]) }},
-	"fleet": {0, func(context.Context, []string) error { return fleet.Print(os.Stdout) }},
 	"demo":  {2, func(_ context.Context, args []string) error { return tools.Demo(args[0], args[1]) }},
 }
 

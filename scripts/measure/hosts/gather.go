@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
@@ -372,13 +374,10 @@ func cpu() time.Duration {
 
 // resident returns how many bytes of memory this process has touched.
 func resident() (uint64, error) {
-	b, err := os.ReadFile("/proc/self/statm")
+	p, err := procfs.Self()
 	if err != nil {
 		return 0, err
 	}
-	var size, pages uint64
-	if _, err := fmt.Sscan(string(b), &size, &pages); err != nil {
-		return 0, fmt.Errorf("/proc/self/statm: %w", err)
-	}
-	return pages * uint64(os.Getpagesize()), nil
+	stat, err := p.Stat()
+	return uint64(stat.ResidentMemory()), err
 }

@@ -2,13 +2,13 @@ package results
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Environment describes the machine and the software of a measurement.
@@ -30,12 +30,9 @@ var version = "devel"
 func here() Environment {
 	e := Environment{Machine: "processor of unknown model", Processors: runtime.NumCPU(), Kernel: "unknown",
 		Software: version}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
-				e.Machine = strings.TrimSpace(v)
-				break
-			}
+	if fs, err := procfs.NewDefaultFS(); err == nil {
+		if all, err := fs.CPUInfo(); err == nil && len(all) > 0 {
+			e.Machine = all[0].ModelName
 		}
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
@@ -44,9 +41,6 @@ func here() Environment {
 	return e
 }
 
-// tick is the unit of /proc/stat, USER_HZ of the kernel.
-const tick = 10 * time.Millisecond
-
 // Times has the times of all processors together.
 type Times struct{ Busy, Stolen time.Duration }
 
@@ -54,28 +48,14 @@ func (t Times) since(begin Times) Times { return Times{t.Busy - begin.Busy, t.St
 
 // Processors returns the times of the machine's processors so far.
 func Processors() (Times, error) {
-	text, err := os.ReadFile("/proc/stat")
+	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return Times{}, err
 	}
-	return parseStat(string(text))
-}
-
-// parseStat reads the first line of /proc/stat (proc(5)): user, nice, system,
-// idle, iowait, irq, softirq, steal.
-func parseStat(text string) (t Times, err error) {
-	line, _, _ := strings.Cut(text, "\n")
-	f := strings.Fields(line)
-	if len(f) < 9 || f[0] != "cpu" {
-		return t, fmt.Errorf("/proc/stat begins with %q", line)
-	}
-	var v [8]time.Duration
-	for i := range v {
-		n, e := strconv.ParseInt(f[i+1], 10, 64)
-		err = errors.Join(err, e)
-		v[i] = time.Duration(n) * tick
-	}
-	return Times{Busy: v[0] + v[1] + v[2] + v[5] + v[6], Stolen: v[7]}, err
+	stat, err := fs.Stat()
+	t := stat.CPUTotal
+	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return Times{Busy: seconds(t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ), Stolen: seconds(t.Steal)}, err
 }
 
 // Pause waits for d. If ctx ends before that, it returns the cause.

@@ -3,6 +3,8 @@ package fleet
 import (
 	"fmt"
 	"io"
+	"os"
+	"testing"
 	"text/tabwriter"
 	"time"
 )
@@ -44,15 +46,20 @@ type row struct {
 	back time.Duration
 }
 
-// Print simulates the cases of docs/scale.md, for ten minutes each.
-func Print(w io.Writer) error { return show(w, standard) }
-
-func show(w io.Writer, fleet Model) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+// TestScale simulates the cases of docs/scale.md for ten minutes each, and with -v shows the table. In
+// none of them more hosts find an I/O unit than have lost one, or more than there is room for.
+func TestScale(t *testing.T) {
+	fleet := standard
+	out := io.Writer(os.Stdout)
+	if !testing.Verbose() {
+		fleet.Units, fleet.Hosts = 10, 100
+		out = io.Discard
+	}
+	tw := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
 	fmt.Fprintln(tw, "| lost\t| hosts affected\t| found another\t| half of them after\t| all after\t| dials\t| refused\t"+
 		"| most hosts of one I/O unit\t| most time of one I/O unit |")
 	fmt.Fprintln(tw, "|---\t|---\t|---\t|---\t|---\t|---\t|---\t|---\t|--- |")
-	ms := func(d time.Duration) string {
+	seconds := func(d time.Duration) string {
 		if d == 0 {
 			return "-" // it did not happen
 		}
@@ -60,8 +67,13 @@ func show(w io.Writer, fleet Model) error {
 	}
 	for _, c := range cases(fleet) {
 		r := c.Lose(c.gone, c.back, 10*time.Minute)
-		fmt.Fprintf(tw, "| %s\t| %d\t| %d\t| %s\t| %s\t| %d\t| %d\t| %d\t| %s |\n", c.what, r.Lost, r.In, ms(r.Half),
-			ms(r.All), r.Dials, r.Refused, r.Most, ms(r.MostWork))
+		if r.Lost == 0 || r.In > r.Lost || r.Most > c.MaxHosts || r.Half > r.All {
+			t.Errorf("%s: %+v", c.what, r)
+		}
+		fmt.Fprintf(tw, "| %s\t| %d\t| %d\t| %s\t| %s\t| %d\t| %d\t| %d\t| %s |\n", c.what, r.Lost, r.In,
+			seconds(r.Half), seconds(r.All), r.Dials, r.Refused, r.Most, seconds(r.MostWork))
 	}
-	return tw.Flush()
+	if err := tw.Flush(); err != nil {
+		t.Error(err)
+	}
 }
