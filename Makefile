@@ -37,7 +37,7 @@ build: ## build build/splitnic, and build/splitnic-cni
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION) $(LDFLAGS)' -o $(binary) ./cmd/splitnic
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.buildVersion=$(VERSION) $(LDFLAGS)' -o $(plugin) ./cmd/splitnic-cni
 
-$(yardstick): $(wildcard scripts/yardstick/*.[ch])
+$(yardstick): $(wildcard scripts/measure/yardstick/*.[ch])
 	@mkdir -p build
 	$(CC) -std=gnu11 -Wall -Wextra -Wshadow -Werror $(CFLAGS) -o $@ $(filter %.c,$^) -libverbs -lm
 

@@ -1,4 +1,4 @@
-// Package softroce describes the figures of scripts/bench-inside, which compares the messaging
+// Package softroce describes the figures of the scripts beside it, which compare the messaging
 // layer and the whole card with the RDMA device and other networks.
 package softroce
 

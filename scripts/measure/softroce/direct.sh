@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced after product.sh, measure.sh and latency.sh by a script that has the functions
-# measure, card_down and in_turn (scripts/bench-inside): the group "direct". Two hosts
+# measure, card_down and in_turn (scripts/measure/softroce/inside): the group "direct". Two hosts
 # of one I/O unit, each of the three on an RDMA device of its own, that are connected
 # directly, and that are not.
 

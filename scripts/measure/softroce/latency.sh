@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced after product.sh and measure.sh by a script that has the functions
-# measure and in_turn (scripts/bench-inside): the group "latency". Round trips of
+# measure and in_turn (scripts/measure/softroce/inside): the group "latency". Round trips of
 # marked echo requests through the card, on an idle card, and while TCP streams
 # fill it in both directions, with the latency queue and without.
 
