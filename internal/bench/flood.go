@@ -74,7 +74,7 @@ func (p *flood) release() {
 }
 
 // FD implements messaging.Port.
-func (p *flood) FD() int { return p.gate.fd }
+func (p *flood) FD() int { return p.gate.FD() }
 
 // ReadFrame reads a frame, if there is one.
 func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
@@ -229,4 +229,4 @@ func (p *flood) end() {
 	}
 }
 
-func (p *flood) close() { p.gate.close() }
+func (p *flood) close() { _ = p.gate.Close() }

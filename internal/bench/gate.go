@@ -1,44 +1,36 @@
 package bench
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/epoll"
 )
 
 // errAgain is unix.EAGAIN as an error. It is converted once, because a conversion allocates.
 var errAgain error = unix.EAGAIN
 
-// gate is the descriptor of a port: an eventfd(2) that is readable while the port has frames. If the
-// port is polled, the methods make no system calls.
+// gate is the descriptor of a port, which is readable while the port has frames. If the port is
+// polled, raise and lower make no system calls.
 type gate struct {
-	fd   int
+	*epoll.Event
 	poll bool
-	got  [8]byte // buffer of lower; on its stack it would be allocated
 }
 
 func newGate(poll bool) (gate, error) {
-	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-	if err != nil {
-		return gate{}, fmt.Errorf("bench: eventfd: %w", err)
-	}
-	return gate{fd: fd, poll: poll}, nil
+	event, err := epoll.NewEvent()
+	return gate{event, poll}, err
 }
-
-var one = [8]byte{0: 1, 7: 1} // not zero in either byte order
 
 // raise makes the descriptor readable. Any goroutine may call it.
 func (g *gate) raise() {
 	if !g.poll {
-		_, _ = unix.Write(g.fd, one[:]) // a full counter is readable, too
+		g.Set()
 	}
 }
 
 // lower makes the descriptor unreadable. Only one goroutine may call it.
 func (g *gate) lower() {
 	if !g.poll {
-		_, _ = unix.Read(g.fd, g.got[:])
+		g.Clear()
 	}
 }
-
-func (g *gate) close() { unix.Close(g.fd) }

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // The parameters of a measurement are among the features in the hello of its session. Each is
@@ -18,80 +17,41 @@ import (
 // that does not know a parameter has another version, which is an error.
 const (
 	parameterPrefix  = "bench."
-	parameterVersion = parameterPrefix + "version.1"
+	parameterVersion = parameterPrefix + "version.2"
 )
 
 // errParameters is wrapped by the error about unknown parameters.
 var errParameters = errors.New("use the same version of splitnic on both nodes")
 
-// parameter is a parameter of a Spec. get returns an empty string for the default.
-type parameter struct {
-	name string
-	get  func(s *Spec) string
-	set  func(s *Spec, v string) error
+// parameters returns all parameters, as flags, except the mode and the queues, which are fields of
+// the hello. They have the values of s, which the flags set.
+func (s *Spec) parameters(run *string) *pflag.FlagSet {
+	f := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.StringVar(run, "run", *run, "")
+	f.StringVar((*string)(&s.Kind), "kind", string(s.Kind), "")
+	f.IntVar(&s.Size, "size", s.Size, "")
+	f.Uint64Var(&s.Iterations, "iterations", s.Iterations, "")
+	f.Int64Var((*int64)(&s.Duration), "duration", int64(s.Duration), "")
+	f.Uint64Var(&s.WarmUp, "warm-up", s.WarmUp, "")
+	f.IntVar(&s.PostList, "post-list", s.PostList, "")
+	f.IntVar(&s.TxDepth, "tx-depth", s.TxDepth, "")
+	f.BoolVar(&s.Bidirectional, "bidirectional", s.Bidirectional, "")
+	f.BoolVar(&s.Poll, "poll", s.Poll, "")
+	f.BoolVar(&s.NoPack, "no-pack", s.NoPack, "")
+	f.StringVar((*string)(&s.Protection), "protection", string(s.Protection), "")
+	return f
 }
 
-func number[T int | uint64 | time.Duration](name string, field func(s *Spec) *T) parameter {
-	return parameter{
-		name: name,
-		get: func(s *Spec) string {
-			if v := *field(s); v > 0 {
-				return strconv.FormatUint(uint64(v), 10)
-			}
-			return ""
-		},
-		set: func(s *Spec, v string) error {
-			n, err := strconv.ParseUint(v, 10, 62)
-			*field(s) = T(n)
-			return err
-		},
-	}
-}
-
-func yes(name string, field func(s *Spec) *bool) parameter {
-	return parameter{
-		name: name,
-		get: func(s *Spec) string {
-			if *field(s) {
-				return "yes"
-			}
-			return ""
-		},
-		set: func(s *Spec, v string) error {
-			*field(s) = v == "yes"
-			if v != "yes" {
-				return strconv.ErrSyntax
-			}
-			return nil
-		},
-	}
-}
-
-// parameters has all parameters except the mode and the queues, which are fields of the hello.
-var parameters = []parameter{
-	{"kind", func(s *Spec) string { return string(s.Kind) },
-		func(s *Spec, v string) error { s.Kind = Kind(v); return nil }},
-	number("size", func(s *Spec) *int { return &s.Size }),
-	number("iterations", func(s *Spec) *uint64 { return &s.Iterations }),
-	number("duration", func(s *Spec) *time.Duration { return &s.Duration }),
-	number("warm-up", func(s *Spec) *uint64 { return &s.WarmUp }),
-	number("post-list", func(s *Spec) *int { return &s.PostList }),
-	number("tx-depth", func(s *Spec) *int { return &s.TxDepth }),
-	yes("bidirectional", func(s *Spec) *bool { return &s.Bidirectional }),
-	yes("poll", func(s *Spec) *bool { return &s.Poll }),
-	yes("no-pack", func(s *Spec) *bool { return &s.NoPack }),
-	{"protection", func(s *Spec) string { return string(s.Protection) },
-		func(s *Spec, v string) error { s.Protection = messaging.Protection(v); return nil }},
-}
-
-// encode returns the parameters of a measurement of a run, a feature for each.
+// encode returns the parameters of a measurement of a run, a feature for each that is not the
+// default.
 func (s *Spec) encode(run string) []string {
-	w := []string{parameterVersion, parameterPrefix + "run." + run}
-	for _, p := range parameters {
-		if v := p.get(s); v != "" {
-			w = append(w, parameterPrefix+p.name+"."+v)
+	w := []string{parameterVersion}
+	s.parameters(&run).VisitAll(func(p *pflag.Flag) {
+		if v := p.Value.String(); v != "" && v != "0" && v != "false" {
+			w = append(w, parameterPrefix+p.Name+"."+v)
 		}
-	}
+	})
 	return w
 }
 
@@ -105,33 +65,21 @@ func parseParameters(features []string, modes []protocol.Mode, queues int) (s Sp
 		return s, "", fmt.Errorf("%d modes, must be one: %w", len(modes), errParameters)
 	}
 	s.Mode, s.Queues = modes[0], queues
-	seen := map[string]bool{}
+	parameters := s.parameters(&run)
 	for _, f := range features {
 		word, ours := strings.CutPrefix(f, parameterPrefix)
 		if !ours || f == parameterVersion {
 			continue // a feature of the protocol
 		}
 		name, value, _ := strings.Cut(word, ".")
-		if seen[name] {
+		if parameters.Changed(name) {
 			return s, "", fmt.Errorf("parameter %s is there twice: %w", name, errParameters)
 		}
-		seen[name] = true
-		if name == "run" {
-			if b, err := hex.DecodeString(value); err != nil || len(b) != runSize {
-				return s, "", fmt.Errorf("parameter %s: %w", f, errParameters)
-			}
-			run = value
-			continue
-		}
-		i := slices.IndexFunc(parameters, func(p parameter) bool { return p.name == name })
-		if i < 0 {
-			return s, "", fmt.Errorf("parameter %s is not known here: %w", f, errParameters)
-		}
-		if err := parameters[i].set(&s, value); err != nil {
-			return s, "", fmt.Errorf("parameter %s: %w", f, errParameters)
+		if err := parameters.Set(name, value); err != nil {
+			return s, "", fmt.Errorf("parameter %s: %w: %w", f, err, errParameters)
 		}
 	}
-	if run == "" {
+	if b, err := hex.DecodeString(run); err != nil || len(b) != runSize {
 		return s, "", fmt.Errorf("no run among %q: %w", features, errParameters)
 	}
 	return s, run, s.Check()

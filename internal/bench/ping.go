@@ -36,7 +36,7 @@ func (p *single) send(number uint32) {
 }
 
 // FD implements messaging.Port.
-func (p *single) FD() int { return p.gate.fd }
+func (p *single) FD() int { return p.gate.FD() }
 
 // ReadFrame reads the frame that is due, if there is one.
 func (p *single) ReadFrame(slot []byte) ([]byte, error) {
@@ -54,7 +54,7 @@ func (p *single) ReadFrame(slot []byte) ([]byte, error) {
 // ReadFrames implements messaging.Port.
 func (p *single) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
 
-func (p *single) close() { p.gate.close() }
+func (p *single) close() { _ = p.gate.Close() }
 
 // ponger is the port of a target for latency. It echoes each frame.
 type ponger struct {
@@ -66,7 +66,10 @@ var _ messaging.Port = (*ponger)(nil)
 
 func newPonger(s *Spec) (*ponger, error) {
 	g, err := newGate(s.Poll)
-	return &ponger{single: single{gate: g, kind: kindPong, size: s.Size}}, err
+	if err != nil {
+		return nil, err
+	}
+	return &ponger{single: single{gate: g, kind: kindPong, size: s.Size}}, nil
 }
 
 // WriteFrame receives a frame and echoes it.

@@ -216,7 +216,7 @@ func TestRefusals(t *testing.T) {
 		})
 		return err
 	}
-	for _, features := range [][]string{{}, {"bench.version.2", "bench.run.0011223344556677"},
+	for _, features := range [][]string{{}, {"bench.version.1", "bench.run.0011223344556677"},
 		append(someSpec.encode("0011223344556677"), "bench.colour.red")} {
 		if err := hello(features...); err == nil || !strings.Contains(err.Error(), "use the same version of splitnic") ||
 			!strings.Contains(err.Error(), "9.9") {

@@ -3,6 +3,7 @@ package native
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
@@ -51,7 +52,7 @@ const (
 type torrent struct {
 	datagrams
 	rate           float64 // bytes per second, or one of the above
-	in, out        int     // sockets
+	in, out        *os.File
 	wg             sync.WaitGroup
 	stopping       atomic.Bool
 	errs           [2]error
@@ -61,16 +62,15 @@ type torrent struct {
 // newTorrent starts to send from one namespace to another. The destinations are as many addresses
 // as flows, from first on; the receiver has all of them.
 func newTorrent(from, to, first string, flows int, d datagrams, rate float64) (_ *torrent, err error) {
-	t := &torrent{datagrams: d, rate: rate, in: -1, out: -1}
-	if t.in, err = socket(to); err == nil {
-		err = errors.Join(unix.SetsockoptInt(t.in, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer),
-			unix.Bind(t.in, sockaddr("0.0.0.0")))
+	t := &torrent{datagrams: d, rate: rate}
+	if t.in, _, err = socket(to, "0.0.0.0", ""); err == nil {
+		err = unix.SetsockoptInt(int(t.in.Fd()), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
 	}
 	if err == nil {
-		t.out, err = socket(from)
+		t.out, _, err = socket(from, "", first)
 	}
 	if err == nil && d.segment > 0 {
-		err = unix.SetsockoptInt(t.out, unix.SOL_UDP, unix.UDP_SEGMENT, d.segment)
+		err = unix.SetsockoptInt(int(t.out.Fd()), unix.SOL_UDP, unix.UDP_SEGMENT, d.segment)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("datagrams to %s: %w", first, err), t.stop())
@@ -103,9 +103,9 @@ func (t *torrent) send(first netip.Addr, flows int) error {
 		case t.rate == asArrives:
 			t.room()
 		}
-		n, err := v.call(unix.SYS_SENDMMSG, t.out, 0)
-		// A full queue on the way is not an error of the sender.
-		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EAGAIN) {
+		n, err := v.call(unix.SYS_SENDMMSG, int(t.out.Fd()), 0)
+		// A full queue on the way, or nobody at the other end, is not an error of the sender.
+		if err != nil && !slices.Contains([]error{unix.EINTR, unix.ENOBUFS, unix.EAGAIN, unix.ECONNREFUSED}, err) {
 			return os.NewSyscallError("sendmmsg", err)
 		}
 		t.sent.Add(uint64(n * t.size))
@@ -138,7 +138,7 @@ func (t *torrent) receive() error {
 	}
 	v := newVector(want+1, 64)
 	for !t.stopping.Load() {
-		n, err := v.call(unix.SYS_RECVMMSG, t.in, unix.MSG_WAITFORONE)
+		n, err := v.call(unix.SYS_RECVMMSG, int(t.in.Fd()), unix.MSG_WAITFORONE)
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
 			continue
 		}
@@ -160,14 +160,14 @@ func (t *torrent) count() uint64 { return t.received.Load() }
 // stop ends both threads, closes the sockets, and returns the errors that occurred before.
 func (t *torrent) stop() error {
 	t.stopping.Store(true)
-	if t.in >= 0 {
-		_ = unix.Shutdown(t.in, unix.SHUT_RDWR) // wakes the receiver; fails because the socket is not connected
+	if t.in != nil {
+		_ = unix.Shutdown(int(t.in.Fd()), unix.SHUT_RDWR) // wakes the receiver; fails: the socket is not connected
 	}
 	t.wg.Wait()
 	err := errors.Join(t.errs[:]...)
-	for _, fd := range []int{t.in, t.out} {
-		if fd >= 0 {
-			err = errors.Join(err, unix.Close(fd))
+	for _, f := range []*os.File{t.in, t.out} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
 		}
 	}
 	return err
@@ -225,92 +225,76 @@ func (v *vector) call(trap uintptr, fd, flags int) (int, error) {
 // roundTrips repeatedly sends a datagram and waits for its answer, for about d. It returns the
 // round-trip times in µs, sorted.
 func roundTrips(from, to, addr string, d time.Duration) (times []float64, err error) {
-	server, err := socket(to)
+	server, _, err := socket(to, addr, "")
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(server)
-	client, err := socket(from)
+	defer server.Close()
+	client, own, err := socket(from, "", addr)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(client)
-	err = errors.Join(unix.Bind(server, sockaddr(addr)), unix.Connect(client, sockaddr(addr)))
-	if err != nil {
-		return nil, err
+	defer client.Close()
+	at := &unix.SockaddrInet4{Port: int(own.Port()), Addr: own.Addr().As4()}
+	if err := unix.Connect(int(server.Fd()), at); err != nil {
+		return nil, os.NewSyscallError("connect", err)
 	}
-	var over atomic.Bool
 	served := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		served <- echo(server, &over)
+		served <- echo(server)
 	}()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	msg := make([]byte, small.size)
-	for begin := time.Now(); err == nil && time.Since(begin) < d || len(times) == 0 && err == nil; {
+	for begin := time.Now(); err == nil && (len(times) == 0 || time.Since(begin) < d); {
 		sent := time.Now()
-		if _, err = whole(func() (int, error) { return unix.Write(client, msg) }); err == nil {
-			_, err = whole(func() (int, error) { return unix.Read(client, msg) })
+		if _, err = client.Write(msg); err == nil {
+			_, err = client.Read(msg)
 		}
 		times = append(times, time.Since(sent).Seconds()*1e6)
 	}
-	over.Store(true)
-	_ = unix.Shutdown(server, unix.SHUT_RDWR) // wakes echo; fails because the socket is not connected
+	_, err2 := client.Write(msg[:1]) // ends echo
 	slices.Sort(times)
-	return times, errors.Join(err, <-served)
+	return times, errors.Join(err, err2, <-served)
 }
 
-// echo answers requests until it is over.
-func echo(fd int, over *atomic.Bool) error {
+// echo answers requests until one has a single byte.
+func echo(f *os.File) error {
 	buf := make([]byte, small.size)
-	var from unix.Sockaddr
 	for {
-		_, err := whole(func() (n int, err error) {
-			n, from, err = unix.Recvfrom(fd, buf, 0)
-			return n, err
-		})
-		if over.Load() {
-			return nil
+		n, err := f.Read(buf)
+		if err == nil && n > 1 {
+			_, err = f.Write(buf[:n])
 		}
-		if err == nil {
-			_, err = whole(func() (int, error) { return 0, unix.Sendto(fd, buf, 0, from) })
-		}
-		if err != nil {
-			return fmt.Errorf("answering: %w", err)
+		if err != nil || n == 1 {
+			return err
 		}
 	}
 }
 
-// whole repeats a system call until it is not interrupted. The Go runtime uses signals, and the
-// kernel does not restart calls with a time limit.
-func whole(call func() (int, error)) (n int, err error) {
-	for {
-		if n, err = call(); !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
-}
-
-// socket opens a UDP socket in a namespace. The socket blocks, for patience at most.
-func socket(ns string) (fd int, err error) {
+// socket opens a UDP socket in a namespace, at local or connected to remote, and returns its address.
+// Its calls block, for patience at most, without Go's poller.
+func socket(ns, local, remote string) (f *os.File, at netip.AddrPort, err error) {
+	var c *net.UDPConn
 	err = netns.Do(ns, func() (err error) {
-		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if remote != "" {
+			c, err = net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.ParseIP(remote), Port: udpPort})
+		} else {
+			c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(local), Port: udpPort})
+		}
 		return err
 	})
 	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
+		return nil, at, err
 	}
-	tv := unix.NsecToTimeval(int64(patience))
+	defer c.Close()
+	if f, err = c.File(); err != nil {
+		return nil, at, err
+	}
+	fd, tv := int(f.Fd()), unix.NsecToTimeval(int64(patience)) // Fd makes it block
 	err = errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv))
-	if err != nil {
-		return -1, errors.Join(err, unix.Close(fd))
-	}
-	return fd, nil
-}
-
-func sockaddr(addr string) *unix.SockaddrInet4 {
-	return &unix.SockaddrInet4{Port: udpPort, Addr: netip.MustParseAddr(addr).As4()}
+	return f, c.LocalAddr().(*net.UDPAddr).AddrPort(), err
 }
