@@ -3,6 +3,7 @@
 package prometheus
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"regexp"
@@ -29,6 +30,42 @@ func TestAlertRules(t *testing.T) {
 		"alerts_test.yaml").CombinedOutput()
 	if err != nil {
 		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// ofCards matches the metrics in an expression that processes have for each of their cards.
+var ofCards = regexp.MustCompile(
+	`splitnic_(?:connected|carrier|(?:bytes|waits|dropped_frames|failed_attempts|failovers|direct_frames)_total|pool_elements)\b`)
+
+// TestDashboardTellsCardsApart expects each query about cards to select them by the variable, and
+// not to add up several of them in one line of a graph.
+func TestDashboardTellsCardsApart(t *testing.T) {
+	type panel struct {
+		Type, Title string
+		Targets     []struct{ Expr, LegendFormat string }
+	}
+	var dashboard struct{ Panels []panel }
+	if err := json.Unmarshal([]byte(read(t, "../grafana/splitnic.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, p := range dashboard.Panels {
+		for _, q := range p.Targets {
+			if !ofCards.MatchString(q.Expr) {
+				continue
+			}
+			n++
+			if !strings.Contains(q.Expr, `card=~"$card"`) {
+				t.Errorf("%s: %s does not ask for $card", p.Title, q.Expr)
+			}
+			if p.Type != "stat" && (!strings.Contains(q.LegendFormat, "{{card}}") ||
+				strings.Contains(q.Expr, "sum") && !strings.Contains(q.Expr, "by (instance, card")) {
+				t.Errorf("%s: %s, %q does not tell cards apart", p.Title, q.Expr, q.LegendFormat)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no query is about cards")
 	}
 }
 

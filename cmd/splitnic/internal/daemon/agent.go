@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/fabric"
@@ -141,8 +144,7 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	reload := statussock.Command{
 		Name: CommandReload, Run: func(context.Context) (any, error) { return a.reload() },
 	}
-	metrics := agentMetrics(a.cfg.Version, a.reloaded, a.states, a.present)
-	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, metrics, a.log, reload)
+	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, a.metrics(), a.log, reload)
 	if err != nil {
 		return err
 	}
@@ -225,6 +227,29 @@ func (a *agent) states() map[cards.State]int {
 		n[i.Status.State]++
 	}
 	return n
+}
+
+// metrics returns the handler for the metrics of an agent and of its cards.
+func (a *agent) metrics() http.Handler {
+	return cardHandler(func(emit emit) {
+		buildMetrics(emit, a.cfg.Version)
+		reloads := a.reloaded()
+		reloads.metrics(emit)
+		for state, n := range a.states() {
+			emit(descCards, prometheus.GaugeValue, float64(n), string(state))
+		}
+	}, func() map[string]func(emit) {
+		samples := map[string]func(emit){}
+		for _, i := range a.set.List() {
+			if i.Status.State == cards.Failed { // it has no host, and no session
+				samples[i.Spec.Name] = func(emit emit) { emit(descConnected, prometheus.GaugeValue, 0) }
+			}
+		}
+		for _, c := range a.present() {
+			samples[c.name] = c.samples
+		}
+		return samples
+	})
 }
 
 // present returns the open cards, sorted by name.

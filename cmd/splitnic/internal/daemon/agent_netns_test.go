@@ -365,6 +365,12 @@ func TestNetnsAgentRestart(t *testing.T) {
 	if i, _ := f.agent.set.Get("gone"); i.Status.State != cards.Failed || !strings.Contains(i.Status.Error, "netns: ") {
 		t.Errorf("the card whose namespace is gone is %+v", i.Status)
 	}
+	metrics := scraped(f.agent.metrics())
+	for _, want := range []string{`card="pod"} 1`, `card="own"} 0`, `card="gone"} 0`} {
+		if want = "splitnic_connected{" + want + "\n"; !strings.Contains(metrics, want) {
+			t.Errorf("there is no %s in\n%s", want, metrics)
+		}
+	}
 	if link := testenv.Link(t, ns, "pod"); link == nil {
 		t.Error("the netdevice is not there again")
 	}

@@ -12,7 +12,6 @@ import (
 // agentCard is a card of an agent. It has a status socket like the process of a host.
 type agentCard struct {
 	*card
-	name   string
 	socket *statussock.Server
 	path   string // of the socket
 	closed func() // called at the beginning of Close
@@ -29,7 +28,7 @@ func (x *agentCard) Close(remove bool) error {
 	x.closed()
 	err := x.socket.Close()
 	if remove {
-		return errors.Join(err, x.remove(x.name))
+		return errors.Join(err, x.remove())
 	}
 	return errors.Join(err, x.close(x.failing()))
 }

@@ -31,7 +31,7 @@ func TestNetnsAgentReloadMetrics(t *testing.T) {
 	if _, err := f.agent.reload(); err == nil {
 		t.Fatal("the reload has not failed")
 	}
-	text := scraped(agentMetrics("test", f.agent.reloaded, f.agent.states, f.agent.present))
+	text := scraped(f.agent.metrics())
 	for _, want := range []string{
 		`splitnic_reloads_total{result="done"} 1`, `splitnic_reloads_total{result="failed"} 1`,
 		`splitnic_reloads_total{card="pod",result="done"} 1`, `splitnic_reloads_total{card="pod",result="failed"} 0`,

@@ -39,11 +39,11 @@ func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
 		return nil, blame(spec, err)
 	}
 	x := &agentCard{
-		card: d, name: spec.Name, path: c.StatusSocket, closed: func() { a.leave(spec.Name) }, failing: a.failing.Load,
+		card: d, path: c.StatusSocket, closed: func() { a.leave(spec.Name) }, failing: a.failing.Load,
 	}
 	x.socket, err = statussock.Serve(x.path, func() any { return d.status() }, d.commands()...)
 	if err != nil {
-		return nil, errors.Join(err, d.remove(spec.Name))
+		return nil, errors.Join(err, d.remove())
 	}
 	MoreProcs(d.busy())
 	in.log.Info("card", "netdevice", d.netdev.Name(), "netns", spec.NetNS, "adopted", d.netdev.history.Adopted,

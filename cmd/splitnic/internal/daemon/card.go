@@ -22,6 +22,9 @@ import (
 
 // HostStatus is the status of a card. The process of a host has one card.
 type HostStatus struct {
+	// Card is the name of the card on this machine: that of its netdevice when it was made, or the one
+	// that an agent's card was given.
+	Card string `json:"card"`
 	host.Status
 	// Port is the status of a vhost-user port; nil if the netdevice is a TAP device.
 	Port     *vhostuser.Status `json:"port,omitempty"`
@@ -44,6 +47,7 @@ type surroundings struct {
 // card is a netdevice and the host that has sessions for it. Together they are a network card,
 // without the process around them.
 type card struct {
+	name    string // HostStatus.Card
 	cfg     *Host
 	in      surroundings
 	reloads *reloader // reloads the card's keys
@@ -64,7 +68,7 @@ func (c *Host) openCard(name string, in surroundings, reloads *reloader) (*card,
 	if err != nil {
 		return nil, err
 	}
-	d := &card{cfg: c, in: in, reloads: reloads, netdev: netdev}
+	d := &card{name: name, cfg: c, in: in, reloads: reloads, netdev: netdev}
 	if d.host, err = d.assemble(); err == nil && netdev.tap != nil && !netdev.tap.Taken() {
 		err = netdev.tap.Up()
 	}
@@ -72,7 +76,7 @@ func (c *Host) openCard(name string, in surroundings, reloads *reloader) (*card,
 	case err == nil:
 		return d, nil
 	case netdev.tap != nil && !netdev.tap.Taken():
-		return nil, errors.Join(err, d.remove(name)) // with --persist, a closed netdevice would stay
+		return nil, errors.Join(err, d.remove()) // with --persist, a closed netdevice would stay
 	default:
 		return nil, errors.Join(err, d.close(true))
 	}
@@ -130,11 +134,11 @@ func (d *card) close(failed bool) error {
 }
 
 // remove removes the netdevice, and its queues from the store.
-func (d *card) remove(name string) error {
+func (d *card) remove() error {
 	var errs []error
 	if d.in.store.there() {
 		for i := range d.netdev.Ports() {
-			errs = append(errs, d.in.store.removeQueue(name, i))
+			errs = append(errs, d.in.store.removeQueue(d.name, i))
 		}
 	}
 	if t := d.netdev.tap; t != nil {
@@ -146,7 +150,7 @@ func (d *card) remove(name string) error {
 // status returns what `splitnic status` shows.
 func (d *card) status() HostStatus {
 	s := d.host.Status()
-	return HostStatus{s, d.netdev.portStatus(), d.reloads.status(), interruptsOf(irq.Kernel, s.Device)}
+	return HostStatus{d.name, s, d.netdev.portStatus(), d.reloads.status(), interruptsOf(irq.Kernel, s.Device)}
 }
 
 // commands returns the commands of the card's status socket.

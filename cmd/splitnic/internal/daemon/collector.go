@@ -42,14 +42,30 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 // collectors for the process and for Go. Only one request at a time calls collect. Responses
 // are sent without waiting for other scrapers.
 func handler(collect func(emit)) http.Handler {
-	r := prometheus.NewRegistry()
+	return cardHandler(collect, func() map[string]func(emit) { return nil })
+}
+
+// cardHandler is handler for a process with cards. The samples of each card, which the functions
+// that cards returns by name emit, have a label with its name.
+func cardHandler(collect func(emit), cards func() map[string]func(emit)) http.Handler {
 	var one sync.Mutex
-	r.MustRegister(collector{func(emit emit) {
-		one.Lock()
-		defer one.Unlock()
-		collect(emit)
-	}}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+	inTurn := func(collect func(emit)) prometheus.Collector {
+		return collector{func(emit emit) {
+			one.Lock()
+			defer one.Unlock()
+			collect(emit)
+		}}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r := prometheus.NewRegistry()
+		r.MustRegister(inTurn(collect), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+			collectors.NewGoCollector())
+		for name, samples := range cards() {
+			labels := prometheus.Labels{"card": printable.Text(name)}
+			prometheus.WrapRegistererWith(labels, r).MustRegister(inTurn(samples))
+		}
+		promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(w, req)
+	})
 }
 
 // flag returns the value of a boolean metric.

@@ -56,15 +56,14 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 
 // serveCard serves the card, its status and metrics until ctx is done.
 func (c *Host) serveCard(ctx context.Context, d *card) error {
-	name := d.netdev.Name()
 	status := func() any { return d.status() }
-	stop, err := c.serve("host-"+name, status, hostMetrics(d.host, d.reloads, c.Version), d.in.log, d.commands()...)
+	stop, err := c.serve("host-"+d.name, status, hostMetrics(d), d.in.log, d.commands()...)
 	if err != nil {
 		return err
 	}
 	defer stop()
 	MoreProcs(d.busy())
-	d.in.log.Info("host", "netdevice", name, "vhost_user", c.Port, "adopted", d.netdev.history.Adopted,
+	d.in.log.Info("host", "netdevice", d.netdev.Name(), "vhost_user", c.Port, "adopted", d.netdev.history.Adopted,
 		"device", c.Device, "key", d.reloads.security.Fingerprint(), "iounits", c.IOUnits, "version", c.Version)
 	notify("READY=1")
 	defer notify(stopping)

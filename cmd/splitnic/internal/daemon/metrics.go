@@ -5,14 +5,10 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -48,65 +44,35 @@ func buildMetrics(emit emit, version string) {
 		runtime.GOARCH)
 }
 
-func hostMetrics(h *host.Host, r *reloader, version string) http.Handler {
-	samples := hostSamples(h, r)
-	return handler(func(emit emit) {
-		buildMetrics(emit, version)
-		samples(emit)
-	})
+// hostMetrics returns the handler for the metrics of a process with one card.
+func hostMetrics(d *card) http.Handler {
+	return cardHandler(func(emit emit) { buildMetrics(emit, d.cfg.Version) },
+		func() map[string]func(emit) { return map[string]func(emit){d.name: d.samples} })
 }
 
-// hostSamples returns the function that emits the metrics of a card.
-func hostSamples(h *host.Host, r *reloader) func(emit) {
-	return func(emit emit) {
-		s := h.Status()
-		r.metrics(emit)
-		for _, reason := range host.Endings() {
-			emit(descHostEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
-		}
-		emit(descConnected, prometheus.GaugeValue, flag(s.State == host.Connected))
-		emit(descCarrier, prometheus.GaugeValue, flag(s.Netdevice.Carrier), s.Netdevice.Name)
-		emit(descAdopted, prometheus.CounterValue, float64(s.Netdevice.Adopted), s.Netdevice.Name)
-		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
-		emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
-		deviceMetrics(emit, s.Device, s.DeviceState)
-		dnsMetrics(emit, s.IOUnit.DNS)
-		failoverMetrics(emit, &s.Failovers)
-		hostDirectMetrics(emit, &s.Direct)
-		if s.Traffic != nil {
-			p := peer{name: s.IOUnit.Name, key: s.IOUnit.Fingerprint}
-			if s.IOUnit.Insecure {
-				p.key = ""
-			}
-			hostTraffic.emit(emit, p, s.Traffic)
-		}
+// samples emits the metrics of a card.
+func (d *card) samples(emit emit) {
+	s := d.host.Status()
+	d.reloads.metrics(emit)
+	for _, reason := range host.Endings() {
+		emit(descHostEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
 	}
-}
-
-// agentMetrics returns the handler for the metrics of an agent and of its open cards. A card's
-// metrics have a label with its name.
-func agentMetrics(
-	version string, reloaded func() ReloadStatus, states func() map[cards.State]int, present func() []*agentCard,
-) http.Handler {
-	var one sync.Mutex
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		reg := prometheus.NewRegistry()
-		reg.MustRegister(collector{func(emit emit) {
-			buildMetrics(emit, version)
-			reloads := reloaded()
-			reloads.metrics(emit)
-			for state, n := range states() {
-				emit(descCards, prometheus.GaugeValue, float64(n), string(state))
-			}
-		}}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-		for _, c := range present() {
-			labels := prometheus.Labels{"card": c.name}
-			prometheus.WrapRegistererWith(labels, reg).MustRegister(collector{hostSamples(c.host, c.reloads)})
+	emit(descConnected, prometheus.GaugeValue, flag(s.State == host.Connected))
+	emit(descCarrier, prometheus.GaugeValue, flag(s.Netdevice.Carrier), s.Netdevice.Name)
+	emit(descAdopted, prometheus.CounterValue, float64(s.Netdevice.Adopted), s.Netdevice.Name)
+	emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
+	emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
+	deviceMetrics(emit, s.Device, s.DeviceState)
+	dnsMetrics(emit, s.IOUnit.DNS)
+	failoverMetrics(emit, &s.Failovers)
+	hostDirectMetrics(emit, &s.Direct)
+	if s.Traffic != nil {
+		p := peer{name: s.IOUnit.Name, key: s.IOUnit.Fingerprint}
+		if s.IOUnit.Insecure {
+			p.key = ""
 		}
-		one.Lock()
-		defer one.Unlock()
-		promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(w, r)
-	})
+		hostTraffic.emit(emit, p, s.Traffic)
+	}
 }
 
 func iounitMetrics(u *iounit.Unit, r *reloader) http.Handler {

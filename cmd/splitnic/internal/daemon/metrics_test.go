@@ -37,13 +37,15 @@ func TestProcessMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsOfOddNames expects a label with the name of a device to be printable: one that is not
-// UTF-8 would be the end of all metrics.
+// TestMetricsOfOddNames expects labels with the names of a card and a device to be printable: one
+// that is not UTF-8 would be the end of all metrics.
 func TestMetricsOfOddNames(t *testing.T) {
-	text := scraped(handler(func(emit emit) {
-		emit(descCarrier, prometheus.GaugeValue, 1, "sn\x1b[2J\xff")
+	text := scraped(cardHandler(func(emit) {}, func() map[string]func(emit) {
+		return map[string]func(emit){"\xff": func(emit emit) {
+			emit(descCarrier, prometheus.GaugeValue, 1, "sn\x1b[2J\xff")
+		}}
 	}))
-	if want := `splitnic_carrier{netdevice="sn?[2J?"} 1`; !strings.Contains(text, want+"\n") {
+	if want := `splitnic_carrier{card="?",netdevice="sn?[2J?"} 1`; !strings.Contains(text, want+"\n") {
 		t.Errorf("there is no %s in\n%s", want, text)
 	}
 }
