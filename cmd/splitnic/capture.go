@@ -11,14 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/net/bpf"
 
-	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/statussock"
@@ -112,7 +110,7 @@ func (f *captureFlags) run(cmd *cobra.Command, args []string, list func() ([]str
 	if err != nil {
 		return err
 	}
-	socket, err := captureSocket(args, list)
+	socket, err := oneSocket(cmd.Context(), frameRole, args, list)
 	if err != nil {
 		return err
 	}
@@ -166,31 +164,6 @@ func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.Capture
 
 // captureEnd is the time limit for ending a capture.
 const captureEnd = 5 * time.Second
-
-// captureSocket returns the socket of the host or I/O unit in args, or of the only one.
-func captureSocket(args []string, list func() ([]string, error)) (string, error) {
-	if len(args) == 1 {
-		return socketAmong(list, args[0])
-	}
-	all, err := socketsOr(nil, "capture", list)
-	if err != nil {
-		return "", err
-	}
-	var sockets, names []string
-	for _, s := range all {
-		name := strings.TrimSuffix(filepath.Base(s), filepath.Ext(s))
-		if name != cards.AgentSocket { // its cards have their own sockets
-			sockets, names = append(sockets, s), append(names, name)
-		}
-	}
-	switch len(sockets) {
-	case 0:
-		return "", exit.With(exit.Missing, errors.New("capture: the agent on this machine has no card"))
-	case 1:
-		return sockets[0], nil
-	}
-	return "", exit.Usagef("which host or I/O unit? There are: %s", strings.Join(names, ", "))
-}
 
 // compileFilter runs tcpdump to compile an expression of pcap-filter(7) for Ethernet frames.
 func compileFilter(ctx context.Context, expression string) ([]bpf.RawInstruction, error) {

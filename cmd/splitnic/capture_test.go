@@ -192,29 +192,6 @@ func fails(t *testing.T, err error, want string, status int) {
 	testenv.Ended(t, status, err.Error())
 }
 
-// TestCaptureSocket selects the process for a capture when the user names none.
-func TestCaptureSocket(t *testing.T) {
-	for name, c := range map[string]struct {
-		there  []string
-		want   string
-		status int
-	}{
-		"one":     {[]string{"/run/splitnic/agent.sock", "/run/splitnic/host-a.sock"}, "/run/splitnic/host-a.sock", 0},
-		"two":     {[]string{"/run/splitnic/host-a.sock", "/run/splitnic/iounit-1.sock"}, "host-a, iounit-1", exit.Usage},
-		"no card": {[]string{"/run/splitnic/agent.sock"}, "has no card", exit.Missing},
-		"none":    {nil, "splitnic capture SOCKET", exit.Missing},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := captureSocket(nil, func() ([]string, error) { return c.there, nil })
-			if c.status != 0 {
-				fails(t, err, c.want, c.status)
-			} else if got != c.want || err != nil {
-				t.Errorf("%q, %v, want %q", got, err, c.want)
-			}
-		})
-	}
-}
-
 // TestFilter compiles expressions with tcpdump and runs the programs on an ARP frame, untagged
 // and tagged.
 func TestFilter(t *testing.T) {

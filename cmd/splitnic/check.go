@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"regexp"
@@ -59,7 +60,7 @@ type roleFlags func() (add func(*pflag.FlagSet), config func() (daemon.Sources, 
 
 // checkOf returns the command for one role.
 func checkOf(role string, flags roleFlags) *cobra.Command {
-	noKeys := false
+	noKeys, asJSON := false, false
 	c := &cobra.Command{
 		Use:   role + " FILE",
 		Short: "Check the configuration file of `splitnic " + role + " --config FILE`",
@@ -91,22 +92,34 @@ probably a mistake: a policy entry for a host without a trusted key. It does not
 				sources, configErr = config()
 				err = errors.Join(err, configErr, sources.Check(!noKeys))
 			}
-			found := o.locate(err)
-			if len(found) == 0 {
-				for _, line := range sources.Warnings() {
-					fmt.Fprintln(cmd.OutOrStdout(), line)
-				}
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok\n", args[0])
-				return err
-			}
-			for _, line := range found {
-				fmt.Fprintln(cmd.OutOrStdout(), line)
-			}
-			return exit.Usagef("check: %s has mistakes", args[0])
+			return checkResult{args[0], o.locate(err), sources.Warnings()}.print(cmd.OutOrStdout(), asJSON)
 		},
 	}
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
 	boolVar(c.Flags(), &noKeys, "no-keys", false, "do not check the private key and the certificate, on a machine without them")
 	return c
+}
+
+// checkResult is what `splitnic check` prints: a line for each mistake, with its file and line.
+type checkResult struct {
+	File     string   `json:"file"`
+	Mistakes []string `json:"mistakes"`
+	Warnings []string `json:"warnings"`
+}
+
+// print prints the mistakes, or the warnings if there are none. It returns an error if there are
+// mistakes.
+func (c checkResult) print(w io.Writer, asJSON bool) error {
+	lines, err := append(c.Warnings, c.File+": ok"), error(nil)
+	if len(c.Mistakes) > 0 {
+		lines, err = c.Mistakes, exit.Usagef("check: %s has mistakes", c.File)
+	}
+	if asJSON {
+		c.Mistakes, c.Warnings = append([]string{}, c.Mistakes...), append([]string{}, c.Warnings...) // not null
+		return errors.Join(err, printJSON(w, c))
+	}
+	_, printErr := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return errors.Join(err, printErr)
 }
 
 // located matches a mistake with a file and line at the beginning, possibly after the flag of

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"os"
 	"path/filepath"
@@ -290,5 +291,23 @@ func TestCheckMarkedFiles(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("an empty policy with a mark is accepted")
+	}
+}
+
+// TestCheckJSON expects the mistakes of a file in a list, which is empty for a file without any.
+func TestCheckJSON(t *testing.T) {
+	for text, want := range map[string]struct {
+		list   string
+		status int
+	}{
+		"lan: tap:br0\ninsecure: yes\n":           {"[]", 0},
+		"lan: tap:br0\ninsecure: yes\nqueus: 2\n": {`["x.yaml:3: unknown key \"queus\"`, exit.Usage},
+	} {
+		out, err := checked(t, "iounit", map[string]string{"x.yaml": text}, "--json")
+		var flat bytes.Buffer
+		if jsonErr := json.Compact(&flat, []byte(out)); jsonErr != nil || exit.Status(err) != want.status ||
+			!strings.HasPrefix(flat.String(), `{"file":"x.yaml","mistakes":`+want.list) {
+			t.Errorf("%s, %v, %v, want %s", out, err, jsonErr, want.list)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,31 +13,22 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// lister finds the sockets on this machine.
-type lister func() ([]string, error)
-
-// anyRole completes the names of all processes on this machine.
-const anyRole = ""
-
 // completeNames makes the shell complete the names of the processes with a role on this machine,
-// or of all. Hosts, including an agent's cards, are named by their netdevices, and I/O units by
-// their ports.
-func completeNames(role string, list lister) cobra.CompletionFunc {
+// or of all. Hosts, including an agent's cards, are named by their cards, and I/O units by their
+// ports.
+func completeNames(of role, list lister) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		sockets, err := list()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		for i, name := range namesOf(sockets) {
-			if role != anyRole {
-				var ok bool
-				file := strings.TrimSuffix(filepath.Base(sockets[i]), filepath.Ext(sockets[i]))
-				if name, ok = strings.CutPrefix(file, role+"-"); !ok {
-					continue
-				}
+		for _, path := range sockets {
+			name := ownName(path)
+			if of == unitRole {
+				name = strings.TrimPrefix(name, string(unitRole))
 			}
-			if !slices.Contains(args, name) {
+			if of.has(path) && !slices.Contains(args, name) {
 				names = append(names, name)
 			}
 		}
@@ -47,8 +37,8 @@ func completeNames(role string, list lister) cobra.CompletionFunc {
 }
 
 // completing adds completeNames to a command.
-func completing(c *cobra.Command, role string) *cobra.Command {
-	c.ValidArgsFunction = completeNames(role, statussock.List)
+func completing(c *cobra.Command, of role) *cobra.Command {
+	c.ValidArgsFunction = completeNames(of, statussock.List)
 	return c
 }
 
@@ -57,7 +47,7 @@ func completing(c *cobra.Command, role string) *cobra.Command {
 func completeHosts(list lister) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
-			return completeNames("iounit", list)(c, args[1:], word)
+			return completeNames(unitRole, list)(c, args[1:], word)
 		}
 		sockets, err := list()
 		if err != nil {
@@ -65,7 +55,7 @@ func completeHosts(list lister) cobra.CompletionFunc {
 		}
 		var names []string
 		for _, path := range sockets {
-			if !strings.HasPrefix(filepath.Base(path), "iounit-") {
+			if !unitRole.has(path) {
 				continue
 			}
 			raw, err := statussock.Read(c.Context(), path)

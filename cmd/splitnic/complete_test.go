@@ -21,12 +21,12 @@ func TestCompleteNames(t *testing.T) {
 			"/run/splitnic/iounit-7580.sock"}, nil
 	}
 	for _, c := range []struct {
-		role string
+		role role
 		args []string
 		want []string
 	}{
-		{anyRole, nil, []string{"agent", "sn0", "sn1", "iounit-7580"}}, {"host", nil, []string{"sn0", "sn1"}},
-		{anyRole, []string{"sn0"}, []string{"agent", "sn1", "iounit-7580"}}, {"iounit", nil, []string{"7580"}},
+		{anyRole, nil, []string{"agent", "sn0", "sn1", "iounit-7580"}}, {hostRole, nil, []string{"sn0", "sn1"}},
+		{anyRole, []string{"sn0"}, []string{"agent", "sn1", "iounit-7580"}}, {unitRole, nil, []string{"7580"}},
 	} {
 		if got, _ := completeNames(c.role, list)(nil, c.args, ""); !slices.Equal(got, c.want) {
 			t.Errorf("%q, %q: %q, want %q", c.role, c.args, got, c.want)

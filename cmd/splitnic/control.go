@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -34,7 +33,7 @@ card for it, and those dropped there, since the session began or the counters we
 			if clear {
 				what = daemon.CommandClearStats
 			}
-			raw, err := tellHost(cmd.Context(), args, what, nil)
+			_, raw, err := tell(cmd.Context(), hostRole, args, what, nil)
 			if err != nil {
 				return err
 			}
@@ -64,7 +63,7 @@ devices need stay.
 ` + whichHost,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := tellHost(cmd.Context(), args, daemon.CommandReset, nil)
+			_, _, err := tell(cmd.Context(), hostRole, args, daemon.CommandReset, nil)
 			return err
 		},
 	}
@@ -72,31 +71,25 @@ devices need stay.
 
 // failoverCommand returns `splitnic host failover`.
 func failoverCommand() *cobra.Command {
-	var name string
+	var to string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "failover [ADDRESS]",
+		Use:   "failover [NAME] [--to ADDRESS]",
 		Short: "Switch a host on this machine to another I/O unit",
 		Long: `Switch a host on this machine to the I/O unit at ADDRESS, which is one of its
---iounit, or without ADDRESS to the next one of these. The session with the new I/O unit
+--iounit, or without --to to the next one of these. The session with the new I/O unit
 is made first, so the netdevice keeps its carrier and no frame is lost. An old version of
 the I/O unit may not support that; then the carrier is off during the switch. If the new
 session fails, nothing changes.
 
+` + whichHost + `
+
 It prints the addresses, the total time, and the time in which no frame could move.`,
 		Example: `  splitnic host failover
-  splitnic host failover 10.0.0.2 --name sn0`,
+  splitnic host failover sn0 --to 10.0.0.2`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var of []string
-			if name != "" {
-				of = []string{name}
-			}
-			addr := ""
-			if len(args) == 1 {
-				addr = args[0]
-			}
-			raw, err := tellHost(cmd.Context(), of, daemon.CommandFailover, addr)
+			_, raw, err := tell(cmd.Context(), hostRole, args, daemon.CommandFailover, to)
 			if err != nil {
 				return err
 			}
@@ -111,15 +104,14 @@ It prints the addresses, the total time, and the time in which no frame could mo
 			return err
 		},
 	}
-	c.Flags().StringVar(&name, "name", "",
-		"original name of the netdevice, or path of the host's status socket (default: the only host)")
-	completeFlag(c, "name", completeNames("host", statussock.List))
+	c.Flags().StringVar(&to, "to", "", "address of the I/O unit (default: the next one)")
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
-	return c
+	return completing(c, hostRole)
 }
 
 func reloadCommand() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "reload [NAME…]",
 		Short: "Reload keys, trust and policy of the hosts and I/O units on this machine",
 		Long: `Reload keys, trust and policy of the hosts and I/O units on this machine: the files of
@@ -132,50 +124,64 @@ policy no longer permits. SIGHUP does the same.
 
 Without arguments it reloads every process with its socket in ` + statussock.Dir + `. ` + whichNames,
 		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, sockets []string) error {
-			sockets, err := socketsOr(sockets, "reload", statussock.List)
+		RunE: func(cmd *cobra.Command, names []string) error {
+			sockets, err := socketsOr(cmd.Context(), names, statussock.List)
 			if err != nil {
 				return err
 			}
-			return reloadEach(cmd.Context(), cmd.OutOrStdout(), sockets)
+			return reloadEach(cmd.Context(), cmd.OutOrStdout(), sockets, asJSON)
 		},
 	}
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
+	return c
+}
+
+// reloaded is what `splitnic reload --json` prints about a process.
+type reloaded struct {
+	Name  string `json:"name"`
+	Error string `json:"error,omitempty"`
+	daemon.Reloaded
 }
 
 // reloadEach reloads the processes and cards with these sockets. An agent also reloads its cards.
 // Their sockets are skipped if they come after the agent's.
-func reloadEach(ctx context.Context, w io.Writer, sockets []string) error {
+func reloadEach(ctx context.Context, w io.Writer, sockets []string, asJSON bool) error {
 	var errs []error
 	var cards []string
+	all := []reloaded{}
 	for _, path := range sockets {
 		if slices.Contains(cards, path) {
 			continue
 		}
+		done := reloaded{Name: ownName(path)}
 		raw, err := statussock.Do(ctx, path, daemon.CommandReload)
-		var done daemon.Reloaded
 		if err == nil {
-			err = json.Unmarshal(raw, &done)
+			err = json.Unmarshal(raw, &done.Reloaded)
 		}
 		if err != nil {
+			done.Error = err.Error()
 			errs = append(errs, err)
-			continue
+		} else if !asJSON {
+			fmt.Fprint(w, reloadedLine(&done))
 		}
 		cards = append(cards, done.Cards...)
-		name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-		fmt.Fprint(w, reloadedLine(name, done))
+		all = append(all, done)
+	}
+	if asJSON {
+		errs = append(errs, printJSON(w, all))
 	}
 	return errors.Join(errs...)
 }
 
 // reloadedLine returns the text about a reload for the user.
-func reloadedLine(name string, done daemon.Reloaded) string {
+func reloadedLine(done *reloaded) string {
 	key := ""
 	if done.Fingerprint != "" { // empty for an agent, whose cards can have different keys
 		key = ", key " + done.Fingerprint
 	}
-	line := fmt.Sprintf("%s: reloaded%s, %d sessions ended\n", name, key, done.Ended)
+	line := fmt.Sprintf("%s: reloaded%s, %d sessions ended\n", done.Name, key, done.Ended)
 	if len(done.Late) > 0 {
-		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", name,
+		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", done.Name,
 			strings.Join(done.Late, ", "))
 	}
 	return line

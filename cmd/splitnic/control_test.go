@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -40,15 +41,22 @@ func TestReloadEach(t *testing.T) {
 	wrong := reloads(t, in("host-sn1.sock"), daemon.Reloaded{}, errors.New("mistake"))
 	var out strings.Builder
 	err := reloadEach(t.Context(), &out,
-		[]string{in("agent.sock"), in("host-sn0.sock"), in("host-sn1.sock"), in("host-web.sock")})
+		[]string{in("agent.sock"), in("host-sn0.sock"), in("host-sn1.sock"), in("host-web.sock")}, false)
 	if err == nil || !strings.Contains(err.Error(), "mistake") {
 		t.Errorf("error %v", err)
 	}
 	if *agent != 1 || *card != 0 || *host != 1 || *wrong != 1 {
 		t.Errorf("reloaded: agent %d, its card %d, host %d, host with a mistake %d", *agent, *card, *host, *wrong)
 	}
-	const want = "agent: reloaded, 2 sessions ended\nhost-sn0: reloaded, key f, 0 sessions ended\n"
+	const want = "agent: reloaded, 2 sessions ended\nsn0: reloaded, key f, 0 sessions ended\n"
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+	out.Reset()
+	err = reloadEach(t.Context(), &out, []string{in("host-sn0.sock"), in("host-sn1.sock")}, true)
+	var list []reloaded
+	if jsonErr := json.Unmarshal([]byte(out.String()), &list); jsonErr != nil || err == nil || len(list) != 2 ||
+		list[0].Name != "sn0" || list[0].Fingerprint != "f" || !strings.Contains(list[1].Error, "mistake") {
+		t.Errorf("%s, %v, %v", &out, err, jsonErr)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
-const whichUnit = `PORT is the port on which the I/O unit listens, or the path of its status socket. It can be
-omitted if there is only one I/O unit.`
+const whichUnit = `PORT is the port on which the I/O unit listens, its name, or the path of its status socket. It
+can be omitted if there is only one I/O unit.`
 
 // drainFlags are the flags of `splitnic iounit drain`.
 type drainFlags struct {
@@ -47,7 +46,9 @@ With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.T
 		Example: `  splitnic iounit drain --wait --timeout 5m && systemctl restart splitnic-iounit
   splitnic iounit drain 7580`,
 		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), cmd.OutOrStdout(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), args, cmd.Flags().Changed("timeout"))
+		},
 	}
 	boolVar(c.Flags(), &f.wait, "wait", false, "wait until no host is left")
 	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "time-out of --wait")
@@ -65,7 +66,7 @@ have not moved yet stay. The others return if they prefer it and have --fail-bac
 ` + whichUnit,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, _, err := tellUnit(cmd.Context(), args, daemon.CommandUndrain, nil)
+			_, _, err := tell(cmd.Context(), unitRole, args, daemon.CommandUndrain, nil)
 			return err
 		},
 	}
@@ -85,20 +86,27 @@ remove its key from the trusted keys, and reload.
 ` + whichUnit,
 		Example:           `  splitnic iounit disconnect alpha.sn0`,
 		ValidArgsFunction: completeHosts(statussock.List),
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return exit.Usagef("HOST is missing: the name of a host, which `splitnic status` shows")
-			}
-			return atMost(2)(cmd, args)
-		},
+		Args:              hostOfUnit,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, _, err := tellUnit(cmd.Context(), args[1:], daemon.CommandDisconnect, args[0])
+			_, _, err := tell(cmd.Context(), unitRole, args[1:], daemon.CommandDisconnect, args[0])
 			return err
 		},
 	}
 }
 
-func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string) error {
+// hostOfUnit checks the arguments HOST and PORT of a command.
+func hostOfUnit(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return exit.Usagef("HOST is missing: the name of a host, which `splitnic status` shows")
+	}
+	return atMost(2)(cmd, args)
+}
+
+// run drains the I/O unit in args. timed says whether the user has given a time-out.
+func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string, timed bool) error {
+	if timed && !f.wait {
+		return exit.Usagef("--timeout %v: is the time-out of --wait; add it, or omit --timeout", f.timeout)
+	}
 	if f.timeout <= 0 {
 		return exit.Usagef("--timeout %v: must be above 0", f.timeout)
 	}
@@ -108,8 +116,8 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string) error 
 		within, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	path, raw, err := tellUnit(within, args, daemon.CommandDrain, daemon.DrainRequest{Wait: f.wait})
-	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	path, raw, err := tell(within, unitRole, args, daemon.CommandDrain, daemon.DrainRequest{Wait: f.wait})
+	name := ownName(path)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return errors.New("drain: interrupted; the I/O unit goes on with it")
@@ -145,15 +153,4 @@ func (f *drainFlags) late(ctx context.Context, path, name string) error {
 	}
 	return exit.With(exit.TimedOut, fmt.Errorf("drain: %d hosts are left on %s after %v: %s", len(s.Drain.Remaining), name,
 		f.timeout, strings.Join(render.Remaining(s.Drain), "; ")))
-}
-
-// tellUnit sends a command to an I/O unit on this machine. It returns the path of the unit's
-// socket, and the answer.
-func tellUnit(ctx context.Context, args []string, command string, argument any) (string, json.RawMessage, error) {
-	path, err := daemonSocket("iounit", args, statussock.List)
-	if err != nil {
-		return "", nil, err
-	}
-	raw, err := statussock.DoWith(ctx, path, command, argument)
-	return path, raw, explainSocket(err)
 }

@@ -101,6 +101,7 @@ func TestDrainErrdoc(t *testing.T) {
 			exit.TimedOut},
 		{"undrained", "drain iounit-2.sock --wait --timeout 50ms", "iounit-2 accepts hosts again", exit.Failure},
 		{"host", "drain host.sock", "no such command", exit.Usage},
+		{"without waiting", "drain iounit-1.sock --timeout 5m", "--timeout 5m0s: is the time-out of --wait", exit.Usage},
 		{"no time", "drain iounit-1.sock --wait --timeout 0", "--timeout 0s: must be above 0", exit.Usage},
 		{"whom", "disconnect", "HOST is missing", exit.Usage},
 	} {

@@ -101,30 +101,25 @@ func TestErrdocOfDevices(t *testing.T) {
 	}
 }
 
-// TestErrdocOfNames selects an endpoint without a name where none or several run, and by a name
-// that none has. It expects documented errors.
+// TestErrdocOfNames selects a process without a name where none or several run, and by a name that
+// none, several, or a failed card has. It expects documented errors.
 func TestErrdocOfNames(t *testing.T) {
-	for name, sockets := range map[string][]string{
-		"nobody": nil,
-		"two": {"/run/splitnic/host-sn0.sock", "/run/splitnic/host-sn1.sock", "/run/splitnic/iounit-1.sock",
-			"/run/splitnic/iounit-7580.sock"},
+	list, _ := machine(t)
+	for name, find := range map[string]func() (string, error){
+		"nobody": func() (string, error) {
+			return oneSocket(t.Context(), unitRole, nil, func() ([]string, error) { return nil, nil })
+		},
+		"which":     func() (string, error) { return oneSocket(t.Context(), hostRole, nil, list) },
+		"neither":   func() (string, error) { return socketOf(t.Context(), anyRole, "sn1", list) },
+		"ambiguous": func() (string, error) { return socketOf(t.Context(), anyRole, "eth0", list) },
+		"failed":    func() (string, error) { return socketOf(t.Context(), anyRole, "broken", list) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, role := range []string{"host", "iounit"} {
-				_, err := daemonSocket(role, nil, func() ([]string, error) { return sockets, nil })
-				if err == nil || strings.Contains(err.Error(), "iounit runs") {
-					t.Fatal(err)
-				}
+			if _, err := find(); err == nil {
+				t.Fatal("no error")
+			} else {
 				testenv.Ended(t, exit.Status(err), err.Error())
 			}
 		})
 	}
-	t.Run("neither", func(t *testing.T) {
-		there := []string{"/run/splitnic/host-sn0.sock", "/run/splitnic/iounit-7580.sock"}
-		_, err := socketAmong(func() ([]string, error) { return there, nil }, "sn1")
-		if err == nil {
-			t.Fatal("no error")
-		}
-		testenv.Ended(t, exit.Status(err), err.Error())
-	})
 }

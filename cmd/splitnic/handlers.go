@@ -121,52 +121,45 @@ keeps its completion vector until the next session.
 `
 
 func hostHandlersCommand() *cobra.Command {
-	return handlersCommand("host", func() (string, error) { return "", nil }, &cobra.Command{
+	c := handlersCommand(hostRole, &cobra.Command{
 		Use:   "handlers [NAME]",
 		Short: "Show and change the completion-queue handlers of a host on this machine",
 		Long: "Show, and with flags change, the completion-queue handlers of a host on this machine.\n\n" +
 			handlersLong + whichHost,
 		Example: `  splitnic host handlers sn0
   splitnic host handlers --assign 2=1 --cpus 1=0-3 --priority 1=latency`,
+		Args: atMost(1),
 	})
+	return completing(c, hostRole)
 }
 
 func iounitHandlersCommand() *cobra.Command {
-	var name string
-	c := &cobra.Command{
-		Use:   "handlers --host NAME [PORT]",
+	return handlersCommand(unitRole, &cobra.Command{
+		Use:   "handlers HOST [PORT]",
 		Short: "Show and change the completion-queue handlers for a host of an I/O unit on this machine",
 		Long: "Show, and with flags change, the completion-queue handlers that an I/O unit on this machine has for a " +
-			"host.\n\n" + handlersLong + "PORT is the port on which the I/O unit listens, or the path of its status socket. " +
-			"It can be omitted if there is only one I/O unit.",
-		Example: `  splitnic iounit handlers --host alpha.sn0 --cpus 1=2,2=3`,
-	}
-	c.Flags().StringVar(&name, "host", "", "name of the host, or the fingerprint of its key")
-	completeFlag(c, "host", completeHosts(statussock.List))
-	return handlersCommand("iounit", func() (string, error) {
-		if name == "" {
-			return "", exit.Usagef("--host is missing: the name of a host, which `splitnic status` shows")
-		}
-		return name, nil
-	}, c)
+			"host. HOST is its name, or the fingerprint of its key.\n\n" + handlersLong + whichUnit,
+		Example:           `  splitnic iounit handlers alpha.sn0 --cpus 1=2,2=3`,
+		Args:              hostOfUnit,
+		ValidArgsFunction: completeHosts(statussock.List),
+	})
 }
 
-// handlersCommand completes c, the command "handlers" of an endpoint with a role. host returns
-// the name of the host whose handlers an I/O unit shows and changes; "" if the endpoint is a host.
-func handlersCommand(role string, host func() (string, error), c *cobra.Command) *cobra.Command {
+// handlersCommand completes c, the command "handlers" of an endpoint with a role. For an I/O unit
+// the first argument is the host whose handlers it shows and changes.
+func handlersCommand(of role, c *cobra.Command) *cobra.Command {
 	var f changeFlags
 	var asJSON bool
-	c.Args = atMost(1)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		name, err := host()
-		if err != nil {
-			return err
+		name := ""
+		if of == unitRole {
+			name, args = args[0], args[1:]
 		}
 		ch, err := f.config()
 		if err != nil {
 			return err
 		}
-		path, err := daemonSocket(role, args, statussock.List)
+		path, err := oneSocket(cmd.Context(), of, args, statussock.List)
 		if err != nil {
 			return err
 		}
@@ -174,7 +167,7 @@ func handlersCommand(role string, host func() (string, error), c *cobra.Command)
 	}
 	f.add(c.Flags())
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")
-	return completing(c, role)
+	return c
 }
 
 // followTime is how long to wait until the workers have applied the changes. A worker that waits
@@ -207,17 +200,6 @@ func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersReques
 	tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	view.Print(tw, "")
 	return tw.Flush()
-}
-
-// explainSocket adds what to do to an error about a daemon's socket.
-func explainSocket(err error) error {
-	switch {
-	case errors.Is(err, statussock.ErrUnknown):
-		return exit.Usagef("%w; is it a host, or an I/O unit, that is meant?", err)
-	case errors.Is(err, statussock.ErrNobody) && !errors.Is(err, statussock.ErrLeft):
-		return fmt.Errorf("%w (`splitnic status` lists who is there)", err)
-	}
-	return err
 }
 
 // readHandlers reads the handlers from a daemon's status. name is the name of a host if the

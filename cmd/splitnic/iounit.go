@@ -51,8 +51,8 @@ func iounitCommand() *cobra.Command {
 		},
 	}
 	f.add(c.Flags())
-	c.AddCommand(iounitHandlersCommand(), completing(drainCommand(), "iounit"),
-		completing(undrainCommand(), "iounit"), disconnectCommand())
+	c.AddCommand(iounitHandlersCommand(), completing(drainCommand(), unitRole),
+		completing(undrainCommand(), unitRole), disconnectCommand())
 	return c
 }
 

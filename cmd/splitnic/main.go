@@ -57,8 +57,8 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 	}, hostCommand(), agentCommand(), cardCommand(), iounitCommand(), keygenCommand(), doctorCommand(), checkCommand(),
 		completing(statusCommand(), anyRole), completing(topCommand(), anyRole), completing(waitCommand(), anyRole),
-		completing(statsCommand(), "host"), completing(resetCommand(), "host"), completing(reloadCommand(), anyRole),
-		completing(captureCommand(), anyRole),
+		completing(statsCommand(), hostRole), completing(resetCommand(), hostRole), completing(reloadCommand(), anyRole),
+		completing(captureCommand(), frameRole),
 		benchCommand(), versionCommand(), manCommand())
 	completeValues(root)
 	root.InitDefaultCompletionCmd()

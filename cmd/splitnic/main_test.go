@@ -147,7 +147,7 @@ func TestMistypedCommands(t *testing.T) {
 		"version 1":         `unexpected argument "1"`,
 		"reset a b":         `unexpected argument "b"`,
 		"man":               "the directory is missing",
-		"iounit handlers":   "--host is missing",
+		"iounit handlers":   "HOST is missing",
 		"doctor --peer gw":  `--peer "gw": not an IP address`,
 		"status --json=odd": `--json: "odd" must be yes or no; see`,
 		"drain":             `unknown command "drain" (did you mean splitnic iounit drain?)`,

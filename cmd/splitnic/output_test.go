@@ -17,7 +17,8 @@ func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 // because scripts use this output.
 func TestOutputFails(t *testing.T) {
 	for _, line := range []string{
-		"keygen --out " + filepath.Join(t.TempDir(), "key.pem"), "doctor", "doctor --json", "version", "status --schema",
+		"keygen --out " + filepath.Join(t.TempDir(), "key.pem"), "doctor", "doctor --json", "version", "version --json",
+		"status --schema",
 	} {
 		root := rootCommand()
 		root.SetArgs(strings.Fields(line))

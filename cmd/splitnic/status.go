@@ -131,7 +131,7 @@ func isTerminal(w io.Writer) bool {
 
 // show shows the status once. With --json it prints a list even if no process runs.
 func (f *statusFlags) show(ctx context.Context, w io.Writer, names []string, list func() ([]string, error)) error {
-	sockets, err := socketsOr(names, "status", list)
+	sockets, err := socketsOr(ctx, names, list)
 	errs, all := []error{err}, []json.RawMessage{}
 	for _, path := range sockets {
 		raw, err := statussock.Read(ctx, path)

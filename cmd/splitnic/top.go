@@ -22,6 +22,7 @@ type topFlags struct {
 	count    int
 	once     bool
 	totals   bool
+	asJSON   bool
 }
 
 // orderNames returns the sort orders of cards.
@@ -58,6 +59,7 @@ terminal, or with --count, it prints a table at each interval.`,
 	c.Flags().IntVar(&f.count, "count", 0, "print this many tables (default: until interrupted)")
 	boolVar(c.Flags(), &f.once, "once", false, "print one table, as --count 1")
 	boolVar(c.Flags(), &f.totals, "totals", false, "one line for each card")
+	boolVar(c.Flags(), &f.asJSON, "json", false, "print one table as JSON")
 	return c
 }
 
@@ -72,17 +74,17 @@ func (f *topFlags) run(cmd *cobra.Command, names []string, list func() ([]string
 	if f.count < 0 {
 		errs.add("--count %d: must be 0 or more", f.count)
 	}
-	if f.once && f.count > 1 {
-		errs.add("--once and --count: give one of them; see `%s --help`", cmd.CommandPath())
+	if (f.once || f.asJSON) && f.count > 1 {
+		errs.add("--count %d: --once and --json print one table; see `%s --help`", f.count, cmd.CommandPath())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	if f.once {
+	if f.once || f.asJSON {
 		f.count = 1
 	}
 	collect := func(ctx context.Context) (top.Sample, error) { return sample(ctx, names, list) }
-	view := top.View{Order: top.Order(f.order), Totals: f.totals}
+	view := top.View{Order: top.Order(f.order), Totals: f.totals, JSON: f.asJSON}
 	out, ok := cmd.OutOrStdout().(*os.File)
 	if !ok || f.count > 0 || !isTerminal(out) || !isTerminal(os.Stdin) {
 		return top.Plain(cmd.Context(), cmd.OutOrStdout(), collect, view, f.interval, f.count)
@@ -93,7 +95,7 @@ func (f *topFlags) run(cmd *cobra.Command, names []string, list func() ([]string
 // sample queries the processes in names, or all that list finds. The error is about those that do
 // not answer. The sample has the others.
 func sample(ctx context.Context, names []string, list func() ([]string, error)) (top.Sample, error) {
-	sockets, err := socketsOr(names, "top", list)
+	sockets, err := socketsOr(ctx, names, list)
 	errs := []error{err}
 	var all []render.Status
 	for _, path := range sockets {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,12 +25,22 @@ func TestTop(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 		lines := strings.Split(out.String(), "\n")
-		if len(lines) != 4 || !strings.HasPrefix(lines[0], "NAME ") || !strings.HasPrefix(lines[1], "sn0 ") ||
+		if len(lines) != 4 || !strings.HasPrefix(lines[0], "CARD ") || !strings.HasPrefix(lines[1], "sn0 ") ||
 			!strings.Contains(lines[2], "no process serves") {
 			t.Errorf("%s:\n%s", line, &out)
 		}
 	}
-	err := execute(t, "top", "--once", there+"x")
+	out, err := executed(t, "top", "--json", "--interval", "1ms", there)
+	var cards []struct {
+		Name    string   `json:"name"`
+		OutBits *float64 `json:"out_bits_per_second"`
+		Paths   []any    `json:"paths"`
+	}
+	if jsonErr := json.Unmarshal([]byte(out), &cards); jsonErr != nil || err != nil || len(cards) != 1 ||
+		cards[0].Name != "sn0" || cards[0].OutBits == nil || cards[0].Paths == nil {
+		t.Errorf("%s, %v, %v", out, err, jsonErr)
+	}
+	err = execute(t, "top", "--once", there+"x")
 	if exit.Status(err) != exit.Missing {
 		t.Fatalf("of nobody: %v", err)
 	}
@@ -41,7 +52,7 @@ func TestTopMistakes(t *testing.T) {
 		"top --interval 0s":                 "--interval 0s: must be above 0",
 		"top --sort size":                   `--sort "size": must be one of name, out, in, packets, drops`,
 		"top --count -1":                    "--count -1: must be 0 or more",
-		"top --once --count 3":              "--once and --count: give one of them",
+		"top --once --count 3":              "--count 3: --once and --json print one table",
 		"top --interval 2":                  `--interval: "2" must be a time with its unit, such as 2s`,
 		"top --sort size --interval -1s --": "--interval -1s: must be above 0\n--sort",
 	} {

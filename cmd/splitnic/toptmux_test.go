@@ -79,7 +79,7 @@ func TestTopInTerminal(t *testing.T) {
 	server, err := statussock.Serve(sock, func() any {
 		n := frames.Add(1000)
 		s := connected()
-		s.Role, s.Netdevice.Name, s.Security.Platform = "host", "sn0", 1
+		s.Role, s.Card, s.Security.Platform = "host", "sn0", 1
 		ch := messaging.ChannelStats{}
 		ch.TxFrames, ch.TxBytes = n, n*1500
 		s.Traffic = &messaging.Stats{Channels: []messaging.ChannelStats{ch}}
@@ -103,7 +103,7 @@ func TestTopInTerminal(t *testing.T) {
 		words := row(lines, "sn0 ")
 		return len(words) > 2 && words[1] != "0" && words[1] != "-"
 	})
-	if !strings.HasPrefix(lines[0], "splitnic top: 1 cards, every 100ms, by name") || row(lines, "NAME") == nil ||
+	if !strings.HasPrefix(lines[0], "splitnic top: 1 cards, every 100ms, by name") || row(lines, "CARD") == nil ||
 		row(lines, "unit queue 1") == nil || strings.Contains(strings.Join(lines, "\n"), "before") {
 		t.Errorf("the terminal shows\n%s", strings.Join(lines, "\n"))
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +23,13 @@ import (
 type waitFlags struct {
 	daemon.Condition
 	timeout time.Duration
+	asJSON  bool
+}
+
+// waited is what `splitnic wait --json` prints.
+type waited struct {
+	Done    bool   `json:"done"`
+	Missing string `json:"missing,omitempty"` // at the end of the time-out
 }
 
 func waitCommand() *cobra.Command {
@@ -34,7 +40,7 @@ func waitCommand() *cobra.Command {
 		Long: `Wait until a host on this machine has a session with --connected, carrier with --carrier,
 or both. Without these flags, wait until the process answers; it may also be an I/O unit, by
 its port. The process need not be running yet; then a line says what is waited
-for, and lists the running processes.
+for, and lists the running processes by all their names.
 
 ` + whichHost + `
 
@@ -47,12 +53,21 @@ alive, wait NAME --connected --timeout 0 whether it is ready.`,
   splitnic wait 7580 --timeout 5s`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), cmd.ErrOrStderr(), args, statussock.List)
+			err := f.run(cmd.Context(), cmd.ErrOrStderr(), args, statussock.List)
+			if status := exit.Status(err); f.asJSON && (status == 0 || status == exit.TimedOut) {
+				done := waited{Done: err == nil}
+				if err != nil {
+					done.Missing = err.Error()
+				}
+				err = errors.Join(err, printJSON(cmd.OutOrStdout(), done))
+			}
+			return err
 		},
 	}
 	boolVar(c.Flags(), &f.Connected, "connected", false, "wait until the host has a session with an I/O unit")
 	boolVar(c.Flags(), &f.Carrier, "carrier", false, "wait until its netdevice has carrier")
 	c.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "time-out; 0: check once")
+	boolVar(c.Flags(), &f.asJSON, "json", false, "print JSON")
 	return c
 }
 
@@ -61,7 +76,7 @@ const again = 250 * time.Millisecond
 
 // run waits for the process in args, or for the only host that list finds. If the process does
 // not run yet, it writes to w what it waits for.
-func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list func() ([]string, error)) error {
+func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list lister) error {
 	if f.timeout < 0 {
 		return exit.Usagef("--timeout %v: must be 0 or more", f.timeout)
 	}
@@ -70,8 +85,16 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 	}
 	within, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
+	var sockets []string
+	var path string
+	var missing error
 	for first := true; ; first = false {
-		path, err := awaited(args, list)
+		// Who was not among these sockets cannot come before one of them does.
+		if now, err := list(); first || err != nil || !slices.Equal(now, sockets) {
+			path, missing = awaited(within, args, list)
+			sockets = now
+		}
+		err := missing
 		if err == nil {
 			err = f.ask(within, path)
 		}
@@ -80,7 +103,7 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 			return forHosts(err)
 		}
 		if first && exit.Status(err) == exit.Missing {
-			fmt.Fprintf(w, "waiting for up to %v: %v%s\n", f.timeout, reason(err), others(within, list))
+			fmt.Fprintf(w, "waiting for up to %v: %v\n", f.timeout, reason(err))
 		}
 		select {
 		case <-within.Done():
@@ -95,36 +118,12 @@ func (f *waitFlags) run(ctx context.Context, w io.Writer, args []string, list fu
 	}
 }
 
-// awaited returns the socket of the process in args. The process may not run yet: then a number
-// is the port of an I/O unit, and another name is that of a host's netdevice.
-func awaited(args []string, list func() ([]string, error)) (string, error) {
+// awaited returns the socket of the process in args, or of the only host.
+func awaited(ctx context.Context, args []string, list lister) (string, error) {
 	if len(args) == 0 {
-		return daemonSocket("host", args, list)
+		return oneSocket(ctx, hostRole, nil, list)
 	}
-	if path, err := socketAmong(list, args[0]); err == nil {
-		return path, nil
-	}
-	if _, err := strconv.ParseUint(args[0], 10, 16); err == nil {
-		return socketPath("iounit", args[0]), nil
-	}
-	return socketPath("host", args[0]), nil
-}
-
-// others returns the names of the processes that run, for a user who has mistyped a name. It
-// leaves out the sockets of killed processes.
-func others(ctx context.Context, list func() ([]string, error)) string {
-	sockets, err := list()
-	if err != nil {
-		return ""
-	}
-	there := slices.DeleteFunc(sockets, func(path string) bool {
-		_, err := statussock.Read(ctx, path)
-		return errors.Is(err, statussock.ErrNobody)
-	})
-	if len(there) == 0 {
-		return ""
-	}
-	return "; there are: " + strings.Join(namesOf(there), ", ")
+	return oneSocket(ctx, anyRole, args, list)
 }
 
 // reason returns the text of an error about a socket, without the command at the beginning.
@@ -152,8 +151,8 @@ func (f *waitFlags) ask(ctx context.Context, path string) error {
 }
 
 // look checks the condition once, and returns an error about what is missing.
-func (f *waitFlags) look(ctx context.Context, args []string, list func() ([]string, error)) error {
-	path, err := awaited(args, list)
+func (f *waitFlags) look(ctx context.Context, args []string, list lister) error {
+	path, err := awaited(ctx, args, list)
 	var raw json.RawMessage
 	if err == nil {
 		raw, err = statussock.Read(ctx, path)
@@ -177,7 +176,7 @@ func (f *waitFlags) look(ctx context.Context, args []string, list func() ([]stri
 	if why == "" {
 		return nil
 	}
-	return f.missing(fmt.Sprintf("wait: %s %s", s.Host.Netdevice.Name, strings.ReplaceAll(why, "\n", "; ")))
+	return f.missing(fmt.Sprintf("wait: %s %s", s.Host.Card, strings.ReplaceAll(why, "\n", "; ")))
 }
 
 // missing returns the error for a condition that does not hold at the end of the time-out.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -23,7 +24,7 @@ import (
 // or its client disconnects.
 func serveHost(t *testing.T, path string, s daemon.HostStatus, done <-chan struct{}) *statussock.Server {
 	t.Helper()
-	s.Role, s.Netdevice.Name, s.Security.Platform = "host", "sn0", 1
+	s.Role, s.Card, s.Netdevice.Name, s.Security.Platform = "host", "sn0", "eth0", 1
 	server, err := statussock.Serve(path, func() any { return s }, statussock.Command{Name: daemon.CommandWait,
 		Run: func(ctx context.Context) (any, error) {
 			select {
@@ -85,6 +86,18 @@ func TestWait(t *testing.T) {
 	if err := execute(t, "wait", other, "--connected", "--carrier", "--timeout", "0"); err != nil {
 		t.Error(err)
 	}
+	for flag, want := range map[string]string{
+		"--carrier": `{"done":true}`, "--connected": `{"done":false,"missing":"wait: sn0 `,
+	} {
+		s.State = map[string]host.State{"--carrier": host.Connected, "--connected": host.Connecting}[flag]
+		at := filepath.Join(t.TempDir(), "host-sn0.sock")
+		serveHost(t, at, s, never)
+		out, err := executed(t, "wait", at, flag, "--json", "--timeout", "0")
+		if out = strings.Join(strings.Fields(out), ""); !strings.HasPrefix(out, strings.ReplaceAll(want, " ", "")) ||
+			(err == nil) != strings.Contains(want, "true") {
+			t.Errorf("%s: %s, %v", flag, out, err)
+		}
+	}
 	// The wait command does not return, but the condition is met at the timeout.
 	if err := execute(t, "wait", other, "--connected", "--timeout", "1ms"); err != nil {
 		t.Error(err)
@@ -92,7 +105,7 @@ func TestWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := (&waitFlags{Condition: daemon.Condition{Connected: true}, timeout: 1 << 40}).run(ctx,
-		t.Output(), []string{other}, nil); exit.Status(err) != exit.Failure {
+		t.Output(), []string{other}, statussock.List); exit.Status(err) != exit.Failure {
 		t.Errorf("interrupted: %v", err)
 	}
 }
@@ -118,7 +131,7 @@ func TestWaitForWhom(t *testing.T) {
 	go func() { done <- (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), w, nil, list) }()
 	line, err := bufio.NewReader(said).ReadString('\n')
 	if err != nil || !strings.Contains(line, "10m0s: no host runs on this machine") ||
-		!strings.HasSuffix(line, "; there are: iounit-7580\n") {
+		!strings.HasSuffix(line, "; there are: iounit-7580 (eth0)\n") {
 		t.Errorf("%q, %v", line, err)
 	}
 	serveHost(t, path, connected(), nil)
@@ -127,14 +140,19 @@ func TestWaitForWhom(t *testing.T) {
 		t.Error(err)
 	}
 	// With several hosts, the user has to name one.
+	serveHost(t, filepath.Join(dir, "host-sn1.sock"), connected(), nil)
 	there.Store(&[]string{path, filepath.Join(dir, "host-sn1.sock")})
 	severalErr := (&waitFlags{timeout: 10 * time.Minute}).run(t.Context(), t.Output(), nil, list)
 	if exit.Status(severalErr) != exit.Usage {
 		t.Error(severalErr)
 	}
-	for name, timeout := range map[string]time.Duration{"at once": 0, "in time": time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			err := (&waitFlags{timeout: timeout}).run(t.Context(), t.Output(), nil, func() ([]string, error) { return nil, nil })
+	for _, c := range []struct {
+		timeout time.Duration
+		args    []string
+	}{{0, nil}, {time.Millisecond, nil}, {0, []string{"sn7"}}, {time.Millisecond, []string{"sn7"}}} {
+		t.Run(fmt.Sprint(c.args, c.timeout), func(t *testing.T) {
+			nobody := func() ([]string, error) { return nil, nil }
+			err := (&waitFlags{timeout: c.timeout}).run(t.Context(), t.Output(), c.args, nobody)
 			if exit.Status(err) != exit.TimedOut {
 				t.Fatal(err)
 			}
@@ -191,19 +209,5 @@ func TestWaitErrdoc(t *testing.T) {
 	}
 	if err := execute(t, "wait", in("unit.sock"), "--timeout", "0"); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestWaitForPort names an I/O unit by its port, also one that does not run yet.
-func TestWaitForPort(t *testing.T) {
-	unit, card := statussock.Path("iounit-7580"), statussock.Path("host-7581")
-	list := func() ([]string, error) { return []string{unit, card}, nil }
-	for name, want := range map[string]string{
-		"7580": unit, "7581": card, "7582": statussock.Path("iounit-7582"),
-		"sn0": statussock.Path("host-sn0"), "iounit-7583": statussock.Path("iounit-7583"), "/run/x.sock": "/run/x.sock",
-	} {
-		if got, err := awaited([]string{name}, list); err != nil || got != want {
-			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
-		}
 	}
 }

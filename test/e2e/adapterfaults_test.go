@@ -170,7 +170,7 @@ func TestRDMAAdapterFailover(t *testing.T) {
 			k.send(t)
 			away.end(unitDevice)
 			p.arrive(t, 0, true)
-			run(t, p.bin, "host", "failover", unitAddress, "--name", p.host.sock)
+			run(t, p.bin, "host", "failover", p.host.sock, "--to", unitAddress)
 			p.arrive(t, 0, false)
 			k.send(t)
 			k.check(t)

@@ -162,7 +162,7 @@ func TestRDMAFailover(t *testing.T) {
 
 			p.restart(0)
 			before := watch.changes.Load()
-			out := run(t, p.bin, "host", "failover", unitAddress, "--name", p.host.sock)
+			out := run(t, p.bin, "host", "failover", p.host.sock, "--to", unitAddress)
 			t.Logf("%s", out)
 			p.arrive(t, 0, false)
 			k.send(t)

@@ -256,7 +256,7 @@ func checkStatus(t testing.TB, r *fixture) {
 	run(t, r.bin, "wait", last.sock, "--connected", "--carrier")
 	table := run(t, r.bin, "status")
 	if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) != 7 ||
-		!strings.HasPrefix(lines[1], last.name) || !strings.HasPrefix(lines[4], "unit ") ||
+		!strings.HasPrefix(lines[1], "sn0 ") || !strings.Contains(lines[1], last.name) || !strings.HasPrefix(lines[4], "unit ") ||
 		!strings.HasPrefix(lines[6], "  "+last.name) {
 		t.Errorf("the status is not a line for each endpoint, and one for the host below the I/O unit:\n%s", table)
 	}

@@ -184,7 +184,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 	for i := range 10 {
 		run(t, r.bin, "host", "handlers", h.sock, "--assign", fmt.Sprintf("1=%d", 1+i%2), "--assign",
 			fmt.Sprintf("2=%d", 2-i%2))
-		run(t, r.bin, "iounit", "handlers", r.unit.sock, "--host", h.name, "--assign", fmt.Sprintf("1=%d", 2-i%2))
+		run(t, r.bin, "iounit", "handlers", h.name, r.unit.sock, "--assign", fmt.Sprintf("1=%d", 2-i%2))
 	}
 	out := run(t, r.bin, "host", "handlers", h.sock, "--assign", "1=2", "--assign", "2=2",
 		"--cpus", "2="+cpu, "--priority", "2=3", "--budget", "2=5", "--spin", "2=auto:1ms")
@@ -194,7 +194,7 @@ func TestRDMAHandlerCommands(t *testing.T) {
 			t.Errorf("the command does not say %q:\n%s", word, out)
 		}
 	}
-	out = run(t, r.bin, "iounit", "handlers", r.unit.sock, "--host", h.name, "--cpus", "1=any", "--cpus", "2="+cpu,
+	out = run(t, r.bin, "iounit", "handlers", h.name, r.unit.sock, "--cpus", "1=any", "--cpus", "2="+cpu,
 		"--assign", "1=2", "--json")
 	var view struct {
 		CompVectors int             `json:"comp_vectors"`
@@ -244,9 +244,9 @@ func TestRDMAHandlerCommands(t *testing.T) {
 		{"a processor that is not there", []string{"host", "handlers", h.sock, "--cpus", "1=1023"}, exitFailure,
 			[]string{"1023", "this machine has"}},
 		{"no number", []string{"host", "handlers", h.sock, "--budget", "1=many"}, exitUsage, []string{"--budget 1=many"}},
-		{"a host that is not there", []string{"iounit", "handlers", r.unit.sock, "--host", "nobody", "--budget", "1=5"},
+		{"a host that is not there", []string{"iounit", "handlers", "nobody", r.unit.sock, "--budget", "1=5"},
 			exitFailure, []string{"nobody", h.name}},
-		{"no host", []string{"iounit", "handlers", r.unit.sock}, exitUsage, []string{"--host"}},
+		{"no host", []string{"iounit", "handlers"}, exitUsage, []string{"HOST"}},
 		{"the peer", []string{"host", "handlers", r.unit.sock}, exitUsage, []string{"iounit"}},
 		{"nobody", []string{"host", "handlers", filepath.Join(t.TempDir(), "none.sock")}, exitMissing,
 			[]string{"none.sock", "splitnic status"}},

@@ -17,7 +17,8 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	if s.Netdevice.Carrier {
 		carrier = "carrier"
 	}
-	fmt.Fprintf(w, "host %s\t%s for %v\n", s.Name, s.State, ago(s.Since))
+	fmt.Fprintf(w, "card %s\t%s for %v\n", s.Card, s.State, ago(s.Since))
+	fmt.Fprintf(w, "  host\t%s\n", s.Name)
 	fmt.Fprintf(w, "  netdevice\t%s, %s, mtu %d, %s%s\n", s.Netdevice.Name, s.Netdevice.MAC, s.Netdevice.MTU, carrier,
 		historyText(&s.Netdevice))
 	if p := s.Port; p != nil {
@@ -129,7 +130,7 @@ func portText(p *vhostuser.Status) string {
 	case p.FrontEnd != "":
 		text := fmt.Sprintf("%v: %s, %d rings, %s", a, p.FrontEnd, p.Rings, strings.Join(p.Features, ","))
 		if p.Registered > 0 || p.NotRegistered != "" {
-			text += fmt.Sprintf(", %d MiB registered", p.Registered>>20)
+			text += fmt.Sprintf(", %s registered", size(p.Registered))
 		}
 		if p.NotRegistered != "" {
 			text += ", but not all: " + p.NotRegistered

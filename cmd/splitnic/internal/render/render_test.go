@@ -144,7 +144,7 @@ func TestPrintHost(t *testing.T) {
 	text := details(t, raw)
 	for _, want := range []string{
 		"indicate", "all multicast, 1 further", "VLANs", "promiscuous mode on", "denied",
-		"4711 asked for", "256×2048, 32×65535 (asked for) lent", "3.0 MiB", "23 frames",
+		"4711 asked for", "256×2048, 32×65535 (asked for) lent", "3MiB", "23 frames",
 		"keys void 25µs after", "at most 70µs, in 4 batches", "no handler, completion",
 	} {
 		if !strings.Contains(text, want) {
@@ -243,7 +243,7 @@ func TestUnitStatusText(t *testing.T) {
 		want   []string
 	}{
 		{func() {}, []string{
-			"3.0 MiB registered, of 64.0 MiB", "frame 3, size 1", "queue-pair 5",
+			"3MiB registered, of 64MiB", "frame 3, size 1", "queue-pair 5",
 			"70, 6 of them in their handshake; 50 handshakes, 4 delayed", "up, mode send, VLANs 5,10-19",
 			"02:00:00:00:00:01 and 2 more addresses, 7 groups",
 			"2.5Gbit to the LAN, limited 12 times; unlimited and 70000 packets/s from it, limited 3 times", "22 filtered",
@@ -306,7 +306,7 @@ func TestPortText(t *testing.T) {
 		"vhost-user:/s: testpmd, 2 rings, packed,mq": {
 			Path: "/s", FrontEnd: "testpmd", Rings: 2, Features: []string{"packed", "mq"},
 		},
-		"vhost-user:/s: testpmd, 2 rings, packed, 3 MiB registered, but not all: why": {
+		"vhost-user:/s: testpmd, 2 rings, packed, 3MiB registered, but not all: why": {
 			Path: "/s", FrontEnd: "testpmd", Rings: 2, Features: []string{"packed"}, Registered: 3 << 20, NotRegistered: "why",
 		},
 		"vhost-user:/s,client: nobody is connected: no": {Path: "/s", Client: true, LastError: "no"},

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/go-units"
-
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
@@ -19,7 +17,7 @@ import (
 // Table prints a line for each daemon, and below that of an I/O unit a line for each of its hosts.
 func Table(w io.Writer, all []Status, now time.Time) error {
 	hosts := columns{}
-	hosts.add(hostHeading, "STATE", "FOR", "NETDEV", "CARRIER", "MTU", unitHeading, "DIRECT", noteHeading)
+	hosts.add(cardHeading, hostHeading, "STATE", "FOR", "NETDEV", "CARRIER", "MTU", unitHeading, "DIRECT", noteHeading)
 	for _, s := range all {
 		if s.Host != nil {
 			hosts.add(hostCells(s.Host, now)...)
@@ -55,7 +53,7 @@ func hostCells(s *daemon.HostStatus, now time.Time) []string {
 		unit = s.IOUnit.Address
 	}
 	return []string{
-		s.Name, string(s.State), duration(now.Sub(s.Since)), s.Netdevice.Name, upDown(s.Netdevice.Carrier),
+		s.Card, s.Name, string(s.State), duration(now.Sub(s.Since)), s.Netdevice.Name, upDown(s.Netdevice.Carrier),
 		strconv.Itoa(s.Netdevice.MTU), unit, established(&s.Direct), hostNote(s, now),
 	}
 }
@@ -143,9 +141,9 @@ func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
 	if s.LAN.SpeedMbps > 0 {
 		speed = rate(int64(s.LAN.SpeedMbps) * 1e6)
 	}
-	memory := units.BytesSize(float64(s.Memory.Used))
+	memory := size(s.Memory.Used)
 	if s.Memory.Limit > 0 {
-		memory += " of " + units.BytesSize(float64(s.Memory.Limit))
+		memory += " of " + size(s.Memory.Limit)
 	}
 	unit.add(s.Name, upDown(s.LAN.Up), speed, duration(now.Sub(s.Since)), strconv.Itoa(s.LAN.MTU),
 		strconv.Itoa(len(s.Hosts)), s.Device, memory, strings.Join(notes, "; "))
@@ -175,7 +173,7 @@ func unitHostCells(h *iounit.HostStatus, now time.Time) []string {
 	}
 	return []string{
 		h.Name, address, h.MAC, duration(now.Sub(h.Since)), strconv.Itoa(h.MTU),
-		units.HumanSize(float64(h.Statistics.TxBytes)), units.HumanSize(float64(h.Statistics.RxBytes)),
+		size(h.Statistics.TxBytes), size(h.Statistics.RxBytes),
 		count(Dropped(h)), strings.Join(notes, "; "),
 	}
 }

@@ -42,7 +42,7 @@ var now = time.Unix(1_800_000_000, 0)
 func past(ago time.Duration) time.Time { return now.Add(-ago) }
 
 func someHost(name string) *daemon.HostStatus {
-	return &daemon.HostStatus{Status: host.Status{
+	return &daemon.HostStatus{Card: "sn0", Status: host.Status{
 		Role: "host", Name: name, State: host.Connected, Since: past(3*time.Hour + 150*time.Second),
 		Netdevice: host.NetdeviceStatus{Name: "sn0", MTU: 1500, Carrier: true},
 		IOUnit:    host.IOUnitStatus{Address: "10.0.0.1", Name: "gw1"},
@@ -92,20 +92,21 @@ func TestEscapeSequences(t *testing.T) {
 // TestTable prints a typical status of two hosts and an I/O unit.
 func TestTable(t *testing.T) {
 	beta := someHost("beta")
+	beta.Card, beta.Netdevice.Name = "web", "eth0"
 	beta.State, beta.Netdevice.Carrier, beta.Since = host.Connecting, false, past(10*time.Second)
 	beta.IOUnit.Name, beta.LastError = "", "connect to 10.0.0.1:7580:\nconnection refused; is the I/O unit there?"
 	alpha := someHost("alpha")
 	alpha.Direct.Connections = []direct.ConnectionStatus{{State: direct.Established}, {State: direct.Opening}}
 	unit := someUnit(1)
 	unit.Refused = 5
-	const want = `HOST   STATE       FOR   NETDEV  CARRIER  MTU   I/O UNIT  DIRECT  NOTE
-alpha  connected   3h2m  sn0     up       1500  gw1       1       -
-beta   connecting  10s   sn0     down     1500  10.0.0.1  -       connect to 10.0.0.1:7580: connect…
+	const want = `CARD  HOST   STATE       FOR   NETDEV  CARRIER  MTU   I/O UNIT  DIRECT  NOTE
+sn0   alpha  connected   3h2m  sn0     up       1500  gw1       1       -
+web   beta   connecting  10s   eth0    down     1500  10.0.0.1  -       connect to 10.0.0.1:7580: c…
 
 I/O UNIT  LAN  SPEED   FOR   MTU   HOSTS  DEVICE  MEMORY         NOTE
 gw1       up   25Gbit  2d2h  1500  1      mlx5_0  3MiB of 64MiB  5 refused
-  HOST  ADDRESS   MAC                FOR  MTU   TO LAN   FROM LAN  DROPPED
-  h00   10.0.0.0  02:00:00:00:00:00  30m  1500  1.235MB  1000GB    12.03k
+  HOST  ADDRESS   MAC                FOR  MTU   TO LAN    FROM LAN  DROPPED
+  h00   10.0.0.0  02:00:00:00:00:00  30m  1500  1.177MiB  931.3GiB  12.03k
 `
 	if got := table(t, Status{Host: alpha}, Status{Host: beta}, Status{Unit: unit}); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
@@ -172,7 +173,7 @@ func TestTableNotes(t *testing.T) {
 		"stays, I/O unit drains: alone": func(s *daemon.HostStatus) {
 			s.IOUnit.Drains, s.IOUnit.Stays = true, "alone"
 		},
-		"stays, I/O unit drains: alone; DNS: serv": func(s *daemon.HostStatus) {
+		"stays, I/O unit drains: alone; DNS: ": func(s *daemon.HostStatus) {
 			s.IOUnit.Drains, s.IOUnit.Stays, s.IOUnit.DNS = true, "alone", failing
 		},
 		"gw1       DNS: server 10.0.0.53:53: refused": func(s *daemon.HostStatus) { s.IOUnit.DNS = failing },

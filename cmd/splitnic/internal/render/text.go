@@ -48,7 +48,8 @@ func count(n uint64) string {
 	return units.CustomSize("%.4g%s", float64(n), 1000, []string{"", "k", "M", "G", "T", "P", "E"})
 }
 
-func mebibytes(n int64) float64 { return float64(n) / (1 << 20) }
+// size formats a number of bytes in powers of 1024, as flags and the policy read them.
+func size[N int | int64 | uint64](n N) string { return units.BytesSize(float64(n)) }
 
 // rates formats the rate limits of one direction.
 func rates(bits, packets int64) string {

@@ -86,9 +86,9 @@ func printDirect(w io.Writer, d *iounit.DirectStatus) {
 func printTotals(w io.Writer, s *iounit.Status) {
 	limit := "no limit"
 	if s.Memory.Limit > 0 {
-		limit = fmt.Sprintf("of %.1f MiB", mebibytes(s.Memory.Limit))
+		limit = "of " + size(s.Memory.Limit)
 	}
-	fmt.Fprintf(w, "  memory\t%.1f MiB registered, %s\n", mebibytes(s.Memory.Used), limit)
+	fmt.Fprintf(w, "  memory\t%s registered, %s\n", size(s.Memory.Used), limit)
 	b := &s.Bootstrap
 	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections,
 		b.Handshaking, b.Handshakes, b.Delayed)

@@ -43,7 +43,7 @@ func NewSample(all []render.Status, at time.Time) Sample {
 	s := Sample{at: at}
 	for _, one := range all {
 		if h := one.Host; h != nil {
-			c := card{key: "host " + h.Name + " " + h.Netdevice.Name, name: h.Netdevice.Name}
+			c := card{key: "host " + h.Name + " " + h.Card, name: h.Card}
 			if h.Traffic != nil {
 				c.paths = queues("unit ", h.IOUnit.Session, h.Traffic, false)
 			}
@@ -102,7 +102,14 @@ func queues(prefix, session string, s *messaging.Stats, turned bool) (all []path
 }
 
 // Rates has rates per second. The bits are those of Ethernet frames.
-type Rates struct{ OutBits, OutFrames, InBits, InFrames, Dropped, Waits float64 }
+type Rates struct {
+	OutBits   float64 `json:"out_bits_per_second"`
+	OutFrames float64 `json:"out_frames_per_second"`
+	InBits    float64 `json:"in_bits_per_second"`
+	InFrames  float64 `json:"in_frames_per_second"`
+	Dropped   float64 `json:"dropped_per_second"`
+	Waits     float64 `json:"waits_per_second"`
+}
 
 func (r Rates) plus(o Rates) Rates {
 	return Rates{r.OutBits + o.OutBits, r.OutFrames + o.OutFrames, r.InBits + o.InBits, r.InFrames + o.InFrames,
@@ -111,16 +118,16 @@ func (r Rates) plus(o Rates) Rates {
 
 // Row is a card, or one of its paths.
 type Row struct {
-	Name string
+	Name string `json:"name"`
 	Rates
 }
 
 // Card has the rates of a card and of its paths.
 type Card struct {
 	Row
-	Paths []Row
+	Paths []Row `json:"paths"`
 	// New is true if the card was not in the previous sample, so that its rates are unknown.
-	New bool
+	New bool `json:"new,omitempty"`
 }
 
 // Since computes the rates between the sample before and s.
@@ -139,7 +146,7 @@ func (s Sample) Since(before Sample) []Card {
 }
 
 func (c *card) since(before *card, seconds float64) Card {
-	row := Card{Row: Row{Name: c.name}, New: before == nil || seconds <= 0}
+	row := Card{Row: Row{Name: c.name}, Paths: []Row{}, New: before == nil || seconds <= 0}
 	paths := map[string]counts{}
 	if before != nil {
 		for _, p := range before.paths {

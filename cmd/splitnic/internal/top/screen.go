@@ -2,6 +2,8 @@ package top
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +30,8 @@ const (
 type Collect func(ctx context.Context) (Sample, error)
 
 // Plain writes a table at the end of each interval, the first one after one interval. It writes
-// count tables, or until ctx is done if count is 0.
+// count tables, or until ctx is done if count is 0. In JSON it writes one list of cards, and returns
+// the error about processes that could not be queried.
 func Plain(ctx context.Context, w io.Writer, collect Collect, v View, every time.Duration, count int) error {
 	before, err := collect(ctx)
 	if err != nil && len(before.cards) == 0 {
@@ -45,6 +48,12 @@ func Plain(ctx context.Context, w io.Writer, collect Collect, v View, every time
 		now, err := collect(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if cards := now.Since(before); v.JSON {
+			Sort(cards, v.Order)
+			enc := json.NewEncoder(w)
+			enc.SetIndent("", "  ")
+			return errors.Join(err, enc.Encode(cards))
 		}
 		page := strings.Join(v.Lines(now.Since(before)), "\n") + "\n"
 		if n > 0 {

@@ -34,7 +34,7 @@ func channel(tx, rx uint64) messaging.ChannelStats {
 
 // hostWith returns a host with queues in the session id, or without a session if id is empty.
 func hostWith(name, id string, channels ...messaging.ChannelStats) render.Status {
-	s := &daemon.HostStatus{Status: host.Status{Role: "host", Netdevice: host.NetdeviceStatus{Name: name}}}
+	s := &daemon.HostStatus{Card: name, Status: host.Status{Role: "host", Netdevice: host.NetdeviceStatus{Name: "eth0"}}}
 	if id != "" {
 		s.IOUnit.Session, s.Traffic = id, &messaging.Stats{Channels: channels}
 	}
@@ -74,7 +74,7 @@ func TestRates(t *testing.T) {
 	}{
 		{"queues and paths", []render.Status{withDirect(hostWith("sn0", "s1", channel(100, 0), channel(0, 0)), 1, 1000)},
 			[]render.Status{withDirect(hostWith("sn0", "s1", channel(300, 100), latency), 1, 3000)}, View{}, `
-NAME                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
+CARD                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
 sn0                     all                   896k     1.12k       40k        50       105        60
                         unit queue 1           80k       100       40k        50         5        50
                         unit latency           16k        20         0         0         0        10
@@ -82,22 +82,22 @@ sn0                     all                   896k     1.12k       40k        50
 `},
 		{"a new session begins with 0", []render.Status{hostWith("sn0", "s1", channel(1000, 0))},
 			[]render.Status{hostWith("sn0", "s2", channel(200, 0))}, View{Totals: true}, `
-NAME                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
+CARD                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
 sn0                     all                    80k       100         0         0         0        50
 `},
 		{"no session", []render.Status{hostWith("sn0", "s1", channel(1000, 0))}, []render.Status{hostWith("sn0", "")},
 			View{}, `
-NAME                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
+CARD                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
 sn0                     all                      0         0         0         0         0         0
 `},
 		{"cleared meanwhile", []render.Status{hostWith("sn0", "s1", channel(1000, 0))},
 			[]render.Status{hostWith("sn0", "s1", channel(10, 0))}, View{Totals: true}, `
-NAME                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
+CARD                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
 sn0                     all                      0         0         0         0         0         0
 `},
 		{"I/O unit, and a card that comes", []render.Status{unitWith("s1", 0, 0)},
 			[]render.Status{unitWith("s1", 2000, 400), hostWith("sn1", "s9", channel(5, 5))}, View{}, `
-NAME                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
+CARD                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
 gw1/alpha               all                   800k        1k         0         0       100         0
                         queue 1               800k        1k      160k       200       100       100
 sn1                     all                      -         -         -         -         -         -
@@ -105,7 +105,7 @@ sn1                     all                      -         -         -         -
 `},
 		{"low and narrow", []render.Status{unitWith("s1", 0, 0)}, []render.Status{unitWith("s1", 0, 0), hostWith("b", ""),
 			hostWith("c", "")}, View{Height: 3, Width: 12}, `
-NAME       …
+CARD       …
 b          …
 … 3 more li…
 `},
@@ -154,7 +154,7 @@ func TestPlain(t *testing.T) {
 	if err := Plain(t.Context(), &b, counting(), View{Order: ByOut, Totals: true}, time.Millisecond, 3); err != nil {
 		t.Fatal(err)
 	}
-	const table = `NAME                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
+	const table = `CARD                    PATH             OUT bit/s OUT pkt/s  IN bit/s  IN pkt/s    DROP/s    WAIT/s
 sn0                     all                    80k       100         0         0         0        50
 sn1                     all                      0         0         0         0         0         0
 `
@@ -247,7 +247,7 @@ func TestScreen(t *testing.T) {
 		t.Errorf("the terminal is left as %+v, and was %+v: %v", after, before, err)
 	}
 	for line := range strings.SplitSeq(seen, "\r\n") {
-		if strings.Contains(line, "NAME") && strings.Contains(line, "WAIT/s") {
+		if strings.Contains(line, "CARD") && strings.Contains(line, "WAIT/s") {
 			t.Errorf("a line is wider than the terminal: %q", line)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 type View struct {
 	Order  Order
 	Totals bool // no line for each path
+	JSON   bool // of all cards and paths
 	// Width and Height are the size of the terminal in characters; 0: no limit.
 	Width, Height int
 }
@@ -29,7 +30,7 @@ var headings = []string{"OUT bit/s", "OUT pkt/s", "IN bit/s", "IN pkt/s", "DROP/
 // and a line with the number of the others.
 func (v *View) Lines(cards []Card) []string {
 	Sort(cards, v.Order)
-	lines := []string{line("NAME", "PATH", headings)}
+	lines := []string{line("CARD", "PATH", headings)}
 	for i := range cards {
 		c := &cards[i]
 		lines = append(lines, line(c.Name, "all", texts(c.Rates, c.New)))
