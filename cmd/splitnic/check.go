@@ -21,8 +21,9 @@ import (
 
 func checkCommand() *cobra.Command {
 	c := group(&cobra.Command{
-		Use:   "check",
-		Short: "Check a configuration file without a device",
+		Use:        "check",
+		SuggestFor: []string{"config", "validate"},
+		Short:      "Check a configuration file without a device",
 		Long: `Check a configuration file and the files that it names, such as a policy, in the same way as
 the start of a host, agent or I/O unit. It needs no device and changes nothing.`,
 	}, checkOf("host", func() (func(*pflag.FlagSet), func() (daemon.Sources, error)) {
@@ -139,7 +140,7 @@ func (o *origin) locate(err error) (lines []string) {
 		}
 	}
 	for _, err := range flat(err) {
-		text := strings.ReplaceAll(err.Error(), "\n", "; ")
+		text := strings.ReplaceAll(explain(err), "\n", "; ")
 		if m := located.FindStringSubmatch(text); m != nil {
 			reported[m[1][:strings.Index(m[1], ": ")]] = true
 			add(m[1])

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net"
+	"os"
 	"slices"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/verbs"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // completeNames makes the shell complete the names of the processes with a role on this machine,
@@ -75,19 +78,17 @@ func completeHosts(list lister) cobra.CompletionFunc {
 // completeValues makes the shell complete the values of flags that several commands have, for c
 // and the commands below it.
 func completeValues(c *cobra.Command) {
-	words := map[string][]string{
-		"protection": protections(),
-		"mode":       modeNames(), "modes": modeNames(),
-		"log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
+	flags := map[string]cobra.CompletionFunc{
+		"protection": oneOf(protections()...), "mode": someOf(modeNames()...), "modes": someOf(modeNames()...),
+		"offloads":  someOf(append([]string{"all", "none"}, vnet.AllOffloads.Names()...)...),
+		"log-level": oneOf("debug", "info", "warn", "error"), "log-format": oneOf("text", "json"),
+		"device": completeDevices, "peer-device": completeDevices,
+		"sweep": someOf(sweepNames()...),
+		"lan":   completeLAN(netdeviceNames), "netns": completeNetNS(agentPlaces.named), "port": completePort,
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		switch list := words[f.Name]; {
-		case list != nil:
-			fixedWords(c, f.Name, list)
-		case f.Name == "device", f.Name == "peer-device":
-			completeFlag(c, f.Name, completeDevices)
-		case f.Name == "lan":
-			completeFlag(c, f.Name, completeKinds)
+		if complete := flags[f.Name]; complete != nil {
+			completeFlag(c, f.Name, complete)
 		}
 	})
 	for _, sub := range c.Commands() {
@@ -107,13 +108,79 @@ func completeDevices(*cobra.Command, []string, string) (names []string, _ cobra.
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKinds makes the shell complete the kind of a LAN interface, behind which the argument of
-// the kind follows.
-func completeKinds(*cobra.Command, []string, string) (words []string, _ cobra.ShellCompDirective) {
-	for _, k := range lan.Kinds() {
-		words = append(words, string(k.Name)+":")
+// netdeviceNames returns the netdevices of this machine, except for the loopback device.
+func netdeviceNames() (names []string) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil
 	}
-	return words, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback == 0 {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
+// completeLAN makes the shell complete a LAN interface: a netdevice, or a kind of which the argument
+// follows, which is a netdevice or a path.
+func completeLAN(netdevices func() []string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) (words []string, _ cobra.ShellCompDirective) {
+		for _, k := range lan.Kinds() {
+			prefix := string(k.Name) + ":"
+			switch {
+			case !strings.HasPrefix(typed, prefix):
+				words = append(words, prefix)
+			case !k.Netdevice():
+				return nil, cobra.ShellCompDirectiveDefault
+			default:
+				words = netdevices()
+				for i := range words {
+					words[i] = prefix + words[i]
+				}
+				return words, cobra.ShellCompDirectiveNoFileComp
+			}
+		}
+		return append(netdevices(), words...), cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNetNS makes the shell complete the names of network namespaces, which are in dir. A path
+// is possible, too.
+func completeNetNS(dir string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+		entries, _ := os.ReadDir(dir) // missing if there are none
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names, cobra.ShellCompDirectiveDefault
+	}
+}
+
+// completePort makes the shell complete the kind of a netdevice.
+func completePort(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if strings.HasPrefix(typed, "vhost-user:") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return []string{"tap", "vhost-user:"}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}
+
+// someOf makes the shell complete a list of words with commas between them.
+func someOf(words ...string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, typed string) (lists []string, _ cobra.ShellCompDirective) {
+		before := typed[:strings.LastIndexByte(typed, ',')+1]
+		for _, w := range words {
+			if !slices.Contains(strings.Split(before, ","), w) {
+				lists = append(lists, before+w)
+			}
+		}
+		return lists, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// oneOf makes the shell complete one of several words.
+func oneOf(words ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
 // completeFlag makes the shell complete the value of a flag.
@@ -121,9 +188,4 @@ func completeFlag(c *cobra.Command, flag string, complete cobra.CompletionFunc) 
 	if err := c.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err) // there is no such flag
 	}
-}
-
-// fixedWords makes the shell complete the possible values of a flag.
-func fixedWords(c *cobra.Command, flag string, words []string) {
-	completeFlag(c, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,14 +68,39 @@ func TestCompleteOfProcesses(t *testing.T) {
 	}
 }
 
+// TestCompleteLAN completes the argument of --lan, and the names of network namespaces.
+func TestCompleteLAN(t *testing.T) {
+	complete := completeLAN(func() []string { return []string{"eth0", "br0"} })
+	for typed, want := range map[string][]string{
+		"":            {"eth0", "br0", "macvtap:", "packet:", "tap:", "vhost-user:"},
+		"packet:":     {"packet:eth0", "packet:br0"},
+		"vhost-user:": nil,
+	} {
+		if got, _ := complete(nil, nil, typed); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", typed, got, want)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "pod1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for place, want := range map[string][]string{dir: {"pod1"}, filepath.Join(dir, "none"): nil} {
+		if got, _ := completeNetNS(place)(nil, nil, ""); !slices.Equal(got, want) {
+			t.Errorf("namespaces: %q, want %q", got, want)
+		}
+	}
+}
+
 // TestCompletions requests completions as a shell does.
 func TestCompletions(t *testing.T) {
 	for line, want := range map[string]string{
-		"top --sort ":          "name\nout\nin\npackets\ndrops\n:4\n",
-		"doctor --role ":       "host\nagent\niounit\n:4\n",
-		"host --protection ":   "region\nwindow\none-touch\n:4\n",
-		"iounit --log-format ": "text\njson\n:4\n",
-		"iounit --lan ":        "macvtap:\npacket:\ntap:\nvhost-user:\n:6\n",
+		"top --sort ":           "name\nout\nin\npackets\ndrops\n:4\n",
+		"doctor --role ":        "host\nagent\niounit\n:4\n",
+		"host --protection ":    "region\nwindow\none-touch\n:4\n",
+		"iounit --log-format ":  "text\njson\n:4\n",
+		"iounit --modes imm,":   "imm,indicate\nimm,send\nimm,send-uc\n:6\n",
+		"host --port ":          "tap\nvhost-user:\n:6\n",
+		"host --offloads csum,": "csum,all\ncsum,none\ncsum,tso4\ncsum,tso6\ncsum,tsoecn\ncsum,uso\n:6\n",
 		"help host ": "failover\tSwitch a host on this machine to another I/O unit\n" +
 			"handlers\tShow and change the completion-queue handlers of a host on this machine\n:4\n",
 	} {

@@ -113,8 +113,9 @@ func (o *origin) misplaced(s *setting) error {
 		return fmt.Errorf("unknown key %q%s; %s(8) has the keys below %s", s.name(),
 			didYouMean(similarFlags(o.command, s.key, true)), pageName(o.command), advancedMap)
 	case flag == nil, s.key == "config", s.key == "help":
-		return fmt.Errorf("unknown key %q%s; keys are the flags of `%s --help`", s.name(),
-			didYouMean(similarFlags(o.command, s.key, false)), o.command.CommandPath())
+		names := slices.DeleteFunc(similarFlags(o.command, s.key, false), func(name string) bool { return name == s.key })
+		return fmt.Errorf("unknown key %q%s; keys are the flags of `%s --help`", s.name(), didYouMean(names),
+			o.command.CommandPath())
 	case isAdvanced(flag) && s.below == "":
 		return moved(o.command, s.key, s.key)
 	case !isAdvanced(flag) && s.below != "":

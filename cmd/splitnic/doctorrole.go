@@ -261,6 +261,8 @@ func checkReach(ctx context.Context, r *report, addr string) {
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			fix = "start the I/O unit there, or name the port of its --listen"
+		case errors.As(err, &dns) && strings.HasPrefix(dns.Name, "tcp/"):
+			fix = "a port of 1 to 65535, or the name of a service of this machine"
 		case errors.As(err, &dns):
 			fix = "`getent hosts NAME`, or give its address"
 		}

@@ -32,8 +32,10 @@ func main() {
 	stop()
 	if err != nil {
 		// Each of the joined errors gets its own line.
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			journal.Error("splitnic: " + line)
+		for _, err := range flat(err) {
+			for line := range strings.SplitSeq(explain(err), "\n") {
+				journal.Error("splitnic: " + line)
+			}
 		}
 	}
 	os.Exit(exit.Status(err))

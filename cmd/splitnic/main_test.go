@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
 // TestHelpNamesValues expects the name of each flag's value to be one word. pflag takes text in
@@ -157,6 +159,16 @@ func TestMistypedCommands(t *testing.T) {
 		"card show":         `unknown command "show" (did you mean list?)`,
 		"card status":       "(did you mean splitnic status?)",
 		"ps":                "(did you mean status?)",
+		"info":              "(did you mean status?)",
+		"config":            "(did you mean check?)",
+		"up":                "(`splitnic host` makes a netdevice,",
+		"start":             "systemctl start)",
+		"down":              "systemctl stop splitnic-host@NAME)",
+		"stop":              "systemctl stop splitnic-host@NAME",
+		"logs":              "journalctl -u 'splitnic-*' shows",
+		"bugreport":         "`splitnic doctor --report FILE`",
+		"check check":       `unknown command "check"; see`,
+		"iounit iounit":     `unexpected argument "iounit" (did you mean splitnic check iounit?)`,
 		"xy":                `unknown command "xy"; see`,
 		"completion tcsh":   `unknown command "tcsh" (did you mean bash or`,
 		"help stauts":       `unknown command "stauts" (did you mean stats or status?)`,
@@ -193,6 +205,8 @@ func TestMistypedFlags(t *testing.T) {
 		"status --jsn":                         "unknown flag: --jsn (did you mean --json?); see `splitnic status --help`",
 		"host --queus 3":                       "unknown flag: --queus (did you mean --queues?); see",
 		"host -iounit a":                       "unknown flag: -iounit (did you mean --iounit or --iounit-name?); see",
+		"host --mtu 1500":                      "unknown flag: --mtu (did you mean --max-mtu?); see",
+		"card add x --max-mtu 1500":            "unknown flag: --max-mtu (did you mean --mtu?); see",
 		"host --speed 3":                       "unknown flag: --speed; see",
 		"status -x":                            "unknown flag: -x; see",
 		"host --queues many":                   `--queues: "many" must be a whole number, such as 1; see`,
@@ -208,5 +222,14 @@ func TestMistypedFlags(t *testing.T) {
 		`host --iounit a,"b`:                   `must be words with commas between them and without quotation marks`,
 	} {
 		testenv.Ended(t, exit.Usage, refused(t, line, want))
+	}
+}
+
+// TestMistypedPolicyKey expects the key that was meant behind an error of the policy, which comes
+// from a package that knows no suggestions.
+func TestMistypedPolicyKey(t *testing.T) {
+	_, err := policy.Parse("p.yaml", []byte("default: {vlan: 3}\n"))
+	if text := explain(fmt.Errorf("--policy: %w", err)); !strings.HasSuffix(text, "(did you mean vlans?)") {
+		t.Error(text)
 	}
 }

@@ -13,11 +13,27 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/settings"
 )
 
-// meant returns a question with the commands that the user may have meant by an unknown word:
-// commands elsewhere that have this name, with their paths, or else similar subcommands of c.
+// instead has what does the work of commands that other programs have.
+var instead = map[string]string{
+	"up":        "`splitnic host` makes a netdevice, as the service splitnic-host@NAME does",
+	"start":     "`splitnic host`, iounit or agent starts one, as the services splitnic-… do: systemctl start",
+	"down":      "the netdevice goes with its process: systemctl stop splitnic-host@NAME",
+	"stop":      "systemctl stop splitnic-host@NAME, splitnic-iounit or splitnic-agent; or SIGTERM",
+	"restart":   "systemctl restart splitnic-host@NAME, splitnic-iounit or splitnic-agent",
+	"logs":      "journalctl -u 'splitnic-*' shows the log",
+	"log":       "journalctl -u 'splitnic-*' shows the log",
+	"bugreport": "`splitnic doctor --report FILE` writes one",
+}
+
+// meant returns what the user may have meant by an unknown word: commands elsewhere that have this
+// name, with their paths, or else similar subcommands of c. Each text begins with a space.
 func meant(c *cobra.Command, word string) string {
+	if text := instead[word]; text != "" && !c.HasParent() {
+		return " (" + text + ")"
+	}
 	if names := called(c.Root(), c, word); len(names) > 0 {
 		return didYouMean(names)
 	}
@@ -35,23 +51,30 @@ func didYouMean(names []string) string {
 // similar returns the names of the subcommands of c that are similar to a word, or for which it
 // is a synonym.
 func similar(c *cobra.Command, word string) []string {
-	c.SuggestionsMinimumDistance = 2
-	if len(word) <= c.SuggestionsMinimumDistance { // every short name would be similar
-		c.SuggestionsMinimumDistance = len(word) - 1
-	}
-	return c.SuggestionsFor(word)
+	c.SuggestionsMinimumDistance = min(len(word)/2, 2) // otherwise every short name would be similar
+	return slices.Compact(c.SuggestionsFor(word))
 }
 
-// called returns the paths of the commands below c with that name, without the subcommands of
-// except.
+// called returns the paths of the commands below c with that name, without except and its
+// subcommands.
 func called(c, except *cobra.Command, word string) (paths []string) {
 	for _, sub := range c.Commands() {
-		if sub.Name() == word && c != except && sub.IsAvailableCommand() {
+		if sub.Name() == word && c != except && sub != except && sub.IsAvailableCommand() {
 			paths = append(paths, sub.CommandPath())
 		}
 		paths = append(paths, called(sub, except, word)...)
 	}
 	return paths
+}
+
+// explain returns the text of an error, with the keys that the user may have meant by an unknown
+// one.
+func explain(err error) string {
+	var unknown *settings.UnknownKeyError
+	if errors.As(err, &unknown) {
+		return err.Error() + didYouMean(similarWords(unknown.Key, unknown.Known))
+	}
+	return err.Error()
 }
 
 // flagError explains an error of pflag about the command line of c.
@@ -95,15 +118,33 @@ func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
 // similarFlags returns the names of the flags of c that are similar to a word, or those of its
 // advanced settings.
 func similarFlags(c *cobra.Command, word string, advanced bool) []string {
-	var flags cobra.Command // a subcommand for each flag, as similar expects
+	var names []string
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if isAdvanced(f) == advanced && f.Hidden == advanced {
-			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+			names = append(names, f.Name)
 		}
 	})
-	names := similar(&flags, word)
-	slices.Sort(names)
-	return names
+	return similarWords(word, names)
+}
+
+// similarWords returns the names that are similar to a word, or else those that have it between
+// hyphens, such as max-mtu for mtu, or that it has.
+func similarWords(word string, names []string) (found []string) {
+	var whole, parts cobra.Command // subcommands for the names, as similar expects
+	run := func(*cobra.Command, []string) {}
+	for _, name := range names {
+		whole.AddCommand(&cobra.Command{Use: name, Run: run})
+		also := strings.Split(name, "-")
+		if slices.Contains(strings.Split(word, "-"), name) {
+			also = append(also, word)
+		}
+		parts.AddCommand(&cobra.Command{Use: name, Run: run, SuggestFor: also})
+	}
+	if found = similar(&whole, word); len(found) == 0 {
+		found = similar(&parts, word)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // badValue returns an error that says what the flag with an invalid value accepts.

@@ -38,7 +38,7 @@ func statusCommand() *cobra.Command {
 	var f statusFlags
 	c := &cobra.Command{
 		Use:        "status [NAME…]",
-		SuggestFor: []string{"ls", "list", "show", "ps"},
+		SuggestFor: []string{"ls", "list", "show", "ps", "info"},
 		Short:      "Show the state of the hosts and I/O units on this machine",
 		Long: `Show the state of the hosts and I/O units on this machine: a line for each, and below
 an I/O unit one for each of its hosts, of ` + fmt.Sprint(render.Width) + ` columns at most.

@@ -55,7 +55,7 @@ terminal, or with --count, it prints a table at each interval.`,
 	}
 	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "interval over which rates are measured")
 	c.Flags().StringVar(&f.order, "sort", string(top.ByName), "sort order: "+orderNames())
-	fixedWords(c, "sort", strings.Split(orderNames(), ", "))
+	completeFlag(c, "sort", oneOf(strings.Split(orderNames(), ", ")...))
 	c.Flags().IntVar(&f.count, "count", 0, "print this many tables (default: until interrupted)")
 	boolVar(c.Flags(), &f.once, "once", false, "print one table, as --count 1")
 	boolVar(c.Flags(), &f.totals, "totals", false, "one line for each card")

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -58,6 +59,16 @@ func start(d *ast.DocumentNode) int {
 		return Line(d.Body)
 	}
 	return 1 // an empty document has no position
+}
+
+// UnknownKeyError is the error about a key that a map of a file cannot have.
+type UnknownKeyError struct {
+	Key   string
+	Known []string // keys that it can have
+}
+
+func (e *UnknownKeyError) Error() string {
+	return fmt.Sprintf("unknown key %q; there are %s", e.Key, strings.Join(e.Known, ", "))
 }
 
 // Errorf returns an error about the value n in a file.

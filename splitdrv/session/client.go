@@ -172,6 +172,8 @@ func unreachable(err error) string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "; nobody listens there: is splitnic iounit running, and is this the address and port of its --listen?"
+	case errors.As(err, &dns) && strings.HasPrefix(dns.Name, "tcp/"): // the name of a service, not of a machine
+		return "; is the port right? It must be 1 to 65535, or the name of a service that this machine knows"
 	case errors.As(err, &dns):
 		return "; is the name right, and known here (getent hosts NAME)?"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH),

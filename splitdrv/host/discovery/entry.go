@@ -64,8 +64,11 @@ func Check(entry string) error {
 			host = host[1 : len(host)-1]
 		}
 	}
-	if !validHost(host) || !validPort(port) {
+	switch {
+	case !validHost(host):
 		return fmt.Errorf("%q is not an address: %w", entry, errAddress)
+	case !validPort(port):
+		return fmt.Errorf("%q: the port must be 1 to 65535, such as 7580, or the name of a service", entry)
 	}
 	return nil
 }

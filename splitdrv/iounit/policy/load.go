@@ -94,7 +94,7 @@ func (r *reader) policy(p *Policy, n settings.Node) {
 				r.entry(p, e)
 			}
 		default:
-			r.fail(e.At, "unknown key %q; a policy has `default` and `hosts`", e.Key)
+			r.fail(e.At, "%w", &settings.UnknownKeyError{Key: e.Key, Known: []string{"default", "hosts"}})
 		}
 	}
 	names := newReserved(p.hosts)
@@ -204,7 +204,7 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 		case "modes":
 			bad(modes(h, e.Value))
 		default:
-			r.fail(e.At, "%s: unknown key %q; there are %s", what, e.Key, strings.Join(keys(), ", "))
+			r.fail(e.At, "%s: %w", what, &settings.UnknownKeyError{Key: e.Key, Known: keys()})
 		}
 	}
 }

@@ -173,7 +173,7 @@ func TestErrors(t *testing.T) {
 		{"default:\n  max-tx-rate: [1G]", "p.yaml:2: default: max-tx-rate: \"\" is no rate"},
 		{"hosts:\n  alpha:\n    modes: [imm, fast]", "p.yaml:3: host alpha: modes:"},
 		{"hosts:\n  alpha:\n    vlan: 5", "p.yaml:3: host alpha: unknown key \"vlan\"; there are macs, share, ips, vlans"},
-		{"host:\n  alpha:", "p.yaml:1: unknown key \"host\"; a policy has"},
+		{"host:\n  alpha:", "p.yaml:1: unknown key \"host\"; there are default, hosts"},
 		{"hosts:\n  alpha:\n  - 5", "p.yaml:"},
 		{"hosts: 5", "p.yaml:1: hosts must be a map"},
 		{"- a\n- b", "p.yaml:1: a policy must be a map"},
