@@ -78,7 +78,7 @@ func TestCheck(t *testing.T) {
 			"colour: red\n\nlog-level: loud\nadvanced: {qp-retries: 9}\nmac: 5\noffloads: [all, some]\ninsecure: yes\n"}, nil, []string{
 			"x.yaml: --iounit is missing", "x.yaml:1: --queues 0", "x.yaml:2: --max-mtu 20", "x.yaml:3: --mode: ",
 			"x.yaml:4: standby: ", "x.yaml:5: unknown key \"colour\"; keys are the flags of `splitnic host --help`",
-			`x.yaml:7: --log-level "loud"`, "x.yaml:8: advanced.qp-retries 9", "x.yaml:9: --mac: ", "x.yaml:10: --offloads: "}},
+			`x.yaml:7: log-level: "loud" must be`, "x.yaml:8: advanced.qp-retries 9", "x.yaml:9: --mac: ", "x.yaml:10: --offloads: "}},
 		{"mistyped keys", "host", map[string]string{"x.yaml": "iounits: a\nnam: sn1\ninsecure: yes\n"}, nil, []string{
 			"x.yaml: --iounit is missing", "x.yaml:1: unknown key \"iounits\" (did you mean iounit?); keys are the flags of",
 			"x.yaml:2: unknown key \"nam\" (did you mean name?); "}},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -81,7 +82,7 @@ func TestReread(t *testing.T) {
 		want daemon.Keys
 		late string
 	}{
-		{"iounit: a\nkey: k2\nadvanced:\n  qp-retries: 5\ntrust: [x]\n", daemon.Keys{Key: "k2", Trust: h.Keys.Trust}, ""},
+		{"iounit: a\nlog-level: debug\nkey: k2\nadvanced:\n  qp-retries: 5\ntrust: [x]\n", daemon.Keys{Key: "k2", Trust: h.Keys.Trust}, ""},
 		{"iounit: a\nca: c\niounit-name: [gw1, gw2]\nadvanced: {qp-retries: 2, max-pools: 5}\n",
 			daemon.Keys{Key: defaultKey, CA: "c", IOUnitNames: []string{"gw1", "gw2"}, Trust: h.Keys.Trust},
 			"advanced.max-pools advanced.qp-retries"},
@@ -92,6 +93,9 @@ func TestReread(t *testing.T) {
 		s, late, err := h.Reread()
 		if err != nil || !reflect.DeepEqual(s.Keys, c.want) || !slices.Equal(late, strings.Fields(c.late)) {
 			t.Errorf("%q: %+v, late %q, %v", c.text, s, late, err)
+		}
+		if debug := strings.Contains(c.text, "debug"); (s.LogLevel == slog.LevelDebug) != debug {
+			t.Errorf("%q: the level of the log is %v", c.text, s.LogLevel)
 		}
 	}
 	for _, text := range []string{"key: [\n", "keys: a\n", "policy: p\n", "ca:\n"} {

@@ -115,8 +115,8 @@ func reloadCommand() *cobra.Command {
 		Use:   "reload [NAME…]",
 		Short: "Reload keys, trust and policy of the hosts and I/O units on this machine",
 		Long: `Reload keys, trust and policy of the hosts and I/O units on this machine: the files of
---key, --cert, --ca, --trust-file, --revoked and --policy, and these flags and --trust
-where they are in the file of --config. Flags on the command line stay. If one of the
+--key, --cert, --ca, --trust-file, --revoked and --policy, and these flags, --trust and
+--log-level where they are in the file of --config. Flags on the command line stay. If one of the
 files has a mistake, nothing changes.
 
 Sessions continue, except those whose peer is no longer trusted or uses something that the

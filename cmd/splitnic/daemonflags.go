@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,7 +23,7 @@ const defaultKey = "/etc/splitnic/key.pem"
 // daemonFlags has those flags of both endpoints that have to be parsed first. The other flags set
 // the configuration directly.
 type daemonFlags struct {
-	logLevel, logFormat   string
+	logFormat             string
 	moderation            moderationValue
 	protection            string
 	handlerCPUs, priority string
@@ -60,7 +61,7 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 		f.StringVar(&c.MetricsConfig, "metrics-config", "",
 			"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+
 				"(default: plain HTTP, without authentication)")
-		f.StringVar(&d.logLevel, "log-level", "info", "debug, info, warn or error")
+		addLogLevel(f, &c.LogLevel)
 		f.StringVar(&d.logFormat, "log-format", "text", "text or json")
 	})
 }
@@ -133,6 +134,14 @@ func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 			"as a limited one too (default: the first of the port's table)")
 }
 
+// addLogLevel adds the flag for the level of the log, which a reload reads again.
+func addLogLevel(flags *pflag.FlagSet, level *slog.Level) {
+	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
+		*level = slog.LevelInfo
+		f.Var((*levelValue)(level), "log-level", "debug, info, warn or error")
+	})
+}
+
 // addKeys adds the flags about keys that both endpoints have.
 func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
 	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
@@ -177,9 +186,6 @@ func (d *daemonFlags) logging(c *daemon.Common) error {
 	}
 	if c.Metrics != "" && !canListen(c.Metrics) {
 		errs.add("--metrics %q: must be ADDRESS:PORT or :PORT, such as :9580", c.Metrics)
-	}
-	if c.LogLevel.UnmarshalText([]byte(d.logLevel)) != nil {
-		errs.add("--log-level %q: must be debug, info, warn or error", d.logLevel)
 	}
 	if !c.LogJSON && d.logFormat != "text" {
 		errs.add("--log-format %q: must be text or json", d.logFormat)

@@ -142,6 +142,7 @@ func (f *hostFlags) read(c *cobra.Command) (daemon.Host, error) {
 func addHostSources(flags *pflag.FlagSet, s *daemon.Sources) {
 	addKeys(flags, &s.Keys)
 	addNames(flags, &s.Keys)
+	addLogLevel(flags, &s.LogLevel)
 }
 
 // config returns the configuration that the flags specify.

@@ -98,7 +98,7 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--metrics :1 --metrics-config m", set(func(c *daemon.Common) { c.Metrics, c.MetricsConfig = ":1", "m" }), ""},
 		{"--metrics-config m", nil, "--metrics-config m: there are no metrics"},
 		{"--log-level debug --log-format json", set(func(c *daemon.Common) { c.LogLevel, c.LogJSON = -4, true }), ""},
-		{"--log-level loud", nil, `--log-level "loud": must be debug`},
+		{"--log-level loud", nil, `"loud" must be debug, info, warn or error`},
 		{"--log-format xml", nil, `--log-format "xml": must be text or json`},
 
 		{"--keep-alive 1s --peer-timeout 4s",

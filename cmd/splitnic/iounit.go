@@ -109,6 +109,7 @@ func (f *iounitFlags) read(c *cobra.Command) (daemon.IOUnit, error) {
 func addUnitSources(flags *pflag.FlagSet, s *daemon.Sources) {
 	addKeys(flags, &s.Keys)
 	addPolicy(flags, &s.Policy)
+	addLogLevel(flags, &s.LogLevel)
 }
 
 // config returns the configuration that the flags specify.

@@ -28,26 +28,28 @@ func main() {
 		c.SetContext(ctx)
 		stop = cancel
 	}
-	err := run(daemon.OwnProcess(context.Background()), root, os.Args[1:])
+	c, err := run(daemon.OwnProcess(context.Background()), root, os.Args[1:])
 	stop()
 	if err != nil {
+		format := c.Flags().Lookup("log-format") // only a daemon has it
+		json := format != nil && format.Value.String() == "json"
 		// Each of the joined errors gets its own line.
 		for _, err := range flat(err) {
 			for line := range strings.SplitSeq(explain(err), "\n") {
-				journal.Error("splitnic: " + line)
+				journal.Error(line, json)
 			}
 		}
 	}
 	os.Exit(exit.Status(err))
 }
 
-// run runs a command line, without the name of the program.
-func run(ctx context.Context, root *cobra.Command, args []string) error {
+// run runs a command line, without the name of the program. It returns the command.
+func run(ctx context.Context, root *cobra.Command, args []string) (*cobra.Command, error) {
 	if err := helpOfUnknown(root, args); err != nil {
-		return err
+		return root, err
 	}
 	root.SetArgs(args)
-	return root.ExecuteContext(ctx)
+	return root.ExecuteContextC(ctx)
 }
 
 func rootCommand() *cobra.Command {

@@ -135,7 +135,8 @@ func execute(t *testing.T, args ...string) error {
 	t.Helper()
 	root := rootCommand()
 	root.SetOut(t.Output())
-	return run(t.Context(), root, args)
+	_, err := run(t.Context(), root, args)
+	return err
 }
 
 func TestMistypedCommands(t *testing.T) {

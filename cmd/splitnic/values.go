@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -185,6 +186,23 @@ func (v *pkeyValue) String() string {
 
 // Type implements pflag.Value.
 func (v *pkeyValue) Type() string { return "KEY" }
+
+// levelValue is the value of --log-level.
+type levelValue slog.Level
+
+// Set implements pflag.Value.
+func (v *levelValue) Set(s string) error {
+	if (*slog.Level)(v).UnmarshalText([]byte(s)) != nil {
+		return fmt.Errorf("%q must be debug, info, warn or error", s)
+	}
+	return nil
+}
+
+// String implements pflag.Value.
+func (v *levelValue) String() string { return strings.ToLower(slog.Level(*v).String()) }
+
+// Type implements pflag.Value.
+func (v *levelValue) Type() string { return "LEVEL" }
 
 // modeNames returns the names of the transfer modes in flags.
 func modeNames() []string {

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/spin"
 	"github.com/splitnic/splitnic/internal/statussock"
@@ -288,6 +289,7 @@ func (a *agent) reloadAll() (done Reloaded, err error) {
 	if err != nil {
 		return Reloaded{}, err
 	}
+	journal.Level.Set(sources.LogLevel)
 	a.mu.Lock()
 	a.keys = sources.Keys
 	a.reads++

@@ -51,6 +51,7 @@ type Sources struct {
 	Keys          Keys
 	Policy        string // file, empty for none
 	MetricsConfig string // file, empty for none
+	LogLevel      slog.Level
 }
 
 // Host is the configuration of a host.

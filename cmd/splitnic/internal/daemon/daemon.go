@@ -28,7 +28,9 @@ import (
 // process ignore SIGPIPE, so that the process survives the reader of its log.
 func (c *Common) logger() *slog.Logger {
 	signal.Ignore(unix.SIGPIPE)
-	log := slog.New(journal.New(c.LogLevel, c.LogJSON))
+	journal.Level.Set(c.LogLevel)
+	log := slog.New(journal.New(c.LogJSON))
+	slog.SetDefault(log) // for the lines of Go's libraries
 	if c.Keys.Insecure {
 		log.Warn("INSECURE: nobody is authenticated; whoever reaches this machine can take part. " +
 			"Make keys with `splitnic keygen` and use --trust")

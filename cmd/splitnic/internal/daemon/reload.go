@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -165,6 +166,7 @@ func (r *reloader) apply() (Reloaded, error) {
 	if err != nil {
 		return Reloaded{}, err
 	}
+	journal.Level.Set(sources.LogLevel)
 	done := Reloaded{Late: late}
 	if !r.security.Standing().Insecure || !sources.Keys.Insecure { // otherwise there is nothing to change
 		if done.Ended, err = r.security.Update(security); err != nil {

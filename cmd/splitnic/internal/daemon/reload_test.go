@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
@@ -105,6 +106,21 @@ func (r *reloading) vlans() string {
 		return ""
 	}
 	return r.policies[len(r.policies)-1].For("", "").VLANs.String()
+}
+
+// TestReloadLogLevel changes the level of the log, and leaves it if the reload fails.
+func TestReloadLogLevel(t *testing.T) {
+	defer journal.Level.Set(journal.Level.Level())
+	r := newReloading(t)
+	r.sources.LogLevel = slog.LevelDebug
+	if _, err := r.reload(); err != nil || journal.Level.Level() != slog.LevelDebug {
+		t.Errorf("%v, the level is %v", err, journal.Level.Level())
+	}
+	r.sources.LogLevel = slog.LevelError
+	r.write("trust", "no entry")
+	if _, err := r.reload(); err == nil || journal.Level.Level() != slog.LevelDebug {
+		t.Errorf("%v, the level is %v", err, journal.Level.Level())
+	}
 }
 
 func TestReload(t *testing.T) {

@@ -19,22 +19,28 @@ func isJournal() bool {
 	return is && err == nil // an error means that there is no standard error
 }
 
-// New returns a handler that logs records of a level or above to standard error, as text or JSON.
-func New(level slog.Level, json bool) slog.Handler {
-	return newHandler(os.Stderr, isJournal(), level, json)
-}
+// Level is the level of the log of this process, which can change at any time.
+var Level slog.LevelVar
 
-// Error writes a line about an error that ends the process to standard error.
-func Error(line string) { writeError(os.Stderr, isJournal(), line) }
+// New returns a handler that logs records of Level or above to standard error, as text or JSON.
+func New(json bool) slog.Handler { return newHandler(os.Stderr, isJournal(), &Level, json) }
 
-func writeError(w io.Writer, toJournal bool, line string) {
+// Error writes a line about an error that ends the process to standard error, in JSON as a record.
+func Error(line string, json bool) { writeError(os.Stderr, isJournal(), line, json) }
+
+func writeError(w io.Writer, toJournal bool, line string, json bool) {
+	if json {
+		slog.New(newHandler(w, toJournal, slog.LevelError, true)).Error(line)
+		return
+	}
+	line = "splitnic: " + line
 	if toJournal {
 		line = priority(slog.LevelError) + line
 	}
 	fmt.Fprintln(w, line)
 }
 
-func newHandler(w io.Writer, toJournal bool, level slog.Level, json bool) slog.Handler {
+func newHandler(w io.Writer, toJournal bool, level slog.Leveler, json bool) slog.Handler {
 	options := &slog.HandlerOptions{Level: level}
 	var begin *beginner
 	if toJournal {

@@ -18,9 +18,11 @@ func TestPriorities(t *testing.T) {
 	log.Info("b")
 	log.Warn("c")
 	log.Error("d", "error", errors.New("x\ny"))
-	writeError(&b, true, "splitnic: e")
+	writeError(&b, true, "e", false)
+	writeError(&b, true, "f", true)
 	want := "<7>level=DEBUG msg=a host=alpha\n<6>level=INFO msg=b host=alpha\n<4>level=WARN msg=c host=alpha\n" +
-		`<3>level=ERROR msg=d host=alpha g.error="x\ny"` + "\n<3>splitnic: e\n"
+		`<3>level=ERROR msg=d host=alpha g.error="x\ny"` + "\n<3>splitnic: e\n" +
+		`<3>{"level":"ERROR","msg":"f"}` + "\n"
 	if b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
@@ -33,7 +35,7 @@ func TestPriorities(t *testing.T) {
 	log = slog.New(newHandler(&b, false, slog.LevelInfo, false))
 	log.Debug("a")
 	log.Warn("c")
-	writeError(&b, false, "splitnic: e")
+	writeError(&b, false, "e", false)
 	if got := b.String(); !strings.HasPrefix(got, "time=") || !strings.HasSuffix(got, "level=WARN msg=c\nsplitnic: e\n") {
 		t.Errorf("%q elsewhere", got)
 	}
