@@ -1,7 +1,7 @@
 // Package adapters has what RDMA adapters do with the verbs that splitnic uses, as it was read in
 // their drivers. The file facts.txt is the only place where this is written down: the library of
 // ci/softroce/adapter, which has Soft-RoCE behave like an adapter, reads it too; the devices of
-// fabrictest.WithFamily, the traits of package conform and the table in docs/deploy.md are made from
+// fabrictest.WithFamily, the traits of package conform and the table in docs/adapters.md are made from
 // it.
 package adapters
 

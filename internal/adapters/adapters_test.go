@@ -65,13 +65,13 @@ func TestMistakesInFacts(t *testing.T) {
 	}
 }
 
-// TestTableInTheDocument compares the table of docs/deploy.md with the facts.
+// TestTableInTheDocument compares the table of docs/adapters.md with the facts.
 func TestTableInTheDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/deploy.md")
+	text, err := os.ReadFile("../../docs/adapters.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), "\n\n"+Table()+"\n") {
-		t.Errorf("docs/deploy.md has another table of adapters than facts.txt, which gives:\n\n%s", Table())
+		t.Errorf("docs/adapters.md has another table of adapters than facts.txt, which gives:\n\n%s", Table())
 	}
 }

@@ -8,7 +8,7 @@ import (
 // evidence is how each row is known. A row that somebody has run on hardware gets another one.
 const evidence = "read in the driver, simulated"
 
-// Table returns the table of docs/deploy.md: a row for each family, in Markdown.
+// Table returns the table of docs/adapters.md: a row for each family, in Markdown.
 func Table() string {
 	var b strings.Builder
 	b.WriteString("| adapter | sessions | inline data | memory windows | events for solicited completions only | " +
