@@ -24,7 +24,7 @@ var tapKind = kind{
 	Facts: Facts{
 		Name: TAP, Argument: "BRIDGE", Noun: "bridge", Example: "br0",
 		When: "the hosts are ports of a bridge, which learns the addresses of machines behind them. The " +
-			"[policy](docs/policy.md) has to allow these addresses (`macs`); with the other kinds of LAN it has to allow " +
+			"[policy](policy.md) has to allow these addresses (`macs`); with the other kinds of LAN it has to allow " +
 			"promiscuous mode too",
 		Latency:      true,
 		Needs:        Capability{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN},

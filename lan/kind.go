@@ -13,7 +13,7 @@ type Facts struct {
 	Noun     string // what this is: network card
 	Example  string // of this: eth1
 	Note     string // further explanation in the help text of a flag; may be empty
-	When     string // when to use the kind, for a table in Markdown
+	When     string // when to use the kind, for the table of docs/choose.md
 	// Outside says what is in no network namespace: the ports of something. It is empty if the
 	// argument is a netdevice of the kernel. A netdevice is in a network namespace, belongs to one
 	// I/O unit at a time, and is prepared with CleanStale and Prepare.

@@ -10,9 +10,9 @@ import (
 	"github.com/splitnic/splitnic/lan"
 )
 
-// TestKindsDocument expects the README to have the rows of all kinds.
+// TestKindsDocument expects docs/choose.md to have the rows of all kinds.
 func TestKindsDocument(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../docs/choose.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestKindsDocument(t *testing.T) {
 		fmt.Fprintf(&rows, "| `--lan %s:%s`%s | %s |\n", k.Name, k.Example, also, k.When)
 	}
 	if !strings.Contains(string(text), "|---|---|\n"+rows.String()+"| `--iounit") {
-		t.Errorf("README.md has other rows than these:\n%s", rows.String())
+		t.Errorf("docs/choose.md has other rows than these:\n%s", rows.String())
 	}
 }
 

@@ -30,7 +30,7 @@ var switchKind = kind{
 		Note: "the directory has a socket for each host, to which a user-space switch connects; " +
 			"with vhost-user:DIRECTORY,client the switch listens there",
 		When: "the LAN is a switch in user space with DPDK's `virtio_user`, with a port for each host " +
-			"([details](docs/vhost-user.md#a-switch-in-user-space-as-the-lan))",
+			"([details](vhost-user.md#a-switch-in-user-space-as-the-lan))",
 		Outside: "the ports of a user-space switch",
 	},
 	at: func(arg, _ string) (site, error) { return parseSwitch(arg) },

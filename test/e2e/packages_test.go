@@ -64,6 +64,9 @@ func (m *machine) apt(version, command string) string {
 // typed matches the commands in README.md that a user types, with the machine for each.
 var typed = regexp.MustCompile(`(?m)^    (unit|host)# (.*?)(?:  +# .*)?$`)
 
+// anyPackage matches the name of a package, in README.md that of some checkout.
+var anyPackage = regexp.MustCompile(`splitnic_\S+\.deb`)
+
 // announced matches the message of a package that has made a key. Lines of apt may end with CR LF, as
 // in a terminal.
 var announced = regexp.MustCompile(`(?m)^splitnic: the fingerprint of this machine's key is (sha256:\S+)\s`)
@@ -86,13 +89,13 @@ func TestPackagesReadme(t *testing.T) {
 	machines := map[string]*machine{"unit": newCleanMachine(t, false), "host": newCleanMachine(t, false)}
 	devices := map[string]string{"unit": unitDevice, "host": hostDevice}
 	// Pairs of a text in README.md and its replacement at this site.
-	here := []string{"splitnic_0.1.0-1_amd64.deb", packageFile(t, "new", "deb"), "10.0.0.1", unitAddress, "192.0.2.10/24",
-		addr(1) + "/24", "192.0.2.1", addr(0)}
+	here := []string{"10.0.0.1", unitAddress, "192.0.2.10/24", addr(1) + "/24", "192.0.2.1", addr(0)}
 	pings := 0
 	for _, c := range commands {
 		on, command := c[1], c[2]
 		m := machines[on]
 		command = strings.NewReplacer(append(here, "mlx5_0", devices[on])...).Replace(command)
+		command = anyPackage.ReplaceAllLiteralString(command, packageFile(t, "new", "deb"))
 		t.Logf("%s# %s", on, command)
 		switch words := strings.Fields(command); words[0] {
 		case "apt":
