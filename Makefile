@@ -168,6 +168,7 @@ install: build man ## install binary, CNI plugin, units for systemd, man pages a
 	done
 	install -D -m 0644 deploy/prometheus/alerts.yaml $(DESTDIR)$(PREFIX)/share/splitnic/prometheus/alerts.yaml
 	install -D -m 0644 deploy/grafana/splitnic.json $(DESTDIR)$(PREFIX)/share/splitnic/grafana/splitnic.json
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/splitnic/examples examples/config/*
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 $(manpages)/*.8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d

@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TestExamples reads the example configurations in the documentation and deploy/. It expects
-// that the plugin accepts them and knows all of their fields.
+// TestExamples reads the example configurations in the documentation, deploy/ and examples/. It
+// expects that the plugin accepts them and knows all of their fields.
 func TestExamples(t *testing.T) {
 	page, err := os.ReadFile("../../docs/cni.md")
 	if err != nil {
@@ -19,15 +19,22 @@ func TestExamples(t *testing.T) {
 	}
 	_, from, _ := strings.Cut(string(page), "\n    # /etc/cni/net.d/10-splitnic.conflist\n")
 	conflist, _, found := strings.Cut(from, "\n\n")
-	manifest, err := os.ReadFile("../../deploy/kubernetes/network.yaml")
-	if err != nil || !found {
-		t.Fatal(err, "or there is no example")
+	if !found {
+		t.Fatal("there is no example")
 	}
-	var attachment struct{ Spec struct{ Config string } }
-	if err := yaml.Unmarshal(manifest, &attachment); err != nil {
-		t.Fatal(err)
+	configs := map[string]string{"cni.md": conflist}
+	for _, name := range []string{"deploy/kubernetes/network.yaml", "examples/config/pod.yaml"} {
+		manifest, err := os.ReadFile("../../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var attachment struct{ Spec struct{ Config string } }
+		if err := yaml.Unmarshal(manifest, &attachment); err != nil { // the first document
+			t.Fatal(err)
+		}
+		configs[name] = attachment.Spec.Config
 	}
-	for name, text := range map[string]string{"cni.md": conflist, "network.yaml": attachment.Spec.Config} {
+	for name, text := range configs {
 		list, err := libcni.NetworkConfFromBytes([]byte(text))
 		if err != nil || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != program {
 			t.Fatalf("%s: %+v, %v", name, list, err)

@@ -245,3 +245,29 @@ func TestService(t *testing.T) {
 		t.Errorf("%+v", o.service.Spec)
 	}
 }
+
+// TestPod expects the pod of examples/config to be one of the Kubernetes API, and to ask for the
+// network that is defined beside it.
+func TestPod(t *testing.T) {
+	text, err := os.ReadFile("../../examples/config/pod.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	definition, pod, _ := bytes.Cut(text, []byte("\n---\n"))
+	var network struct {
+		Kind     string `json:"kind"`
+		Metadata struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+	}
+	var p core.Pod
+	if err := yaml.UnmarshalStrict(pod, &p); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(definition, &network); err != nil || network.Kind != "NetworkAttachmentDefinition" ||
+		network.Metadata.Name != p.Annotations["k8s.v1.cni.cncf.io/networks"] ||
+		network.Metadata.Namespace != p.Namespace || p.Kind != "Pod" {
+		t.Errorf("%+v, %v; the pod has %v", network, err, p.Annotations)
+	}
+}

@@ -160,6 +160,9 @@ func contents(t *testing.T, root, deb, rpm string) {
 		"/usr/share/doc/splitnic/changelog.gz", "/usr/share/fish/vendor_completions.d/splitnic.fish",
 		"/usr/share/splitnic/grafana/splitnic.json", "/usr/share/splitnic/prometheus/alerts.yaml",
 	}, configuration...)
+	for name := range read(t, filepath.Join(checkout, "examples/config")) {
+		want = append(want, "/usr/share/doc/splitnic/examples/"+name)
+	}
 	pages := t.TempDir()
 	output(t, filepath.Join(root, "usr/bin/splitnic"), "man", pages)
 	for name := range read(t, pages) {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -35,5 +36,33 @@ func TestDocumentation(t *testing.T) {
 		if !strings.Contains(string(text), "| `"+key+"` |") {
 			t.Errorf("the table does not have %s", key)
 		}
+	}
+}
+
+// TestExample parses the example of a policy that the packages have. It expects all keys in it, and
+// that its entries say something else than its default.
+func TestExample(t *testing.T) {
+	const name = "../../../examples/config/policy.yaml"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Parse(name, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys() {
+		if !regexp.MustCompile(`(?m)^ +` + key + `: `).Match(text) {
+			t.Errorf("%s does not have %s", name, key)
+		}
+	}
+	if h := p.For("", "alpha"); len(h.MACs) != 1 || len(h.IPs) != 2 || h.VLANs.Len() != 11 || h.MaxMACs != 16 {
+		t.Errorf("alpha: %+v", h)
+	}
+	if h := p.For("", "beta"); !h.Promiscuous || !h.AnyMAC || h.MaxMACs != 128 {
+		t.Errorf("beta: %+v", h)
+	}
+	if h := p.For("sha256:0HpcyyuG8RoQtZp5I5Y8sUzGwNNh1jQ1KX2eYf1hBcE", ""); h.Share != "vrrp" || h.MaxSessions != 2 {
+		t.Errorf("the key: %+v", h)
 	}
 }
