@@ -151,30 +151,46 @@ man: build ## write the manual pages, into build/man
 	rm -rf $(manpages)
 	mkdir -p $(manpages)
 	GOARCH= CC= CGO_ENABLED=0 $(GO) build -o $(manpages)/ github.com/cpuguy83/go-md2man/v2
-	$(generator) man $(manpages) docs/cni.md
-	for page in $(manpages)/*.8.md; do \
+	$(generator) man $(manpages) docs/cni.md docs/policy.md docs/trust.md
+	for page in $(manpages)/*.md; do \
 		$(manpages)/go-md2man -in "$$page" -out "$${page%.md}" && rm "$$page" || exit 1; \
 	done
 	rm $(manpages)/go-md2man
 
+# They build nothing, so that root needs neither Go nor write access to the checkout's caches.
+installed_bash := share/bash-completion/completions/splitnic
+installed_zsh := share/zsh/site-functions/_splitnic
+installed_fish := share/fish/vendor_completions.d/splitnic.fish
+units := splitnic-host@.service splitnic-agent.service splitnic-iounit.service
+
 .PHONY: install
-install: build man ## install binary, CNI plugin, units for systemd, man pages and completions below PREFIX
+install: ## install below PREFIX what `make build man` has made: programs, units for systemd, man pages, completions, examples
+	@for made in $(binary) $(plugin) $(manpages)/splitnic.8; do \
+		[ -e "$$made" ] || { echo "install: there is no $$made: type: make build man" >&2; exit 1; }; \
+	done
 	install -D -m 0755 $(binary) $(DESTDIR)$(PREFIX)/bin/splitnic
 	install -D -m 0755 $(plugin) $(DESTDIR)$(PREFIX)/lib/cni/splitnic-cni
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	for unit in splitnic-host@.service splitnic-agent.service splitnic-iounit.service; do \
+	for unit in $(units); do \
 		sed 's|@BINDIR@|$(PREFIX)/bin|' deploy/systemd/$$unit >$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
 		chmod 0644 $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
 	done
 	install -D -m 0644 deploy/prometheus/alerts.yaml $(DESTDIR)$(PREFIX)/share/splitnic/prometheus/alerts.yaml
 	install -D -m 0644 deploy/grafana/splitnic.json $(DESTDIR)$(PREFIX)/share/splitnic/grafana/splitnic.json
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/splitnic/examples examples/config/*
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 $(manpages)/*.8
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
-		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	$(generator) completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/splitnic
-	$(generator) completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_splitnic
-	$(generator) completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/splitnic.fish
+	for section in 5 8; do \
+		install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man$$section $(manpages)/*.$$section || exit 1; \
+	done
+	install -d $(dir $(addprefix $(DESTDIR)$(PREFIX)/,$(installed_bash) $(installed_zsh) $(installed_fish)))
+	$(generator) completion bash >$(DESTDIR)$(PREFIX)/$(installed_bash)
+	$(generator) completion zsh >$(DESTDIR)$(PREFIX)/$(installed_zsh)
+	$(generator) completion fish >$(DESTDIR)$(PREFIX)/$(installed_fish)
+
+.PHONY: uninstall
+uninstall: ## remove what install has installed; keys and configuration in /etc/splitnic stay
+	cd $(DESTDIR)$(PREFIX) && rm -f bin/splitnic lib/cni/splitnic-cni $(addprefix lib/systemd/system/,$(units)) \
+		share/man/man8/splitnic.8 share/man/man[58]/splitnic-*.[58] $(installed_bash) $(installed_zsh) $(installed_fish)
+	rm -rf $(DESTDIR)$(PREFIX)/share/splitnic $(DESTDIR)$(PREFIX)/share/doc/splitnic
 
 .PHONY: packages
 packages: ## build .deb and .rpm with checksums and bills of materials (ARCH=arm64, VERSION)

@@ -29,6 +29,9 @@ func TestErrdocIsComplete(t *testing.T) {
 	for _, e := range entries {
 		keys[e.Key] = true
 	}
+	if len(exitStatuses) != exit.TimedOut+1 {
+		t.Errorf("the manual page has %d exit statuses", len(exitStatuses))
+	}
 	for status := range exit.TimedOut + 1 {
 		if !keys["exit status "+strconv.Itoa(status)] {
 			t.Errorf("exit status %d is not in %s", status, errdoc.Page)

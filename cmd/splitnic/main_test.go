@@ -102,11 +102,15 @@ func TestWrap(t *testing.T) {
 // TestManualPages writes the manual pages of all commands, which have the groups of the help.
 func TestManualPages(t *testing.T) {
 	dir := t.TempDir()
-	if err := execute(t, "man", dir, "../../docs/cni.md"); err != nil {
+	if err := execute(t, "man", dir, "../../docs/cni.md", "../../docs/policy.md", "../../docs/trust.md"); err != nil {
 		t.Fatal(err)
 	}
 	for page, want := range map[string][]string{
-		"splitnic.8": {".SH NAME\nsplitnic \\- A virtual", `splitnic-host\fP(8)`},
+		"splitnic.8": {".SH NAME\nsplitnic \\- A virtual", `splitnic-host\fP(8)`, ".SH COMMANDS",
+			"\\fBsplitnic iounit drain\\fP\n", ".SH EXIT STATUS", "\\fB8\\fP\nWhat wait", ".SH FILES",
+			`\fI/etc/splitnic/NAME.yaml\fP`},
+		"splitnic-policy.5": {`splitnic-policy \- what`, ".SH SETTINGS", "\\fBmax-macs\\fP\n", "(default: 256)"},
+		"splitnic-trust.5":  {`splitnic-trust \- the files of`, ".SH FORMAT", "alpha=sha256:"},
 		"splitnic-host.8": {".SS Netdevice", ".SS Observability", `\fB--max-mtu\fP`, "(default 9000)", "failover",
 			".SH ADVANCED SETTINGS", `\fBqp-timeout:\fP`},
 		"splitnic-host-handlers.8":   {"handlers"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,9 +15,8 @@ import (
 
 func manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIRECTORY [DOCUMENT]",
-		Short:  "Write the manual pages for go-md2man, and that of a program without commands from its document",
-		Args:   atMost(2),
+		Use:    "man DIRECTORY [DOCUMENT...]",
+		Short:  "Write the manual pages for go-md2man: those of the commands, and one of each document",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -27,10 +25,11 @@ func manCommand() *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("man: %w", err)
 			}
-			if err := writePages(cmd.Root(), args[0]); err != nil || len(args) == 1 {
-				return err
+			errs := []error{writePages(cmd.Root(), args[0])}
+			for _, document := range args[1:] {
+				errs = append(errs, writeDocument(document, args[0]))
 			}
-			return writeDocument(args[1], args[0])
+			return errors.Join(errs...)
 		},
 	}
 }
@@ -46,38 +45,6 @@ func writePages(c *cobra.Command, dir string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// writeDocument writes the manual page of a document. The page of docs/NAME.md is splitnic-NAME.
-func writeDocument(file, dir string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Errorf("man: %w", err)
-	}
-	name := "splitnic-" + strings.TrimSuffix(filepath.Base(file), ".md")
-	return os.WriteFile(filepath.Join(dir, name+".8.md"), []byte(documentPage(name, string(text))), 0o644)
-}
-
-var (
-	link = regexp.MustCompile(`\[([^][]+)\]\([^()\s]+\)`)
-	head = regexp.MustCompile(`(?m)^#(#+ .*)$`)
-)
-
-// documentPage returns the manual page of a document. The title becomes the name. Links are replaced
-// by their text, because their targets are not beside manual pages.
-func documentPage(name, text string) string {
-	title, body, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
-	if _, after, found := strings.Cut(title, ": "); found {
-		title = after
-	}
-	body = head.ReplaceAllStringFunc(link.ReplaceAllString(body, "$1"), func(line string) string {
-		if line = line[1:]; strings.HasPrefix(line, "# ") {
-			line = strings.ToUpper(line)
-		}
-		return line
-	})
-	return fmt.Sprintf("%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n# DESCRIPTION\n%s\n"+
-		"# SEE ALSO\n**splitnic-agent**(8), **splitnic-card**(8)\n", strings.ToUpper(name), name, title, body)
 }
 
 // manPage returns the manual page of a command.
@@ -103,6 +70,9 @@ func manPage(c *cobra.Command) string {
 	}
 	if pageName(c) == "splitnic-status" {
 		fmt.Fprint(&b, countersPage())
+	}
+	if !c.HasParent() {
+		fmt.Fprint(&b, rootPage(c))
 	}
 	if c.HasExample() {
 		fmt.Fprintf(&b, "# EXAMPLES\n```\n%s\n```\n", c.Example)

@@ -168,7 +168,8 @@ func contents(t *testing.T, root, deb, rpm string) {
 	for name := range read(t, pages) {
 		want = append(want, "/usr/share/man/man8/"+strings.TrimSuffix(name, ".md")+".gz")
 	}
-	want = append(want, "/usr/share/man/man8/splitnic-cni.8.gz")
+	want = append(want, "/usr/share/man/man8/splitnic-cni.8.gz", "/usr/share/man/man5/splitnic-policy.5.gz",
+		"/usr/share/man/man5/splitnic-trust.5.gz")
 	for _, c := range []struct {
 		name, list string
 		own        []string

@@ -168,8 +168,7 @@ func (m *machine) install() {
 	if _, err := os.Stat(filepath.Join(checkout, "build/man/splitnic.8")); err != nil {
 		testenv.Missing(m.t, "splitnic", "the manual pages are missing: %v; `make man` writes them", err)
 	}
-	m.run("make", "--silent", "--directory", checkout, "--assume-old=build", "--assume-old=man",
-		"binary="+needBinary(m.t), "install")
+	m.run("make", "--silent", "--directory", checkout, "binary="+needBinary(m.t), "install")
 	m.run("systemctl", "daemon-reload")
 }
 
