@@ -34,7 +34,7 @@ help: ## show this list
 
 .PHONY: build
 build: ## build build/splitnic, and build/splitnic-cni
-	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION) $(LDFLAGS)' -o $(binary) ./cmd/splitnic
+	$(GO) build -trimpath -buildmode=pie -ldflags '-bindnow -X main.version=$(VERSION) $(LDFLAGS)' -o $(binary) ./cmd/splitnic
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.buildVersion=$(VERSION) $(LDFLAGS)' -o $(plugin) ./cmd/splitnic-cni
 
 $(yardstick): $(wildcard scripts/measure/yardstick/*.[ch])

@@ -20,7 +20,7 @@ test=(
 	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd dbus-daemon
 	qemu-system-x86 busybox cpio kmod xz-utils zstd debian-archive-keyring
 	dpdk-dev tmux
-	shellcheck
+	shellcheck lintian rpmlint
 )
 
 # For the demonstration: a LAN with a DHCP server behind the I/O unit.

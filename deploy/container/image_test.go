@@ -80,7 +80,8 @@ func TestTool(t *testing.T) {
 		works  = "#!/bin/sh\necho \"${0##*/} $*\"\n"
 		fails  = "#!/bin/sh\nexit 1\n"
 		client = "#!/bin/sh\n[ \"$1\" != info ] || exit 1\n" + "echo \"${0##*/} $*\"\n"
-		flags  = " build --file deploy/container/Dockerfile --tag registry.example/splitnic:v1 --build-arg VERSION=v1 --no-cache ."
+		flags  = " build --file deploy/container/Dockerfile --tag registry.example/splitnic:v1 --build-arg VERSION=v1" +
+			" --build-arg REVISION=unknown --no-cache ."
 	)
 	for _, c := range []struct {
 		name  string

@@ -114,6 +114,7 @@ func TestBuild(t *testing.T) {
 	})
 	t.Run("contents", func(t *testing.T) { contents(t, root, deb, rpm) })
 	t.Run("libraries", func(t *testing.T) { libraries(t, program, deb, rpm) })
+	t.Run("hardening", func(t *testing.T) { hardening(t, program) })
 	t.Run("scripts", func(t *testing.T) {
 		said := output(t, "rpm", "--query", "--scripts", "--package", rpm)
 		control := t.TempDir()
@@ -169,15 +170,19 @@ func contents(t *testing.T, root, deb, rpm string) {
 		want = append(want, "/usr/share/man/man8/"+strings.TrimSuffix(name, ".md")+".gz")
 	}
 	want = append(want, "/usr/share/man/man8/splitnic-cni.8.gz", "/usr/share/man/man5/splitnic-policy.5.gz",
-		"/usr/share/man/man5/splitnic-trust.5.gz")
+		"/usr/share/man/man5/splitnic-trust.5.gz", "/usr/share/doc/splitnic/splitnic.cdx.json.gz",
+		"/usr/share/doc/splitnic/splitnic-cni.cdx.json.gz")
 	for _, c := range []struct {
 		name, list string
 		own        []string
 	}{
 		{"deb", output(t, "dpkg-deb", "--contents", deb),
-			[]string{"/usr/share/doc/splitnic/copyright", "/usr/share/zsh/vendor-completions/_splitnic"}},
+			[]string{"/usr/share/doc/splitnic/THIRD-PARTY-NOTICES.gz", "/usr/share/doc/splitnic/changelog.Debian.gz",
+				"/usr/share/doc/splitnic/copyright", "/usr/share/lintian/overrides/splitnic",
+				"/usr/share/zsh/vendor-completions/_splitnic"}},
 		{"rpm", output(t, "rpm", "--query", "--list", "--verbose", "--package", rpm),
-			[]string{"/usr/share/licenses/splitnic/LICENSE", "/usr/share/zsh/site-functions/_splitnic"}},
+			[]string{"/usr/share/licenses/splitnic/LICENSE", "/usr/share/licenses/splitnic/THIRD-PARTY-NOTICES",
+				"/usr/share/zsh/site-functions/_splitnic"}},
 	} {
 		var got []string
 		for line := range strings.Lines(c.list) {
@@ -187,10 +192,14 @@ func contents(t *testing.T, root, deb, rpm string) {
 				if path != "/usr/lib/cni/splitnic-cni" {
 					t.Errorf("the .%s has a link to %s", c.name, path)
 				}
+				// Another mode would be that of a file on this machine. rpm's links have none.
+				if c.name == "deb" && mode != "lrwxrwxrwx" {
+					t.Errorf("the .%s has a link with mode %s", c.name, mode)
+				}
 				got = append(got, strings.TrimPrefix(fields[len(fields)-3], "."))
 				continue
 			}
-			if !strings.Contains(line, "root") {
+			if !strings.Contains(line, "root") && !strings.Contains(line, " 0/0 ") {
 				t.Errorf("the .%s has files of somebody: %s", c.name, line)
 			}
 			if strings.HasPrefix(mode, "d") {
@@ -234,6 +243,26 @@ func contents(t *testing.T, root, deb, rpm string) {
 		if !bytes.Contains(text, []byte("\nExecStart=/usr/bin/splitnic ")) {
 			t.Errorf("%s does not start the package's program", unit)
 		}
+	}
+}
+
+// hardening expects the program of the daemons to be loaded at a random address, and its table of
+// functions to be read-only once it runs.
+func hardening(t *testing.T, program string) {
+	file, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if file.Type != elf.ET_DYN {
+		t.Errorf("it is no position-independent executable but an %v", file.Type)
+	}
+	if flags, err := file.DynValue(elf.DT_FLAGS); err != nil || len(flags) != 1 ||
+		elf.DynFlag(flags[0])&elf.DF_BIND_NOW == 0 {
+		t.Errorf("its functions are bound late: flags %v, %v", flags, err)
+	}
+	if !slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_GNU_RELRO }) {
+		t.Error("it has no segment that becomes read-only")
 	}
 }
 
@@ -306,10 +335,8 @@ func materials(t *testing.T, dir, program, plugin string) {
 	if slices.Sort(got); !slices.Equal(got, sums) {
 		t.Errorf("SHA256SUMS has %q, and not %q", got, sums)
 	}
-	copyright, err := os.ReadFile(filepath.Join(filepath.Dir(program), "../share/doc/splitnic/copyright"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := filepath.Join(filepath.Dir(program), "../share/doc/splitnic")
+	notices := output(t, "gzip", "-dc", filepath.Join(docs, "THIRD-PARTY-NOTICES.gz"))
 	for _, path := range []string{program, plugin} {
 		var bom struct {
 			BOMFormat string `json:"bomFormat"`
@@ -317,7 +344,10 @@ func materials(t *testing.T, dir, program, plugin string) {
 				Component  struct{ Version string }
 				Properties []struct{ Name, Value string }
 			}
-			Components []struct{ Name, Version, PURL string }
+			Components []struct {
+				Name, Version, PURL string
+				Licenses            []struct{ License struct{ ID string } }
+			}
 		}
 		name := bill(filepath.Base(path))
 		if err := json.Unmarshal(files[name], &bom); err != nil {
@@ -325,6 +355,10 @@ func materials(t *testing.T, dir, program, plugin string) {
 		}
 		if bom.BOMFormat != "CycloneDX" || bom.Metadata.Component.Version != version {
 			t.Errorf("%s is a %q of %q", name, bom.BOMFormat, bom.Metadata.Component.Version)
+		}
+		packed := output(t, "gzip", "-dc", filepath.Join(docs, filepath.Base(path)+".cdx.json.gz"))
+		if packed != string(files[name]) {
+			t.Errorf("the package has another bill of materials than %s", name)
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -337,12 +371,15 @@ func materials(t *testing.T, dir, program, plugin string) {
 		var got []string
 		for _, c := range bom.Components {
 			got = append(got, c.PURL)
+			if len(c.Licenses) == 0 || c.Licenses[0].License.ID == "" {
+				t.Errorf("%s does not say the licence of %s", name, c.Name)
+			}
 		}
 		want := []string{"pkg:golang/std@" + runtime.Version()}
 		for line := range strings.Lines(output(t, "go", "version", "-m", path)) {
 			if fields := strings.Fields(line); len(fields) > 2 && fields[0] == "dep" {
 				want = append(want, "pkg:golang/"+fields[1]+"@"+fields[2])
-				if !bytes.Contains(copyright, []byte("\n"+fields[1]+" "+fields[2]+", which is linked into splitnic:\n")) {
+				if !strings.Contains(notices, "\n"+fields[1]+" "+fields[2]+": LIC") {
 					t.Errorf("%s is linked, and its licence is not handed on", fields[1])
 				}
 			}
