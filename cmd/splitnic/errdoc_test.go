@@ -24,7 +24,7 @@ func TestErrdocIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries := errdoc.Parse(string(page))
+	entries := errdoc.All(string(page))
 	keys := map[string]bool{}
 	for _, e := range entries {
 		keys[e.Key] = true

@@ -1,8 +1,10 @@
-// Package errdoc parses the documentation of errors: docs/troubleshooting.md with the
-// messages that users see, and tests.txt with the tests that produce them.
+// Package errdoc parses the documentation of errors: docs/troubleshooting.md with the messages
+// that need an explanation, messages.md with the others, and tests.txt with the tests that produce
+// them.
 package errdoc
 
 import (
+	_ "embed"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +13,15 @@ import (
 
 // Page is the documentation, relative to the top of the checkout.
 const Page = "docs/troubleshooting.md"
+
+// MessagesFile is the file of Messages, relative to the top of the checkout.
+const MessagesFile = "internal/errdoc/messages.md"
+
+// Messages lists, in the form of Page, the messages that users see and that Page does not have,
+// because they say themselves what to do.
+//
+//go:embed messages.md
+var Messages string
 
 // Attribute is the key of the attribute (testing.T.Attr) that a test sets for each message of
 // the page that it has produced. The value is the entry's Key.
@@ -26,7 +37,8 @@ type Entry struct {
 	// message. For a row without a message it is the heading and the text of the first
 	// column.
 	Key     string
-	Line    int    // in the page, from 1
+	File    string // Page or MessagesFile
+	Line    int    // in the file, from 1
 	Message string // with <placeholders> for variable text
 	Status  int    // exit status of the process, or NoStatus
 }
@@ -41,11 +53,14 @@ var (
 // listOpens and listCloses delimit a block of code with one message per line.
 const listOpens, listCloses = "```messages", "```"
 
-// Parse returns the entries of a page. Messages are the lines of code blocks marked
+// All returns the entries of Page, whose text is page, and those of Messages.
+func All(page string) []Entry { return append(Parse(Page, page), Parse(MessagesFile, Messages)...) }
+
+// Parse returns the entries of the text of a file. Messages are the lines of code blocks marked
 // "messages", and the code in the first column of tables, except a column "symptom". The exit
 // status is in the column "status", or at the end of the line of text before a block. That
 // line can also have the common prefix of the messages.
-func Parse(page string) []Entry {
+func Parse(file, page string) []Entry {
 	var entries []Entry
 	var heading []string
 	lines := strings.Split(page, "\n")
@@ -72,6 +87,9 @@ func Parse(page string) []Entry {
 		default:
 			entries = append(entries, row(heading, cells(line), prefix, i+1)...)
 		}
+	}
+	for i := range entries {
+		entries[i].File = file
 	}
 	return entries
 }

@@ -65,13 +65,14 @@ func Check(entries []Entry, groups []Group) []string {
 		for _, k := range g.Keys {
 			tested[k] = true
 			if !documented[k] {
-				wrong = append(wrong, fmt.Sprintf("%s:%d: %q is not in %s", TestsFile, g.Line, k, Page))
+				wrong = append(wrong, fmt.Sprintf("%s:%d: %q is in neither %s nor %s", TestsFile, g.Line, k, Page,
+					MessagesFile))
 			}
 		}
 	}
 	for _, e := range entries {
 		if !tested[e.Key] {
-			wrong = append(wrong, fmt.Sprintf("%s:%d: %q is not in %s", Page, e.Line, e.Key, TestsFile))
+			wrong = append(wrong, fmt.Sprintf("%s:%d: %q is not in %s", e.File, e.Line, e.Key, TestsFile))
 		}
 	}
 	return wrong

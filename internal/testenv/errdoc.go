@@ -11,8 +11,8 @@ import (
 	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
-// Explained checks that docs/troubleshooting.md explains text, an error in the form in which a user
-// reads it in a status, a reply or a report. It records for the checker of that page
+// Explained checks that the documentation of errors has text, an error in the form in which a user
+// reads it in a status, a reply or a report. It records for the checker of that documentation
 // (scripts/testreport) that this test has produced the error.
 func Explained(t testing.TB, text string) {
 	t.Helper()
@@ -33,7 +33,7 @@ func Ended(t testing.TB, status int, text string) {
 		if status != errdoc.NoStatus {
 			what = fmt.Sprintf(", with status %d", status)
 		}
-		t.Errorf("%s does not explain this message%s:\n%s", errdoc.Page, what, text)
+		t.Errorf("this message is in neither %s nor %s%s:\n%s", errdoc.Page, errdoc.MessagesFile, what, text)
 		return
 	}
 	for _, k := range keys {
@@ -51,7 +51,7 @@ var documented = sync.OnceValues(func() ([]errdoc.Entry, error) {
 		page, err := os.ReadFile(filepath.Join(dir, errdoc.Page))
 		switch {
 		case err == nil:
-			return errdoc.Parse(string(page)), nil
+			return errdoc.All(string(page)), nil
 		case !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir):
 			return nil, fmt.Errorf("finding %s above the test's directory: %w", errdoc.Page, err)
 		}

@@ -7,10 +7,10 @@ import (
 	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
-// documented returns the errors in page, the text of errdoc.Page, and tests, the text of
-// errdoc.TestsFile, like claims. The errors include differences between page and tests, tests
+// documented returns the errors in entries, those of errdoc.All, and tests, the text of
+// errdoc.TestsFile, like claims. The errors include differences between entries and tests, tests
 // that produced no message of their group, and messages that no test of their group produced.
-func (r *report) documented(page, tests string) []string {
+func (r *report) documented(entries []errdoc.Entry, tests string) []string {
 	produced := func(test, key string) bool {
 		for name, keys := range r.explains {
 			if (name == test || strings.HasPrefix(name, test+"/")) && slices.Contains(keys, key) {
@@ -19,7 +19,7 @@ func (r *report) documented(page, tests string) []string {
 		}
 		return false
 	}
-	entries, groups := errdoc.Parse(page), errdoc.ParseTests(tests)
+	groups := errdoc.ParseTests(tests)
 	silent := make(map[string]bool) // keys of entries without a message
 	for _, e := range entries {
 		silent[e.Key] = e.Message == ""

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"strings"
 	"testing"
+
+	"github.com/splitnic/splitnic/internal/errdoc"
 )
 
 const errdocPage = `
@@ -45,7 +47,7 @@ func TestErrdoc(t *testing.T) {
 		{name: "a message without tests", page: errdocPage + "\n| message |\n|---|\n| `x` |\n",
 			want: []string{`"- x" is not in internal/errdoc/tests.txt`}},
 		{name: "tests without a message", tests: errdocTests + "- x\n\tTestFull\n",
-			want: []string{`"- x" is not in docs/troubleshooting.md`, "TestFull produced nothing",
+			want: []string{`"- x" is in neither docs/troubleshooting.md`, "TestFull produced nothing",
 				"no test of the group produced \"- x\""}},
 		{name: "no test", tests: strings.Replace(errdocTests, "\tTestRDMASlow\n", "", 1),
 			want: []string{`"symptom slow" has no test`}},
@@ -88,7 +90,7 @@ func TestErrdoc(t *testing.T) {
 			}
 			r := reportOf(tests, layers, tc.filter, results)
 			r.explains = said
-			got := r.documented(page, named)
+			got := r.documented(errdoc.Parse(errdoc.Page, page), named)
 			if len(got) != len(tc.want) {
 				t.Fatalf("want %q, got %q", tc.want, got)
 			}
