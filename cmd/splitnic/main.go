@@ -28,19 +28,26 @@ func main() {
 		c.SetContext(ctx)
 		stop = cancel
 	}
+	environment := map[string]string{}
+	for _, name := range []string{"NOTIFY_SOCKET", "LISTEN_FDS"} {
+		environment[name] = os.Getenv(name) // which the daemon takes away
+	}
 	c, err := run(daemon.OwnProcess(context.Background()), root, os.Args[1:])
 	stop()
+	status := exit.Status(err)
+	format := c.Flags().Lookup("log-format") // only a daemon has it
+	if format != nil {
+		status = exit.OfService(status, func(name string) string { return environment[name] })
+	}
 	if err != nil {
-		format := c.Flags().Lookup("log-format") // only a daemon has it
-		json := format != nil && format.Value.String() == "json"
 		// Each of the joined errors gets its own line.
 		for _, err := range flat(err) {
 			for line := range strings.SplitSeq(explain(err), "\n") {
-				journal.Error(line, json)
+				journal.Error(line, format != nil && format.Value.String() == "json")
 			}
 		}
 	}
-	os.Exit(exit.Status(err))
+	os.Exit(status)
 }
 
 // run runs a command line, without the name of the program. It returns the command.

@@ -24,7 +24,20 @@ const (
 	AddressInUse = 6 // the port or the name is taken
 	Version      = 7 // the peer speaks another version
 	TimedOut     = 8 // a condition was not met in time
+	// Config is Usage for a service manager that is not to start the process again: EX_CONFIG of
+	// sysexits.h. A panic of Go has the status 2, too.
+	Config = 78
 )
+
+// OfService returns the exit status of a daemon for the status that Status has returned. getenv is
+// os.Getenv at the start. A service manager that keeps netdevices for the process (sd_listen_fds(3))
+// has to try again, because they are removed when it gives up.
+func OfService(status int, getenv func(string) string) int {
+	if status == Usage && getenv("NOTIFY_SOCKET") != "" && getenv("LISTEN_FDS") == "" {
+		return Config
+	}
+	return status
+}
 
 // Error is an error with an exit status.
 type Error struct {

@@ -45,3 +45,21 @@ func TestExitStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestOfService expects a service not to be started again after a mistake in its configuration,
+// unless a netdevice waits for it.
+func TestOfService(t *testing.T) {
+	for _, c := range []struct {
+		status       int
+		socket, held string
+		want         int
+	}{
+		{Usage, "/run/systemd/notify", "", Config}, {Usage, "/run/systemd/notify", "2", Usage}, {Usage, "", "", Usage},
+		{Missing, "/run/systemd/notify", "", Missing}, {0, "/run/systemd/notify", "", 0},
+	} {
+		env := map[string]string{"NOTIFY_SOCKET": c.socket, "LISTEN_FDS": c.held}
+		if got := OfService(c.status, func(name string) string { return env[name] }); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
