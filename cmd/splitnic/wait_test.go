@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -146,11 +145,14 @@ func TestWaitForWhom(t *testing.T) {
 	if exit.Status(severalErr) != exit.Usage {
 		t.Error(severalErr)
 	}
-	for _, c := range []struct {
+	for name, c := range map[string]struct {
 		timeout time.Duration
 		args    []string
-	}{{0, nil}, {time.Millisecond, nil}, {0, []string{"sn7"}}, {time.Millisecond, []string{"sn7"}}} {
-		t.Run(fmt.Sprint(c.args, c.timeout), func(t *testing.T) {
+	}{
+		"at once": {0, nil}, "in time": {time.Millisecond, nil},
+		"named at once": {0, []string{"sn7"}}, "named in time": {time.Millisecond, []string{"sn7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			nobody := func() ([]string, error) { return nil, nil }
 			err := (&waitFlags{timeout: c.timeout}).run(t.Context(), t.Output(), c.args, nobody)
 			if exit.Status(err) != exit.TimedOut {

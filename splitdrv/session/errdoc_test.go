@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,14 @@ func TestErrdocDialing(t *testing.T) {
 		explained(t, dials(t, ln.Addr().String()))
 	})
 	t.Run("name", func(t *testing.T) { explained(t, dials(t, "gate way")) })
+	// Go's error is of the type of one about the name of a machine, and the advice must not be.
+	t.Run("port", func(t *testing.T) {
+		err := dials(t, "127.0.0.1:758o")
+		explained(t, err)
+		if !strings.Contains(err.Error(), "is the port right?") {
+			t.Error(err)
+		}
+	})
 	t.Run("not TLS", func(t *testing.T) {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
