@@ -43,8 +43,6 @@ func build(t *testing.T, dir string) objects {
 		}
 		var into any
 		switch r.GetKind() {
-		case "Namespace":
-			into = &core.Namespace{}
 		case "ConfigMap":
 			c := &core.ConfigMap{}
 			o.configs[r.GetName()] = c
@@ -66,6 +64,48 @@ func build(t *testing.T, dir string) objects {
 		t.Fatalf("%s has no DaemonSet with a container", dir)
 	}
 	return o
+}
+
+// TestPairs builds kustomizations of two directories and the namespace, as for a cluster that has
+// both. It expects the objects of all of them, in the one namespace.
+func TestPairs(t *testing.T) {
+	dirs := []string{"host", "device-plugin", "agent", "iounit"}
+	for i, one := range dirs {
+		for _, other := range dirs[i+1:] {
+			if one == "host" && other == "device-plugin" {
+				continue // the same pods in two ways
+			}
+			files := filesys.MakeFsOnDisk()
+			dir, err := os.MkdirTemp(".", "pair") // kustomize takes no absolute path for a resource
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			text := fmt.Sprintf("resources: [../namespace, ../%s, ../%s]\n", one, other)
+			if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, dir)
+			if err != nil {
+				t.Errorf("%s and %s: %v", one, other, err)
+				continue
+			}
+			kinds := map[string]int{}
+			for _, r := range made.Resources() {
+				kinds[r.GetKind()]++
+				name := r.GetNamespace()
+				if r.GetKind() == "Namespace" {
+					name = r.GetName()
+				}
+				if name != "splitnic" {
+					t.Errorf("%s and %s: %s is in %q", one, other, r.GetName(), name)
+				}
+			}
+			if kinds["Namespace"] != 1 || kinds["DaemonSet"] != 2 || kinds["ConfigMap"] != 2 {
+				t.Errorf("%s and %s have %v", one, other, kinds)
+			}
+		}
+	}
 }
 
 // dangling returns what the pods refer to and what does not exist, and unused volumes.
