@@ -17,8 +17,8 @@ func TestExamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, from, _ := strings.Cut(string(page), "\n    # /etc/cni/net.d/10-splitnic.conflist\n")
-	conflist, _, found := strings.Cut(from, "\n\n")
+	_, from, _ := strings.Cut(string(page), "\n```json\n")
+	conflist, _, found := strings.Cut(from, "\n```\n")
 	if !found {
 		t.Fatal("there is no example")
 	}

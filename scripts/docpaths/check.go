@@ -19,7 +19,7 @@ var (
 	heading    = regexp.MustCompile(`(?m)^#+ +(.*?)\s*#*$`)
 	linkText   = regexp.MustCompile(`\[([^][]*)\]\([^()]*\)`)
 	notInSlug  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
-	fence      = regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```")
+	fence      = regexp.MustCompile("(?ms)^( *)```([a-z]*)[^\n`]*\n(.*?)^ *```")
 )
 
 // named has the extensions of files that documents name by the end of their path. Configuration

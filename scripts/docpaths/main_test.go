@@ -31,6 +31,7 @@ func TestCheck(t *testing.T) {
 		"```json\n{\"a\": [1, 2]}\n{}\n```":                  "",
 		"  ```json\n  {\"a\": 1}\n  ```":                     "",
 		"\n```json\n{\"a\": 1,}\n```":                        "docs/a.md:2: the block is no JSON: invalid character",
+		"\n```json name\n{1}\n```":                           "docs/a.md:2: the block is no JSON: invalid character",
 		"```json\n```":                                       "docs/a.md:1: the block is no JSON: EOF",
 		"```json\n{\"a\": …}\n```":                           "docs/a.md:1: the block is no JSON: invalid character",
 		"# `code` and a [link](b.md)\n[x](#code-and-a-link)": "",

@@ -121,7 +121,7 @@ func TestRDMACNI(t *testing.T) {
 // paced is the number of times that pace makes and removes a container.
 const paced = 9
 
-// pace logs how long ADD takes until there is carrier. docs/cni.md has this time.
+// pace logs how long ADD takes until there is carrier. docs/scale.md has this time.
 func (p *cniPods) pace(list *libcni.NetworkConfigList) {
 	p.t.Helper()
 	var took []time.Duration
