@@ -86,19 +86,21 @@ func writeDocument(file, dir string) error {
 }
 
 var (
-	link = regexp.MustCompile(`\[([^][]+)\]\([^()\s]+\)`)
-	head = regexp.MustCompile(`(?m)^#(#+ .*)$`)
-	rows = regexp.MustCompile(`(?m)(?:^\|.*\n)+`)
+	image = regexp.MustCompile(`!\[[^][]*\]\([^()\s]+\)\n\n`)
+	link  = regexp.MustCompile(`\[([^][]+)\]\([^()\s]+\)`)
+	head  = regexp.MustCompile(`(?m)^#(#+ .*)$`)
+	rows  = regexp.MustCompile(`(?m)(?:^\|.*\n)+`)
 )
 
-// documentPage returns the manual page of a document. The title becomes the name. Links are replaced
-// by their text, because their targets are not beside manual pages. Rows of tables, which would be
-// too wide, become paragraphs.
+// documentPage returns the manual page of a document. The title becomes the name. Pictures are left
+// out. Links are replaced by their text, because their targets are not beside manual pages. Rows of
+// tables, which would be too wide, become paragraphs.
 func documentPage(name, section, also, text string) string {
 	title, body, _ := strings.Cut(strings.TrimPrefix(text, "# "), "\n")
 	if _, after, found := strings.Cut(title, ": "); found {
 		title = after
 	}
+	body = image.ReplaceAllString(body, "")
 	body = head.ReplaceAllStringFunc(link.ReplaceAllString(body, "$1"), func(line string) string {
 		if line = line[1:]; strings.HasPrefix(line, "# ") {
 			line = strings.ToUpper(line)
