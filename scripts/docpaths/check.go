@@ -123,8 +123,8 @@ func (t *tree) link(in, target string) string {
 // exists.
 func (t *tree) may(in, word string) bool {
 	word = strings.TrimPrefix(word, "./")
-	if !words.MatchString(word) || strings.HasPrefix(word, "/") {
-		return true
+	if !words.MatchString(word) || strings.HasPrefix(word, "/") || strings.HasPrefix(word, "build/") {
+		return true // build/ is not part of the checkout
 	}
 	bare := strings.TrimSuffix(word, "/...")
 	if t.exists(bare) || t.exists(path.Join(path.Dir(in), bare)) {
