@@ -205,11 +205,10 @@ func (s *standby) enter(r prepared) {
 		s.cfg.Log.Log(s.ctx, level, "no session on standby", "iounit", r.addr, "error", r.err)
 	}
 	s.event(func(now time.Time) []standbyAction {
-		if r.err != nil {
-			return s.machine.PrepareFailed(now, r.addr, r.err)
+		if r.err == nil {
+			s.reason = nil
 		}
-		s.reason = nil
-		return s.machine.Prepared(now, r.b)
+		return s.machine.Prepared(now, r.addr, r.b, r.err)
 	})
 }
 

@@ -159,26 +159,20 @@ func (s *Standby[S]) Tick(now time.Time) []StandbyAction[S] {
 	return s.done()
 }
 
-// Prepared is called when a session was opened.
-func (s *Standby[S]) Prepared(now time.Time, session S) []StandbyAction[S] {
+// Prepared is called when a session with an I/O unit was opened, or that has failed with err.
+func (s *Standby[S]) Prepared(now time.Time, unit string, session S, err error) []StandbyAction[S] {
 	t := &s.trial
 	t.pending--
-	if is(t.found) {
+	switch {
+	case err != nil:
+		t.errs[slices.Index(t.list, unit)] = err
+		s.launch(now)
+	case is(t.found):
 		s.pass(End, session)
-	} else {
+	default:
 		t.found, t.ended = session, true
 		s.act(StandbyAction[S]{Do: AbandonAll})
 	}
-	s.conclude(now)
-	return s.done()
-}
-
-// PrepareFailed is called when opening a session has failed.
-func (s *Standby[S]) PrepareFailed(now time.Time, unit string, err error) []StandbyAction[S] {
-	t := &s.trial
-	t.pending--
-	t.errs[slices.Index(t.list, unit)] = err
-	s.launch(now)
 	s.conclude(now)
 	return s.done()
 }

@@ -31,16 +31,16 @@ func standbyText(actions []action) (out []string) {
 }
 
 func prepared(unit int) func(*standby, time.Time) []action {
-	return func(s *standby, now time.Time) []action { return s.Prepared(now, sess(addr(unit))) }
+	return func(s *standby, now time.Time) []action { return s.Prepared(now, addr(unit), sess(addr(unit)), nil) }
 }
 
 func failed(unit int) func(*standby, time.Time) []action {
-	return func(s *standby, now time.Time) []action { return s.PrepareFailed(now, addr(unit), errors.New("gone")) }
+	return func(s *standby, now time.Time) []action { return s.Prepared(now, addr(unit), None, errors.New("gone")) }
 }
 
 func useless(unit int) func(*standby, time.Time) []action {
 	return func(s *standby, now time.Time) []action {
-		return s.PrepareFailed(now, addr(unit), fmt.Errorf("wrapped: %w", ErrNoStandby))
+		return s.Prepared(now, addr(unit), None, fmt.Errorf("wrapped: %w", ErrNoStandby))
 	}
 }
 
@@ -295,8 +295,8 @@ func TestWhy(t *testing.T) {
 		t.Errorf("%s, %v before anything", unit, err)
 	}
 	k.Start(now)
-	k.PrepareFailed(now, "b", ErrNoStandby)
-	k.PrepareFailed(now, "a", errors.New("gone"))
+	k.Prepared(now, "b", None, ErrNoStandby)
+	k.Prepared(now, "a", None, errors.New("gone"))
 	if unit, err := k.Why(); unit != "b" || !errors.Is(err, ErrNoStandby) {
 		t.Errorf("%s, %v", unit, err)
 	}

@@ -119,7 +119,7 @@ func (p *Path) Close(unsent *messaging.Unsent) {
 			for _, frames := range unsent.Frames {
 				for _, f := range frames {
 					p.count.unsent(f)
-					if !to.grow(f, p.port.last, most) {
+					if !to.put(f, p.port.last, most) {
 						s.addLost(1)
 					}
 				}
@@ -173,7 +173,7 @@ func (p *Path) mark() {
 	var frame [protocol.MarkerLen]byte
 	for i, q := range queues {
 		m := protocol.Marker{Nonce: nonce, Queue: uint16(i), Queues: uint16(len(queues))}
-		q.uplink.ring.put(protocol.AppendMarker(frame[:0], p.peer.MACs[0], p.peer.Own[0], &m), i)
+		q.uplink.ring.put(protocol.AppendMarker(frame[:0], p.peer.MACs[0], p.peer.Own[0], &m), i, 0)
 	}
 }
 

@@ -90,7 +90,7 @@ func (r *reader) forgiven() bool { return time.Now().UnixNano() >= r.until.Load(
 
 // put puts a frame into the ring that another reader has read from a queue.
 func (r *reader) put(frame []byte, queue int) {
-	if !r.ring.put(frame, queue) && !r.ring.grow(frame, queue, r.most) {
+	if !r.ring.put(frame, queue, r.most) {
 		r.full.Add(1)
 	}
 	if r.idle.Load() && r.ring.ready.Load() && r.idle.Swap(false) {

@@ -60,16 +60,12 @@ func (r *ring) setShut(shut bool) {
 	r.ready.Store(!shut && r.used > 0)
 }
 
-// put appends a frame, and reports whether there was room for it.
-func (r *ring) put(frame []byte, queue int) bool {
+// put appends a frame, and reports whether there was room for it. The ring is enlarged for it,
+// up to most bytes, if it is not that large.
+func (r *ring) put(frame []byte, queue, most int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.append(frame, queue)
-}
-
-// append is put for callers that hold the lock.
-func (r *ring) append(frame []byte, queue int) bool {
-	if len(r.buf)-r.used < recordHeader+len(frame) {
+	if !r.enlarge(r.used+recordHeader+len(frame), most) {
 		return false
 	}
 	var h [recordHeader]byte
@@ -140,21 +136,11 @@ func (r *ring) moveTo(where func(queue int) (to *ring, most int)) (lost int) {
 		frame = frame[:length]
 		r.copyOut(frame, recordHeader)
 		r.forget(length)
-		if to, most := where(queue); !to.grow(frame, queue, most) {
+		if to, most := where(queue); !to.put(frame, queue, most) {
 			lost++
 		}
 	}
 	return lost
-}
-
-// grow appends a frame like put, and enlarges the ring for it, up to most bytes.
-func (r *ring) grow(frame []byte, queue, most int) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.enlarge(r.used+recordHeader+len(frame), most) {
-		return false
-	}
-	return r.append(frame, queue)
 }
 
 // reserve enlarges the ring, up to most bytes, so that there is room for n more bytes, if
@@ -168,11 +154,10 @@ func (r *ring) reserve(n, most int) {
 // enlarge makes the ring at least need bytes long, and at most most. It reports whether that
 // was possible. The caller holds the lock.
 func (r *ring) enlarge(need, most int) bool {
-	most = min(most, r.reach())
-	switch {
-	case need <= len(r.buf):
+	if need <= len(r.buf) {
 		return true
-	case need > most:
+	}
+	if most = min(most, r.reach()); need > most {
 		return false
 	}
 	size := min(max(2*len(r.buf), need), most)

@@ -46,7 +46,7 @@ func FuzzRing(f *testing.F) {
 			case 0, 1, 2, 3: // put
 				frame := bytes.Repeat([]byte{next}, n)
 				next++
-				if ok := r.put(frame, int(do)); ok != (m.used+recordHeader+n <= len(r.buf)) {
+				if ok := r.put(frame, int(do), 0); ok != (m.used+recordHeader+n <= len(r.buf)) {
 					t.Fatalf("%d bytes more than %d: %v", n, m.used, ok)
 				} else if ok {
 					m.put(frame, int(do))
@@ -74,7 +74,7 @@ func FuzzRing(f *testing.F) {
 			case 7:
 				frame := bytes.Repeat([]byte{next}, n)
 				next++
-				if ok := r.grow(frame, 7, 2*size); ok != (m.used+recordHeader+n <= 2*size) {
+				if ok := r.put(frame, 7, 2*size); ok != (m.used+recordHeader+n <= 2*size) {
 					t.Fatalf("%d bytes more than %d: %v", n, m.used, ok)
 				} else if ok {
 					m.put(frame, 7)
@@ -110,11 +110,11 @@ func TestRingRoom(t *testing.T) {
 		if got := r.room(limit); got != want {
 			t.Fatalf("room for %d, want %d", got, want)
 		}
-		if !r.put(make([]byte, vnet.MaxFrame), 0) {
+		if !r.put(make([]byte, vnet.MaxFrame), 0, 0) {
 			t.Fatal("there is no room")
 		}
 	}
-	if got := r.room(limit); got != 0 || r.put(make([]byte, 1), 0) {
+	if got := r.room(limit); got != 0 || r.put(make([]byte, 1), 0, 0) {
 		t.Error("the ring is not full")
 	}
 }
