@@ -86,6 +86,7 @@ func (w *world) attacker() attacks.Target {
 // affected, and a correct host with the same key has to get a session in the end.
 func TestSessionsTooOften(t *testing.T) {
 	w := newWorld(t)
+	w.patience = testenv.Patience
 	u, _ := w.unit()
 	d, h, _ := w.host("alpha")
 	d.up(t)

@@ -25,6 +25,7 @@ type directs struct {
 func newDirect(t *testing.T, change ...func(*iounit.Config)) *directs {
 	t.Helper()
 	w := newWorld(t)
+	w.patience = testenv.Patience
 	on := func(c *iounit.Config) { c.Direct, c.DirectGrace, c.DirectAnswer = true, time.Hour, time.Hour }
 	u, stop := w.unit(append([]func(*iounit.Config){on}, change...)...)
 	return &directs{&shared{t: t, world: w, unit: u}, stop}

@@ -39,6 +39,8 @@ type world struct {
 	addr    string            // of the I/O unit, the same after a restart
 	device  string            // of the I/O unit
 	trust   *session.Security // of the I/O unit that was started last
+	// patience is for how long the I/O unit waits for a host that is only late; 0: its default.
+	patience time.Duration
 }
 
 func newWorld(t *testing.T) *world {
@@ -140,7 +142,10 @@ func (w *world) unit(change ...func(*iounit.Config)) (*iounit.Unit, *running) {
 		addr = testenv.Loopback() + ":0"
 	}
 	w.trust = w.security(w.unitKey, w.hostKey)
-	ln, err := session.Listen(addr, session.ServerConfig{Security: w.trust, Burst: u.Burst, Rejected: u.Rejected})
+	ln, err := session.Listen(addr, session.ServerConfig{
+		Security: w.trust, Burst: u.Burst, Rejected: u.Rejected,
+		HandshakeTimeout: w.patience, PeerTimeout: w.patience,
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -45,7 +45,9 @@ func (s *shared) tryPeer(name string, change ...func(*session.Hello)) (*peer, er
 	t, w := s.t, s.world
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.Patience)
 	defer cancel()
-	c, err := session.Dial(ctx, w.addr, session.ClientConfig{Security: w.security(w.hostKey, w.unitKey)})
+	c, err := session.Dial(ctx, w.addr, session.ClientConfig{
+		Security: w.security(w.hostKey, w.unitKey), HandshakeTimeout: testenv.Patience, PeerTimeout: testenv.Patience,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -39,6 +39,7 @@ func newShared(t *testing.T, kind, text string, change ...func(*iounit.Config)) 
 	testenv.NeedRoot(t)
 	testenv.NeedTUN(t)
 	s := &shared{t: t, world: newWorld(t), unitNS: testenv.NetNS(t), lanNS: testenv.NetNS(t), nic: "eth1"}
+	s.world.patience = testenv.Patience
 	testenv.DisableIPv6(t, s.unitNS)
 	testenv.DisableIPv6(t, s.lanNS)
 	testenv.Veth(t, s.unitNS, "eth1", s.lanNS, "lan0")
