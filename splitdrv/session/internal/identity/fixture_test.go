@@ -21,7 +21,7 @@ func newKey(t testing.TB) *Key {
 	return key
 }
 
-// Authority issues certificates.
+// authority issues certificates.
 type authority struct{ *testca.Authority }
 
 func newAuthority(t *testing.T) *authority {
@@ -29,13 +29,13 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{testca.New(t)}
 }
 
-// Issue returns a file with a certificate for key.
+// issue returns a file with a certificate for key.
 func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKeyUsage) string {
 	t.Helper()
 	return a.issueFor(t, key, name, usage, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
 
-// IssueFor is issue for a certificate that is valid between from and until.
+// issueFor is issue for a certificate that is valid between from and until.
 func (a *authority) issueFor(
 	t *testing.T, key *Key, name string, usage x509.ExtKeyUsage, from, until time.Time,
 ) string {
@@ -45,7 +45,7 @@ func (a *authority) issueFor(
 	})
 }
 
-// IssueAs is issue for a certificate with the content of a template.
+// issueAs is issue for a certificate with the content of a template.
 func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) string {
 	t.Helper()
 	return a.IssueFile(t, template, key.Public())

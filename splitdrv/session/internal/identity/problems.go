@@ -81,7 +81,7 @@ func (t *Trust) like(chain []*x509.Certificate) *Trust {
 	return peer
 }
 
-// Problems returns an error for each authority if none of them is valid now.
+// problems returns an error for each authority if none of them is valid now.
 func (t *Trust) problems(now time.Time) (problems []error) {
 	for i, root := range t.roots {
 		if untimely(root, now) == nil {

@@ -132,3 +132,36 @@ func TestProblems(t *testing.T) {
 		t.Errorf("one of two authorities: %v", problems)
 	}
 }
+
+// TestFault has a peer reject certificates. What is wrong with one itself must be found, and nothing
+// else.
+func TestFault(t *testing.T) {
+	a, key := newAuthority(t), newKey(t)
+	var trust Trust
+	if err := trust.AddCA(a.File); err != nil {
+		t.Fatal(err)
+	}
+	const client, server = x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth
+	hour := func(n time.Duration) time.Time { return time.Now().Add(n * time.Hour) }
+	for name, tc := range map[string]struct {
+		file string
+		peer x509.ExtKeyUsage
+		want string // "": nothing
+	}{
+		"host's":                {a.issue(t, key, "alpha", client), server, ""},
+		"I/O unit's":            {a.issue(t, key, "gw1", server), client, ""},
+		"host's at an I/O unit": {a.issue(t, key, "alpha", client), client, "extendedKeyUsage=serverAuth"},
+		"expired":               {a.issueFor(t, key, "alpha", client, hour(-9), hour(-2)), server, "valid from"},
+		"not yet valid":         {a.issueFor(t, key, "alpha", client, hour(2), hour(9)), server, "valid from"},
+		"self-signed":           {"", server, ""},
+	} {
+		c, err := NewCredentials(key, tc.file, &trust)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Fault(tc.peer, time.Now())
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+}
