@@ -120,6 +120,26 @@ func TestStandbyAwayFromCommand(t *testing.T) {
 	}
 }
 
+// TestStandbyLeft switches to another I/O unit than that of the session on standby, which then has
+// to end: the next one is with the first I/O unit.
+func TestStandbyLeft(t *testing.T) {
+	w := newWorld(t)
+	one, two, three := w.gateway("one"), w.gateway("two"), w.gateway("three")
+	d, h, _ := w.host("alpha", func(c *host.Config) { c.IOUnits, c.Standby = addrs(one, two, three), true })
+	d.up(t)
+	standby := func(g *gateway) {
+		t.Helper()
+		testenv.Eventually(t, func() bool { return h.Status().Failovers.Standby == g.cable.addr }, "not on standby")
+	}
+	standby(two)
+	if _, err := h.Failover(within(t), three.cable.addr); err != nil {
+		t.Fatal(err)
+	}
+	standby(one)
+	testenv.Eventually(t, func() bool { return len(two.unit.Status().Hosts) == 0 }, "the session on standby goes on")
+	three.both(d)
+}
+
 // TestStandbyOfHost has a standby session with an I/O unit that permits any MAC address. The
 // session has to have the address of the netdevice, and to end in good order with the host.
 func TestStandbyOfHost(t *testing.T) {
