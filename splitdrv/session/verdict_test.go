@@ -339,9 +339,9 @@ func TestStanding(t *testing.T) {
 		st.Expires.IsZero() || !st.Begins.Before(time.Now()) {
 		t.Errorf("%+v", st)
 	}
-	own, peer := newKey(t), newKey(t)
-	if st := revoking(t, own, own.Fingerprint(), peer.Fingerprint().String()).Standing(); !st.OwnRevoked ||
-		st.Revoked != 1 || st.Keys != 1 || st.Authorities || !st.Expires.IsZero() {
+	own, peer, other := newKey(t), newKey(t), newKey(t).Fingerprint().String()
+	if st := revoking(t, own, own.Fingerprint(), peer.Fingerprint().String(), other).Standing(); !st.OwnRevoked ||
+		st.Revoked != 1 || st.Keys != 2 || st.Authorities || !st.Expires.IsZero() {
 		t.Errorf("%+v", st)
 	}
 	if st := insecure(t).Standing(); !st.Insecure || st.OwnRevoked {
