@@ -11,12 +11,12 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// TestGoals has an attack that costs throughput less than a tenth in the median of the rounds, but
-// not of all figures, and round trips more. The rate of the attacks is not compared.
+// TestGoals has an attack that costs less than a tenth of the throughput of its round in the median,
+// but a fifth in the medians of all rounds, and round trips more. The rate of the attacks is not compared.
 func TestGoals(t *testing.T) {
 	var samples bytes.Buffer
 	rec := results.NewRecorder(&samples)
-	for state, tcp := range map[string][]float64{none: {100, 10, 1000}, elsewhere: {50, 5, 100}, attack: {45, 5, 80}} {
+	for state, tcp := range map[string][]float64{none: {100, 10, 1000}, elsewhere: {50, 5, 100}, attack: {40, 4.6, 95}} {
 		for _, v := range tcp {
 			rec.Of("stall", state, 1500).Add(throughput, "Mbit/s", v)
 			rec.Of("stall", state, 1500).Add(rate, "/s", v)
@@ -34,7 +34,7 @@ func TestGoals(t *testing.T) {
 		got = append(got, g)
 	}
 	want := []results.Goal{
-		{What: "TCP", Group: "stall", Subject: attack, Value: 0.9, Unit: "ratio", RatioTo: elsewhere, Bound: ">= 0.9",
+		{What: "TCP", Group: "stall", Subject: attack, Value: 0.92, Unit: "ratio", RatioTo: elsewhere, Bound: ">= 0.9",
 			Met: true},
 		{What: "99th percentile of ping", Group: "stall", Subject: attack, Value: 1.11, Unit: "ratio", RatioTo: elsewhere,
 			Bound: "<= 1.1"},

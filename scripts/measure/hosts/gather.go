@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
 	"runtime/metrics"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -56,6 +59,7 @@ type gathering struct {
 	unit  *iounit.Unit
 	hosts []*host.Host
 	nets  []netdev
+	quiet silences // of the I/O unit, that hosts have logged
 
 	mu    sync.Mutex
 	ports []port        // that cost nothing, in the order in which they were opened
@@ -200,6 +204,7 @@ func (m *gathering) host(ctx context.Context, i int, own *session.Key, unit sess
 	connected := false // OnState is called by one goroutine at a time
 	h, err := m.Host(ctx, host.Config{
 		Name: fmt.Sprintf("h%d", i), Security: security, Netdev: netdev{d}, Offloads: vnet.AllOffloads,
+		Log:     slog.New(&m.quiet),
 		IOUnits: []string{fmt.Sprintf("127.1.%d.%d:%s", i/250, 1+i%250, at)},
 		OnState: func(s host.State) {
 			if is := s == host.Connected; is != connected {
@@ -239,11 +244,34 @@ func (m *gathering) count(sink results.Sink) {
 		failed += min(hs.Attempts, 1)
 		again += min(max(hs.Attempts-1, 0), 1)
 	}
-	sink.Add(silent, "sessions", float64(s.Ended["silent"]))
+	sink.Add(silent, "sessions", float64(s.Ended["silent"]+m.quiet.n.Load()))
 	sink.Add(crowded, "connections",
 		float64(s.Refusals["too-many-handshakes"]+s.Refusals["too-many-handshakes-address"]))
 	sink.Add(refused, "hosts", float64(failed))
 	sink.Add("refused more than once", "hosts", float64(again))
+}
+
+// silences is a log handler that counts the sessions that ended because a host received nothing.
+type silences struct{ n atomic.Uint64 }
+
+// Enabled implements slog.Handler.
+func (s *silences) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithAttrs implements slog.Handler.
+func (s *silences) WithAttrs([]slog.Attr) slog.Handler { return s }
+
+// WithGroup implements slog.Handler.
+func (s *silences) WithGroup(string) slog.Handler { return s }
+
+// Handle implements slog.Handler.
+func (s *silences) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && errors.Is(err, messaging.ErrPeerSilent) {
+			s.n.Add(1)
+		}
+		return true
+	})
+	return nil
 }
 
 // idle records what the hosts and the I/O unit use while no frames pass. All values but processor

@@ -2,7 +2,9 @@ package hosts
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/scripts/measure/results"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // meet makes hosts connect at once, and returns what was recorded. It expects all of them to be
@@ -100,6 +103,17 @@ func TestSettled(t *testing.T) {
 			t.Errorf("%d looks: %v", n, err)
 		}
 	})
+}
+
+// TestSilences logs the end of sessions, of which one ended because the I/O unit was silent.
+func TestSilences(t *testing.T) {
+	var s silences
+	log := slog.New(&s).With("a", "b").WithGroup("c")
+	log.Info("ended", "reason", fmt.Errorf("a session: %w", messaging.ErrPeerSilent))
+	log.Info("ended", "reason", io.EOF)
+	if n := s.n.Load(); n != 1 {
+		t.Errorf("%d", n)
+	}
 }
 
 func TestFits(t *testing.T) {

@@ -92,6 +92,9 @@ func TestSubjects(t *testing.T) {
 		if got, ok := parseSubject(s.String()); !ok || got != s {
 			t.Errorf("%s is read as %v, %t", s, got, ok)
 		}
+		if want := map[bool]float64{true: 2, false: 1}[s.what == splitnic]; s.shares() != want {
+			t.Errorf("%s: %v endpoints", s, s.shares())
+		}
 		n := 0
 		for i := range all {
 			if all[i].of(s) {
