@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -27,10 +28,14 @@ of the other one. If the key exists already, its fingerprint is printed.`,
 				if key, err = session.GenerateKey(); err != nil {
 					return err
 				}
-				if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
-					return fmt.Errorf("keygen: %w", err)
+				if out == defaultKey { // another directory may be mistyped
+					if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
+						return fmt.Errorf("keygen: %w", err)
+					}
 				}
 				err = session.SaveKey(out, key)
+			} else if err != nil {
+				err = exit.With(exit.Keys, err) // as at the start of an endpoint
 			}
 			if err != nil {
 				return err

@@ -157,9 +157,6 @@ func LoadKey(path string) (*Key, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("load key %s: not a regular file", path)
 	}
-	if err := checkAccess(path, info.Mode().Perm(), ownerOf(info), uint32(os.Geteuid())); err != nil {
-		return nil, fmt.Errorf("load key %s: %w", path, err)
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxPEMFile))
 	if err != nil {
 		return nil, fmt.Errorf("load key: %w", err)
@@ -173,6 +170,10 @@ func LoadKey(path string) (*Key, error) {
 			return nil, fmt.Errorf("load key %s: it has %s", path, what)
 		}
 		return nil, fmt.Errorf("load key %s: no PEM block %q in it; make a key with: splitnic keygen", path, keyPEMType)
+	}
+	// Only now: the advice about access would harm a file that is no key, such as /etc/passwd.
+	if err := checkAccess(path, info.Mode().Perm(), ownerOf(info), uint32(os.Geteuid())); err != nil {
+		return nil, fmt.Errorf("load key %s: %w", path, err)
 	}
 	// The parser's error is left out, because it may describe the content.
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
