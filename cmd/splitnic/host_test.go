@@ -252,7 +252,7 @@ func TestHostFlags(t *testing.T) {
 			{"--name a:b", nil, `--name "a:b": the name contains a character`},
 			{"--name sn%s", nil, `--name "sn%s": in the name, %`},
 			{"--txqueuelen 0", nil, "advanced.txqueuelen 0: must be 1 to"},
-			{"--iounit 10.0.0.1:99999", nil, `--iounit "10.0.0.1:99999": the port must be 1 to 65535`},
+			{"--iounit 10.0.0.1:99999", nil, `--iounit "10.0.0.1:99999" has a wrong port: must be 1 to 65535`},
 			{"--host-name a/b", nil, `--host-name: "a/b" is not possible`},
 			{"--mac 02:00:00:00:00:01 --max-mtu 1500 --txqueuelen 9", func(h *daemon.Host) {
 				h.MAC, h.MaxMTU, h.TxQueueLen = protocol.MAC{2, 0, 0, 0, 0, 1}, 1500, 9

@@ -129,6 +129,7 @@ func TestErrdoc(t *testing.T) {
 		{"no place in the queue", host("--advanced.txqueuelen", "-1"), exitUsage, nil},
 		{"no index", host("--gid-index", "-2"), exitUsage, nil},
 		{"no address of a unit", []string{"host", "--iounit", "http://10.0.0.1"}, exitUsage, nil},
+		{"no port of a unit", []string{"host", "--iounit", "10.0.0.1:99999"}, exitUsage, nil},
 		{"metrics", host("--metrics", "9580"), exitUsage, nil},
 		{"port alone to listen on", iounit("--listen", "7580"), exitUsage, nil},
 

@@ -65,10 +65,10 @@ func Check(entry string) error {
 		}
 	}
 	switch {
-	case !validHost(host):
+	case !validHost(host), !validPort(port) && strings.Trim(port, "0123456789") != "":
 		return fmt.Errorf("%q is not an address: %w", entry, errAddress)
 	case !validPort(port):
-		return fmt.Errorf("%q: the port must be 1 to 65535, such as 7580, or the name of a service", entry)
+		return fmt.Errorf("%q has a wrong port: must be 1 to 65535, such as 7580", entry)
 	}
 	return nil
 }
