@@ -32,6 +32,7 @@ type Written struct {
 	Local     *Local
 	Element   int
 	Data      []byte // contents; must not be read before the window is invalidated
+	Number    uint64 // of the transfer, where transfers are sealed
 	Indicated bool   // indicated on the control channel
 	Last      bool   // Indicated, and the last one of its message
 }

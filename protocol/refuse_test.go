@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"testing"
-
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // with returns a copy of a golden message with v, big-endian, at offset at.
@@ -79,10 +77,10 @@ func TestDecodersRefuse(t *testing.T) {
 
 		{"send cut", golden(t, send)[:15], ErrShort},
 		{"send without a header", golden(t, send)[:11], ErrShort},
-		{"send too long", sendData(0, make([]byte, vnet.MaxFrame+1)), ErrLong},
+		{"send too long", sendData(0, make([]byte, maxData+1)), ErrLong},
 		{"send of another version", with[uint16](t, send, 2, 2), ErrVersion},
 		{"send of nothing", sendData(0, nil), ErrSize},
-		{"send of more than a frame", with[uint32](t, send, 12, vnet.MaxFrame+1), ErrSize},
+		{"send of more than a sealed frame", with[uint32](t, send, 12, maxData+1), ErrSize},
 		{"send of 2^32-1", with[uint32](t, send, 12, math.MaxUint32), ErrSize},
 		{"send data cut", golden(t, send)[:39], ErrShort},
 		{"send data longer", append(golden(t, send), 0), ErrTrailing},
@@ -152,7 +150,7 @@ func TestLargestMessages(t *testing.T) {
 		"seven whole pools": AppendBufferRecvPoolUpdate(nil, 0,
 			PoolReturn{0, full}, PoolReturn{1, full}, PoolReturn{2, full}, PoolReturn{3, full},
 			PoolReturn{4, full}, PoolReturn{5, full}, PoolReturn{6, full}),
-		"send":     sendData(0, make([]byte, vnet.MaxFrame)),
+		"send":     sendData(0, make([]byte, maxData)),
 		"indicate": AppendBufferRDMAIndicate(nil, 0, make([]Indication, MaxIndications)...),
 		"flush":    AppendBufferPoolFlushRequest(nil, 0, make([]uint32, MaxFlushPools)...),
 		"request":  AppendCfgUtilRequest(nil, CfgUtilRequest{Data: make([]byte, MaxCfgData)}),

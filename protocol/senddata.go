@@ -11,9 +11,14 @@ const (
 	// SendDataOverhead is the number of bytes that SendData adds to the data: the header and the
 	// size of the data.
 	SendDataOverhead = HeaderSize + 4
+	// SealOverhead is the number of bytes that encryption adds to a transfer or a message.
+	SealOverhead = 16
 	// MaxSendData is the size of the largest SendData in bytes. MaxControlSize does not apply,
 	// because SendData is sent on data channels only.
-	MaxSendData = SendDataOverhead + vnet.MaxFrame
+	MaxSendData = SendDataOverhead + maxData
+
+	// maxData is the size of the largest data of a SendData: a frame, which may be encrypted.
+	maxData = vnet.MaxFrame + SealOverhead
 )
 
 // SendData is the message with a frame in the modes that send.
@@ -46,8 +51,8 @@ func DecodeSendData(b []byte) (SendData, error) {
 	switch {
 	case size == 0:
 		return SendData{}, fmt.Errorf("SendData without data: %w", ErrSize)
-	case size > vnet.MaxFrame:
-		return SendData{}, fmt.Errorf("SendData: data of %d bytes, at most %d: %w", size, vnet.MaxFrame, ErrSize)
+	case size > maxData:
+		return SendData{}, fmt.Errorf("SendData: data of %d bytes, at most %d: %w", size, maxData, ErrSize)
 	case int(size) > len(data):
 		return SendData{}, fmt.Errorf("SendData: data of %d bytes, %d follow: %w", size, len(data), ErrShort)
 	case int(size) < len(data):

@@ -141,6 +141,7 @@ func onDevices(t *testing.T, n *fabrictest.Network, cfg messaging.Config) (sides
 	t.Helper()
 	for _, name := range []string{"a", "b"} {
 		sides = append(sides, newEndpointOn(t, watchedDevice(t, n, name), name, cfg))
+		cfg = peerOf(t, cfg)
 	}
 	connect(t, sides[0], sides[1])
 	for _, h := range sides {

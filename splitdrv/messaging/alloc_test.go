@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -24,16 +25,22 @@ import (
 func TestFramesDoNotAllocate(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		for _, copied := range []int{0, -1} {
-			t.Run(fmt.Sprintf("%s, copied %d", mode, copied), func(t *testing.T) { noAllocations(t, mode, copied) })
+			t.Run(fmt.Sprintf("%s, copied %d", mode, copied), func(t *testing.T) { noAllocations(t, mode, copied, "") })
+		}
+		for _, c := range seal.Ciphers() {
+			t.Run(fmt.Sprintf("%s, %s", mode, c), func(t *testing.T) { noAllocations(t, mode, 0, c) })
 		}
 	}
 }
 
-func noAllocations(t *testing.T, mode protocol.Mode, copied int) {
+func noAllocations(t *testing.T, mode protocol.Mode, copied int, c seal.Cipher) {
 	// No capture is running, which is the usual case.
 	path := new(capture.Point).Path("queue 0", "")
 	cfg := patient(messaging.Config{Mode: mode, PackCopy: copied, KeepAlive: 50 * time.Second,
 		Capture: func(int) *capture.Path { return path }})
+	if c != "" {
+		cfg, _ = sealedWith(t, c, cfg)
+	}
 	_, a, b := startedPair(t, cfg, newRawPort)
 	for _, n := range []int{vnet.MinFrame + 46, 1500, 60000} {
 		f := frame(1, n, 1500)

@@ -23,7 +23,10 @@ type channel struct {
 func newChannel(
 	c *core.Session, all *Config, number int, control *control.Channel, manager *pools.Manager,
 ) (ch *channel, err error) {
-	cfg, o := all.channel(number), all.sender(number)
+	cfg, o, in := all.channel(number), all.sender(number), all.receiver(number)
+	if k := all.Keys; k != nil {
+		o.Sealer, in.Opener = k.Sealer(number, string(all.Mode)), k.Opener(number, string(all.Mode))
+	}
 	count, slotSize := all.slots(number)
 	ch = &channel{control: control, DataQP: core.DataQP{Number: number, Vector: c.Handlers.Vector(number),
 		Latency: all.isLatency(number)}}
@@ -48,7 +51,7 @@ func newChannel(
 	if err != nil {
 		return nil, err
 	}
-	if ch.rx, err = rx.New(c, all.receiver(number), &ch.DataQP, ch.tx.W, &control.Sends, manager); err != nil {
+	if ch.rx, err = rx.New(c, in, &ch.DataQP, ch.tx.W, &control.Sends, manager); err != nil {
 		return nil, err
 	}
 	ch.tx.Requests.Receiver, ch.rx.OneTouch.Sender = &ch.rx.Queue, &ch.tx.Queue

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -165,6 +166,10 @@ type Config struct {
 	// port's.
 	ProvePath bool
 	PathMTU   int
+
+	// Keys, if not nil, encrypt and authenticate all frames and messages of both directions. Both
+	// sides have the same secret. KeySend must be false then, and ZeroCopy is not used.
+	Keys *seal.Keys
 
 	// KeepAlive is the interval of keep-alive requests; default DefaultKeepAlive. The
 	// session ends when the peer has been silent for PeerTimeout; default 1 s.

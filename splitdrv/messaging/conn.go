@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -43,6 +45,7 @@ type Conn struct {
 	binding    *binding
 	signs      *control.Signs
 	watch      *ticker.Task
+	renewal    atomic.Pointer[ticker.Task] // nil: nothing is sealed
 	queried    *member
 	closing    sync.Once
 	closeErr   error
@@ -68,6 +71,9 @@ func New(cfg Config) (*Conn, error) {
 		Clock:    cmp.Or(cfg.Clock, control.Beats.Clock(control.PartOf(cfg.control()))),
 		Done:     make(chan struct{}),
 	}}
+	if k := cfg.Keys; k != nil {
+		c.options.Sealer, c.options.Opener = k.Sealer(0, ""), k.Opener(0, "")
+	}
 	c.shared.MTU.Store(int64(cfg.MTU))
 	c.shared.Reason = func(err error, own func() error) error {
 		return causeOf(&c.shared, c.control, c.channels, err, own)
@@ -77,6 +83,12 @@ func New(cfg Config) (*Conn, error) {
 	}
 	return c, nil
 }
+
+// renewInterval is the time after which frames and messages are sealed with new keys, and renewals
+// the ticker of all sessions.
+const renewInterval = 2 * time.Minute
+
+var renewals ticker.Ticker
 
 func (c *Conn) build(windowBounds bool) (err error) {
 	if c.shared.Stop, err = c.shared.NewEvent(); err != nil {
@@ -226,6 +238,12 @@ func (c *Conn) keep() {
 	c.shared.Spawn(c.pools.Run)
 	c.pools.Start()
 	c.signs.Start()
+	if k := c.cfg.Keys; k != nil {
+		c.renewal.Store(renewals.Every(renewInterval, func(ticker.Tick) int {
+			k.Renew()
+			return 0
+		}))
+	}
 }
 
 // Reach sends a keep-alive and waits until the peer answers, with any status. It fails
@@ -368,6 +386,7 @@ func (c *Conn) halt() {
 	}
 	c.watch.Stop()
 	c.queried.leave()
+	c.renewal.Load().Stop()
 	if c.signs != nil { // nil if New has failed early
 		c.pools.Beat.Load().Stop()
 		c.signs.Beat.Stop()

@@ -50,8 +50,8 @@ func newEndpointOn(t *testing.T, dev fabric.Device, name string, cfg messaging.C
 		h.ports = append(h.ports, porttest.Batched{Single: p})
 		h.wires = append(h.wires, w)
 	}
-	if d, ok := cfg.Device.(*hooked); ok {
-		d.Device = h.dev
+	if d, ok := cfg.Device.(interface{ on(fabric.Device) }); ok {
+		d.on(h.dev)
 	} else {
 		cfg.Device = h.dev
 	}
@@ -122,7 +122,7 @@ func startedPair[W any](
 ) (n *fabrictest.Network, a, b W) {
 	t.Helper()
 	n = fabrictest.New()
-	ha, hb := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", cfg)
+	ha, hb := newEndpoint(t, n, "a", cfg), newEndpoint(t, n, "b", peerOf(t, cfg))
 	connect(t, ha, hb)
 	var wires [2]W
 	for i, h := range []*endpoint{ha, hb} {

@@ -10,17 +10,21 @@ import (
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/vnet"
 )
 
 // TestFamilyFrames sends frames of all sizes over adapters of each family, in each mode and with each
 // protection that they can have. TestMillionFrames does the same for longer.
-func TestFamilyFrames(t *testing.T) { familyFrames(t, 20_000) }
+func TestFamilyFrames(t *testing.T) { familyFrames(t, 20_000, false) }
+
+// TestFamilyFramesSealed is TestFamilyFrames with encryption.
+func TestFamilyFramesSealed(t *testing.T) { familyFrames(t, 5000, true) }
 
 // familyFrames sends frames over adapters of all families, as many in all, and compares what arrives
 // with what was sent. The frames are inline, in packs, super-frames, and in mode imm also such that
 // immediate data cannot indicate them.
-func familyFrames(t *testing.T, frames int) {
+func familyFrames(t *testing.T, frames int, sealed bool) {
 	type row struct {
 		adapter
 		mode       protocol.Mode
@@ -42,10 +46,14 @@ func familyFrames(t *testing.T, frames int) {
 		t.Run(fmt.Sprintf("%s, %s, %s", r.name, r.mode, r.protection), func(t *testing.T) {
 			n := fabrictest.New(r.options...)
 			fabrictest.NoLeaks(t, n)
-			sides := onDevices(t, n, patient(messaging.Config{
+			cfg := patient(messaging.Config{
 				Mode: r.mode, Protection: r.protection, Invalidation: true, OneTouch: true,
 				Pools: messaging.DefaultPools(r.mode, protocol.MaxMTU),
-			}))
+			})
+			if sealed {
+				cfg, _ = sealedWith(t, seal.AES128GCM, cfg)
+			}
+			sides := onDevices(t, n, cfg)
 			ctx := whileUp(t, sides)
 			var wg sync.WaitGroup
 			for j, from := range sides {
@@ -67,10 +75,13 @@ func familyFrames(t *testing.T, frames int) {
 			for _, h := range sides {
 				s := h.conn.Stats().Channels[0]
 				least := vnet.MinFrame
+				if sealed {
+					least += seal.Overhead
+				}
 				if r.mode.Sends() {
 					least += protocol.SendDataOverhead
 				}
-				if (s.TxInline > 0) != (r.inline >= least) || s.TxPacks > 0 && r.MaxSGE < 2 ||
+				if (s.TxInline > 0) != (r.inline >= least) || s.TxPacks > 0 && r.MaxSGE < 2 && !sealed ||
 					(s.TxIndicated > 0) == r.mode.Sends() || s.TxFrames != uint64(1+each) {
 					t.Errorf("%s: %d of %d frames, %d transfers inline, %d packs, %d indicated by messages", h.name, s.TxFrames,
 						1+each, s.TxInline, s.TxPacks, s.TxIndicated)

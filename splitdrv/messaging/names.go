@@ -5,6 +5,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // The types of the parts of a Conn that its users need.
@@ -68,6 +69,7 @@ var (
 	ErrProofMissing    = core.ErrProofMissing
 	ErrProofWrong      = core.ErrProofWrong
 	ErrPathMissing     = core.ErrPathMissing
+	ErrNotAuthentic    = seal.ErrNotAuthentic
 )
 
 // NewBudget returns a budget of limit bytes.

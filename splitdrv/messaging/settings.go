@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
@@ -53,6 +54,9 @@ func (c Config) withDefaults() Config {
 	c.FlushTime = cmp.Or(c.FlushTime, 200*time.Millisecond)
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Keys != nil {
+		c.ZeroCopy = nil // lent memory belongs to others: nothing is sealed there
 	}
 	if c.OnHears == nil {
 		c.OnHears = func(bool) {}
@@ -103,6 +107,8 @@ func (c Config) check() error {
 			c.Batch)
 	case c.ServiceLevel > 15:
 		return bad("service level %d, must be up to 15", c.ServiceLevel)
+	case c.Keys != nil && c.KeySend:
+		return bad("keys of pools between the transfers would not be sealed")
 	case c.PeerTimeout <= c.KeepAlive:
 		return bad("peer timeout %v must exceed the keep-alive interval %v", c.PeerTimeout, c.KeepAlive)
 	}
@@ -168,7 +174,7 @@ func (c Config) LeastMemory() int64 {
 	c = c.withDefaults()
 	sends := 2 * protocol.ControlReceives(c.Mode, c.Queues, c.MaxPools)
 	receives := protocol.ControlReceives(c.Mode, c.Queues, c.PeerPools)
-	n := memory.PageUp((sends + receives) * protocol.MaxControlSize)
+	n := memory.PageUp((sends + receives) * control.SlotSize(c.Keys != nil))
 	for i := range c.Queues {
 		count, size := c.slots(i + 1)
 		n += memory.PageUp(min(count, pools.FirstSlots) * size)

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // Channel is the control channel, which is channel 0. It has a separate completion queue
@@ -27,6 +28,7 @@ type Channel struct {
 
 	recvReg fabric.Region
 	recvMem []byte
+	opener  *seal.Opener // nil: messages are not sealed
 	recvWR  [1]fabric.RecvWR
 	scratch [protocol.MaxControlSize]byte // copy of the message that is being handled
 	polling sync.Mutex                    // held while completions are polled and handled
@@ -44,19 +46,20 @@ type Channel struct {
 // New makes the control channel with buffers for the given numbers of sends and
 // receives, and posts the receives.
 func New(c *core.Session, o *Options, sends, receives int, handle func(msg []byte) error) (k *Channel, err error) {
-	k = &Channel{c: c, handle: handle, LookDone: make(chan struct{}, 1)}
+	k = &Channel{c: c, handle: handle, opener: o.Opener, LookDone: make(chan struct{}, 1)}
 	wake, err := c.NewEvent()
 	if err != nil {
 		return nil, err
 	}
 	k.W = c.Handlers.NewWorker(0, cq.RoleControl, wake)
-	arena, err := c.Memory.Get((sends+receives)*protocol.MaxControlSize, true)
+	size := SlotSize(o.Sealer != nil)
+	arena, err := c.Memory.Get((sends+receives)*size, true)
 	if err != nil {
 		return nil, err
 	}
 	mem := arena.Bytes()
-	sendMem := mem[:sends*protocol.MaxControlSize]
-	k.recvMem = mem[len(sendMem):][:receives*protocol.MaxControlSize]
+	sendMem := mem[:sends*size]
+	k.recvMem = mem[len(sendMem):][:receives*size]
 	sendReg, err := c.Domain.Register(sendMem, 0)
 	if err != nil {
 		return nil, fmt.Errorf("register the control channel's send buffers: %w", err)
@@ -76,7 +79,7 @@ func New(c *core.Session, o *Options, sends, receives int, handle func(msg []byt
 	if err != nil {
 		return nil, err
 	}
-	k.init(qp, sendReg, sendMem, sends)
+	k.init(qp, sendReg, sendMem, o)
 	if o.Poll {
 		k.progress = k.Poll
 	}
@@ -91,7 +94,7 @@ func New(c *core.Session, o *Options, sends, receives int, handle func(msg []byt
 func (k *Channel) postRecv(i uint16) error {
 	k.recvWR[0] = fabric.RecvWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRControlRecv, 0, i, 0)),
-		Addr: memory.Address(controlSlot(k.recvMem, i)), Len: protocol.MaxControlSize, LKey: k.recvReg.LKey(),
+		Addr: memory.Address(slotOf(k.recvMem, k.size, i)), Len: uint32(k.size), LKey: k.recvReg.LKey(),
 	}
 	if _, err := k.QP.PostRecv(k.recvWR[:]); err != nil {
 		return fmt.Errorf("post a receive on the control channel: %w", fabric.Refused(k.QP, err))
@@ -185,20 +188,37 @@ func (k *Channel) receive(index uint16, c *fabric.Completion) error {
 	if c.Op != fabric.OpRecv {
 		return core.ControlViolation(core.ErrUnexpected, "an RDMA write with immediate data %#x", c.Imm)
 	}
-	length := c.Len
-	if k.Padded > 0 && k.Received.Load() == 1 {
-		if length != k.Padded {
-			return core.ControlViolation(core.ErrPathMissing, "%d bytes, and the path MTU is %d", length, k.Padded)
-		}
-		length = protocol.PathRequestSize
+	path := k.Padded > 0 && k.Received.Load() == 1
+	if path && c.Len != k.Padded {
+		return core.ControlViolation(core.ErrPathMissing, "%d bytes, and the path MTU is %d", c.Len, k.Padded)
 	}
-	msg := k.scratch[:copy(k.scratch[:], controlSlot(k.recvMem, index)[:length])]
+	msg, err := k.copy(slotOf(k.recvMem, k.size, index)[:c.Len])
+	if err != nil {
+		return err
+	}
+	if path {
+		msg = msg[:protocol.PathRequestSize]
+	}
 	if err := k.postRecv(index); err != nil {
 		return err
 	}
 	k.Received.Add(1)
 	k.c.Hear()
 	return k.handle(msg)
+}
+
+// copy copies a message, and opens it if messages are sealed. No key allows others to write to the
+// receives.
+func (k *Channel) copy(received []byte) ([]byte, error) {
+	if k.opener == nil {
+		return k.scratch[:copy(k.scratch[:], received)], nil
+	}
+	n := k.opener.Expected()
+	msg, err := k.opener.Open(k.scratch[:], received, n, 0, 0, false)
+	if err != nil {
+		return nil, core.ControlViolation(err, "message %d, of %d bytes", n, len(received))
+	}
+	return msg, nil
 }
 
 // Failure returns the error of the next failed completion of the control channel that is not

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // Options are the settings of the control channel, of the requests on it, and of the
@@ -13,6 +14,9 @@ type Options struct {
 	ServiceLevel uint8
 	Poll         bool
 
+	Sealer *seal.Sealer // nil, as Opener: messages are sent as they are
+	Opener *seal.Opener
+
 	KeepAlive   time.Duration
 	PeerTimeout time.Duration
 	AskLast     bool
@@ -20,4 +24,12 @@ type Options struct {
 
 	OnRequest func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte)
 	Pace      func(t protocol.CfgType, data []byte) time.Duration
+}
+
+// SlotSize returns the size in bytes of a buffer for a message.
+func SlotSize(sealed bool) int {
+	if sealed {
+		return protocol.MaxControlSize + seal.Overhead
+	}
+	return protocol.MaxControlSize
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // Sends is the send queue of the control channel. Any goroutine may send a message.
@@ -20,6 +21,9 @@ type Sends struct {
 	QP  fabric.QP
 	reg fabric.Region
 	mem []byte // the slots
+	// size is that of a slot, in bytes, and sealer, which may be nil, seals the messages.
+	size   int
+	sealer *seal.Sealer
 
 	mu         sync.Mutex // guards all fields from here to progress
 	room       sync.Cond  // signaled when a slot is free again, or the session ends
@@ -37,18 +41,18 @@ type Sends struct {
 	Sent atomic.Uint64
 }
 
-func (s *Sends) init(qp fabric.QP, reg fabric.Region, mem []byte, n int) {
-	s.QP, s.reg, s.mem, s.out = qp, reg, mem, make([]uint16, n)
+func (s *Sends) init(qp fabric.QP, reg fabric.Region, mem []byte, o *Options) {
+	s.QP, s.reg, s.mem, s.size, s.sealer = qp, reg, mem, SlotSize(o.Sealer != nil), o.Sealer
+	n := len(mem) / s.size
+	s.out = make([]uint16, n)
 	s.room.L = &s.mu
 	for i := range n {
 		s.free = append(s.free, uint16(i))
 	}
 }
 
-// controlSlot returns buffer i of the control channel.
-func controlSlot(mem []byte, i uint16) []byte {
-	return mem[int(i)*protocol.MaxControlSize:][:protocol.MaxControlSize]
-}
+// slotOf returns buffer i of the control channel, of buffers of size bytes.
+func slotOf(mem []byte, size int, i uint16) []byte { return mem[int(i)*size:][:size] }
 
 // Send sends one message, which build appends to dst, in registered memory. If no slot is
 // free it waits for one, so the control handler, which frees the slots, must not call it.
@@ -115,12 +119,18 @@ const signalEvery = 8
 func (s *Sends) post(build func(dst []byte) []byte) error {
 	last := len(s.free) - 1
 	slot := s.free[last]
-	msg := build(controlSlot(s.mem, slot)[:0])
+	msg := build(slotOf(s.mem, s.size, slot)[:0])
 	if msg == nil {
 		s.room.Signal()
 		return nil
 	}
 	s.free = s.free[:last]
+	if s.Sent.Load() == 1 && s.Padded > 0 {
+		msg = msg[:max(len(msg), int(s.Padded)-s.tail())] // the slot was not used before: zeros follow
+	}
+	if s.sealer != nil {
+		msg = s.sealer.Seal(msg, 0, 0)
+	}
 	s.wr[0] = fabric.SendWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRControlSend, 0, slot, 0)),
 		Addr: memory.Address(msg), Len: uint32(len(msg)), LKey: s.reg.LKey(),
@@ -130,10 +140,6 @@ func (s *Sends) post(build func(dst []byte) []byte) error {
 		s.unsignaled = 0
 		s.wr[0].Flags |= fabric.Signaled
 	}
-	if s.Sent.Load() == 1 {
-		// The slot was not used before: zeros follow.
-		s.wr[0].Len = max(s.wr[0].Len, s.Padded)
-	}
 	s.out[(s.first+s.nOut)%len(s.out)] = slot
 	s.nOut++
 	if _, err := s.QP.PostSend(s.wr[:]); err != nil {
@@ -142,6 +148,9 @@ func (s *Sends) post(build func(dst []byte) []byte) error {
 	s.Sent.Add(1)
 	return nil
 }
+
+// tail returns the number of bytes that sealing adds to a message.
+func (s *Sends) tail() int { return s.size - protocol.MaxControlSize }
 
 // release frees the slot of a message that has completed, and those of all messages before
 // it, and wakes the goroutines that wait for a slot.

@@ -28,6 +28,7 @@ type TxCounters[T any] struct {
 	TxPacks            T `json:"tx_packs" help:"transfers that carried several frames"`
 	TxPacked           T `json:"tx_packed" help:"frames in these"`
 	TxLent             T `json:"tx_lent" help:"frames that were sent from where they lay, without a copy"`
+	TxSealed           T `json:"tx_sealed" help:"transfers that were encrypted"`
 	WindowsBound       T `json:"windows_bound" metric:"windows,bound" help:"windows around local pools that were bound"`
 	WindowsInvalidated T `json:"windows_invalidated" metric:"windows,invalidated" help:"windows invalidated by this side"`
 }
@@ -49,6 +50,7 @@ type RxCounters[T any] struct {
 	UpdatesSent              T `json:"updates_sent" help:"BufferRecvPoolUpdate messages sent"`
 	RxPacks                  T `json:"rx_packs" help:"transfers that carried several frames"`
 	RxPacked                 T `json:"rx_packed" help:"frames in these"`
+	RxOpened                 T `json:"rx_opened" help:"transfers that were encrypted, and authentic"`
 	Revocations              T `json:"revocations" help:"batches of one-touch elements that were revoked"`
 	RevocationTime           T `json:"revocation_ns" help:"nanoseconds from taking the first element of each of these batches until all its windows were invalid"`
 	WindowsInvalidatedByPeer T `json:"windows_invalidated_by_peer" metric:"windows,invalidated_by_peer" help:"windows that the peer invalidated, as agreed"`

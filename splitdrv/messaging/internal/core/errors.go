@@ -7,6 +7,7 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // The rules that a peer can break, besides those that packages protocol and bufpool check. A
@@ -100,6 +101,7 @@ var rules = []struct {
 	{"invalidated", bufpool.ErrInvalidated},
 	{"pool-keys", bufpool.ErrKeys},
 	{"key-message", bufpool.ErrKeyMessage},
+	{"not-authentic", seal.ErrNotAuthentic},
 }
 
 // Codes has the names of all rules that a peer can break, for counters.

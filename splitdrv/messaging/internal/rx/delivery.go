@@ -79,8 +79,8 @@ func (d *delivery) framesIn(data []byte) int {
 	return p.Left()
 }
 
-// accept checks a frame and adds it to the next write. The port reads the frame from the
-// element, and the peer can change the element until then, unless the pool is a one-touch
+// accept checks a frame and adds it to the next write. Unless transfers are sealed, the port reads the
+// frame from the element, and the peer can change the element until then, unless the pool is a one-touch
 // pool. So this check only detects peers that break the protocol; it does not protect the
 // port, and the kernel checks the copy that it makes.
 func (d *delivery) accept(frame []byte) error {

@@ -1,6 +1,9 @@
 package rx
 
-import "github.com/splitnic/splitnic/splitdrv/capture"
+import (
+	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/seal"
+)
 
 // Options are the settings of a receiver.
 type Options struct {
@@ -10,4 +13,5 @@ type Options struct {
 	NoPack      bool          // Config.NoPack
 	Path        *capture.Path // nil: there is none
 	Poll        bool          // Config.Poll
+	Opener      *seal.Opener  // nil: transfers are not sealed
 }

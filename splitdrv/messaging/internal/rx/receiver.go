@@ -27,6 +27,7 @@ import (
 //	Hand      determines pool, element and length, in the way of the transfer mode (senddata.go)
 //	consume   checks that the element was lent and not yet written; an element of a one-touch
 //	          pool is set aside until its window is invalidated (revoke.go)
+//	open      opens a sealed transfer (opening.go)
 //	unpack    checks the frames (delivery.go)
 //	flush     writes the frames to the port and frees the elements
 //	Renew     posts the receives again
@@ -55,6 +56,7 @@ type Receiver struct {
 	consumed []consumed // elements that the next flush frees
 	OneTouch revocations
 	returns  bufpool.Returns
+	opening  opening
 	out      delivery
 	Count    core.RxCount
 }
@@ -75,6 +77,7 @@ func New(
 	r.returns = bufpool.Returns{Mode: c.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.adopted.init(ch.Number, c.FirstRef(ch.Number), c.MaxPools)
 	r.numbering = numbering{channel: ch.Number, lossy: c.Mode.Lossy(), count: &r.Count}
+	r.opening = newOpening(o.Opener)
 	r.consumed = make([]consumed, 0, len(r.Comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.Number), 0, 0))
@@ -243,7 +246,12 @@ func (r *Receiver) receiveSent(comps []fabric.Completion) error {
 			if err := r.used(m.TransactionContext, len(msg)); err != nil {
 				return err
 			}
-			if err := r.out.unpack(m.Data); err != nil {
+			elem := int(m.TransactionContext % uint64(r.numbering.pool.Elements.Len()))
+			data, err := r.open(m.Data, m.TransactionContext, r.numbering.pool, elem, false)
+			if err != nil {
+				return err
+			}
+			if err := r.out.unpack(data); err != nil {
 				return err
 			}
 		}
@@ -269,13 +277,19 @@ func (r *Receiver) consume(e *core.RxEvent, indicated bool) error {
 	if indicated && !r.mayIndicate(p) {
 		return r.violation(core.ErrNeedless, "pool %d", p.Ref)
 	}
+	number := r.opening.number()
 	if p.OneTouch {
-		r.OneTouch.collect(bufpool.Written{Local: p, Element: int(e.Elem), Data: data, Indicated: indicated, Last: e.Last})
+		r.OneTouch.collect(bufpool.Written{
+			Local: p, Element: int(e.Elem), Data: data, Number: number, Indicated: indicated, Last: e.Last,
+		})
 		return nil
 	}
 	r.consumed = append(r.consumed, consumed{pool: p, elem: int(e.Elem)})
 	if indicated {
 		r.returns.Indicated(p, e.Last)
+	}
+	if data, err = r.open(data, number, p, int(e.Elem), true); err != nil {
+		return err
 	}
 	return r.out.unpack(data)
 }
@@ -508,7 +522,12 @@ func (r *Receiver) postBuffers(p *bufpool.Local) error {
 func (r *Receiver) revoked(b *bufpool.Batch) error {
 	r.OneTouch.invalid(b)
 	for i := range b.Written {
-		if err := r.out.unpack(b.Written[i].Data); err != nil {
+		w := &b.Written[i]
+		data, err := r.open(w.Data, w.Number, w.Local, w.Element, false)
+		if err != nil {
+			return err
+		}
+		if err := r.out.unpack(data); err != nil {
 			return err
 		}
 	}
@@ -539,8 +558,13 @@ func (r *Receiver) rebound(b *bufpool.Batch) error {
 func (r *Receiver) abandon() {
 	for _, b := range r.OneTouch.batches.Abandoned() {
 		for i := range b.Written {
-			// The number is the peer's claim, and is used for nothing else.
-			r.Count.RxUnrevoked.Add(uint64(r.out.framesIn(b.Written[i].Data)))
+			// The number is the peer's claim, and is used for nothing else. A sealed transfer
+			// counts as one frame.
+			n := 1
+			if r.opening.opener == nil {
+				n = r.out.framesIn(b.Written[i].Data)
+			}
+			r.Count.RxUnrevoked.Add(uint64(n))
 		}
 	}
 }

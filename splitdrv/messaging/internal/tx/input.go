@@ -23,6 +23,7 @@ type input struct {
 	Slots  *pools.Slots
 	count  *core.TxCount
 	Loans  *loans // nil if the port lends nothing
+	tail   int    // bytes of a slot behind a frame that are not for it
 
 	ops     []vnet.ReadOp // the frames are ops[next:have]
 	in      []uint32      // slot of each of ops
@@ -33,9 +34,10 @@ type input struct {
 	unsent  [][]byte // frames of an earlier session, sent before those of the port
 }
 
-func newInput(slots *pools.Slots, batch int, count *core.TxCount, path *capture.Path) input {
+func newInput(slots *pools.Slots, o *Options, count *core.TxCount) input {
 	return input{
-		Slots: slots, count: count, path: path, ops: make([]vnet.ReadOp, batch), in: make([]uint32, batch), ahead: 1,
+		Slots: slots, count: count, path: o.Path, tail: o.tail(),
+		ops: make([]vnet.ReadOp, o.Batch), in: make([]uint32, o.Batch), ahead: 1,
 	}
 }
 
@@ -85,7 +87,7 @@ func (in *input) read(n int) {
 	for i := range ops {
 		slot, _ := in.Slots.Take()
 		in.in[i] = slot
-		ops[i].Slot = in.Slots.Bytes(slot)[slotHeadroom:]
+		ops[i].Slot = in.room(slot)
 	}
 	if in.Loans == nil {
 		n = in.port.ReadFrames(ops)
@@ -102,6 +104,12 @@ func (in *input) read(n int) {
 		in.Slots.Put(in.in[i])
 	}
 	in.next, in.have = 0, n
+}
+
+// room returns the part of a slot that is for a frame.
+func (in *input) room(slot uint32) []byte {
+	mem := in.Slots.Bytes(slot)
+	return mem[slotHeadroom : len(mem)-in.tail]
 }
 
 // judge marks the frames that the peer would not accept, and pads short ones. A program
@@ -201,7 +209,7 @@ func (in *input) readUnsent(n int) {
 		slot, _ := in.Slots.Take()
 		in.in[i] = slot
 		in.ops[i].Frame, in.ops[i].Err = nil, vnet.ErrTooLong
-		if room := in.Slots.Bytes(slot)[slotHeadroom:]; len(in.unsent[i]) <= len(room) {
+		if room := in.room(slot); len(in.unsent[i]) <= len(room) {
 			in.ops[i].Frame, in.ops[i].Err = room[:copy(room, in.unsent[i])], nil
 		}
 	}

@@ -14,9 +14,9 @@ import (
 const mostPieces = 19
 
 // LentPieces returns how many lent pieces of a frame a transfer has room for, or 0 if
-// nothing is lent.
+// nothing is lent. Lent memory belongs to the port's user, so a frame that is sealed is copied.
 func LentPieces(o *Options) int {
-	if o.ZeroCopy == nil {
+	if o.ZeroCopy == nil || o.Sealer != nil {
 		return 0
 	}
 	return max(0, min(o.MaxSGE-1, mostPieces))

@@ -28,6 +28,7 @@ import (
 //	  read       reads frames from the port into slots, and drops those that no peer accepts (input.go)
 //	  join       adds a frame to the last transfer of the batch (transfer.go), or else
 //	  add        takes a remote element (pools/credits.go) and begins a transfer (transfer.go)
+//	finish       writes the headers of a transfer, and seals it (transfer.go)
 //	post       rings the doorbell for the batch; its work requests are now in flight (inflight.go)
 //	Reclaim    polls completions and frees slots; some completions make an indication due
 //	settle     sends indications (indications.go) and carries out the requests of other
@@ -68,10 +69,10 @@ func New(
 	s.sendQueue = newSendQueue(ch, o, &s.Count)
 	s.Indications.init(c.Mode, SqDepth(o))
 	s.Requests = sqRequests{sendQueue: &s.sendQueue, indications: &s.Indications, pools: pools}
-	s.In = newInput(slots, o.Batch, &s.Count, o.Path)
+	s.In = newInput(slots, o, &s.Count)
 	s.Out = batch{
 		o: o, sends: c.Mode.Sends(), immediate: c.Mode.Immediate(), channel: uint8(ch.Number),
-		slots: slots, signalEvery: signalOneIn(o, slots.Len()),
+		tail: o.tail(), slots: slots, signalEvery: signalOneIn(o, slots.Len()),
 		pieces: maxPieces(o), inline: ch.QP.MaxInline(), requests: &s.sendQueue, count: &s.Count,
 		wrs: make([]fabric.SendWR, 0, o.Batch*(1+LentPieces(o))), held: make([]inFlightEntry, 0, o.Batch),
 	}

@@ -19,6 +19,7 @@ type batch struct {
 	o           *Options
 	sends       bool // frames are sent as messages
 	immediate   bool // writes carry immediate data where it can name the element
+	tail        int  // bytes that sealing adds behind a transfer
 	channel     uint8
 	slots       *pools.Slots
 	pieces      int // most frames in a transfer
@@ -48,6 +49,9 @@ func maxPieces(o *Options) int {
 	if o.NoPack {
 		return 1
 	}
+	if o.Sealer != nil {
+		return packFrames // all in one piece
+	}
 	return max(1, min(o.MaxSGE, packFrames))
 }
 
@@ -58,6 +62,9 @@ const packFrames = 16
 // MaxRecords returns the most records that a transfer may have: those of a pack, or those
 // of a lent frame, one for its beginning and one for each lent piece.
 func MaxRecords(o *Options) int {
+	if o.Sealer != nil {
+		return 1
+	}
 	return max(maxPieces(o), 1+LentPieces(o))
 }
 
@@ -73,6 +80,7 @@ func (b *batch) headroom() int {
 // MaxImmElementSize in mode imm, a transfer leaves the last byte free: immediate data could not
 // indicate it all, and a message about a pool that it can name is not allowed.
 func (b *batch) needed(n int) int {
+	n += b.tail
 	if b.immediate && n == protocol.MaxImmElementSize {
 		return n + 1
 	}
@@ -91,6 +99,10 @@ func (b *batch) room() int {
 	return b.o.Batch - b.frames
 }
 
+// pieced reports whether a frame of n bytes can be part of a pack as a piece of its own. What is
+// sealed is in one piece.
+func (b *batch) pieced(n int) bool { return b.tail == 0 || n <= b.o.PackCopy }
+
 // together returns how many bytes the next transfer needs if it packs as many of the
 // frames in in as fit into an element of largest bytes. n is what the first frame needs
 // alone.
@@ -99,12 +111,12 @@ func (b *batch) together(in *input, n, largest int) int {
 		return n
 	}
 	most := min(largest, protocol.MaxImmLength)
-	total := b.headroom() + protocol.PackHeaderSize
+	total := b.headroom() + b.tail + protocol.PackHeaderSize
 	end := min(in.have, in.next+b.pieces)
 	at := in.next
 	for ; at < end; at++ {
 		size := total + protocol.PackRecordSize + len(in.ops[at].Frame)
-		if in.ops[at].Err != nil || size > most || in.lent(at) != nil {
+		if in.ops[at].Err != nil || size > most || in.lent(at) != nil || at > in.next && !b.pieced(len(in.ops[at].Frame)) {
 			break
 		}
 		total = size
@@ -119,19 +131,23 @@ func (b *batch) together(in *input, n, largest int) int {
 // frame does not fit. A small frame is copied behind the one before it. A larger one is a
 // separate piece, which the device gathers.
 func (b *batch) join(frame []byte, slot uint32) bool {
-	if b.joined == 0 || b.joined >= b.pieces {
+	if b.joined == 0 || b.joined >= b.pieces || !b.pieced(len(frame)) {
 		return false
 	}
 	size := b.size + protocol.PackRecordSize + len(frame)
 	if b.joined == 1 {
 		size += protocol.PackHeaderSize + protocol.PackRecordSize
 	}
-	if size+b.headroom() > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
+	if size+b.headroom()+b.tail > min(b.held[b.begins].pool.ElementSize(), protocol.MaxImmLength) {
+		return false
+	}
+	copied := len(frame) <= b.o.PackCopy && b.copyBehind(frame)
+	if b.tail > 0 && !copied {
 		return false
 	}
 	b.size = size
 	b.joined++
-	if len(frame) <= b.o.PackCopy && b.copyBehind(frame) {
+	if copied {
 		b.slots.Put(slot)
 		b.frames++
 		b.bytes += len(frame)
@@ -153,7 +169,7 @@ func (b *batch) copyBehind(frame []byte) bool {
 	mem := b.slots.Bytes(b.piece)
 	end := int(wr.Addr-memory.Address(mem)) + int(wr.Len)
 	n := protocol.PackRecordSize + len(frame)
-	if n > len(mem)-end {
+	if n > len(mem)-b.tail-end {
 		return false
 	}
 	protocol.PutPackRecord(mem[end:], len(frame))
@@ -183,7 +199,7 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 	switch {
 	case b.sends:
 		wr.Op = fabric.OpSend
-	case b.immediate && protocol.CanImm(g.Ref, uint32(elem), n):
+	case b.immediate && protocol.CanImm(g.Ref, uint32(elem), n+b.tail):
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWriteImm, g.Address(elem), g.Key(elem)
 	default:
 		wr.Op, wr.RemoteAddr, wr.RKey = fabric.OpWrite, g.Address(elem), g.Key(elem)
@@ -239,7 +255,7 @@ func (b *batch) before(slot uint32, frame []byte, n int) []byte {
 	return mem[at-n : at]
 }
 
-// finish writes the headers of the open transfer, which no more frames join.
+// finish writes the headers of the open transfer, which no more frames join, and seals it.
 func (b *batch) finish() {
 	if b.joined == 0 {
 		return
@@ -254,6 +270,9 @@ func (b *batch) finish() {
 		protocol.PutPackRecord(head[protocol.PackHeaderSize:], len(b.first))
 		b.count.TxPacks.Add(1)
 		b.count.TxPacked.Add(uint64(b.joined))
+	}
+	if b.o.Sealer != nil {
+		b.seal(f, lead)
 	}
 	size := b.size
 	switch wr.Op {
@@ -276,6 +295,17 @@ func (b *batch) finish() {
 		b.count.TxInline.Add(1)
 	}
 	b.joined = 0
+}
+
+// seal seals the open transfer, whose headers in front of the first frame have lead bytes. Its frames
+// are behind each other in the slot of the first one.
+func (b *batch) seal(f *inFlightEntry, lead int) {
+	mem := b.slots.Bytes(f.slot)
+	at := int(memory.Address(b.first)-memory.Address(mem)) - lead
+	b.o.Sealer.Seal(mem[at:at+b.size], f.pool.Ref, uint32(f.elem))
+	b.size += b.tail
+	b.wrs[b.last].Len += uint32(b.tail)
+	b.count.TxSealed.Add(1)
 }
 
 // close finishes the batch before it is posted. Its last transfer is solicited, or, if it

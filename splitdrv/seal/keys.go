@@ -1,0 +1,60 @@
+package seal
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// SecretSize is the size in bytes of the secret of a session.
+const SecretSize = 32
+
+// Keys is the secret of a session with all that is derived from it. Its string methods do not show
+// it.
+type Keys struct {
+	cipher  Cipher
+	secret  [SecretSize]byte
+	host    bool
+	renewal atomic.Uint32 // how often Renew was called
+}
+
+// NewKeys returns the keys of one side. secret must be known only to the two sides of the session,
+// and belong to no other one; host says which of them this is.
+func NewKeys(c Cipher, secret [SecretSize]byte, host bool) (*Keys, error) {
+	if c.keySize() == 0 {
+		return nil, fmt.Errorf("%w %q", ErrCipher, c)
+	}
+	return &Keys{cipher: c, secret: secret, host: host}, nil
+}
+
+// Cipher returns the cipher.
+func (k *Keys) Cipher() Cipher { return k.cipher }
+
+// Secret returns the secret of the session, for a key log.
+func (k *Keys) Secret() [SecretSize]byte { return k.secret }
+
+// String implements fmt.Stringer.
+func (k *Keys) String() string { return fmt.Sprintf("keys for %s", k.cipher) }
+
+// GoString implements fmt.GoStringer.
+func (k *Keys) GoString() string { return "seal.Keys" }
+
+// Renew makes each Sealer use new keys from its next transfer on. Any goroutine may call it. The
+// other side notices the new keys by trying them.
+func (k *Keys) Renew() { k.renewal.Add(1) }
+
+// Sealer returns the sealer of a channel. mode is the name of the session's transfer mode; "" for
+// the control channel, which is channel 0. It must be called once for each channel.
+func (k *Keys) Sealer(channel int, mode string) *Sealer {
+	return &Sealer{half: k.half(channel, mode, k.host), keys: k}
+}
+
+// Opener returns the opener of a channel; the arguments are those of Sealer.
+func (k *Keys) Opener(channel int, mode string) *Opener {
+	return &Opener{half: k.half(channel, mode, !k.host)}
+}
+
+func (k *Keys) half(channel int, mode string, fromHost bool) half {
+	h := half{secret: newSecret(k.cipher, k.secret, channel, fromHost), mode: mode}
+	h.aead, h.iv = h.secret.keys()
+	return h
+}
