@@ -75,6 +75,7 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 		g.StringVar(&f.peerDevice, "peer-device", "",
 			"RDMA device of the receiving end, if both ends are in this process (default: the same)")
 		addPort(g, &f.adapter, "i", "x")
+		addPKey(g, &f.adapter)
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		f.addSpec(g, def.size, def.iters)

@@ -91,6 +91,7 @@ func (f *sweepFlags) add(flags *pflag.FlagSet) {
 		g.StringVarP(&f.device, "device", "d", "", "RDMA device (default: the only one)")
 		g.StringVar(&f.peerDevice, "peer-device", "", "RDMA device of the receiving end (default: the same)")
 		addPort(g, &f.adapter, "i", "x")
+		addPKey(g, &f.adapter)
 	})
 	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
 		g.StringSliceVar(&f.of, "sweep", nil, "try adapter-dependent settings of all flags, or of some: "+

@@ -104,6 +104,7 @@ func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 		g.IntVar(&s.Queues, "queues", 0, "queues to request"+asAgent)
 	})
 	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
+		g.StringVar(&s.Encrypt, "encrypt", "", "encrypt and authenticate all frames on the fabric: required, allowed or no"+asAgent)
 		g.StringVar(&s.Key, "key", "", "private key of the card, made by splitnic keygen (default: the agent's)")
 		g.StringVar(&s.Cert, "cert", "", "certificate for --key")
 		boolVar(g, &s.NewKey, "new-key", false, "make a private key for the card, and remove the key with the card")

@@ -54,7 +54,10 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	})
 	d.advanced(flags, c)
 	addKeys(flags, &c.Keys)
-	inGroup(flags, securityFlags, func(f *pflag.FlagSet) { addProtection(f, &d.protection) })
+	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
+		addEncrypt(f, &c.Encrypt)
+		addProtection(f, &d.protection)
+	})
 	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
 		f.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
 		f.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
@@ -69,7 +72,9 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 // advanced adds the advanced settings, which set c.
 func (d *daemonFlags) advanced(flags *pflag.FlagSet, c *daemon.Common) {
 	m := &c.Messaging
+	advanced(flags, securityFlags, func(f *pflag.FlagSet) { addCiphers(f, &c.Ciphers) })
 	advanced(flags, deviceFlags, func(f *pflag.FlagSet) {
+		addPKey(f, &c.Adapter)
 		f.Uint8Var(&m.ServiceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
 		f.Uint8Var(&m.LatencyTrafficClass, "latency-traffic-class", 0,
 			"traffic class of the latency channel's packets on the fabric, such as 0xb8 for EF (default: that of "+
@@ -121,7 +126,7 @@ func (d *daemonFlags) advanced(flags *pflag.FlagSet, c *daemon.Common) {
 	})
 }
 
-// addPort adds the flags for the port, GID and P_Key of the queue pairs. port and gid are
+// addPort adds the flags for the port and GID of the queue pairs. port and gid are
 // shorthands of the first two, those of perftest or empty.
 func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 	a.Port, a.GIDIndex = 1, -1
@@ -129,6 +134,10 @@ func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 	f.VarP(&rangeValue{&a.GIDIndex, 0, 255, "INDEX"}, "gid-index", gid,
 		"entry of the device's GID table (default: chosen as splitnic doctor explains); on InfiniBand, set at both ends, "+
 			"packets carry GIDs and cross routers")
+}
+
+// addPKey adds the flag for the P_Key of the queue pairs.
+func addPKey(f *pflag.FlagSet, a *daemon.Adapter) {
 	f.Var((*pkeyValue)(&a.PKey), "pkey",
 		"partition key of the queue pairs, by value: with the bit 0x8000, as a full member of the partition alone, without it "+
 			"as a limited one too (default: the first of the port's table)")

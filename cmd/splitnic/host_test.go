@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -66,6 +67,7 @@ func commonDefaults() daemon.Common {
 	return daemon.Common{
 		Version: version, Adapter: daemon.Adapter{Port: 1, GIDIndex: -1}, Keys: daemon.Keys{Key: defaultKey},
 		Handlers: daemon.Handlers{Budget: cq.DefaultBudget, IRQ: daemon.IRQOff}, HandshakeTimeout: 10 * time.Second,
+		Encrypt: seal.Allowed,
 		Messaging: messaging.Config{
 			KeepAlive: 500 * time.Millisecond, PeerTimeout: time.Second, PoolIdle: 10 * time.Second,
 			PackCopy: messaging.DefaultPackCopy, MaxInline: messaging.DefaultInline, Timing: messaging.Config{}.Timing,
@@ -120,6 +122,10 @@ func commonCases[T any](of func(*T) *daemon.Common) []flagCase[T] {
 		{"--max-pools 1", nil, "advanced.max-pools 1: must be 3 to"},
 		{"--pool-idle 0", nil, "advanced.pool-idle 0s: must be above 0"},
 		{"--protection one-touch", m(func(m *messaging.Config) { m.Protection = messaging.ProtectOneTouch }), ""},
+		{"--encrypt required", set(func(c *daemon.Common) { c.Encrypt = seal.Required }), ""},
+		{"--encrypt yes", nil, `"yes" must be required, allowed or no`},
+		{"--ciphers aes-256-gcm", set(func(c *daemon.Common) { c.Ciphers = []seal.Cipher{seal.AES256GCM} }), ""},
+		{"--ciphers des", nil, `unknown cipher "des"`},
 		{"--protection glass", nil, `--protection "glass": must be region, window or one-touch`},
 
 		{"--cq-moderation 16,50us", m(func(m *messaging.Config) {

@@ -219,7 +219,7 @@ func TestMistypedFlags(t *testing.T) {
 		"host --traffic-class 300":             `--traffic-class: "300" must be a whole number from 0 to 255`,
 		"bench bw --ib-port 0":                 `--ib-port: "0": must be 1 to 255; see`,
 		"bench lat --gid-index -1":             `--gid-index: "-1": must be 0 to 255; see`,
-		"host --pkey 0xzz":                     `--pkey: "0xzz": must be 0x0001 to 0xffff, and not 0x8000; see`,
+		"bench bw --pkey 0xzz":                 `--pkey: "0xzz": must be 0x0001 to 0xffff, and not 0x8000; see`,
 		"capture --frames -1":                  `--frames: "-1" must be a whole number, such as 1000`,
 		"bench bw --size 64,x":                 `--size: "64,x" must be whole numbers with commas between them, such as 64,1500`,
 		"wait --timeout 5":                     `--timeout: "5" must be a time with its unit, such as 5s or 200ms`,

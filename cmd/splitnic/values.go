@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/settings"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // boolValue is the value of a flag that is on or off. It accepts the same words as configuration
@@ -237,6 +238,60 @@ func addOrdering(f *pflag.FlagSet, strict *bool) {
 	boolVar(f, strict, "strict-ordering", false, "have the adapter write to the memory that is lent in order; otherwise, "+
 		"where no windows are around it (--protection region, modes send and send-uc), data may arrive in any order until "+
 		"the transfer completes, which some machines need for full throughput (IBV_ACCESS_RELAXED_ORDERING)")
+}
+
+// wishValue is the value of --encrypt.
+type wishValue seal.Wish
+
+// String implements pflag.Value.
+func (v *wishValue) String() string { return string(*v) }
+
+// Type implements pflag.Value.
+func (v *wishValue) Type() string { return "WISH" }
+
+// Set implements pflag.Value.
+func (v *wishValue) Set(s string) error {
+	w, err := seal.ParseWish(s)
+	if err == nil {
+		*v = wishValue(w)
+	}
+	return err
+}
+
+// addEncrypt adds --encrypt.
+func addEncrypt(f *pflag.FlagSet, w *seal.Wish) {
+	*w = seal.Allowed
+	f.Var((*wishValue)(w), "encrypt", "encrypt and authenticate all frames on the fabric: required; allowed, if the peer requires "+
+		"it; or no")
+}
+
+// ciphersValue is the value of the setting ciphers.
+type ciphersValue struct{ ciphers *[]seal.Cipher }
+
+// String implements pflag.Value.
+func (v ciphersValue) String() string {
+	if v.ciphers == nil {
+		return ""
+	}
+	return seal.Names(*v.ciphers)
+}
+
+// Type implements pflag.Value.
+func (v ciphersValue) Type() string { return "strings" }
+
+// Set implements pflag.Value.
+func (v ciphersValue) Set(s string) error {
+	some, err := seal.ParseCiphers(s)
+	if err == nil {
+		*v.ciphers = some
+	}
+	return err
+}
+
+// addCiphers adds the setting ciphers.
+func addCiphers(f *pflag.FlagSet, some *[]seal.Cipher) {
+	f.Var(ciphersValue{some}, "ciphers", "ciphers of --encrypt in order of preference: some of "+seal.Names(seal.Ciphers())+
+		" (default: all, AES first where the processors have instructions for it)")
 }
 
 // addProtection adds --protection.

@@ -18,6 +18,8 @@ type Session interface {
 	Directs() bool
 	// Send sends a message about direct connections. It fails if the I/O unit directs none.
 	Send(*session.Direct) error
+	// Encrypted reports whether the session is encrypted.
+	Encrypted() bool
 	// IOUnit returns the I/O unit, Conn the channels, and MTU the MTU.
 	IOUnit() IOUnit
 	Conn() *messaging.Conn
@@ -37,6 +39,7 @@ type Config struct {
 	Settings
 	Ports       []messaging.Port                     // queues of the netdevice
 	Messaging   func(protocol.Mode) messaging.Config // template for the channels
+	Encrypt     bool                                 // connections must be encrypted
 	PeerTimeout time.Duration                        // of the sessions
 	Security    *session.Security
 	Captures    *capture.Point

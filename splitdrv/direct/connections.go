@@ -115,6 +115,8 @@ func (d *Connections) offered(a Session, m *session.Direct) {
 		reason = d.stopping
 	case d.session != a:
 		reason = "the session is not in use"
+	case m.Cipher == "" && (d.cfg.Encrypt || a.Encrypted()):
+		reason = "this host needs encryption"
 	case d.links[m.ID] != nil:
 		reason = "there is such a connection already"
 	case len(d.links) >= 2*d.cfg.Peers: // half of them are ending

@@ -29,12 +29,14 @@ func newTestDirect(peers int) *Connections {
 
 // testSession is a session of this host.
 type testSession struct {
-	sent []*session.Direct
+	sent      []*session.Direct
+	encrypted bool
 }
 
 func (s *testSession) Directs() bool         { return true }
 func (s *testSession) Conn() *messaging.Conn { return nil }
 func (s *testSession) MTU() int              { return 0 }
+func (s *testSession) Encrypted() bool       { return s.encrypted }
 func (s *testSession) IOUnit() IOUnit        { return new(testUnit) }
 
 func (s *testSession) Send(m *session.Direct) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -194,7 +195,14 @@ func (l *link) run() {
 // open creates and connects the queue pairs.
 func (l *link) open() *leaving {
 	opening := time.Now().Add(5 * l.d.cfg.Answer)
-	conn, err := messaging.New(l.messaging())
+	cfg := l.messaging()
+	if l.offer.Cipher != "" {
+		var err error
+		if cfg.Keys, err = seal.NewKeys(l.offer.Cipher, seal.OfDirect(*l.offer.Secret), l.offer.First); err != nil {
+			return broken("encrypt", err)
+		}
+	}
+	conn, err := messaging.New(cfg)
 	if err != nil {
 		return broken("make queue pairs", err)
 	}
@@ -428,7 +436,9 @@ func (l *link) serve() *leaving {
 					grace = time.After(cfg.Grace)
 				}
 			case eventSettled:
-				l.hold()
+				if why := l.hold(); why != nil {
+					return why
+				}
 			case eventMessage:
 				if e.message.Step != session.DirectKeep {
 					break
@@ -454,17 +464,22 @@ func (l *link) serve() *leaving {
 	}
 }
 
-// hold tells the I/O unit of the session in use, if any, that the link exists from before.
-func (l *link) hold() {
+// hold tells the I/O unit of the session in use, if any, that the link exists from before. Beside an
+// encrypted session only an encrypted link continues.
+func (l *link) hold() *leaving {
 	a, settled := l.d.inUse()
 	if !settled || a == l.session {
-		return
+		return nil
+	}
+	if a.Encrypted() && l.offer.Cipher == "" {
+		return &leaving{reason: "this host needs encryption"}
 	}
 	l.session = a
 	err := a.Send(&session.Direct{Step: session.DirectHeld, ID: l.id, Platform: l.offer.Peer.Platform})
 	if err != nil {
 		l.d.cfg.Log.Debug("direct connection held", "peer", l.offer.Peer.Name, "error", err)
 	}
+	return nil
 }
 
 // end moves the peer's frames back to the path through the I/O unit, and releases

@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -76,6 +77,18 @@ func (a *attachment) binding() (*messaging.Binding, error) {
 	return messaging.NewBinding(secret, true), nil
 }
 
+// keys returns the keys of frames and messages, or nil if the I/O unit does not encrypt.
+func (a *attachment) keys() (*seal.Keys, error) {
+	if a.welcome.Cipher == "" {
+		return nil, nil
+	}
+	secret, err := a.client.Frames()
+	if err != nil {
+		return nil, fmt.Errorf("encrypt the session: %w", err)
+	}
+	return seal.NewKeys(a.welcome.Cipher, secret, true)
+}
+
 // directSend is the time-out for sending a message about direct connections to the I/O unit.
 const directSend = time.Second
 
@@ -89,6 +102,9 @@ func (a *attachment) Send(m *session.Direct) error {
 
 // Directs implements direct.Session.
 func (a *attachment) Directs() bool { return a.welcome.Grants(protocol.FeatureDirect) }
+
+// Encrypted implements direct.Session.
+func (a *attachment) Encrypted() bool { return a.welcome.Cipher != "" }
 
 // IOUnit implements direct.Session.
 func (a *attachment) IOUnit() direct.IOUnit { return a.client }

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
@@ -51,6 +53,10 @@ type Config struct {
 	// Modes are the transfer modes to request, in order of preference; default
 	// protocol.ModeImm.
 	Modes []protocol.Mode
+	// Encrypt says whether sessions are encrypted; default seal.Allowed. Ciphers are those to use,
+	// in order of preference; default seal.Ciphers.
+	Encrypt seal.Wish
+	Ciphers []seal.Cipher
 	// Messaging is the template for each session. The host sets Device, Mode, Queues (it
 	// requests as many as the netdevice has), MTU, PeerPools, LatencyQueue, LatencyPools,
 	// Invalidation, OneTouch, KeySend, OnRequest and Pace.
@@ -137,6 +143,10 @@ func (c *Config) complete() error {
 	if c.Rand == nil {
 		c.Rand = rand.Int64N
 	}
+	c.Encrypt = cmp.Or(c.Encrypt, seal.Allowed)
+	if c.Ciphers == nil {
+		c.Ciphers = seal.Ciphers()
+	}
 	c.Persevere = c.Persevere || discovery.Named(c.IOUnits)
 	if c.OnState == nil {
 		c.OnState = func(State) {}
@@ -174,6 +184,14 @@ func (c *Config) messaging(mode protocol.Mode) messaging.Config {
 		m.MaxPools = 0 // default: always one
 	}
 	return m
+}
+
+// ciphers returns the ciphers for the hello.
+func (c *Config) ciphers() []seal.Cipher {
+	if c.Encrypt == seal.No {
+		return nil
+	}
+	return c.Ciphers
 }
 
 // lends returns the number of pools for the hello: the largest of all modes.

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // Host is a host. The goroutine of Run goes from one session to the next (connect.go,
@@ -61,7 +62,8 @@ func New(cfg Config) (*Host, error) {
 	h.dev = newNetdev(&h.cfg, &h.sessions)
 	h.direct, err = direct.New(direct.Config{
 		Settings: cfg.Direct, Ports: cfg.Netdev.Ports(), Messaging: h.cfg.messaging,
-		PeerTimeout: cfg.Messaging.PeerTimeout, Security: cfg.Security, Captures: cfg.captures,
+		Encrypt: cfg.Encrypt == seal.Required, PeerTimeout: cfg.Messaging.PeerTimeout,
+		Security: cfg.Security, Captures: cfg.captures,
 		Background: h.retired.add, Log: cfg.Log,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -116,6 +117,9 @@ func (o *opener) establish(ctx context.Context, a *attachment, d dialled, standb
 	if standby && !a.welcome.Grants(protocol.FeatureStandby) {
 		return a.fail(uplink.ErrNoStandby)
 	}
+	if o.cfg.Encrypt == seal.Required && a.welcome.Cipher == "" {
+		return errors.Join(errPlain, a.client.Bye(session.CodeEncryption, errPlain.Error()))
+	}
 	o.listen(a)
 	if a.conn, err = o.channels(a); err != nil {
 		return a.fail(err)
@@ -154,6 +158,9 @@ func (o *opener) smaller(a *attachment, err error) error {
 	return err
 }
 
+// errPlain ends a session that the I/O unit does not encrypt.
+var errPlain = fmt.Errorf("%w: this host requires it, and the I/O unit has an old version", seal.ErrDisagree)
+
 // fail tells the I/O unit why the session is not opened.
 func (a *attachment) fail(err error) error {
 	return errors.Join(err, a.client.Bye(session.CodeFailed, err.Error()))
@@ -170,8 +177,8 @@ func (o *opener) mac(standby bool) (protocol.MAC, error) {
 // hello returns the hello, with the identity and the requests of this host.
 func (o *opener) hello(standby bool, mac protocol.MAC) session.Hello {
 	return session.Hello{
-		Features: o.features(standby),
-		Name:     o.cfg.Name, Software: o.cfg.Software, Modes: o.cfg.Modes,
+		Features: o.features(standby), Ciphers: o.cfg.ciphers(), Encrypt: o.cfg.Encrypt == seal.Required,
+		Name: o.cfg.Name, Software: o.cfg.Software, Modes: o.cfg.Modes,
 		Queues: len(o.cfg.Netdev.Ports()), Pools: o.cfg.lends(),
 		MaxMTU: o.cfg.MaxMTU, Offloads: o.cfg.Offloads, MAC: mac,
 	}
@@ -228,6 +235,9 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 		return nil, err
 	}
 	cfg.Bind, cfg.OnHears = bind, a.client.Vouch
+	if cfg.Keys, err = a.keys(); err != nil {
+		return nil, err
+	}
 	cfg.ProvePath = bind != nil && w.Grants(protocol.FeaturePathMTU)
 	cfg.PathMTU = o.paths.limit(a.addr, time.Now())
 	cfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {

@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/tap/steer"
 )
 
@@ -44,6 +45,10 @@ type Config struct {
 	// MTU, PeerPools, AskLast, LatencyQueue, LatencyPools, Invalidation, OneTouch, KeySend,
 	// OnHears, OnRequest and Pace, and MaxMemory if the policy limits it.
 	Messaging messaging.Config
+	// Encrypt says whether sessions are encrypted, where the policy does not say it for the host;
+	// default seal.Allowed. Ciphers are those to use, in order of preference; default seal.Ciphers.
+	Encrypt seal.Wish
+	Ciphers []seal.Cipher
 	// Direct permits direct connections between hosts: between two hosts that exchange
 	// DirectAfter packets in a second, or any packet if that is 0.
 	Direct      bool
@@ -73,6 +78,10 @@ func (c Config) complete() (Config, error) {
 	c.DirectGrace = cmp.Or(c.DirectGrace, 2*time.Second)
 	c.DirectRest = cmp.Or(c.DirectRest, time.Second)
 	c.DirectAnswer = cmp.Or(c.DirectAnswer, max(2*time.Second, 2*c.Messaging.PeerTimeout))
+	c.Encrypt = cmp.Or(c.Encrypt, seal.Allowed)
+	if c.Ciphers == nil {
+		c.Ciphers = seal.Ciphers()
+	}
 	if c.Modes == nil {
 		c.Modes = protocol.Modes()
 	}

@@ -122,14 +122,15 @@ var aboutChannels = []string{
 
 // join adds a session that is about to be established. From now on the host may send
 // messages, if it is willing.
-func (d *directing) join(h *host, willing bool) {
+func (d *directing) join(h *host, willing, encrypted bool) {
 	if d == nil {
 		return
 	}
 	x := &directed{
 		host: h, willing: willing, queue: make(chan *session.Direct, d.queue), platform: h.s.PeerPlatform(),
 	}
-	x.facts = pairs.Facts{Name: h.hello.Name, Key: h.owner, Platform: x.platform, Pools: h.hello.Pools}
+	x.facts = pairs.Facts{Name: h.hello.Name, Key: h.owner, Platform: x.platform, Pools: h.hello.Pools,
+		Ciphers: h.hello.Ciphers, Encrypted: encrypted}
 	for _, f := range aboutChannels {
 		if h.hello.Offers(f) {
 			x.facts.Features = append(x.facts.Features, f)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // SetPolicy replaces the policy, also for existing sessions. The addresses and VLANs that a
@@ -97,6 +98,9 @@ func (s *services) govern(may *policy.Host, mode protocol.Mode) error {
 	return nil
 }
 
+// encryption returns whether the sessions of a host are encrypted.
+func (c *common) encryption(may *policy.Host) seal.Wish { return cmp.Or(may.Encrypt, c.encrypt) }
+
 // conflict returns an error if the session has something that is not permitted any more, and
 // that cannot change during the session. The caller holds s.mu.
 func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
@@ -121,6 +125,8 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 		return no("this host may have %d bytes of memory for its session", may.MaxMemory)
 	case s.now.filter.Promisc && !s.mayBePromiscuous(may):
 		return no("this host may not be promiscuous")
+	case s.shared.encryption(may) == seal.Required && s.conn.Stats().Cipher == "":
+		return no("this host's sessions need encryption")
 	case may.RequireBind && !s.host.bound:
 		return no("this host's sessions need the feature bind")
 	}

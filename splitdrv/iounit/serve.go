@@ -1,6 +1,7 @@
 package iounit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -124,6 +126,8 @@ type outline struct {
 	mode protocol.Mode
 	link lan.LinkState // state of the network card
 	mac  protocol.MAC
+	// cipher is that of the session, or "".
+	cipher seal.Cipher
 }
 
 // agree chooses the settings that the host requests, the I/O unit has and the policy allows.
@@ -136,6 +140,9 @@ func (u *Unit) agree(a *attachment) (o outline, err error) {
 	}
 	if a.bound = a.hello.Offers(protocol.FeatureBind); a.policy.RequireBind && !a.bound {
 		return o, &codedError{session.CodePolicy, errUnbound}
+	}
+	if o.cipher, err = seal.Agree(u.encryption(a.policy), u.cfg.Ciphers, a.hello.Encrypt, a.hello.Ciphers); err != nil {
+		return o, &codedError{session.CodeEncryption, err}
 	}
 	if o.mac, err = u.addresses.choose(&a.host); err != nil {
 		return o, &codedError{session.CodePolicy, err}
@@ -153,8 +160,8 @@ func (u *Unit) channels(
 		return nil, w, &codedError{session.CodePolicy, err}
 	}
 	w = session.Welcome{
-		Features: u.features(&a.host),
-		Name:     u.cfg.Name, Software: u.cfg.Software, Mode: o.mode,
+		Features: u.features(&a.host, o.cipher), Cipher: o.cipher,
+		Name: u.cfg.Name, Software: u.cfg.Software, Mode: o.mode,
 		Queues: queues, MAC: o.mac, MTU: s.mtu,
 		Link:     session.Link{Up: o.link.Up, SpeedMbps: uint32(o.link.Speed)},
 		Offloads: offloads,
@@ -171,6 +178,17 @@ func (u *Unit) channels(
 			return nil, w, &codedError{session.CodeFailed, err}
 		}
 		c.Bind = messaging.NewBinding(secret, false)
+	}
+	if o.cipher != "" {
+		secret, err := a.s.Frames()
+		if err == nil {
+			c.Keys, err = seal.NewKeys(o.cipher, secret, false)
+		}
+		if err != nil {
+			return nil, w, &codedError{session.CodeFailed, err}
+		}
+	} else if len(a.hello.Ciphers) > 0 && u.encryption(a.policy) != seal.No {
+		a.log.Info("the session is not encrypted, although both sides could; --encrypt required at one of them changes that")
 	}
 	if g, ok := u.handlingOf(a.key); ok {
 		c.SetHandling(g)
@@ -219,7 +237,7 @@ func (u *Unit) messaging(h *host, w *session.Welcome) messaging.Config {
 }
 
 // features returns the optional features of the protocol that both sides support.
-func (u *Unit) features(h *host) []string {
+func (u *Unit) features(h *host, cipher seal.Cipher) []string {
 	var both []string
 	for _, f := range []struct {
 		word string
@@ -235,7 +253,7 @@ func (u *Unit) features(h *host) []string {
 		{protocol.FeatureWindow, device.WindowsOf(u.cfg.Device).Work}, // the device can invalidate the peer's windows
 		{protocol.FeatureOneTouch, true},
 		{protocol.FeatureDirect, u.direct != nil && h.bound && h.hello.Run != (protocol.Run{})},
-		{protocol.FeatureKeySend, true},
+		{protocol.FeatureKeySend, cipher == ""}, // its messages would not be encrypted
 	} {
 		if f.here && h.hello.Offers(f.word) {
 			both = append(both, f.word)
@@ -255,7 +273,7 @@ func (u *Unit) connect(ctx context.Context, h *host, conn *messaging.Conn, w ses
 	if err := conn.Connect(session.Addresses(accept.Channels), accept.ControlReceives); err != nil {
 		return errors.Join(err, h.s.Bye(session.CodeFailed, err.Error()))
 	}
-	u.direct.join(h, w.Grants(protocol.FeatureDirect))
+	u.direct.join(h, w.Grants(protocol.FeatureDirect), w.Cipher != "")
 	return h.s.Ready(ctx)
 }
 
@@ -278,7 +296,7 @@ func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.We
 	}
 	u.mayLeave(a, w.Grants(protocol.FeatureDrain))
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", w.MAC, "mtu", w.MTU,
-		"mode", w.Mode, "queues", w.Queues, "lan", s.port.Name(), "offloads", w.Offloads)
+		"mode", w.Mode, "encryption", cmp.Or(w.Cipher, "none"), "queues", w.Queues, "lan", s.port.Name(), "offloads", w.Offloads)
 	err = u.wait(ctx, &a.host, s, link)
 	u.unrevoked.Add(s.conn.Stop().Unrevoked)
 	return err

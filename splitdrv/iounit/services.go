@@ -18,6 +18,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -74,6 +75,7 @@ type common struct {
 	accounts  guard.Accounts
 	captures  capture.Point
 	stations  *guard.Stations // of the LAN, if that is a bridge or switch
+	encrypt   seal.Wish       // Config.Encrypt
 }
 
 // newServices returns the services of a host's LAN interface.

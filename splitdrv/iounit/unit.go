@@ -63,6 +63,7 @@ func New(cfg Config) (*Unit, error) {
 		common: common{
 			addresses: newAddresses(cfg.LinkState),
 			stations:  guard.NewStations(),
+			encrypt:   cfg.Encrypt,
 		},
 		tallies:  newTallies(),
 		roster:   roster{log: cfg.Log, hosts: make(map[string]*attachment), left: make(chan struct{})},

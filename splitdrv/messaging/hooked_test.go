@@ -37,6 +37,9 @@ type hooks struct {
 	deregister func(rkey uint32)             // a region is deregistered
 }
 
+// on makes h a device through which dev is used.
+func (h *hooked) on(dev fabric.Device) { h.Device = dev }
+
 // set replaces the hooks.
 func (h *hooked) set(calls hooks) {
 	h.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/seal"
@@ -319,8 +320,10 @@ func TestSealedTampered(t *testing.T) {
 				var broken *messaging.ProtocolError
 				if !errors.Is(err, messaging.ErrNotAuthentic) || !errors.As(err, &broken) || broken.Code() != "not-authentic" ||
 					broken.Channel != 1 {
-					t.Errorf("the session ended with: %v", err)
+					t.Fatalf("the session ended with: %v", err)
 				}
+				testenv.Explained(t, broken.Code())
+				testenv.Explained(t, err.Error())
 				if s := b.conn.Stats().Channels[0]; s.RxFrames != 2 || s.RxOpened != 2 {
 					t.Errorf("%d frames were delivered, %d transfers opened", s.RxFrames, s.RxOpened)
 				}

@@ -8,6 +8,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // ChannelStats has the state and the counters of one data channel, as seen from this side.
@@ -52,6 +53,7 @@ type Stats struct {
 	Bound             bool              `json:"bound"`
 	Mode              protocol.Mode     `json:"mode"`
 	Protection        Protecting        `json:"protection"`  // of the local pools
+	Cipher            seal.Cipher       `json:"cipher"`      // of all frames and messages; empty: they are not encrypted
 	PathMTU           int               `json:"path_mtu"`    // bytes; 0: not connected yet
 	PathProved        bool              `json:"path_proved"` // packets of that length have got through, in both directions
 	Channels          []ChannelStats    `json:"channels"`
@@ -72,9 +74,14 @@ type Stats struct {
 // Stats reads the counters. It may be called at any time before Close.
 func (c *Conn) Stats() Stats {
 	pools := c.pools.Count()
+	var cipher seal.Cipher
+	if c.cfg.Keys != nil {
+		cipher = c.cfg.Keys.Cipher()
+	}
 	s := Stats{
 		Mode:       c.cfg.Mode,
 		Protection: c.protecting,
+		Cipher:     cipher,
 		Bound:      c.binding.bound.Load(),
 		PathMTU:    int(c.shared.PathMTU.Load()), PathProved: c.cfg.ProvePath && c.binding.bound.Load(),
 		ControlSent: c.control.Sent.Load(), ControlReceived: c.control.Received.Load(),

@@ -2,6 +2,7 @@
 // the data channels, and messages on the control channel. The fabric then sees lengths and times
 // only, and what somebody else has written or changed is not delivered.
 //
+//	agree.go   Wish: what a side wants, and what two of them agree
 //	cipher.go  Cipher: the ciphers by name
 //	keys.go    Keys: the secret of a session, from which those of its channels are derived
 //	secret.go  the secret of one channel and direction, and its successors

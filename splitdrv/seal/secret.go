@@ -39,6 +39,13 @@ func expand(dst, secret []byte, info string) {
 	clear(b)
 }
 
+// OfDirect returns the secret for the keys of a direct connection from that of its offer, which has
+// other uses too.
+func OfDirect(offer [SecretSize]byte) (secret [SecretSize]byte) {
+	expand(secret[:], offer[:], "splitnic frames")
+	return secret
+}
+
 // keys returns the cipher with the key of the epoch, and its initialisation vector.
 func (s *secret) keys() (cipher.AEAD, [nonceSize]byte) {
 	var iv [nonceSize]byte

@@ -10,6 +10,8 @@ import (
 
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
+
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // The application protocols of TLS (RFC 7301). They differ so that an insecure and a secure
@@ -159,9 +161,12 @@ func (a *authentication) expires(now time.Time) bool {
 	return v != nil && !v.Expires.IsZero() && now.After(v.Expires)
 }
 
-// bindingLabel is the label of keying material exported from a TLS session (RFC 8446 §7.5),
-// one for private use (RFC 5705 §4).
-const bindingLabel = "EXPERIMENTAL-splitnic-bind"
+// The labels of keying material exported from a TLS session (RFC 8446 §7.5) are for private use
+// (RFC 5705 §4).
+const (
+	bindingLabel = "EXPERIMENTAL-splitnic-bind"
+	framesLabel  = "EXPERIMENTAL-splitnic-frames"
+)
 
 // BindingSize is the size of the secret of Binding in bytes.
 const BindingSize = 32
@@ -170,8 +175,18 @@ const BindingSize = 32
 // connection has. It can bind something else to the authenticated connection. The TLS
 // handshake must be done, as it is after Dial and Accept.
 func (a *authentication) Binding() (secret [BindingSize]byte, err error) {
+	return a.export(bindingLabel)
+}
+
+// Frames is Binding for another secret, from which the keys are derived that encrypt frames and
+// messages on the fabric.
+func (a *authentication) Frames() (secret [seal.SecretSize]byte, err error) {
+	return a.export(framesLabel)
+}
+
+func (a *authentication) export(label string) (secret [BindingSize]byte, err error) {
 	state := a.tls.ConnectionState()
-	material, err := state.ExportKeyingMaterial(bindingLabel, nil, BindingSize)
+	material, err := state.ExportKeyingMaterial(label, nil, BindingSize)
 	if err != nil {
 		return secret, fmt.Errorf("export from the TLS session with %v: %w", a, err)
 	}

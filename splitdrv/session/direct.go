@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
@@ -138,6 +139,7 @@ type Direct struct {
 	MTU      int           `json:"mtu,omitempty"`      // MTU of both netdevices
 	Pools    int           `json:"pools,omitempty"`    // most pools that each side lends
 	Features []string      `json:"features,omitempty"` // features about channels that both hosts have
+	Cipher   seal.Cipher   `json:"cipher,omitempty"`   // of all frames and messages; "": they are not encrypted
 	Secret   *DirectSecret `json:"secret,omitempty"`
 	// First is true for one of both hosts, which is the host in the proofs.
 	First bool `json:"first,omitempty"`
@@ -179,6 +181,12 @@ func (d *Direct) validate(fromUnit bool) error {
 			return invalid("mtu", d.MTU, "must be %d to %d", protocol.MinMTU, protocol.MaxMTU)
 		case d.Pools < 1 || d.Pools > d.Mode.MaxPools():
 			return invalid("pools", d.Pools, "must be 1 to %d in mode %s", d.Mode.MaxPools(), d.Mode)
+		}
+		if d.Cipher != "" && !identity.ValidWord(string(d.Cipher)) {
+			return invalid("cipher", d.Cipher, "must be a word")
+		}
+		if d.Cipher != "" && slices.Contains(d.Features, protocol.FeatureKeySend) {
+			return invalid("features", protocol.FeatureKeySend, "must not be there with encryption")
 		}
 		if err := validateFeatures(d.Features); err != nil {
 			return err

@@ -49,6 +49,7 @@ const (
 	CodeBusy         Code = "busy"          // the peer may try again later
 	CodeFull         Code = "full"          // the largest number of sessions is reached
 	CodePolicy       Code = "policy"        // the policy does not permit what the peer requests or has
+	CodeEncryption   Code = "encryption"    // one side requires encryption, the other cannot or must not have it
 	CodeRevoked      Code = "revoked"       // the peer's key is no longer trusted
 	CodeDraining     Code = "draining"      // the I/O unit refuses hosts during maintenance
 	CodeDisconnected Code = "disconnected"  // an administrator has ended the session
@@ -60,7 +61,7 @@ const (
 
 // Codes returns all codes of this version.
 func Codes() []Code {
-	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeRevoked, CodeDraining,
+	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeEncryption, CodeRevoked, CodeDraining,
 		CodeDisconnected, CodeShuttingDown, CodeProtocol, CodeFailed, CodeElsewhere}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -23,6 +24,7 @@ const (
 	magic       = "splitnic"
 	maxFeatures = 64
 	maxModes    = 8
+	maxCiphers  = 8
 )
 
 // Hello has the requests of the host.
@@ -38,6 +40,9 @@ type Hello struct {
 	MaxMTU   int           `json:"max_mtu"`      // largest MTU that the host supports
 	Offloads vnet.Offloads `json:"offloads"`     // offloads that the host supports
 	MAC      protocol.MAC  `json:"mac,omitzero"` // requested address; zero: the I/O unit chooses
+	// Ciphers with which the host can encrypt, in order of preference; none if it does not want to.
+	Ciphers []seal.Cipher `json:"ciphers,omitempty"`
+	Encrypt bool          `json:"encrypt,omitempty"` // the host requires encryption
 	// Run identifies the run of the host's process; Client.Hello sets it. It is zero if the
 	// host has no platform identifier.
 	Run protocol.Run `json:"run,omitzero"`
@@ -71,6 +76,17 @@ func (h *Hello) validate() error {
 			return invalid("modes", m, "is there twice")
 		}
 	}
+	if len(h.Ciphers) > maxCiphers {
+		return invalid("ciphers", len(h.Ciphers), "must be at most %d", maxCiphers)
+	}
+	for _, c := range h.Ciphers {
+		if !identity.ValidWord(string(c)) {
+			return invalid("ciphers", c, "must be words")
+		}
+	}
+	if h.Encrypt && len(h.Ciphers) == 0 {
+		return invalid("encrypt", h.Encrypt, "must not be there without ciphers")
+	}
 	if h.Pools < 1 || h.Pools > MaxPools {
 		return invalid("pools", h.Pools, "must be 1 to %d", MaxPools)
 	}
@@ -100,6 +116,7 @@ type Welcome struct {
 	Offloads        vnet.Offloads `json:"offloads"`         // only those that the host supports are sent
 	ControlReceives int           `json:"control_receives"` // posted by the I/O unit: see protocol.ControlReceives
 	Channels        []Channel     `json:"channels"`         // 0: control channel, 1 … Queues: data channels
+	Cipher          seal.Cipher   `json:"cipher,omitempty"` // one of those in the hello; "": nothing is encrypted
 	// Platform is the identifier of the host, and Run identifies the run of the I/O unit's
 	// process. Server.Welcome sets both if the hello has a Run, and otherwise neither.
 	Platform protocol.Platform `json:"platform,omitzero"`
@@ -128,6 +145,12 @@ func (w *Welcome) validate(hello *Hello) error {
 		return invalid("mtu", w.MTU, "must be %d to %d as in the hello", protocol.MinMTU, hello.MaxMTU)
 	case w.Offloads&^hello.Offloads != 0:
 		return invalid("offloads", w.Offloads, "must be some of %v as in the hello", hello.Offloads)
+	}
+	if w.Cipher != "" && !slices.Contains(hello.Ciphers, w.Cipher) {
+		return invalid("cipher", w.Cipher, "must be one of %q as in the hello", hello.Ciphers)
+	}
+	if w.Cipher != "" && w.Grants(protocol.FeatureKeySend) {
+		return invalid("features", protocol.FeatureKeySend, "must not be there with encryption")
 	}
 	if most := w.Mode.MaxPools(); w.Pools < 1 || w.Pools > most {
 		return invalid("pools", w.Pools, "must be 1 to %d in mode %s", most, w.Mode)

@@ -10,7 +10,7 @@ import (
 // fields are those whose values are checked.
 var fields = []string{
 	"magic", "versions", "features", "name", "software", "modes", "mode", "queues", "pools", "max_mtu", "mac", "mtu",
-	"session", "offloads", "control_receives", "channels", "qpn", "psn", "proof",
+	"session", "offloads", "ciphers", "cipher", "encrypt", "control_receives", "channels", "qpn", "psn", "proof",
 	"platform", "id", "step", "macs", "own", "reason",
 }
 

@@ -233,7 +233,7 @@ func TestRDMAErrdoc(t *testing.T) {
 		{"file in the place of the socket", host("--status-socket", k.host), exitFailure, nil},
 		{"socket below a file", host("--status-socket", filepath.Join(k.host, "sock")), exitFailure, nil},
 		{"index without a GID", host("--gid-index", "200"), exitMissing, nil},
-		{"no such partition", host("--pkey", "0x8001"), exitMissing, nil},
+		{"no such partition", host("--advanced.pkey", "0x8001"), exitMissing, nil},
 		{"no such port", iounit("--ib-port", "2"), exitMissing, nil},
 		{"host's name", host("--host-name", "a b"), exitUsage, nil},
 		{"too many queues of the device", host("--queues", "17"), exitUsage, nil},

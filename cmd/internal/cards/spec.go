@@ -15,6 +15,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -31,6 +32,8 @@ type Spec struct {
 	// MTU is the largest MTU to accept, in bytes.
 	MTU    int `json:"mtu,omitempty" jsonschema:"minimum=68,maximum=65535,description=largest to accept"`
 	Queues int `json:"queues,omitempty" jsonschema:"minimum=1"`
+	// Encrypt says whether the sessions of the card are encrypted.
+	Encrypt string `json:"encrypt,omitempty" jsonschema:"description=of all frames on the fabric: required or allowed or no"`
 	// IOUnits are addresses of I/O units, and names of their SRV records: srv:NAME.
 	IOUnits []string `json:"iounits,omitempty" jsonschema:"description=addresses or srv:NAME in order of preference"`
 	Device  string   `json:"device,omitempty" jsonschema:"description=RDMA device"`
@@ -96,6 +99,10 @@ func (s Spec) Complete() (Spec, error) {
 	refuse(s.MTU != 0 && (s.MTU < protocol.MinMTU || s.MTU > protocol.MaxMTU), "mtu", "%d: must be %d to %d", s.MTU,
 		protocol.MinMTU, protocol.MaxMTU)
 	refuse(s.Queues < 0 || s.Queues > cq.MaxQueues, "queues", "%d: must be 1 to %d", s.Queues, cq.MaxQueues)
+	if s.Encrypt != "" {
+		_, err := seal.ParseWish(s.Encrypt)
+		refuse(err != nil, "encrypt", "%v", err)
+	}
 	for _, addr := range s.IOUnits {
 		err := discovery.Check(addr)
 		refuse(err != nil, "iounits", "%v", err)

@@ -20,7 +20,7 @@ func (p *Pairs) offer(now time.Time, a, b Host, t *terms) {
 	for i := range q.sides {
 		p.send(q.sides[i].host, &session.Direct{
 			Step: session.DirectOffer, ID: q.id, Peer: &q.terms.peers[i], Mode: t.mode, MTU: t.mtu, Pools: t.pools,
-			Features: t.features, Secret: &secret, First: i == 0,
+			Features: t.features, Cipher: t.cipher, Secret: &secret, First: i == 0,
 		})
 	}
 	p.wait(q, now.Add(p.cfg.Answer))

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -25,6 +26,7 @@ const (
 	MTU         Cause = "mtu"         // the MTUs of the two netdevices differ, or have changed
 	Offloads    Cause = "offloads"    // the offloads of the two netdevices differ
 	Mode        Cause = "mode"        // there is no common transfer mode, or the mode has changed
+	Encryption  Cause = "encryption"  // one of the sessions is encrypted, and the hosts have no common cipher
 	Platform    Cause = "platform"    // both hosts are one process
 	Opening     Cause = "opening"     // the session is not established yet
 	Down        Cause = "down"        // the port is down, or the session is on standby
@@ -44,7 +46,8 @@ const (
 
 // Ends returns the causes by which the ends of connections are counted.
 func Ends() []Cause {
-	return []Cause{Unwilling, Policy, Rate, IPs, Untagged, NestedTags, Shared, Promiscuous, MTU, Offloads, Mode, Platform,
+	return []Cause{Unwilling, Policy, Rate, IPs, Untagged, NestedTags, Shared, Promiscuous, MTU, Offloads, Mode,
+		Encryption, Platform,
 		Opening, Down, LinkDown, Full, Addresses, Address, VLANs, Name, Gone, Refused, ByHost, Timeout, Unconfirmed}
 }
 
@@ -61,18 +64,20 @@ func (c Cause) lasting() Cause {
 
 // Facts has the facts about a host on which its direct connections depend.
 type Facts struct {
-	Name     string // that the host has chosen
-	Shown    string // name for hosts with other keys, which the host has not chosen
-	Key      string // fingerprint of the host's key; "" if it has none
-	Platform protocol.Platform
-	MACs     []protocol.MAC
-	VLANs    protocol.VLANSet // that the host may use and wants
-	MTU      int
-	Mode     protocol.Mode   // of the host's session
-	Modes    []protocol.Mode // that the host can and may use, the preferred one first
-	Offloads vnet.Offloads
-	Pools    int      // largest number of pools that the host lends
-	Features []string // the host's features about channels
+	Name      string // that the host has chosen
+	Shown     string // name for hosts with other keys, which the host has not chosen
+	Key       string // fingerprint of the host's key; "" if it has none
+	Platform  protocol.Platform
+	MACs      []protocol.MAC
+	VLANs     protocol.VLANSet // that the host may use and wants
+	MTU       int
+	Mode      protocol.Mode   // of the host's session
+	Modes     []protocol.Mode // that the host can and may use, the preferred one first
+	Offloads  vnet.Offloads
+	Pools     int           // largest number of pools that the host lends
+	Features  []string      // the host's features about channels
+	Ciphers   []seal.Cipher // that the host has, in order of preference
+	Encrypted bool          // the host's session is encrypted
 
 	No      Cause    // why the host has no direct connections; "": it may have some
 	Promisc bool     // the host gets copies of other hosts' frames; set whatever No is
@@ -84,7 +89,7 @@ func (f *Facts) equal(o *Facts) bool {
 	return f.Name == o.Name && f.Shown == o.Shown && f.Key == o.Key && f.Platform == o.Platform &&
 		slices.Equal(f.MACs, o.MACs) && f.VLANs == o.VLANs && f.MTU == o.MTU && f.Mode == o.Mode &&
 		slices.Equal(f.Modes, o.Modes) && f.Offloads == o.Offloads && f.Pools == o.Pools &&
-		slices.Equal(f.Features, o.Features) && f.No == o.No && f.Promisc == o.Promisc &&
+		slices.Equal(f.Features, o.Features) && slices.Equal(f.Ciphers, o.Ciphers) && f.Encrypted == o.Encrypted && f.No == o.No && f.Promisc == o.Promisc &&
 		slices.Equal(f.Known, o.Known) && slices.Equal(f.Only, o.Only) && (f.Only == nil) == (o.Only == nil)
 }
 
@@ -108,6 +113,7 @@ type terms struct {
 	mtu      int
 	pools    int
 	features []string
+	cipher   seal.Cipher           // "": it is not encrypted
 	peers    [2]session.DirectPeer // what each host is told about the other one
 }
 

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -329,7 +330,15 @@ func (p *Pairs) permitted(a, b Host) (t terms, why Cause) {
 		return t, Mode
 	}
 	t.mtu, t.pools = x.MTU, min(mostPools, x.Pools, y.Pools, t.mode.MaxPools())
+	if x.Encrypted || y.Encrypted {
+		if t.cipher = seal.Choose(x.Ciphers, y.Ciphers); t.cipher == "" {
+			return t, Encryption
+		}
+	}
 	for _, f := range x.Features {
+		if f == protocol.FeatureKeySend && t.cipher != "" {
+			continue // its messages would not be encrypted
+		}
 		if slices.Contains(y.Features, f) {
 			t.features = append(t.features, f)
 		}

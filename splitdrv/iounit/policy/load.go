@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -135,7 +136,8 @@ func keepsOnly(n settings.Node) bool {
 // keys returns the keys that an entry can have.
 func keys() []string {
 	return []string{
-		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "require-bind", "direct",
+		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "encrypt", "require-bind",
+		"direct",
 		"modes", "max-macs", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate",
 		"max-tx-pps", "max-rx-pps", "max-tx-group-pps",
 	}
@@ -176,6 +178,10 @@ func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 			bad(yesno(func(yes bool) { h.LinkControl = yes }, e.Value))
 		case "promiscuous":
 			bad(yesno(func(yes bool) { h.Promiscuous = yes }, e.Value))
+		case "encrypt":
+			wish, err := seal.ParseWish(settings.Scalar(e.Value))
+			bad(err)
+			h.Encrypt = wish
 		case "require-bind":
 			bad(yesno(func(yes bool) { h.RequireBind = yes }, e.Value))
 		case "direct":

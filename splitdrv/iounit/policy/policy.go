@@ -28,6 +28,7 @@ import (
 	"strings"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // Host has the settings of one host, with a field for each key of the file. A Host is not
@@ -43,6 +44,7 @@ type Host struct {
 	SingleTag     bool             // frames with more than one VLAN tag do not pass
 	LinkControl   bool             // it may send link control frames, which are for the next switch
 	Promiscuous   bool             // it may receive frames for other stations
+	Encrypt       seal.Wish        // whether its sessions are encrypted; "": as the I/O unit has it
 	RequireBind   bool             // it has to prove that its queue pairs are its own
 	MaxMACs       int              // addresses besides that of its netdevice; 0: DefaultMACs
 	MaxQueues     int              // data channels; 0: as many as the I/O unit has

@@ -53,6 +53,7 @@ var rules = map[string]error{
 	"invalidated":         bufpool.ErrInvalidated,
 	"pool-keys":           bufpool.ErrKeys,
 	"key-message":         bufpool.ErrKeyMessage,
+	"not-authentic":       messaging.ErrNotAuthentic,
 }
 
 // meaningless has the modes in which a rule cannot be broken, by code: the rule applies to no
@@ -71,5 +72,6 @@ var meaningless = map[string][]protocol.Mode{
 	"too-many-flushes":    sending,
 	"pool-keys":           sending,
 	"key-message":         sending,
-	"invalidated":         sending, // there are no windows; the device refuses
+	"not-authentic":       protocol.Modes(), // these sessions are not encrypted: see TestSealedTampered of package messaging
+	"invalidated":         sending,          // there are no windows; the device refuses
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 )
@@ -91,6 +92,9 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 	}
 	if spec.Queues != 0 {
 		c.Queues = spec.Queues
+	}
+	if spec.Encrypt != "" {
+		c.Encrypt = seal.Wish(spec.Encrypt)
 	}
 	if most := cq.MaxQueues - extra(c.Latency); c.Queues > most {
 		return fail("queues", "%d: must be 1 to %d: the agent has --latency-queue", c.Queues, most)

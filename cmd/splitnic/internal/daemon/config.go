@@ -10,6 +10,7 @@ import (
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vhostuser"
 	"github.com/splitnic/splitnic/vnet"
@@ -36,6 +37,8 @@ type Common struct {
 	Handlers         Handlers
 	Latency          *steer.Classes // nil without a latency queue
 	Messaging        messaging.Config
+	Encrypt          seal.Wish
+	Ciphers          []seal.Cipher // nil for the default
 	HandshakeTimeout time.Duration
 
 	StatusSocket string // empty for the default

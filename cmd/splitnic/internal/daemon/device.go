@@ -57,7 +57,7 @@ func (a *Adapter) Open() (*verbs.Context, error) {
 		}
 	}
 	if _, err := dev.ChoosePKey(); err != nil {
-		return nil, exit.With(exit.Missing, errors.Join(fmt.Errorf("--pkey %#04x: %w", a.PKey, err), dev.Close()))
+		return nil, exit.With(exit.Missing, errors.Join(fmt.Errorf("partition key %#04x: %w", a.PKey, err), dev.Close()))
 	}
 	return dev, nil
 }

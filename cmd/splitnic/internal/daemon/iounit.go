@@ -232,6 +232,7 @@ func (c *IOUnit) assemble(
 			return info.LinkState, err
 		},
 		MaxQueues: c.Queues, MaxHosts: c.MaxHosts, Modes: c.Modes, Policy: rules, Messaging: c.Messaging, Log: log,
+		Encrypt: c.Encrypt, Ciphers: c.Ciphers,
 		Direct: c.Direct, DirectAfter: c.DirectAfter, DirectPeers: c.DirectPeers,
 	})
 }

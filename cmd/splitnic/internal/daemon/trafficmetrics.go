@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +17,7 @@ type peer struct {
 // traffic has the metrics of a session. The first label is the peer's role and has its name as
 // value. The second one is the peer's key.
 type traffic struct {
-	elements, pinned, control, pools, requests, throttled, handlers, latency, assigned, protection *prometheus.Desc
+	elements, pinned, control, pools, requests, throttled, handlers, latency, assigned, protection, encrypted *prometheus.Desc
 
 	channel []counterMetric
 }
@@ -48,6 +49,8 @@ func newTraffic(role string) *traffic {
 		assigned: desc("splitnic_queue_handler", "Completion-queue handler of a queue.", "queue"),
 		protection: desc("splitnic_protection",
 			"1 for the protection of the memory lent to the peer in the present session.", "protection"),
+		encrypted: desc("splitnic_encrypted",
+			"1 for the cipher of the present session's frames and messages; none if they are not encrypted.", "cipher"),
 		channel: counterMetrics(messaging.Counters(), role, "key", "queue"),
 	}
 }
@@ -62,6 +65,7 @@ func (t *traffic) emit(emit emit, p peer, s *messaging.Stats) {
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) { send(d, prometheus.GaugeValue, v, labels...) }
 	gauge(t.protection, 1, string(s.Protection.Name))
+	gauge(t.encrypted, 1, string(cmp.Or(s.Cipher, "none")))
 	gauge(t.pinned, float64(s.MemoryPinned))
 	count(t.control, s.ControlSent, "tx")
 	count(t.control, s.ControlReceived, "rx")

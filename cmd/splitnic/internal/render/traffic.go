@@ -38,6 +38,11 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	} else {
 		fmt.Fprintf(w, "%sbinding\tnone: the peer has not proved that the queue pairs are its own\n", indent)
 	}
+	if s.Cipher != "" {
+		fmt.Fprintf(w, "%sencryption\t%s, of all frames and messages\n", indent, s.Cipher)
+	} else {
+		fmt.Fprintf(w, "%sencryption\tnone: the fabric sees all frames\n", indent)
+	}
 	proved := ", which was not tried"
 	if s.PathProved {
 		proved = ", packets of that length have got through"
