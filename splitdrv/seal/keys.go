@@ -41,20 +41,3 @@ func (k *Keys) GoString() string { return "seal.Keys" }
 // Renew makes each Sealer use new keys from its next transfer on. Any goroutine may call it. The
 // other side notices the new keys by trying them.
 func (k *Keys) Renew() { k.renewal.Add(1) }
-
-// Sealer returns the sealer of a channel. mode is the name of the session's transfer mode; "" for
-// the control channel, which is channel 0. It must be called once for each channel.
-func (k *Keys) Sealer(channel int, mode string) *Sealer {
-	return &Sealer{half: k.half(channel, mode, k.host), keys: k}
-}
-
-// Opener returns the opener of a channel; the arguments are those of Sealer.
-func (k *Keys) Opener(channel int, mode string) *Opener {
-	return &Opener{half: k.half(channel, mode, !k.host)}
-}
-
-func (k *Keys) half(channel int, mode string, fromHost bool) half {
-	h := half{secret: newSecret(k.cipher, k.secret, channel, fromHost), mode: mode}
-	h.aead, h.iv = h.secret.keys()
-	return h
-}

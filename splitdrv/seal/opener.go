@@ -13,6 +13,11 @@ type Opener struct {
 	expected uint64 // number after that of the latest opened transfer
 }
 
+// Opener returns the opener of a channel; the arguments are those of Sealer.
+func (k *Keys) Opener(channel int, mode string) *Opener {
+	return &Opener{half: newHalf(k.cipher, k.secret, channel, mode, !k.host)}
+}
+
 // Expected returns the number of the transfer that is opened next if none is lost.
 func (o *Opener) Expected() uint64 { return o.expected }
 

@@ -15,6 +15,12 @@ type Sealer struct {
 	epochs  uint64
 }
 
+// Sealer returns the sealer of a channel. mode is the name of the session's transfer mode; "" for
+// the control channel, which is channel 0. It must be called once for each channel.
+func (k *Keys) Sealer(channel int, mode string) *Sealer {
+	return &Sealer{half: newHalf(k.cipher, k.secret, channel, mode, k.host), keys: k}
+}
+
 // Seal seals a transfer where it lies, and returns it with its tag behind it. transfer must have
 // Overhead bytes of capacity behind its end. pool and element are those in which it will lie at the
 // peer. Transfers must be sent in the order in which they are sealed, each once.

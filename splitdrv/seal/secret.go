@@ -75,6 +75,12 @@ type half struct {
 	ad    [32]byte
 }
 
+func newHalf(c Cipher, session [SecretSize]byte, channel int, mode string, fromHost bool) half {
+	h := half{secret: newSecret(c, session, channel, fromHost), mode: mode}
+	h.aead, h.iv = h.secret.keys()
+	return h
+}
+
 // arguments returns the nonce and the associated data of a transfer of size bytes.
 func (h *half) arguments(number uint64, size int, pool, element uint32) (nonce, ad []byte) {
 	h.nonce = h.iv

@@ -77,7 +77,6 @@ func New(
 	r.returns = bufpool.Returns{Mode: c.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.adopted.init(ch.Number, c.FirstRef(ch.Number), c.MaxPools)
 	r.numbering = numbering{channel: ch.Number, lossy: c.Mode.Lossy(), count: &r.Count}
-	r.opening = newOpening(o.Opener)
 	r.consumed = make([]consumed, 0, len(r.Comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.Number), 0, 0))
@@ -94,6 +93,7 @@ func New(
 		c: c, w: r.W, channel: ch.Number, wake: r.Queue.Wake, count: &r.Count, path: o.Path, noPack: o.NoPack,
 		writes: make([]vnet.WriteOp, 0, protocol.MaxPackFrames),
 	}
+	r.opening = newOpening(o.Opener, &r.out)
 	return r, nil
 }
 
@@ -247,7 +247,7 @@ func (r *Receiver) receiveSent(comps []fabric.Completion) error {
 				return err
 			}
 			elem := int(m.TransactionContext % uint64(r.numbering.pool.Elements.Len()))
-			data, err := r.open(m.Data, m.TransactionContext, r.numbering.pool, elem, false)
+			data, err := r.opening.open(m.Data, m.TransactionContext, r.numbering.pool, elem, false)
 			if err != nil {
 				return err
 			}
@@ -288,7 +288,7 @@ func (r *Receiver) consume(e *core.RxEvent, indicated bool) error {
 	if indicated {
 		r.returns.Indicated(p, e.Last)
 	}
-	if data, err = r.open(data, number, p, int(e.Elem), true); err != nil {
+	if data, err = r.opening.open(data, number, p, int(e.Elem), true); err != nil {
 		return err
 	}
 	return r.out.unpack(data)
@@ -523,7 +523,7 @@ func (r *Receiver) revoked(b *bufpool.Batch) error {
 	r.OneTouch.invalid(b)
 	for i := range b.Written {
 		w := &b.Written[i]
-		data, err := r.open(w.Data, w.Number, w.Local, w.Element, false)
+		data, err := r.opening.open(w.Data, w.Number, w.Local, w.Element, false)
 		if err != nil {
 			return err
 		}
@@ -558,13 +558,8 @@ func (r *Receiver) rebound(b *bufpool.Batch) error {
 func (r *Receiver) abandon() {
 	for _, b := range r.OneTouch.batches.Abandoned() {
 		for i := range b.Written {
-			// The number is the peer's claim, and is used for nothing else. A sealed transfer
-			// counts as one frame.
-			n := 1
-			if r.opening.opener == nil {
-				n = r.out.framesIn(b.Written[i].Data)
-			}
-			r.Count.RxUnrevoked.Add(uint64(n))
+			// The number is the peer's claim, and is used for nothing else.
+			r.Count.RxUnrevoked.Add(uint64(r.opening.framesIn(b.Written[i].Data)))
 		}
 	}
 }
