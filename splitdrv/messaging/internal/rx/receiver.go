@@ -490,17 +490,6 @@ func (r *Receiver) keyed(key uint32) error {
 	return nil
 }
 
-// Indicated puts the events of a BufferRDMAIndicate into the queue. The control handler
-// calls it. A peer that indicates more transfers than there are elements breaks the
-// protocol.
-func (r *Receiver) Indicated(events []core.RxEvent) error {
-	if r.Queue.Len()+len(events) > int(r.elements.Load())+r.c.MaxPools+protocol.IndicatesPerChannel {
-		return r.violation(core.ErrIndications, "%d more, with %d elements in all", len(events), r.elements.Load())
-	}
-	r.Queue.Put(events...)
-	return nil
-}
-
 // postBuffers posts a receive into each element of a pool, the only one of its channel.
 func (r *Receiver) postBuffers(p *bufpool.Local) error {
 	r.numbering.pool = p
@@ -601,19 +590,4 @@ func (r *Receiver) drain() {
 
 func (r *Receiver) violation(rule error, format string, args ...any) error {
 	return core.ChannelViolation(r.ch.Number, rule, format, args...)
-}
-
-// RenewsAtOnce reports whether the receives of the last n completions must be posted again
-// immediately. That holds for receives with memory, which differ from each other, and for
-// those of messages between writes, of which there are few.
-func (r *Receiver) RenewsAtOnce(n int) bool {
-	if !r.c.Mode.Immediate() {
-		return n > 0
-	}
-	for i := range r.Comps[:n] {
-		if r.Comps[i].Op != fabric.OpRecvWriteImm {
-			return true
-		}
-	}
-	return false
 }
