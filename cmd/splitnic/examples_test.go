@@ -41,7 +41,8 @@ var roleExamples = map[string]roleExample{
 
 // exampleValues has examples for keys that have no default.
 var exampleValues = map[string]string{
-	"ca": "/etc/splitnic/ca.pem", "cert": "/etc/splitnic/cert.pem", "ciphers": "[aes-256-gcm]", "cq-moderation": "16,50us", "device": "mlx5_0",
+	"ca": "/etc/splitnic/ca.pem", "cert": "/etc/splitnic/cert.pem", "ciphers": "[aes-256-gcm]",
+	"cq-moderation": "16,50us", "device": "mlx5_0",
 	"fail-back": "30s", "gid-index": "3", "handler-cpus": "0-3", "handler-priority": "latency", "handlers": "2",
 	"host-name": "alpha", "iounit-name": "[gw1.example]", "keep-alive": "500ms", "latency-service-level": "4",
 	"latency-size": "128", "latency-traffic-class": "0xb8", "mac": "02:00:00:00:00:01", "max-memory": "2Gi",

@@ -261,8 +261,8 @@ func (v *wishValue) Set(s string) error {
 // addEncrypt adds --encrypt.
 func addEncrypt(f *pflag.FlagSet, w *seal.Wish) {
 	*w = seal.Allowed
-	f.Var((*wishValue)(w), "encrypt", "encrypt and authenticate all frames on the fabric: required; allowed, if the peer requires "+
-		"it; or no")
+	f.Var((*wishValue)(w), "encrypt", "encrypt and authenticate all frames on the fabric: required; allowed, if the "+
+		"peer requires it; or no")
 }
 
 // ciphersValue is the value of the setting ciphers.

@@ -107,8 +107,8 @@ const reasonElsewhere = string(session.CodeElsewhere)
 // session.Reasons without elsewhere, and the codes with which hosts are refused.
 func Refusals() []string {
 	reasons := slices.DeleteFunc(session.Reasons(), func(name string) bool { return name == reasonElsewhere })
-	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeEncryption, session.CodeBusy, session.CodeFull,
-		session.CodeDraining, session.CodeShuttingDown, session.CodeFailed} {
+	for _, c := range []session.Code{session.CodeMode, session.CodePolicy, session.CodeEncryption,
+		session.CodeBusy, session.CodeFull, session.CodeDraining, session.CodeShuttingDown, session.CodeFailed} {
 		reasons = append(reasons, string(c))
 	}
 	return reasons

@@ -296,7 +296,8 @@ func (u *Unit) use(ctx context.Context, a *attachment, s *services, w session.We
 	}
 	u.mayLeave(a, w.Grants(protocol.FeatureDrain))
 	a.log.Info("session established", "session", a.s.SessionID(), "mac", w.MAC, "mtu", w.MTU,
-		"mode", w.Mode, "encryption", cmp.Or(w.Cipher, "none"), "queues", w.Queues, "lan", s.port.Name(), "offloads", w.Offloads)
+		"mode", w.Mode, "encryption", cmp.Or(w.Cipher, "none"), "queues", w.Queues,
+		"lan", s.port.Name(), "offloads", w.Offloads)
 	err = u.wait(ctx, &a.host, s, link)
 	u.unrevoked.Add(s.conn.Stop().Unrevoked)
 	return err

@@ -52,8 +52,11 @@ type onWire struct {
 	sent wireTap
 }
 
+// bytesOf returns the data of a work request.
+type bytesOf = func(*fabric.SendWR) []byte
+
 // wireTap gets the work requests of one call, with their data, and returns those to post.
-type wireTap func(control bool, wrs []fabric.SendWR, data func(*fabric.SendWR) []byte) []fabric.SendWR
+type wireTap func(control bool, wrs []fabric.SendWR, data bytesOf) []fabric.SendWR
 
 type wireDomain struct {
 	fabric.Domain
@@ -138,7 +141,7 @@ func TestSealed(t *testing.T) {
 						Pools: messaging.DefaultPools(mode, protocol.MaxMTU),
 					}))
 					var clear, seen atomic.Int64
-					look := func(_ bool, wrs []fabric.SendWR, data func(*fabric.SendWR) []byte) []fabric.SendWR {
+					look := func(_ bool, wrs []fabric.SendWR, data bytesOf) []fabric.SendWR {
 						for i := range wrs {
 							if b := data(&wrs[i]); wrs[i].Len > 0 && wrs[i].Op != fabric.OpLocalInv {
 								seen.Add(1)
@@ -209,7 +212,7 @@ func TestSealed(t *testing.T) {
 func TestSealedMessages(t *testing.T) {
 	host, unit := sealedWith(t, seal.AES128GCM, patient(messaging.Config{Mode: protocol.ModeIndicate}))
 	var messages, clear atomic.Int64
-	host, _ = onEndpoint(host, func(control bool, wrs []fabric.SendWR, data func(*fabric.SendWR) []byte) []fabric.SendWR {
+	host, _ = onEndpoint(host, func(control bool, wrs []fabric.SendWR, data bytesOf) []fabric.SendWR {
 		for i := range wrs {
 			if !control {
 				continue
@@ -284,11 +287,11 @@ func TestSealedTampered(t *testing.T) {
 	} {
 		for _, mode := range c.modes {
 			t.Run(c.name+"/"+string(mode), func(t *testing.T) {
-				host, unit := sealedWith(t, seal.AES128GCM, patient(messaging.Config{Mode: mode, Protection: messaging.ProtectRegion,
-					NoPack: true, MaxInline: -1}))
+				host, unit := sealedWith(t, seal.AES128GCM, patient(messaging.Config{
+					Mode: mode, Protection: messaging.ProtectRegion, NoPack: true, MaxInline: -1}))
 				var last []byte
 				count := 0
-				host, _ = onEndpoint(host, func(control bool, wrs []fabric.SendWR, data func(*fabric.SendWR) []byte) []fabric.SendWR {
+				host, _ = onEndpoint(host, func(control bool, wrs []fabric.SendWR, data bytesOf) []fabric.SendWR {
 					wrs = slices.Clone(wrs)
 					for i := range wrs {
 						if control || wrs[i].Len == 0 {
@@ -342,7 +345,8 @@ func TestSealedControlTampered(t *testing.T) {
 		{"a bit of the tag", func(b, _ []byte) { b[len(b)-1] ^= 1 }},
 		{"repeated", func(b, last []byte) { copy(b, last) }},
 		{"in the clear", func(b, _ []byte) {
-			copy(b, protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 1, Type: protocol.CfgKeepAlive}))
+			r := protocol.CfgUtilRequest{TransactionContext: 1, Type: protocol.CfgKeepAlive}
+			copy(b, protocol.AppendCfgUtilRequest(nil, r))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -354,7 +358,7 @@ func TestSealedControlTampered(t *testing.T) {
 			}
 			var last []byte
 			changed := false
-			w.watch(func(control bool, wrs []fabric.SendWR, data func(*fabric.SendWR) []byte) []fabric.SendWR {
+			w.watch(func(control bool, wrs []fabric.SendWR, data bytesOf) []fabric.SendWR {
 				for i := range wrs {
 					if !control || changed {
 						continue

@@ -61,7 +61,8 @@ const (
 
 // Codes returns all codes of this version.
 func Codes() []Code {
-	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeEncryption, CodeRevoked, CodeDraining,
+	return []Code{CodeVersion, CodeBadHello, CodeMode, CodeBusy, CodeFull, CodePolicy, CodeEncryption, CodeRevoked,
+		CodeDraining,
 		CodeDisconnected, CodeShuttingDown, CodeProtocol, CodeFailed, CodeElsewhere}
 }
 

@@ -40,7 +40,11 @@ func TestErrdoc(t *testing.T) {
 	other, certificate := strangersKey(t)
 	missing := filepath.Join(dir, "missing")
 	empty := write(t, dir, "empty", "")
-	readable := write(t, dir, "readable.pem", "")
+	text, err := os.ReadFile(k.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readable := write(t, dir, "readable.pem", string(text))
 	if err := os.Chmod(readable, 0o644); err != nil {
 		t.Fatal(err)
 	}

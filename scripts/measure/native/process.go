@@ -18,6 +18,7 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/vnet"
@@ -127,6 +128,14 @@ func (s subject) open(ctx context.Context, b *testbed.Bed, st *topology) error {
 	return s.endpoints(ctx, b, st)
 }
 
+// wish returns whether the endpoints encrypt.
+func (s subject) wish() seal.Wish {
+	if s.encrypted {
+		return seal.Required
+	}
+	return seal.Allowed
+}
+
 // endpoints starts a host and an I/O unit as users run them, except that both are in one process
 // with a fabric in memory between them. The fabric costs one copy, which an adapter would make.
 func (s subject) endpoints(ctx context.Context, b *testbed.Bed, st *topology) error {
@@ -138,7 +147,8 @@ func (s subject) endpoints(ctx context.Context, b *testbed.Bed, st *topology) er
 	if err != nil {
 		return err
 	}
-	_, address, err := b.Unit(ctx, iounit.Config{Name: "unit"}, s.port+":"+st.nic, st.middle, security, testbed.Loopback)
+	_, address, err := b.Unit(ctx, iounit.Config{Name: "unit", Encrypt: s.wish()}, s.port+":"+st.nic, st.middle, security,
+		testbed.Loopback)
 	if err != nil {
 		return err
 	}
@@ -151,6 +161,7 @@ func (s subject) endpoints(ctx context.Context, b *testbed.Bed, st *topology) er
 	runtime.GOMAXPROCS(runtime.NumCPU() + 3 + 4)
 	_, err = b.Host(ctx, host.Config{
 		Name: "host", IOUnits: []string{address}, Security: security, Netdev: host.TAP(d), Offloads: offloads,
+		Encrypt: s.wish(),
 	})
 	return errors.Join(err, d.Up())
 }

@@ -12,6 +12,8 @@ type subject struct {
 	what  string // splitnic, relay, veth or bridge
 	port  string // kind of port on the LAN: macvtap, packet or tap; empty if there is none
 	plain bool   // without offloads
+	// encrypted says that frames are encrypted on the fabric.
+	encrypted bool
 }
 
 // String returns the subject's name in tables and in JSON.
@@ -23,10 +25,16 @@ func (s subject) String() string {
 	if s.plain {
 		name += plainSuffix
 	}
+	if s.encrypted {
+		name += encryptedSuffix
+	}
 	return name
 }
 
-const plainSuffix = "/no-offloads"
+const (
+	plainSuffix     = "/no-offloads"
+	encryptedSuffix = "/encrypted"
+)
 
 // process reports whether the subject has a separate process, through which frames pass.
 func (s subject) process() bool { return s.port != "" }
@@ -41,13 +49,16 @@ func (s subject) shares() float64 {
 
 // full reports whether every measurement is made of s. Only the rough measurements are made of
 // other subjects, so that the whole run takes a few minutes.
-func (s subject) full() bool { return s.port != "packet" && s.port != "tap" && !s.plain }
+func (s subject) full() bool {
+	return s.port != "packet" && s.port != "tap" && !s.plain && !s.encrypted
+}
 
 // subjects returns all subjects, in the order in which a round measures them. Subjects that
 // are compared to each other follow each other.
 func subjects() []subject {
 	return []subject{
-		{what: splitnic, port: "macvtap"}, {what: relay, port: "macvtap"},
+		{what: splitnic, port: "macvtap"}, {what: splitnic, port: "macvtap", encrypted: true},
+		{what: relay, port: "macvtap"},
 		{what: splitnic, port: "packet"}, {what: relay, port: "packet"},
 		{what: splitnic, port: "tap"}, {what: relay, port: "tap"},
 		{what: splitnic, port: "macvtap", plain: true},
@@ -71,6 +82,11 @@ func Suite() *results.Suite {
 		return results.Aim{What: what, Group: group, Subject: splitnic + "/*", Metric: metric, Ratio: ratio, Op: op,
 			Bound: bound}
 	}
+	encrypted := func(what, group, metric string, bound float64) results.Aim {
+		return results.Aim{What: what, Group: group, Subject: splitnic + "/*" + encryptedSuffix, Metric: metric, Op: ">=",
+			Bound: bound}
+	}
+	inTheClear := func(k *results.Key) { k.Subject = strings.TrimSuffix(k.Subject, encryptedSuffix) }
 	port := func(what, group, metric string, ratio bool, bound float64) results.Aim {
 		return results.Aim{What: what, Group: group, Subject: portSubject, Metric: metric, Ratio: ratio, Op: ">=",
 			Bound: bound}
@@ -88,6 +104,8 @@ func Suite() *results.Suite {
 			aim("ping, to the relay", "ping", average, true, "<=", 1.1),
 			to(aim("TCP, to that without offloads", "tcp.*", throughput, false, ">=", 5),
 				func(k *results.Key) { k.Subject += plainSuffix }),
+			to(encrypted("TCP, encrypted, to that in the clear", "tcp.*", throughput, 0.6), inTheClear),
+			to(encrypted("small UDP, encrypted, to that in the clear", "udp.?x", rate, 0.7), inTheClear),
 			to(aim("small UDP of 64 flows, to one flow", "udp.*.64flows", rate, false, ">=", 0.9),
 				func(k *results.Key) { k.Group = strings.TrimSuffix(k.Group, ".64flows") }),
 			aim("more UDP than can be carried: what arrives", "overload.*", "arrived at *", false, ">=", 0.8),

@@ -13,6 +13,7 @@ var (
 	ours       = subject{what: splitnic, port: "macvtap"}
 	theirs     = subject{what: relay, port: "macvtap"}
 	noOffloads = subject{what: splitnic, port: "macvtap", plain: true}
+	sealed     = subject{what: splitnic, port: "macvtap", encrypted: true}
 )
 
 func TestReferences(t *testing.T) {
@@ -47,6 +48,8 @@ func TestGoals(t *testing.T) {
 		add("tcp.tx", theirs, throughput, 100)
 		add("tcp.tx", ours, throughput, 80*share)
 		add("tcp.tx", noOffloads, throughput, 16)
+		add("tcp.tx", sealed, throughput, 48*share*share)
+		add("udp.rx", sealed, rate, 42*share*share)
 		add("tcp.tx", ours, callMetric, 1/share)
 		add("tcp.tx", theirs, noCopy, 1)
 		add("tcp.tx", ours, noCopy, 0.9/share)

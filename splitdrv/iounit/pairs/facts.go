@@ -89,7 +89,8 @@ func (f *Facts) equal(o *Facts) bool {
 	return f.Name == o.Name && f.Shown == o.Shown && f.Key == o.Key && f.Platform == o.Platform &&
 		slices.Equal(f.MACs, o.MACs) && f.VLANs == o.VLANs && f.MTU == o.MTU && f.Mode == o.Mode &&
 		slices.Equal(f.Modes, o.Modes) && f.Offloads == o.Offloads && f.Pools == o.Pools &&
-		slices.Equal(f.Features, o.Features) && slices.Equal(f.Ciphers, o.Ciphers) && f.Encrypted == o.Encrypted && f.No == o.No && f.Promisc == o.Promisc &&
+		slices.Equal(f.Features, o.Features) && slices.Equal(f.Ciphers, o.Ciphers) && f.Encrypted == o.Encrypted &&
+		f.No == o.No && f.Promisc == o.Promisc &&
 		slices.Equal(f.Known, o.Known) && slices.Equal(f.Only, o.Only) && (f.Only == nil) == (o.Only == nil)
 }
 

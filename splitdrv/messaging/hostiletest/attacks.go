@@ -72,6 +72,6 @@ var meaningless = map[string][]protocol.Mode{
 	"too-many-flushes":    sending,
 	"pool-keys":           sending,
 	"key-message":         sending,
-	"not-authentic":       protocol.Modes(), // these sessions are not encrypted: see TestSealedTampered of package messaging
+	"not-authentic":       protocol.Modes(), // without encryption: see TestSealedTampered of package messaging
 	"invalidated":         sending,          // there are no windows; the device refuses
 }

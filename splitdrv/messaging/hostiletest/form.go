@@ -117,9 +117,10 @@ func formOfData() []Attack {
 		func() []byte { return with(good(), 0, uint16(protocol.FuncBufferRDMAIndicate)) })
 	bad("unknown function on a data channel", "function", func() []byte { return with(good(), 0, uint16(10)) })
 	bad("SendData without data", "size", func() []byte { return sendData(0, nil) })
-	bad("SendData of more than any frame", "size", func() []byte { return with(good(), 12, uint32(vnet.MaxFrame+protocol.SealOverhead+1)) })
+	const tooMuch = vnet.MaxFrame + protocol.SealOverhead + 1
+	bad("SendData of more than any frame", "size", func() []byte { return with(good(), 12, uint32(tooMuch)) })
 	bad("SendData of 2^32-1 bytes", "size", func() []byte { return with(good(), 12, uint32(math.MaxUint32)) })
-	bad("SendData over the longest", "long-message", func() []byte { return sendData(0, make([]byte, vnet.MaxFrame+protocol.SealOverhead+1)) })
+	bad("SendData over the longest", "long-message", func() []byte { return sendData(0, make([]byte, tooMuch)) })
 
 	badFrame := func(name string, f func() []byte) {
 		attacks = append(attacks, Attack{Name: name, Modes: everywhere, Code: "frame", Channel: 1,

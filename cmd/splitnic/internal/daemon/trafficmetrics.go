@@ -17,7 +17,8 @@ type peer struct {
 // traffic has the metrics of a session. The first label is the peer's role and has its name as
 // value. The second one is the peer's key.
 type traffic struct {
-	elements, pinned, control, pools, requests, throttled, handlers, latency, assigned, protection, encrypted *prometheus.Desc
+	elements, pinned, control, pools, requests, throttled, handlers *prometheus.Desc
+	latency, assigned, protection, encrypted                        *prometheus.Desc
 
 	channel []counterMetric
 }
