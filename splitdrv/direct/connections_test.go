@@ -10,6 +10,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -101,9 +102,11 @@ func TestNonces(t *testing.T) {
 func TestOffersDeclined(t *testing.T) {
 	a := new(testSession)
 	for name, prepare := range map[string]func(*Connections){
-		"while the host stops":  func(d *Connections) { d.stopping = "over" },
-		"in another session":    func(d *Connections) { d.session = new(testSession) },
-		"what there is already": func(d *Connections) { d.newTestLink(7, Established, 1) },
+		"while the host stops":                     func(d *Connections) { d.stopping = "over" },
+		"in the clear beside an encrypted session": func(*Connections) { a.encrypted = true },
+		"in the clear, and encryption is required": func(d *Connections) { d.cfg.Encrypt = true },
+		"in another session":                       func(d *Connections) { d.session = new(testSession) },
+		"what there is already":                    func(d *Connections) { d.newTestLink(7, Established, 1) },
 		"while as many end": func(d *Connections) {
 			d.newTestLink(1, Ending, 1)
 			d.newTestLink(2, Ending, 1)
@@ -115,6 +118,7 @@ func TestOffersDeclined(t *testing.T) {
 			prepare(d)
 			was := len(d.links)
 			a.sent = nil
+			defer func() { a.encrypted = false }()
 			d.offered(a, &session.Direct{Step: session.DirectOffer, ID: 7, Peer: &session.DirectPeer{}})
 			if len(d.links) != was {
 				t.Error("it is taken")
@@ -123,6 +127,21 @@ func TestOffersDeclined(t *testing.T) {
 				t.Errorf("the I/O unit is told %+v", a.sent)
 			}
 		})
+	}
+}
+
+// TestHeldInTheClear begins an encrypted session beside a connection in the clear, which must not
+// continue, and beside an encrypted one.
+func TestHeldInTheClear(t *testing.T) {
+	for _, cipher := range []seal.Cipher{"", seal.AES128GCM} {
+		d, a := newTestDirect(1), &testSession{encrypted: true}
+		d.session, d.settled = a, true
+		l := d.newTestLink(7, Established, 1)
+		l.offer.Cipher = cipher
+		why := l.hold()
+		if told := len(a.sent) == 1 && a.sent[0].Step == session.DirectHeld; (why == nil) != (cipher != "") || told != (cipher != "") {
+			t.Errorf("cipher %q: %+v, and the I/O unit is told %+v", cipher, why, a.sent)
+		}
 	}
 }
 

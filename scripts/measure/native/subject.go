@@ -50,7 +50,7 @@ func (s subject) shares() float64 {
 // full reports whether every measurement is made of s. Only the rough measurements are made of
 // other subjects, so that the whole run takes a few minutes.
 func (s subject) full() bool {
-	return s.port != "packet" && s.port != "tap" && !s.plain && !s.encrypted
+	return s.port != "packet" && s.port != "tap" && !s.plain
 }
 
 // subjects returns all subjects, in the order in which a round measures them. Subjects that
