@@ -22,6 +22,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -126,6 +127,7 @@ func examine(ctx context.Context, device string, hint verbs.GIDHint, planned *pl
 	checkDiscard(&r)
 	checkTUN(&r)
 	checkMemlock(&r, checkCapabilities(&r))
+	checkEncryption(&r)
 	devices := chosenDevices(&r, device)
 	for _, d := range devices {
 		checkDevice(ctx, &r, d, hint, len(devices) > 1)
@@ -143,6 +145,16 @@ func checkProcessors(r *report, allowed, online cpus.List) {
 		return
 	}
 	r.ok("processors", "%d (%v); each queue keeps up to two of them busy", len(allowed), allowed)
+}
+
+// checkEncryption reports which cipher sessions with --encrypt prefer here.
+func checkEncryption(r *report) {
+	first := seal.Ciphers()[0]
+	if first == seal.ChaCha20Poly1305 {
+		r.ok("encryption", "%s first: these processors have no instructions for AES (--encrypt)", first)
+		return
+	}
+	r.ok("encryption", "%s first, by the processors' instructions for AES (--encrypt)", first)
 }
 
 // checkDiscard reports whether the kernel accepts the BPF program that drops whole datagrams.
