@@ -51,6 +51,7 @@ type fixture struct {
 	hostProcess *process
 	unitPrint   string
 	key         string // file with the hosts' key, which the attacker uses too
+	idle        int    // objects on the I/O unit's device before it started
 	bystander   *bystander
 	before      holdings
 }
@@ -65,6 +66,17 @@ type process struct {
 }
 
 func newFixture(t testing.TB, unitFlags ...string) *fixture {
+	t.Helper()
+	r := newPair(t, unitFlags...)
+	r.bystander = newBystander(t, r)
+	if r.before = r.held(); r.before.rdma <= r.idle {
+		t.Fatalf("the I/O unit has a session, and no more on its device than the %d objects before: %+v", r.idle, r.before)
+	}
+	return r
+}
+
+// newPair returns a fixture whose honest host sends nothing by itself.
+func newPair(t testing.TB, unitFlags ...string) *fixture {
 	t.Helper()
 	testenv.NeedTUN(t)
 	testenv.NeedRDMA(t, 2)
@@ -87,7 +99,8 @@ func newFixture(t testing.TB, unitFlags ...string) *fixture {
 	r.card, r.lan, r.host = testenv.NetNS(t), testenv.NetNS(t), testenv.NetNS(t)
 	testenv.Veth(t, r.card, "eth1", r.lan, "lan0")
 	testenv.Address(t, r.lan, "lan0", lanIP+"/24")
-	idle := onUnitDevice(t)
+	testenv.DisableIPv6(t, r.host)
+	r.idle = onUnitDevice(t)
 	r.unitProcess = r.start("unit", append([]string{
 		"iounit", "--device", unitDevice, "--listen", unitAddress, "--lan", "macvtap:eth1", "--netns", r.card, "--name",
 		"unit",
@@ -104,10 +117,6 @@ func newFixture(t testing.TB, unitFlags ...string) *fixture {
 		return link != nil && link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
 	}, "carrier of the honest host's netdevice")
 	testenv.Address(t, r.host, "sn0", hostIP+"/24")
-	r.bystander = newBystander(t, r)
-	if r.before = r.held(); r.before.rdma <= idle {
-		t.Fatalf("the I/O unit has a session, and no more on its device than the %d objects before: %+v", idle, r.before)
-	}
 	return r
 }
 
