@@ -42,16 +42,17 @@ func checkPools(sizes []PoolConfig) error {
 }
 
 // DefaultPools returns the pools for a mode and an MTU: for single frames, and for
-// super-frames, which a network card or the kernel still has to segment. In the send modes
+// super-frames, which a network card or the kernel still has to segment, both with the tag of
+// encryption. In the send modes
 // there is one pool, because any message can arrive in any receive.
 func DefaultPools(mode protocol.Mode, mtu int) []PoolConfig {
 	largest := protocol.MaxImmElementSize
-	frame := vnet.HdrLen + vnet.EthLen + vnet.TagLen + mtu
+	frame := vnet.HdrLen + vnet.EthLen + vnet.TagLen + mtu + protocol.SealOverhead
 	if frame > protocol.MaxImmLength {
-		largest = memory.RoundUp(vnet.MaxFrame, 64)
+		largest = memory.RoundUp(vnet.MaxFrame+protocol.SealOverhead, 64)
 	}
 	if mode.Sends() {
-		return []PoolConfig{{ElementSize: memory.RoundUp(vnet.MaxFrame+protocol.SendDataOverhead, 64), Elements: 64}}
+		return []PoolConfig{{ElementSize: memory.RoundUp(protocol.MaxSendData, 64), Elements: 64}}
 	}
 	sizes := []PoolConfig{{ElementSize: 2048, Elements: 256}}
 	if frame > sizes[0].ElementSize && frame < largest/2 {

@@ -34,9 +34,10 @@ const (
 // Both endpoints have room for such frames. Longer frames must use another channel.
 func LatencyLimit(mtu int) int { return vnet.EthLen + vnet.TagLen + min(mtu, maxLatencyMTU) }
 
-// LatencyPools returns the pools of the latency channel for a mode and the largest MTU.
+// LatencyPools returns the pools of the latency channel for a mode and the largest MTU. Frames may be
+// encrypted.
 func LatencyPools(mode protocol.Mode, mtu int) []PoolConfig {
-	frame := vnet.HdrLen + vnet.TagLen + LatencyLimit(mtu)
+	frame := vnet.HdrLen + vnet.TagLen + LatencyLimit(mtu) + protocol.SealOverhead
 	if mode.Sends() {
 		n := memory.RoundUp(max(frame, 2048)+protocol.SendDataOverhead, 64)
 		return []PoolConfig{{ElementSize: n, Elements: latencyElements}}
