@@ -17,7 +17,8 @@ build=(gcc libc6-dev make git ca-certificates pkg-config libibverbs-dev)
 test=(
 	rdma-core ibverbs-providers ibverbs-utils perftest
 	iproute2 ethtool iputils-ping iperf3 nftables tcpdump tshark procps util-linux e2fsprogs rpm
-	dnsmasq-base udhcpc curl openssl python3-pyverbs systemd dbus-daemon
+	dnsmasq-base udhcpc curl openssl python3-pyverbs python3-openssl python3-cryptography
+	systemd dbus-daemon
 	qemu-system-x86 busybox cpio kmod xz-utils zstd debian-archive-keyring
 	dpdk-dev tmux
 	shellcheck lintian rpmlint

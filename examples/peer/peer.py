@@ -9,12 +9,12 @@ their own: section numbers in it are those of the document. Two roles:
       several sizes, has pools come and go, reads the statistics, and leaves.
       Exit status 0: every echo brought back what it had carried.
 
-  peer.py --device DEV --key unit.pem --peer-cert host.crt --serve ADDRESS LOCAL-IP
+  peer.py --device DEV --key unit.pem --trust sha256:... --serve ADDRESS LOCAL-IP
       plays an I/O unit with a LAN of one machine, itself, which answers ARP
       and ICMP echo at LOCAL-IP. It serves one host until that says bye.
 
-It needs Debian's python3-pyverbs and the openssl command, and is simple rather
-than fast: one thread, which polls.
+It needs Debian's python3-pyverbs, python3-openssl and python3-cryptography, and
+is simple rather than fast: one thread, which polls.
 """
 
 import argparse
@@ -26,7 +26,8 @@ import sys
 import pyverbs.enums as e
 from pyverbs.mr import MR
 
-from bootstrap import Bootstrap, Breach, Ended, check, fingerprint, key_hash, own_hash, platform, tls
+from bootstrap import Bootstrap, Breach, Ended, check, key_hash, own_key, platform
+from ciphers import CIPHERS, Seals, choose
 from rdma import Channel, Device
 from session import (FILTER, LINK, MAC, MAX_MESSAGE, MTU, OFFLOADS, OK, STATS, UNSUPPORTED, VLANS, Session)
 from station import Station
@@ -46,14 +47,14 @@ def check_channels(channels, n):
     check(len(channels) == n + 1 and len({c["qpn"] for c in channels}) == n + 1, f"{len(channels)} channels for {n} queues")
 
 
-def channels(o, device, mode, n, own, peer, mtu):
+def channels(o, device, mode, n, own, peer, mtu, tag):
     """Makes the channels of a session and posts the receives of the control channel."""
-    size = (16 + OVERHEAD + mtu + 63) // 64 * 64
-    count = receives(mode, n, peer)
-    control = Channel(device, False, receives(mode, n, own), count, MAX_MESSAGE)
-    inbox = MR(device.pd, count * MAX_MESSAGE, e.IBV_ACCESS_LOCAL_WRITE)
+    size = (16 + OVERHEAD + mtu + tag + 63) // 64 * 64
+    count, slot = receives(mode, n, peer), MAX_MESSAGE + tag
+    control = Channel(device, False, receives(mode, n, own), count, slot)
+    inbox = MR(device.pd, count * slot, e.IBV_ACCESS_LOCAL_WRITE)
     for i in range(count):
-        control.receive(i, inbox, i * MAX_MESSAGE, MAX_MESSAGE)
+        control.receive(i, inbox, i * slot, slot)
     data = [Channel(device, mode == "send-uc", 64, max(own * min(o.elements, 256), o.elements), size) for _ in range(n)]
     return control, data, inbox, size
 
@@ -62,27 +63,37 @@ def open_session(o):
     """Opens a session as a host."""
     mtu = o.mtu
     raw = socket.create_connection((o.address, PORT), o.handshake_timeout)
-    boot = Bootstrap(tls(o, False).wrap_socket(raw), o.peer_timeout, o.handshake_timeout)
-    if not o.insecure and fingerprint(boot.sock.getpeercert(True)) != o.trust:
-        sys.exit("the I/O unit's key is not the one that is trusted")
+    boot = Bootstrap(o, raw)
     run = secrets.token_hex(16)
+    wish = {} if o.encrypt == "no" else {"ciphers": o.cipher}
+    if o.encrypt == "required":
+        wish["encrypt"] = True
     boot.send(type="hello", magic="splitnic", versions={"min": 1, "max": 1}, features=[], name=o.name, software="peer.py",
-              modes=[o.mode], queues=o.queues, pools=o.pools, max_mtu=mtu, offloads=[], run=run)
+              modes=[o.mode], queues=o.queues, pools=o.pools, max_mtu=mtu, offloads=[], run=run,
+              **wish)
     w = boot.expect("welcome")
     mode, n = w["mode"], w["queues"]
     check(w["version"] == 1 and mode == o.mode and 1 <= n <= o.queues and 68 <= w["mtu"] <= mtu, f"welcome: {w}")
-    check(w.get("platform") in (None, platform(own_hash(o.key), run)), "welcome: the platform identifier is not ours")
+    check(w.get("platform") in (None, platform(key_hash(own_key(o.key).public_key()), run)),
+          "welcome: the platform identifier is not ours")
+    cipher = w.get("cipher")
+    check(cipher is None or cipher in wish.get("ciphers", []), f"welcome: cipher {cipher!a}, which was not offered")
+    if o.encrypt == "required" and not cipher:
+        boot.send(type="bye", code="encryption", message="this session would not be encrypted")
+        raise Ended("the I/O unit does not encrypt")
+    seals = Seals(cipher, boot, o.serve, n)
     p = {"own": 1, "peer": 1} if mode.startswith("send") else {"own": o.pools, "peer": w["pools"]}
     check_channels(w["channels"], n)
     check(w["control_receives"] >= receives(mode, n, p["own"]), f"welcome: {w['control_receives']} control receives")
     device = Device(o.device)
-    control, data, inbox, size = channels(o, device, mode, n, p["own"], p["peer"], mtu)
+    control, data, inbox, size = channels(o, device, mode, n, p["own"], p["peer"], mtu, seals.tag)
     for own, peer in zip([control] + data, w["channels"]):
         own.connect(peer)
     boot.send(type="accept", control_receives=receives(mode, n, p["peer"]), channels=[c.describe() for c in [control] + data])
     boot.expect("ready")
     boot.send(type="ready")
-    return start(Session(o, boot, device, control, inbox, data, mode, p), size), bytes.fromhex(w["mac"].replace(":", ""))
+    s = Session(o, boot, device, control, inbox, data, mode, p, seals)
+    return start(s, size), bytes.fromhex(w["mac"].replace(":", ""))
 
 
 def serve_session(o):
@@ -91,30 +102,32 @@ def serve_session(o):
     print(f"listening on {o.address}", flush=True)
     raw, _ = listener.accept()
     listener.close()
-    raw.settimeout(o.handshake_timeout)
-    boot = Bootstrap(tls(o, True).wrap_socket(raw, server_side=True), o.peer_timeout, o.handshake_timeout)
+    boot = Bootstrap(o, raw)
     hello = boot.expect("hello")
     check(hello["magic"] == "splitnic", "hello without magic")
     refusal = None
+    encrypted, cipher = choose(o, hello)
     if not hello["versions"]["min"] <= 1 <= hello["versions"]["max"]:
         refusal = ("version", "this is version 1")
     elif o.mode not in hello["modes"]:
         refusal = ("mode", f"{o.mode} is all there is")
+    elif encrypted and not cipher:
+        refusal = ("encryption", "there is no cipher that both of us have and want")
     if refusal:
         boot.send(type="refuse", code=refusal[0], message=refusal[1], versions={"min": 1, "max": 1}, retry=False)
         raise Ended(f"refused: {refusal[1]}")
     mode, n, mtu = o.mode, min(hello["queues"], o.queues), min(hello["max_mtu"], o.mtu)
     p = {"own": 1, "peer": 1} if mode.startswith("send") else {"own": o.pools, "peer": hello["pools"]}
-    device = Device(o.device)
-    control, data, inbox, size = channels(o, device, mode, n, p["own"], p["peer"], mtu)
+    device, seals = Device(o.device), Seals(cipher, boot, o.serve, n)
+    control, data, inbox, size = channels(o, device, mode, n, p["own"], p["peer"], mtu, seals.tag)
     mac = hello.get("mac", "02:00:5e:00:00:02")
     issued = {}
-    if not o.insecure and "run" in hello:  # without a certificate there is no key to go by
-        issued = {"platform": platform(key_hash(boot.sock.getpeercert(True)), hello["run"]), "run": secrets.token_hex(16)}
+    if "run" in hello:
+        issued = {"platform": platform(key_hash(boot.peer_key()), hello["run"]), "run": secrets.token_hex(16)}
     boot.send(type="welcome", version=1, features=[], session=secrets.token_hex(8), name=o.name, software="peer.py", mode=mode,
               queues=n, pools=p["own"], mac=mac, mtu=mtu, link={"up": True, "speed_mbps": 0}, offloads=[],
               control_receives=receives(mode, n, p["peer"]), channels=[c.describe() for c in [control] + data],
-              **issued)
+              **issued, **({"cipher": cipher} if cipher else {}))
     accept = boot.expect("accept")
     check_channels(accept["channels"], n)
     check(accept["control_receives"] >= receives(mode, n, p["own"]), f"accept: {accept['control_receives']} control receives")
@@ -122,7 +135,7 @@ def serve_session(o):
         own.connect(peer)
     boot.send(type="ready")
     boot.expect("ready")
-    s = Session(o, boot, device, control, inbox, data, mode, p)
+    s = Session(o, boot, device, control, inbox, data, mode, p, seals)
     s.answers = {MAC: bytes.fromhex(mac.replace(":", "")), MTU: struct.pack("!I", mtu), LINK: struct.pack("!II", 1, 0),
                  OFFLOADS: bytes(4), FILTER: struct.pack("!IHH", 2, 0, 0), VLANS: bytes(512)}
     return start(s, size), bytes.fromhex("02005e000001")
@@ -212,9 +225,10 @@ def main():
     a.add_argument("--serve", action="store_true", help="play an I/O unit")
     a.add_argument("--device", required=True, help="RDMA device")
     a.add_argument("--key", required=True, help="private key, PEM")
-    a.add_argument("--trust", help="fingerprint of the I/O unit's key")
-    a.add_argument("--peer-cert", help="certificate of the host, for --serve")
+    a.add_argument("--trust", help="fingerprint of the other side's key")
     a.add_argument("--insecure", action="store_true")
+    a.add_argument("--encrypt", default="allowed", choices=["required", "allowed", "no"], help="frames and messages")
+    a.add_argument("--cipher", action="append", choices=CIPHERS, help="in order of preference; default: all")
     a.add_argument("--name", default="peer")
     a.add_argument("--mode", default="imm", choices=["imm", "indicate", "send", "send-uc"])
     a.add_argument("--queues", type=int, default=1)
@@ -227,6 +241,7 @@ def main():
     a.add_argument("--peer-timeout", type=float, default=1.0, help="seconds of silence")
     a.add_argument("--handshake-timeout", type=float, default=10.0, help="seconds for each message of the handshake")
     o = a.parse_args()
+    o.cipher = o.cipher or list(CIPHERS)
     return play_iounit(o) if o.serve else play_host(o)
 
 

@@ -18,8 +18,8 @@ MAX_MESSAGE = 4096
 class Session(Transfers):
     """What both roles do after the handshake. p are the most pools on each data channel: own, and the peer's."""
 
-    def __init__(self, o, boot, device, control, inbox, data, mode, p):
-        super().__init__(o, device, control, data, mode)
+    def __init__(self, o, boot, device, control, inbox, data, mode, p, seals):
+        super().__init__(o, device, control, data, mode, seals)
         self.boot, self.inbox, self.peer_pools, self.p = boot, inbox, p["peer"], p["own"]
         self.past = set()  # references of pools that are no longer granted
         self.context, self.requests, self.replies = 0, {}, {}
@@ -37,7 +37,7 @@ class Session(Transfers):
     def say(self, function, body, context=0):
         while not self.control.free:
             self.sent_completions()
-        self.control.send(e.IBV_WR_SEND, struct.pack("!HHQ", function, 1, context) + body)
+        self.control.send(e.IBV_WR_SEND, self.seals.out[0].seal(struct.pack("!HHQ", function, 1, context) + body))
         self.events[f"sent {function}"] += 1
 
     def request(self, kind, data=b""):
@@ -58,11 +58,12 @@ class Session(Transfers):
     # -- messages in
 
     def control_in(self):
-        busy = False
+        busy, slot = False, MAX_MESSAGE + self.seals.tag
         while wc := self.control.poll(self.control.received):
             busy, self.heard = True, time.monotonic()
-            message = self.inbox.read(wc.byte_len, wc.wr_id * MAX_MESSAGE)
-            self.control.receive(wc.wr_id, self.inbox, wc.wr_id * MAX_MESSAGE, MAX_MESSAGE)
+            message = self.inbox.read(wc.byte_len, wc.wr_id * slot)
+            self.control.receive(wc.wr_id, self.inbox, wc.wr_id * slot, slot)
+            message = self.seals.into[0].open(message)
             check(wc.opcode == e.IBV_WC_RECV and len(message) >= 12, "not a control message")
             function, version, context = struct.unpack("!HHQ", message[:12])
             check(version == 1, f"version {version} of a message")
@@ -132,7 +133,7 @@ class Session(Transfers):
         size, count, number = struct.unpack("!III", body)
         d = self.data.get(number)
         check(d and size >= 64 and 0 < count <= 65536, "BufferRecvPoolGet")
-        if len(self.of(d)) < self.p and size <= 65563:
+        if len(self.of(d)) < self.p and size <= 65563 + self.seals.tag:
             self.lend(d, min(count, self.o.elements), size)
 
     # -- pools that go (4.3)

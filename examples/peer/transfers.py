@@ -8,6 +8,7 @@ import time
 import pyverbs.enums as e
 
 from bootstrap import check
+from ciphers import bound
 from pools import DataChannel, Lent
 
 POOL, GET, UPDATE, FLUSH, FLUSHED, DATA, INDICATE, ASK, ANSWER = range(1, 10)
@@ -18,8 +19,8 @@ OVERHEAD = VNET + 14 + 4  # what a frame may have besides its MTU
 class Transfers:
     """The data channels of a session. A Session says, that is sends, its control messages."""
 
-    def __init__(self, o, device, control, data, mode):
-        self.o, self.device, self.control, self.mode = o, device, control, mode
+    def __init__(self, o, device, control, data, mode, seals):
+        self.o, self.device, self.control, self.mode, self.seals = o, device, control, mode, seals
         self.data = {i + 1: DataChannel(i + 1, c) for i, c in enumerate(data)}
         self.sends = mode.startswith("send")
         self.lent, self.granted, self.flush = {}, {}, None
@@ -74,19 +75,21 @@ class Transfers:
         pools = [p for p in self.granted.values() if p.channel == d.number and not p.leaving]
         while d.backlog and d.channel.free and not d.held and pools:
             frame = d.backlog[0]
+            size = len(frame) + self.seals.tag
             if self.sends:
                 pool = pools[0]
                 element = d.tx_seq % pool.count
                 if element not in pool.ready:
                     d.dry = d.dry or time.monotonic()
                     return
-                check(len(frame) + 16 <= pool.size, f"the peer's elements of {pool.size} bytes hold no frame")
+                check(size + 16 <= pool.size, f"the peer's elements of {pool.size} bytes hold no frame")
                 pool.use(element)
-                d.channel.send(e.IBV_WR_SEND, struct.pack("!HHQI", DATA, 1, d.tx_seq, len(frame)) + frame)
+                header = struct.pack("!HHQI", DATA, 1, d.tx_seq, size)
+                d.channel.send(e.IBV_WR_SEND, header + self.seal(d, pool, element, frame))
                 d.tx_seq += 1
                 d.dry, told = None, False
             else:
-                least = len(frame) + (self.mode == "imm" and len(frame) == 65536)  # immediate data tells of one less
+                least = size + (self.mode == "imm" and size == 65536)  # immediate data tells of one less
                 fitting = [p for p in pools if p.size >= least]
                 if not fitting:
                     self.events["dropped"] += 1
@@ -97,16 +100,26 @@ class Transfers:
                     return
                 element = pool.use(pool.available.popleft())
                 address = pool.address + element * pool.size
-                told = self.mode == "indicate" or pool.ref > 255 or element > 255 or len(frame) > 65535
+                data = self.seal(d, pool, element, frame)
+                told = self.mode == "indicate" or pool.ref > 255 or element > 255 or size > 65535
                 if told:
-                    d.channel.send(e.IBV_WR_RDMA_WRITE, frame, rkey=pool.rkey, address=address)
+                    d.channel.send(e.IBV_WR_RDMA_WRITE, data, rkey=pool.rkey, address=address)
                     d.held = (pool.ref, element) if self.mode == "imm" else None
                 else:
-                    imm = pool.ref << 24 | element << 16 | len(frame)
-                    d.channel.send(e.IBV_WR_RDMA_WRITE_WITH_IMM, frame, imm, pool.rkey, address)
+                    imm = pool.ref << 24 | element << 16 | size
+                    d.channel.send(e.IBV_WR_RDMA_WRITE_WITH_IMM, data, imm, pool.rkey, address)
             d.backlog.popleft()
             pool.posted += 1
-            d.flight.append((pool, element, len(frame), told))
+            d.flight.append((pool, element, size, told))
+
+    def seal(self, d, pool, element, frame):
+        return self.seals.out[d.number].seal(frame, bound(pool.ref, element, len(frame), self.mode))
+
+    def open(self, d, pool, element, data, number=None):
+        """Returns the frame of a transfer; number is that of a SendData (10)."""
+        size = len(data) - self.seals.tag
+        check(size > 0, f"{len(data)} bytes are no frame")
+        return self.seals.into[d.number].open(data, bound(pool.ref, element, size, self.mode), number)
 
     def sent_completions(self):
         """Takes the completions of what was sent; tells of plain writes."""
@@ -154,7 +167,7 @@ class Transfers:
     def written(self, pool, element, length):
         check(0 < length <= pool.size, f"length {length} in an element of {pool.size} bytes")
         pool.take(element)
-        self.deliver(pool.mr.read(length, element * pool.size))
+        self.deliver(self.open(self.data[pool.channel], pool, element, pool.mr.read(length, element * pool.size)))
 
     def arrived_message(self, d, wc):
         """Takes a SendData (3.3)."""
@@ -168,10 +181,11 @@ class Transfers:
         else:
             check(seq == d.rx_seq or self.mode == "send-uc" and seq < d.rx_seq + pool.count,
                   f"sequence number {seq} instead of {d.rx_seq}")
+            frame = self.open(d, pool, seq % pool.count, message[16:], seq)
             self.skip(d, pool, seq)
             pool.take(seq % pool.count)
             d.rx_seq += 1
-            self.deliver(message[16:])
+            self.deliver(frame)
         d.channel.receive(wc.wr_id, pool.mr, wc.wr_id * pool.size, pool.size)
         if pool.due():
             self.update([pool])

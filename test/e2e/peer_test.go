@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
@@ -21,9 +21,10 @@ const peerProgram = "../../examples/peer/peer.py"
 // needPeer requires the programs and packages that peerProgram needs.
 func needPeer(t testing.TB) {
 	t.Helper()
-	testenv.NeedTools(t, python, "openssl", "tc")
-	if out, err := exec.CommandContext(t.Context(), python, "-c", "import pyverbs.qp").CombinedOutput(); err != nil {
-		testenv.Missing(t, "tools", "the package python3-pyverbs is missing: %v: %s", err, out)
+	testenv.NeedTools(t, python, "tc")
+	imports := "import pyverbs.qp, OpenSSL.SSL, cryptography.x509"
+	if out, err := exec.CommandContext(t.Context(), python, "-c", imports).CombinedOutput(); err != nil {
+		testenv.Missing(t, "tools", "a package of python3-pyverbs, python3-openssl and python3-cryptography is missing: %v: %s", err, out)
 	}
 }
 
@@ -59,21 +60,32 @@ func startPeer(t testing.TB, args ...string) *otherPeer {
 	return p
 }
 
+// wait waits until the program has ended, and returns its exit status and what it has printed.
+func (p *otherPeer) wait() (int, string) {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode(), p.out.String()
+}
+
 // succeeds waits until the program has ended, and checks that its exit status is 0.
 func (p *otherPeer) succeeds() {
 	p.t.Helper()
-	<-p.done
-	if status := p.cmd.ProcessState.ExitCode(); status != 0 {
-		p.t.Errorf("%q ended with status %d:\n%s", p.cmd.Args[2:], status, p.out.Bytes())
+	if status, out := p.wait(); status != 0 {
+		p.t.Errorf("%q ended with status %d:\n%s", p.cmd.Args[2:], status, out)
 	}
+}
+
+// startPeerHost starts peerProgram as a host of the fixture.
+func (r *fixture) startPeerHost(t testing.TB, flags ...string) *otherPeer {
+	t.Helper()
+	args := []string{"--device", hostDevice, "--key", r.keys.host, "--trust", r.keys.unitPrint, "--mode", r.mode}
+	args = append(args, flags...)
+	return startPeer(t, append(args, unitAddress, addr(1), addr(0))...)
 }
 
 // peerHost runs peerProgram as a host of the fixture, and waits until it has succeeded.
 func (r *fixture) peerHost(t testing.TB, flags ...string) {
 	t.Helper()
-	args := []string{"--device", hostDevice, "--key", r.keys.host, "--trust", r.keys.unitPrint, "--mode", r.mode}
-	args = append(args, flags...)
-	startPeer(t, append(args, unitAddress, addr(1), addr(0))...).succeeds()
+	r.startPeerHost(t, flags...).succeeds()
 }
 
 // lossy makes the fabric drop percent of the packets in both directions until the test ends.
@@ -112,23 +124,58 @@ func TestRDMAPeerFromTheDocument(t *testing.T) {
 	}, "--advanced.pool-idle", "1s")
 }
 
+// peerCiphers has a cipher for each transfer mode. The peer begins epochs so early that the sessions
+// of these tests have several of them.
+var peerCiphers = map[string]string{
+	"imm": "aes-128-gcm", "indicate": "aes-256-gcm", "send": "chacha20-poly1305", "send-uc": "aes-128-gcm",
+}
+
+func TestRDMAPeerEncrypts(t *testing.T) {
+	needFabric(t)
+	needPeer(t)
+	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) {
+		r.peerHost(t, "--cipher", peerCiphers[r.mode])
+		switch r.mode {
+		case "imm":
+			t.Run("not to be named", func(t *testing.T) { r.peerHost(t, "--first-reference", "300", "--count", "100") })
+			t.Run("refused", func(t *testing.T) {
+				status, out := r.startPeerHost(t, "--encrypt", "no").wait()
+				if status == 0 || !strings.Contains(out, "refuse: encryption:") {
+					t.Errorf("a host that encrypts nothing ended with status %d:\n%s", status, out)
+				}
+			})
+		case "send-uc":
+			t.Run("lossy", func(t *testing.T) {
+				lossy(t, 3)
+				r.peerHost(t, "--count", "300")
+			})
+		}
+	}, "--encrypt", "required")
+}
+
 func TestRDMAPeerServes(t *testing.T) {
 	bin := needFabric(t)
 	needPeer(t)
 	for _, mode := range modes {
-		t.Run(mode, func(t *testing.T) {
-			r := &fixture{t: t, bin: bin, dir: t.TempDir(), mode: mode}
-			r.keys, r.sockets = makeKeys(t, r.dir), r.dir
-			cert := filepath.Join(r.dir, "host.crt")
-			run(t, "openssl", "req", "-x509", "-new", "-key", r.keys.host, "-subj", "/CN=host", "-days", "30", "-out", cert)
-			unit := startPeer(t, "--device", unitDevice, "--key", r.keys.unit, "--peer-cert", cert, "--mode", mode,
-				"--serve", unitAddress, addr(0))
-			h := r.host(t, "--cert", cert, "--advanced.handshake-timeout", patience.String())
-			ping(t, h.ns, addr(0), 3, 0)
-			ping(t, h.ns, addr(0), 3, 56)
-			ping(t, h.ns, addr(0), 30, 1400)
-			h.stop()
-			unit.succeeds()
+		t.Run(mode, func(t *testing.T) { peerServes(t, bin, mode, nil, nil) })
+		t.Run(mode+" encrypted", func(t *testing.T) {
+			peerServes(t, bin, mode, []string{"--cipher", peerCiphers[mode]}, []string{"--encrypt", "required"})
 		})
 	}
+}
+
+// peerServes runs peerProgram as an I/O unit of a host, both with further flags, and pings it.
+func peerServes(t *testing.T, bin, mode string, unitFlags, hostFlags []string) {
+	t.Helper()
+	r := &fixture{t: t, bin: bin, dir: t.TempDir(), mode: mode}
+	r.keys, r.sockets = makeKeys(t, r.dir), r.dir
+	args := []string{"--device", unitDevice, "--key", r.keys.unit, "--trust", r.keys.hostPrint, "--mode", mode, "--serve"}
+	args = append(args, unitFlags...)
+	unit := startPeer(t, append(args, unitAddress, addr(0))...)
+	h := r.host(t, append(hostFlags, "--advanced.handshake-timeout", patience.String())...)
+	ping(t, h.ns, addr(0), 3, 0)
+	ping(t, h.ns, addr(0), 3, 56)
+	ping(t, h.ns, addr(0), 30, 1400)
+	h.stop()
+	unit.succeeds()
 }
