@@ -3,6 +3,7 @@
 package wireshark
 
 import (
+	"bytes"
 	"encoding/xml"
 	"fmt"
 	"os"
@@ -460,6 +461,35 @@ func TestQueuePairs(t *testing.T) {
 	}
 }
 
+// TestEncrypted dissects an encrypted session: what is not encrypted is shown, and nothing is decoded
+// or malformed.
+func TestEncrypted(t *testing.T) {
+	sealed := bytes.Repeat([]byte{0xa5}, 100)
+	update := bytes.Clone(messages[0].message) // as good as any ciphertext
+	packets := [][]byte{
+		roce{opcode: sendOnly, qpn: 17, payload: sealed}.bytes(),
+		roce{opcode: sendOnly, qpn: 18, payload: sendData(7, sealed)}.bytes(),
+		roce{opcode: writeOnlyImm, qpn: 18, imm: 0x07050064, payload: sealed}.bytes(),
+		roce{opcode: sendOnly, qpn: 17, payload: update}.bytes(),
+	}
+	hexadecimal := strings.Repeat("a5:", 99) + "a5"
+	for _, qps := range []string{"", "17-18"} {
+		all := dissect(t, packets, "-o", "splitnic.encrypted:TRUE", "-o", "splitnic.qps:"+qps)
+		all[0].check(t, map[string]string{"splitnic.encrypted": hexadecimal, "splitnic.function": ""})
+		all[1].check(t, map[string]string{"splitnic.encrypted": hexadecimal, "splitnic.seq": "7", "splitnic.size": "100"})
+		all[2].check(t, map[string]string{"splitnic.encrypted": hexadecimal, "splitnic.imm.pool": "7",
+			"splitnic.imm.element": "5", "splitnic.imm.length": "100", "splitnic.frame.flags": ""})
+		all[3].check(t, map[string]string{"splitnic.function": "", "splitnic.pool": ""})
+	}
+	short := [][]byte{roce{opcode: sendOnly, qpn: 17, payload: sealed[:27]}.bytes()}
+	if s := dissect(t, short, "-o", "splitnic.encrypted:TRUE"); s[0].splitnic {
+		t.Error("27 bytes were taken for an encrypted message")
+	}
+	if s := dissect(t, short, "-o", "splitnic.encrypted:TRUE", "-o", "splitnic.qps:17"); !s[0].expert {
+		t.Error("27 bytes to a queue pair of splitnic were not taken for malformed")
+	}
+}
+
 // TestDamaged dissects truncated and changed messages and expects no error in the dissector.
 func TestDamaged(t *testing.T) {
 	var packets [][]byte
@@ -474,7 +504,7 @@ func TestDamaged(t *testing.T) {
 			packets = append(packets, roce{opcode: sendOnly, qpn: 9, payload: b}.bytes())
 		}
 	}
-	for _, options := range [][]string{nil, {"-o", "splitnic.qps:9"}} {
+	for _, options := range [][]string{nil, {"-o", "splitnic.qps:9"}, {"-o", "splitnic.encrypted:TRUE"}} {
 		for i, s := range dissect(t, packets, options...) {
 			for _, name := range s.names {
 				if strings.Contains(name, "Lua Error") {

@@ -5,7 +5,8 @@
 -- It looks at the payload that Wireshark's own InfiniBand dissector leaves over.
 -- Queue pairs are not announced in the clear, so messages are recognised by
 -- their header and length, and transfer indications by the length of their
--- write; the preference "Queue pairs" names those to look at instead.
+-- write; the preference "Queue pairs" names those to look at instead. Nor does
+-- anything say that a session is encrypted: a preference does.
 
 local splitnic = Proto("splitnic", "splitnic")
 
@@ -13,6 +14,7 @@ local HEADER = 12 -- bytes of the header of a message
 local SEND_OVERHEAD = 16 -- bytes of SendData before the data
 local MAX_CONTROL = 4096
 local MAX_FRAME = 65563
+local TAG = 16 -- bytes behind what is encrypted
 local MAX_PACKETS = 257 -- of a message, with the smallest path MTU
 local NET_HDR = 10 -- bytes of a virtio_net_hdr without num_buffers
 local MIN_FRAME = NET_HDR + 14
@@ -117,6 +119,7 @@ local f = {
 	seq = ProtoField.uint64("splitnic.seq", "Sequence number"),
 	size = ProtoField.uint32("splitnic.size", "Data size"),
 	data = ProtoField.bytes("splitnic.data", "Data"),
+	encrypted = ProtoField.bytes("splitnic.encrypted", "Encrypted"),
 
 	request = ProtoField.uint32("splitnic.request", "Request type", base.DEC, requests),
 	status = ProtoField.uint32("splitnic.status", "Status", base.DEC, statuses),
@@ -204,6 +207,8 @@ splitnic.experts = { malformed }
 splitnic.prefs.qps = Pref.range("Queue pairs", "", "Destination queue pairs of splitnic. Empty: recognise messages by their content", 0xffffff)
 splitnic.prefs.immediate = Pref.bool("Immediate data of RDMA writes", true, "Show transfer indications")
 splitnic.prefs.frames = Pref.bool("Ethernet frames", true, "Dissect the Ethernet frames in SendData and in writes of one packet")
+
+splitnic.prefs.encrypted = Pref.bool("Sessions are encrypted", false, "Do not decode what encrypted sessions encrypt")
 
 local ib_opcode = Field.new("infiniband.bth.opcode")
 local ib_qp = Field.new("infiniband.bth.destqp")
@@ -302,7 +307,8 @@ local function plausible(tvb, n)
 	end
 	local func, body = tvb(0, 2):uint(), n - HEADER
 	if func == 6 then
-		return n > SEND_OVERHEAD and n <= SEND_OVERHEAD + MAX_FRAME and tvb:len() >= SEND_OVERHEAD
+		local most = MAX_FRAME + (splitnic.prefs.encrypted and TAG or 0)
+		return n > SEND_OVERHEAD and n <= SEND_OVERHEAD + most and tvb:len() >= SEND_OVERHEAD
 			and tvb(HEADER, 4):uint() == n - SEND_OVERHEAD
 	end
 	if n > MAX_CONTROL then
@@ -360,6 +366,10 @@ end
 -- frames adds a frame or, behind a flag that no virtio_net_hdr has, a pack of
 -- them, as far as it lies in this packet.
 local function frames(tvb, pinfo, tree, root)
+	if splitnic.prefs.encrypted then
+		tree:add(f.encrypted, tvb())
+		return
+	end
 	if tvb:len() < PACK_HEADER or tvb(0, 1):uint() ~= PACK then
 		frame(tvb, pinfo, tree, root)
 		return
@@ -684,6 +694,22 @@ local function say(pinfo, line)
 	pinfo.cols.info:append(" " .. line)
 end
 
+-- A control message that is encrypted: nothing but its length can be recognised.
+local function control_encrypted(tvb, pinfo, root, known)
+	local right = tvb:len() >= HEADER + TAG and tvb:len() <= MAX_CONTROL + TAG
+	if not known and not right then
+		return false
+	end
+	local tree = root:add(splitnic, tvb())
+	tree:add(f.encrypted, tvb())
+	if not right then
+		tree:add_proto_expert_info(malformed, "No message has this length")
+	end
+	tree:append_text(", encrypted message")
+	say(pinfo, "encrypted message")
+	return true
+end
+
 -- A SEND.
 local function send(tvb, pinfo, root, kind, flow, known)
 	local m = tvb
@@ -701,6 +727,10 @@ local function send(tvb, pinfo, root, kind, flow, known)
 	elseif kind ~= SEND_ONLY then
 		remember(flow, ib_psn().value, pinfo.number, kind, tvb:bytes())
 		return false -- it says nothing by itself
+	end
+	local data = m:len() >= HEADER and m(0, 2):uint() == 6 and plausible(m, m:len())
+	if splitnic.prefs.encrypted and not data then
+		return control_encrypted(m, pinfo, root, known)
 	end
 	if m:len() < HEADER or not (known or plausible(m, m:len())) then
 		return false
