@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -44,6 +45,7 @@ type Config struct {
 	Security    *session.Security
 	Captures    *capture.Point
 	Background  func(func()) // runs what nobody waits for
+	KeyLog      *seal.KeyLog // gets the secrets of encrypted connections; may be nil
 	Log         *slog.Logger
 }
 

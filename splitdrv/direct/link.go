@@ -201,6 +201,9 @@ func (l *link) open() *leaving {
 		if cfg.Keys, err = seal.NewKeys(l.offer.Cipher, seal.OfDirect(*l.offer.Secret), l.offer.First); err != nil {
 			return broken("encrypt", err)
 		}
+		if err := l.d.cfg.KeyLog.Add(l.id.String(), cfg.Keys); err != nil {
+			l.d.cfg.Log.Warn("the secret of the direct connection was not logged", "error", err)
+		}
 	}
 	conn, err := messaging.New(cfg)
 	if err != nil {

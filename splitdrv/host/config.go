@@ -94,6 +94,7 @@ type Config struct {
 	OnAgreement func(mirror.Agreement)
 	// Direct configures direct connections to other hosts of the I/O unit.
 	Direct direct.Settings
+	KeyLog *seal.KeyLog // gets the secrets of encrypted sessions and direct connections; may be nil
 	Log    *slog.Logger
 	// OnState is called with every change of the state; may be nil.
 	OnState func(State)

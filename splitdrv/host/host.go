@@ -64,7 +64,7 @@ func New(cfg Config) (*Host, error) {
 		Settings: cfg.Direct, Ports: cfg.Netdev.Ports(), Messaging: h.cfg.messaging,
 		Encrypt: cfg.Encrypt == seal.Required, PeerTimeout: cfg.Messaging.PeerTimeout,
 		Security: cfg.Security, Captures: cfg.captures,
-		Background: h.retired.add, Log: cfg.Log,
+		Background: h.retired.add, KeyLog: cfg.KeyLog, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("host: %w", err)

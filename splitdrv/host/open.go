@@ -238,6 +238,9 @@ func (o *opener) channels(a *attachment) (*messaging.Conn, error) {
 	if cfg.Keys, err = a.keys(); err != nil {
 		return nil, err
 	}
+	if err := o.cfg.KeyLog.Add(w.Session, cfg.Keys); err != nil {
+		o.cfg.Log.Warn("the secret of the session was not logged", "error", err)
+	}
 	cfg.ProvePath = bind != nil && w.Grants(protocol.FeaturePathMTU)
 	cfg.PathMTU = o.paths.limit(a.addr, time.Now())
 	cfg.OnRequest = func(t protocol.CfgType, data []byte) (protocol.CfgStatus, []byte) {

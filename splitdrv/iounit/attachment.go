@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // attachment is the session of a host with everything that belongs to it.
@@ -12,6 +13,7 @@ type attachment struct {
 	gone        chan struct{} // closed when everything is released
 	established bool          // the session was established; only the goroutine that serves it uses this
 	leaving     leaving       // state of a drain
+	keys        *seal.Keys    // of frames and messages; nil: they are not encrypted
 
 	mu       sync.Mutex // guards the fields below
 	services *services  // nil unless the session is established

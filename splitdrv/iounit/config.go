@@ -61,6 +61,7 @@ type Config struct {
 	// DirectRest is the shortest pause before the next offer after an end that a host has
 	// caused; default 1 s.
 	DirectRest time.Duration
+	KeyLog     *seal.KeyLog // gets the secrets of encrypted sessions; may be nil
 	Log        *slog.Logger
 }
 

@@ -118,6 +118,9 @@ func (u *Unit) session(ctx context.Context, a *attachment) error {
 	if err := u.connect(ctx, &a.host, conn, w); err != nil {
 		return err
 	}
+	if err := u.cfg.KeyLog.Add(a.s.SessionID(), a.keys); err != nil {
+		a.log.Warn("the secret of the session was not logged", "error", err)
+	}
 	return u.use(ctx, a, services, w, o.link)
 }
 
@@ -187,6 +190,7 @@ func (u *Unit) channels(
 		if err != nil {
 			return nil, w, &codedError{session.CodeFailed, err}
 		}
+		a.keys = c.Keys
 	} else if len(a.hello.Ciphers) > 0 && u.encryption(a.policy) != seal.No {
 		a.log.Info("the session is not encrypted, although both sides could; --encrypt required at one of them changes that")
 	}

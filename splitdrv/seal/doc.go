@@ -5,6 +5,7 @@
 //	agree.go   Wish: what a side wants, and what two of them agree
 //	cipher.go  Cipher: the ciphers by name
 //	keys.go    Keys: the secret of a session, from which those of its channels are derived
+//	keylog.go  KeyLog: a file with the secrets, for who decrypts captures
 //	secret.go  the secret of one channel and direction, and its successors
 //	sealer.go  Sealer: the sending side of a channel
 //	opener.go  Opener: the receiving side

@@ -84,6 +84,9 @@ func RunAgent(ctx context.Context, read func() (Agent, error)) error {
 
 func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
 	log := c.logger()
+	if err := c.openKeyLog(log); err != nil {
+		return err
+	}
 	if err := c.secure(); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func (d *card) assemble() (*host.Host, error) {
 		Direct: direct.Settings{
 			On: c.Direct.On, Peers: c.Direct.Peers, Idle: c.Direct.Idle, Grace: c.Direct.Grace, Budget: d.in.budget,
 		},
-		Encrypt: c.Encrypt, Ciphers: c.Ciphers,
+		Encrypt: c.Encrypt, Ciphers: c.Ciphers, KeyLog: c.KeyLog,
 		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: d.in.log,
 		OnState: d.in.onState, History: netdev.history, KeepCarrier: d.in.store.there() && netdev.tap != nil,
 		OnAgreement: func(a mirror.Agreement) { netdev.remember(a, d.in.log) },

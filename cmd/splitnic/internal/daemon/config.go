@@ -39,6 +39,7 @@ type Common struct {
 	Messaging        messaging.Config
 	Encrypt          seal.Wish
 	Ciphers          []seal.Cipher // nil for the default
+	KeyLog           *seal.KeyLog  // of openKeyLog
 	HandshakeTimeout time.Duration
 
 	StatusSocket string // empty for the default

@@ -21,6 +21,7 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -36,6 +37,21 @@ func (c *Common) logger() *slog.Logger {
 			"Make keys with `splitnic keygen` and use --trust")
 	}
 	return log
+}
+
+// openKeyLog opens the file that the environment names for secrets of encrypted sessions, if any. Other
+// programs that use TLS know the same variable.
+func (c *Common) openKeyLog(log *slog.Logger) (err error) {
+	path := os.Getenv("SSLKEYLOGFILE")
+	if path == "" {
+		return nil
+	}
+	if c.KeyLog, err = seal.OpenKeyLog(path); err != nil {
+		return exit.Usagef("SSLKEYLOGFILE: %w", err)
+	}
+	log.Warn("the secrets of encrypted sessions are written to the file of SSLKEYLOGFILE: who has it can read and "+
+		"forge their frames", "file", path)
+	return nil
 }
 
 // security prepares the process for keys, and loads them. Other processes cannot read them from

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 func TestExplainListen(t *testing.T) {
@@ -22,6 +23,30 @@ func TestExplainListen(t *testing.T) {
 	if got := exit.Status(ExplainListen("--metrics", err)); got != exit.AddressInUse {
 		t.Errorf("status %d of %v", got, err)
 	}
+}
+
+// TestOpenKeyLog opens a key log only if the environment names one.
+func TestOpenKeyLog(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	t.Setenv("SSLKEYLOGFILE", "")
+	var c Common
+	if err := c.openKeyLog(log); err != nil || c.KeyLog != nil {
+		t.Errorf("without a file: %v, %v", c.KeyLog, err)
+	}
+	file := filepath.Join(t.TempDir(), "keys.log")
+	t.Setenv("SSLKEYLOGFILE", file)
+	if err := c.openKeyLog(log); err != nil || c.KeyLog == nil {
+		t.Errorf("%v, %v", c.KeyLog, err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+	t.Setenv("SSLKEYLOGFILE", filepath.Join(file, "below"))
+	err := c.openKeyLog(log)
+	if err == nil {
+		t.Fatal("a file that cannot be there was opened")
+	}
+	testenv.Ended(t, exit.Status(err), err.Error())
 }
 
 // TestServeStatusStops serves the status and metrics, stops, and expects the socket to be

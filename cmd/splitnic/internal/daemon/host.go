@@ -23,6 +23,9 @@ func RunHost(ctx context.Context, read func() (Host, error)) error {
 
 func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 	log := c.logger()
+	if err := c.openKeyLog(log); err != nil {
+		return err
+	}
 	security, err := c.security()
 	if err != nil {
 		return err

@@ -48,6 +48,9 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := c.openKeyLog(log); err != nil {
+		return err
+	}
 	if err := c.secure(); err != nil {
 		return err
 	}
@@ -232,7 +235,7 @@ func (c *IOUnit) assemble(
 			return info.LinkState, err
 		},
 		MaxQueues: c.Queues, MaxHosts: c.MaxHosts, Modes: c.Modes, Policy: rules, Messaging: c.Messaging, Log: log,
-		Encrypt: c.Encrypt, Ciphers: c.Ciphers,
+		Encrypt: c.Encrypt, Ciphers: c.Ciphers, KeyLog: c.KeyLog,
 		Direct: c.Direct, DirectAfter: c.DirectAfter, DirectPeers: c.DirectPeers,
 	})
 }
