@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -133,8 +135,12 @@ var peerCiphers = map[string]string{
 func TestRDMAPeerEncrypts(t *testing.T) {
 	needFabric(t)
 	needPeer(t)
-	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) {
+	r := makeFixture(t, "macvtap", "--encrypt", "required")
+	logged := r.logKeys()
+	r.startUnit()
+	r.inEachMode(t, func(t *testing.T, r *fixture) {
 		r.peerHost(t, "--cipher", peerCiphers[r.mode])
+		logged(t, peerCiphers[r.mode])
 		switch r.mode {
 		case "imm":
 			t.Run("not to be named", func(t *testing.T) { r.peerHost(t, "--first-reference", "300", "--count", "100") })
@@ -150,7 +156,23 @@ func TestRDMAPeerEncrypts(t *testing.T) {
 				r.peerHost(t, "--count", "300")
 			})
 		}
-	}, "--encrypt", "required")
+	})
+}
+
+// logKeys has the processes of the fixture write a key log. The returned function checks that its last
+// line is about a session with a cipher.
+func (r *fixture) logKeys() func(t testing.TB, cipher string) {
+	file := filepath.Join(r.dir, "keys.log")
+	r.env = append(r.env, "SSLKEYLOGFILE="+file)
+	return func(t testing.TB, cipher string) {
+		t.Helper()
+		b, err := os.ReadFile(file)
+		lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+		words := strings.Fields(lines[len(lines)-1])
+		if err != nil || len(words) != 4 || words[0] != "SPLITNIC_FRAMES" || words[2] != cipher || len(words[3]) != 64 {
+			t.Errorf("key log of a session with %s: %q, %v", cipher, lines, err)
+		}
+	}
 }
 
 func TestRDMAPeerServes(t *testing.T) {
@@ -169,6 +191,7 @@ func peerServes(t *testing.T, bin, mode string, unitFlags, hostFlags []string) {
 	t.Helper()
 	r := &fixture{t: t, bin: bin, dir: t.TempDir(), mode: mode}
 	r.keys, r.sockets = makeKeys(t, r.dir), r.dir
+	logged := r.logKeys()
 	args := []string{"--device", unitDevice, "--key", r.keys.unit, "--trust", r.keys.hostPrint, "--mode", mode, "--serve"}
 	args = append(args, unitFlags...)
 	unit := startPeer(t, append(args, unitAddress, addr(0))...)
@@ -176,6 +199,9 @@ func peerServes(t *testing.T, bin, mode string, unitFlags, hostFlags []string) {
 	ping(t, h.ns, addr(0), 3, 0)
 	ping(t, h.ns, addr(0), 3, 56)
 	ping(t, h.ns, addr(0), 30, 1400)
+	if len(unitFlags) > 0 {
+		logged(t, peerCiphers[mode])
+	}
 	h.stop()
 	unit.succeeds()
 }
