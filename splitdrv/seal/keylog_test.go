@@ -26,8 +26,8 @@ func TestKeyLog(t *testing.T) {
 	}
 	const secret = "a500000000000000000000000000000000000000000000000000000000000001\n"
 	got, err := os.ReadFile(path)
-	if want := "SPLITNIC_FRAMES first aes-128-gcm " + secret + "SPLITNIC_FRAMES second aes-128-gcm " + secret; err != nil ||
-		string(got) != want {
+	want := "SPLITNIC_FRAMES first aes-128-gcm " + secret + "SPLITNIC_FRAMES second aes-128-gcm " + secret
+	if err != nil || string(got) != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 	if s, err := os.Stat(path); err != nil || s.Mode().Perm() != 0o600 {

@@ -26,7 +26,7 @@ func needPeer(t testing.TB) {
 	testenv.NeedTools(t, python, "tc")
 	imports := "import pyverbs.qp, OpenSSL.SSL, cryptography.x509"
 	if out, err := exec.CommandContext(t.Context(), python, "-c", imports).CombinedOutput(); err != nil {
-		testenv.Missing(t, "tools", "a package of python3-pyverbs, python3-openssl and python3-cryptography is missing: %v: %s", err, out)
+		testenv.Missing(t, "tools", "python3-pyverbs, -openssl or -cryptography is missing: %v: %s", err, out)
 	}
 }
 
