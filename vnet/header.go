@@ -15,9 +15,9 @@ const (
 )
 
 // GSOMaxSize is the gso_max_size (and gro_max_size), in bytes, of a netdevice. With it the
-// length of a super-frame with virtio_net_hdr, Ethernet header and two VLAN tags fits into
-// 16 bits, as required for the immediate data of an RDMA write.
-const GSOMaxSize = 1<<16 - 1 - HdrLen - EthLen - maxTags*TagLen
+// length of a super-frame with virtio_net_hdr, Ethernet header, two VLAN tags and the 16 bytes of
+// encryption fits into 16 bits, as required for the immediate data of an RDMA write.
+const GSOMaxSize = 1<<16 - 1 - HdrLen - EthLen - maxTags*TagLen - 16
 
 // Flags of a header.
 const (
