@@ -290,7 +290,8 @@ func (v ciphersValue) Set(s string) error {
 
 // addCiphers adds the setting ciphers.
 func addCiphers(f *pflag.FlagSet, some *[]seal.Cipher) {
-	f.Var(ciphersValue{some}, "ciphers", "ciphers of --encrypt in order of preference: some of "+seal.Names(seal.Ciphers())+
+	f.Var(ciphersValue{some}, "ciphers", "ciphers of --encrypt in order of preference: some of "+
+		seal.Names(seal.Ciphers())+
 		" (default: all, AES first where the processors have instructions for it)")
 }
 

@@ -139,7 +139,8 @@ func TestHeldInTheClear(t *testing.T) {
 		l := d.newTestLink(7, Established, 1)
 		l.offer.Cipher = cipher
 		why := l.hold()
-		if told := len(a.sent) == 1 && a.sent[0].Step == session.DirectHeld; (why == nil) != (cipher != "") || told != (cipher != "") {
+		told, want := len(a.sent) == 1 && a.sent[0].Step == session.DirectHeld, cipher != ""
+		if (why == nil) != want || told != want {
 			t.Errorf("cipher %q: %+v, and the I/O unit is told %+v", cipher, why, a.sent)
 		}
 	}
