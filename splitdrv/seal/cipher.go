@@ -3,6 +3,7 @@ package seal
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -31,7 +32,7 @@ const Overhead = protocol.SealOverhead
 const nonceSize = 12
 
 // ErrCipher is wrapped by the error of an unknown cipher.
-var ErrCipher = fmt.Errorf("unknown cipher")
+var ErrCipher = errors.New("unknown cipher")
 
 // Ciphers returns all ciphers in the order of preference of this machine: AES first if its
 // processors have instructions for it.

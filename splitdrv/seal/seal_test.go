@@ -44,6 +44,7 @@ func TestSealAndOpen(t *testing.T) {
 		s, o := pair(t, c, 1, "imm")
 		r := rand.New(rand.NewPCG(1, 2))
 		dst := make([]byte, 70000)
+		epochs := map[[SecretSize]byte]bool{}
 		for i := range 300 {
 			plain := make([]byte, r.IntN(1+i*i*65563/90000))
 			for j := range plain {
@@ -58,13 +59,14 @@ func TestSealAndOpen(t *testing.T) {
 			if len(plain) > 16 && bytes.Contains(b, plain[:16]) {
 				t.Fatalf("transfer %d of %d bytes is sent as it is", i, len(plain))
 			}
+			epochs[s.secret.value] = true
 			got, err := o.Open(dst, b, uint64(i), pool, element, shared)
 			if err != nil || !bytes.Equal(got, plain) {
 				t.Fatalf("transfer %d of %d bytes: %v", i, len(plain), err)
 			}
 		}
-		if s.epochs != 43 {
-			t.Errorf("%d renewals", s.epochs)
+		if len(epochs) != 43 {
+			t.Errorf("%d epochs", len(epochs))
 		}
 	})
 }
@@ -209,36 +211,25 @@ func (r rewritten) Open(dst, nonce, ciphertext, ad []byte) ([]byte, error) {
 	return r.AEAD.Open(dst, nonce, ciphertext, ad)
 }
 
-// counted is a cipher that remembers the nonces under its key.
-type counted struct {
-	cipher.AEAD
-	seen  map[string]bool
-	twice *int
-}
-
-func (c counted) Seal(dst, nonce, plaintext, ad []byte) []byte {
-	if c.seen[string(nonce)] {
-		*c.twice++
-	}
-	c.seen[string(nonce)] = true
-	return c.AEAD.Seal(dst, nonce, plaintext, ad)
-}
-
-// TestNonces seals as many transfers as an epoch has, and goes on; then as if 2^32 and more were
+// TestNonces seals transfers over the end of an epoch and over renewals; then as if 2^32 and more were
 // sent. No nonce may be used twice with a key, and each epoch must have its own.
 func TestNonces(t *testing.T) {
 	s, o := pair(t, AES128GCM, 1, "imm")
-	twice, dst := 0, make([]byte, 100)
-	watch := func() {
-		if _, ok := s.aead.(counted); !ok {
-			s.aead = counted{s.aead, make(map[string]bool), &twice}
-		}
+	epochs := map[[SecretSize]byte]bool{}
+	type use struct {
+		secret [SecretSize]byte
+		nonce  [nonceSize]byte
 	}
+	used, dst := map[use]bool{}, make([]byte, 100)
 	send := func(n int) {
 		for range n {
-			watch()
-			number := s.Number()
+			number := s.number
 			b := sealed(s, "x", 1, 2)
+			u := use{s.secret.value, s.nonce}
+			if used[u] {
+				t.Fatalf("transfer %d has a nonce that was used with the same key", number)
+			}
+			used[u], epochs[u.secret] = true, true
 			if _, err := o.Open(dst, b, number, 1, 2, false); err != nil {
 				t.Fatalf("transfer %d: %v", number, err)
 			}
@@ -247,15 +238,19 @@ func TestNonces(t *testing.T) {
 	send(EpochTransfers / 64)
 	s.sealed = EpochTransfers - 50 // as if the rest of the epoch was sent
 	send(100)
-	if s.epochs != 1 {
-		t.Errorf("%d renewals after the transfers of an epoch", s.epochs)
+	if len(epochs) != 2 {
+		t.Errorf("%d epochs after the transfers of one", len(epochs))
+	}
+	for range 3 {
+		s.keys.Renew()
+		send(10)
 	}
 	for _, number := range []uint64{1<<32 - 3, 1<<40 + 1} {
 		s.number, o.expected = number, number
 		send(10)
 	}
-	if twice > 0 {
-		t.Errorf("%d nonces were used twice with a key", twice)
+	if len(epochs) != 5 {
+		t.Errorf("%d epochs after three renewals more", len(epochs))
 	}
 }
 

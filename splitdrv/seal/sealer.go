@@ -12,7 +12,6 @@ type Sealer struct {
 	number  uint64 // of the next transfer
 	sealed  int    // transfers of this epoch
 	renewal uint32 // value of Keys.renewal when the epoch began
-	epochs  uint64
 }
 
 // Sealer returns the sealer of a channel. mode is the name of the session's transfer mode; "" for
@@ -39,8 +38,4 @@ func (s *Sealer) renew() {
 	s.secret.next()
 	s.aead, s.iv = s.secret.keys()
 	s.sealed = 0
-	s.epochs++
 }
-
-// Number returns the number of the next transfer.
-func (s *Sealer) Number() uint64 { return s.number }
