@@ -15,29 +15,26 @@ import (
 	"github.com/splitnic/splitnic/internal/testlist"
 )
 
-// divided has the number of parts of packages whose tests run in several guests at a time.
-var divided = map[string]int{"test/e2e": 4}
-
-// jobs returns the packages of the layer, or parts of them, in the order in which they run: parts
+// jobs returns the packages of the layer, test/e2e in parts, in the order in which they run: parts
 // first, because they take longest, then packages with the same kind of guest beside each other.
 // The tests of the harness are last: they boot guests themselves.
 func (r *runner) jobs() []testlist.Package {
 	var parts, jobs, harness []testlist.Package
 	for _, p := range r.packages {
-		n := min(divided[testlist.Short(p.Path)], len(p.Tests))
-		switch {
-		case testlist.Short(p.Path) == "ci/softroce":
+		switch testlist.Short(p.Path) {
+		case "ci/softroce":
 			if runtime.GOARCH == "amd64" { // the only one with guests
 				harness = append(harness, p)
 			}
-		case n == 0:
-			jobs = append(jobs, p)
-		default:
-			of := make([]testlist.Package, n)
+		case "test/e2e":
+			of := make([]testlist.Package, min(4, len(p.Tests)))
 			for i, test := range p.Tests { // neighbours take about the same time
-				of[i%n] = testlist.Package{Path: p.Path, Tests: append(of[i%n].Tests, test)}
+				n := i % len(of)
+				of[n] = testlist.Package{Path: p.Path, Tests: append(of[n].Tests, test)}
 			}
 			parts = append(parts, of...)
+		default:
+			jobs = append(jobs, p)
 		}
 	}
 	kind := func(p testlist.Package) string { // as ci/softroce/exec determines it
@@ -64,13 +61,25 @@ func (r *runner) inGuests(ctx context.Context) error {
 		next <- j
 	}
 	close(next)
-	errs := make([]error, r.guests)
+	var second error
 	var wg sync.WaitGroup
-	for i := range errs {
-		wg.Go(func() { errs[i] = r.lane(ctx, string(rune('a'+i)), next) })
-	}
+	wg.Go(func() {
+		r.await(ctx, next)
+		second = r.lane(ctx, "b", next)
+	})
+	first := r.lane(ctx, "a", next)
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(first, second)
+}
+
+// await returns when there may be a second guest, or no jobs are left.
+func (r *runner) await(ctx context.Context, jobs <-chan testlist.Package) {
+	for r.when != "" && len(jobs) > 0 && ctx.Err() == nil {
+		if _, err := os.Stat(r.when); err == nil {
+			return
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 // lane runs jobs one after the other, in the guest of a directory (ci/softroce/exec).
@@ -78,9 +87,8 @@ func (r *runner) lane(ctx context.Context, name string, jobs <-chan testlist.Pac
 	dir := filepath.Join(r.top, "build/guests", name)
 	defer endGuest(dir)
 	for j := range jobs {
-		const require = "rdma,root,tun,tools,splitnic,softroce,adapter"
-		exec := filepath.Join(r.top, "ci/softroce/exec")
-		cmd := r.command(ctx, require, []testlist.Package{j}, asProduct, "-timeout=45m", "-exec", exec)
+		args := append(slices.Clone(asProduct), "-timeout=45m", "-exec", filepath.Join(r.top, "ci/softroce/exec"))
+		cmd := r.command(ctx, "rdma,root,tun,tools,splitnic,softroce,adapter", []testlist.Package{j}, args...)
 		cmd.Env = append(cmd.Env, "SPLITNIC_GUEST="+dir, fmt.Sprint("SPLITNIC_GUEST_OWNER=", os.Getpid()))
 		if err := errors.Join(r.pass(cmd), ctx.Err()); err != nil {
 			return err

@@ -1,7 +1,7 @@
 // Command testrun runs a layer of tests under gotestsum. scripts/test builds and starts it;
 // scripts/testreport judges what it has run.
 //
-//	testrun [-all] [-run REGEXP] [-guests N] LAYER
+//	testrun [-all] [-run REGEXP] [-when FILE] LAYER
 //
 // What gotestsum cannot do, and testrun adds:
 //
@@ -29,9 +29,6 @@ import (
 	"github.com/splitnic/splitnic/internal/testlist"
 )
 
-// eventsDir gets the plan, the events and the seconds of each layer.
-const eventsDir = "build/events"
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -44,7 +41,7 @@ func main() {
 // run runs the tests of the layer that the arguments name. A test that fails is no error.
 func run(ctx context.Context) error {
 	filter := flag.String("run", "", "only the top-level tests whose names match this `regexp`")
-	guests := flag.Int("guests", 2, "run `N` guests at a time; an emulated one uses a processor")
+	when := flag.String("when", "", "run only one guest until this `file` exists; an emulated one uses a processor")
 	all := flag.Bool("all", false, "also the tests that docs/testing.md lists as long")
 	flag.Parse()
 	wanted, err := regexp.Compile(*filter)
@@ -80,7 +77,7 @@ func run(ctx context.Context) error {
 	for _, test := range long {
 		fmt.Fprintf(&plan, "long %s\n", test)
 	}
-	file := filepath.Join(eventsDir, layer)
+	file := filepath.Join("build/events", layer) // gets the plan, the events and the seconds
 	if err := os.WriteFile(file+".plan", []byte(plan.String()), 0o666); err != nil {
 		return err
 	}
@@ -90,13 +87,10 @@ func run(ctx context.Context) error {
 		"--format-hide-empty-pkg", "--hide-summary", "skipped,output", "--jsonfile", file+".jsonl", "--raw-command", "cat")
 	sum.Stdout = os.Stdout
 	pipe, err := sum.StdinPipe()
-	if err != nil {
+	if err := errors.Join(err, sum.Start()); err != nil {
 		return err
 	}
-	if err := sum.Start(); err != nil {
-		return err
-	}
-	r := &runner{layer: layer, packages: packages, guests: *guests, events: newEvents(pipe, layer, total)}
+	r := &runner{layer: layer, packages: packages, when: *when, events: newEvents(pipe, layer, total)}
 	if r.top, err = os.Getwd(); err != nil {
 		return err
 	}
@@ -121,7 +115,7 @@ func (r *runner) run(ctx context.Context) error {
 	case "vm", "pods":
 		return r.asRoot(ctx, "root,tun,tools,"+r.layer)
 	case "machines", "faults":
-		return r.goTest(ctx, "machines", r.packages, asProduct)
+		return r.goTest(ctx, "machines", r.packages, asProduct...)
 	default:
 		return r.inGuests(ctx)
 	}
@@ -131,7 +125,7 @@ func (r *runner) run(ctx context.Context) error {
 func (r *runner) unit(ctx context.Context) error {
 	race, plain, some := testlist.Divide(r.packages)
 	return errors.Join(r.goTest(ctx, "", race, append(r.all, "-race", noDWARF)...),
-		r.goTest(ctx, "", plain, append(r.all, asProduct)...), r.goTest(ctx, "", some, asProduct))
+		r.goTest(ctx, "", plain, append(r.all, asProduct...)...), r.goTest(ctx, "", some, asProduct...))
 }
 
 // asRoot builds the tests as the calling user, and runs them as root.

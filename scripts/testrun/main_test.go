@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/splitnic/splitnic/internal/testlist"
 )
@@ -44,6 +46,47 @@ func TestJobs(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestAwait has a guest wait for a file. It expects the guest to wait until the file exists, and not
+// to wait when no jobs are left.
+func TestAwait(t *testing.T) {
+	for _, jobs := range []int{1, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &runner{when: filepath.Join(t.TempDir(), "alone")}
+			next := make(chan testlist.Package, 1)
+			for range jobs {
+				next <- testlist.Package{}
+			}
+			returned := make(chan struct{})
+			go func() {
+				r.await(t.Context(), next)
+				close(returned)
+			}()
+			has := func() bool {
+				time.Sleep(10 * time.Second)
+				select {
+				case <-returned:
+					return true
+				default:
+					return false
+				}
+			}
+			if early := has(); early != (jobs == 0) {
+				t.Errorf("with %d jobs, and no file: returned: %t", jobs, early)
+			}
+			if err := os.WriteFile(r.when, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if !has() {
+				t.Errorf("with %d jobs: it waits although the file exists", jobs)
+			}
+			if len(next) > 0 {
+				<-next
+			}
+			<-returned
+		})
 	}
 }
 

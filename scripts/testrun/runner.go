@@ -21,7 +21,7 @@ import (
 )
 
 // Builds of a kind share what they compile: without the race detector, also with the product.
-const asProduct, noDWARF = "-trimpath", "-gcflags=all=-dwarf=false" // a twelfth less time
+var asProduct, noDWARF = []string{"-trimpath", "-buildmode=pie"}, "-gcflags=all=-dwarf=false" // a twelfth less time
 
 // runner runs a layer.
 type runner struct {
@@ -29,7 +29,7 @@ type runner struct {
 	packages []testlist.Package
 	all      []string // the flag of go test for all tests of the layer, unless only some are wanted
 	skip     string   // pattern of tests that are left out
-	guests   int      // at a time
+	when     string   // a file: the second guest waits until it exists, unless it is ""
 	layer    string
 	events   *events
 }
@@ -47,10 +47,7 @@ func (r *runner) goTest(ctx context.Context, require string, tests []testlist.Pa
 // pass runs a go test and passes its events on. A test that fails is no error: its events say so.
 func (r *runner) pass(cmd *exec.Cmd) error {
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
+	if err := errors.Join(err, cmd.Start()); err != nil {
 		return err
 	}
 	readErr := r.events.read(out)
@@ -138,8 +135,8 @@ func (e *events) event(line []byte) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ended := event.Action == "pass" || event.Action == "fail" || event.Action == "skip"; ended &&
-		event.Test != "" && !strings.Contains(event.Test, "/") {
+	ended := slices.Contains([]string{"pass", "fail", "skip"}, event.Action)
+	if ended && event.Test != "" && !strings.Contains(event.Test, "/") {
 		e.done++
 		e.last = testlist.Short(event.Package) + " " + event.Test
 	}
