@@ -1,3 +1,5 @@
+//go:build !race
+
 // Package kubernetes has manifests. The tests read them as a cluster would. TestRDMAPod runs
 // what the pods of hosts run.
 package kubernetes
