@@ -42,16 +42,34 @@ type cniRuntime struct {
 	libs *libcni.CNIConfig
 }
 
+// plugins builds the plugins and cnitool once, for all tests, as the product is built. It returns
+// their directory, which TestMain removes.
+var plugins = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "splitnic-plugins")
+	if err != nil {
+		return "", err
+	}
+	pluginsDir = dir
+	const cni = "github.com/containernetworking/"
+	build := exec.Command("go", "build", "-trimpath", "-buildmode=pie", "-o", dir+"/",
+		"github.com/splitnic/splitnic/cmd/splitnic-cni", cni+"cni/cnitool",
+		cni+"plugins/plugins/ipam/host-local", cni+"plugins/plugins/ipam/static", cni+"plugins/plugins/ipam/dhcp")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// pluginsDir is the directory of plugins, once it exists.
+var pluginsDir string
+
 func newCNI(t testing.TB, change ...func(*iounit.Config)) *cniRuntime {
 	t.Helper()
 	testenv.NeedTools(t, "go", "ping")
 	r := &cniRuntime{agentFixture: newAgentFixture(t, change...), t: t, dir: t.TempDir()}
-	r.bin = filepath.Join(r.dir, "bin")
-	const ipam = "github.com/containernetworking/plugins/plugins/ipam/"
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", r.bin+"/",
-		"github.com/splitnic/splitnic/cmd/splitnic-cni", ipam+"host-local", ipam+"static", ipam+"dhcp")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	var err error
+	if r.bin, err = plugins(); err != nil {
+		t.Fatal(err)
 	}
 	r.reboot()
 	return r

@@ -25,11 +25,6 @@ func newCNITool(t *testing.T) *cniTool {
 	t.Helper()
 	testenv.NeedTools(t, "unshare", "mount")
 	tool := &cniTool{cniRuntime: newCNI(t)}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", tool.bin+"/",
-		"github.com/containernetworking/cni/cnitool")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	tool.networks = filepath.Join(tool.dir, "net.d")
 	if err := os.MkdirAll(filepath.Join(tool.dir, "lib"), 0o700); err != nil {
 		t.Fatal(err)

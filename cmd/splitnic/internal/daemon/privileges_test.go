@@ -67,7 +67,11 @@ const droppedVar = "SPLITNIC_TEST_DROP"
 func TestMain(m *testing.M) {
 	path := os.Getenv(droppedVar)
 	if path == "" {
-		os.Exit(m.Run())
+		status := m.Run()
+		if err := os.RemoveAll(pluginsDir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(status)
 	}
 	if err := dropAndTell(path); err != nil {
 		fmt.Fprintln(os.Stderr, err)
