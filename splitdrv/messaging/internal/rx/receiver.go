@@ -173,10 +173,10 @@ func (r *Receiver) receive(comps []fabric.Completion) error {
 
 // Hand delivers the frames of a batch of completions. The caller calls renew afterwards.
 func (r *Receiver) Hand(comps []fabric.Completion) error {
-	r.c.HearFrames()
 	if r.c.Mode.Sends() {
 		return r.receiveSent(comps)
 	}
+	r.c.HearFrames()
 	return r.receiveWritten(comps)
 }
 
@@ -222,8 +222,10 @@ func (r *Receiver) receiveMessage(c *fabric.Completion) error {
 	}
 }
 
-// receiveSent handles frames that were sent as messages.
+// receiveSent handles frames that were sent as messages. A late message is no sign of the peer's life:
+// anybody on the fabric can have sent it, and it is not opened.
 func (r *Receiver) receiveSent(comps []fabric.Completion) error {
+	heard := false
 	for i := range comps {
 		c := &comps[i]
 		if err := c.Err(); err != nil {
@@ -254,8 +256,12 @@ func (r *Receiver) receiveSent(comps []fabric.Completion) error {
 			if err := r.out.unpack(data); err != nil {
 				return err
 			}
+			heard = true
 		}
 		r.recvs[i] = r.bufferWR(buffer)
+	}
+	if heard {
+		r.c.HearFrames()
 	}
 	return r.flush()
 }

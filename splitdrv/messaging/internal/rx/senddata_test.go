@@ -1,0 +1,51 @@
+package rx
+
+import (
+	"testing"
+
+	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core/coretest"
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// sink is a port that takes all frames.
+type sink struct {
+	core.Port
+	frames int
+}
+
+func (s *sink) WriteFrames(ops []vnet.WriteOp) int {
+	s.frames += len(ops)
+	return len(ops)
+}
+
+// TestLateMessageIsNotHeard repeats a message. Somebody on the fabric can do that, also where messages
+// are sealed, so the peer must not count as alive; with a new message it must.
+func TestLateMessageIsNotHeard(t *testing.T) {
+	r := newFlooded(t, coretest.New(t, protocol.ModeSendUC), 1)
+	port := &sink{}
+	r.out.port = port
+	r.c.MTU.Store(1500)
+	const never = 1 << 62
+	size := vnet.HdrLen + vnet.MinFrame
+	message := []fabric.Completion{{Op: fabric.OpRecv, Len: uint32(protocol.SendDataOverhead + size)}}
+	for _, step := range []struct {
+		name     string
+		sequence uint64
+		heard    bool
+	}{{"new", 0, true}, {"repeated", 0, false}, {"the next", 1, true}} {
+		r.c.Heard.Store(never)
+		protocol.PutSendData(r.numbering.pool.Element(0), step.sequence, size)
+		if err := r.Hand(message); err != nil {
+			t.Fatal(err)
+		}
+		if heard := r.c.Heard.Load() != never; heard != step.heard {
+			t.Errorf("%s: the peer was heard: %t, want %t", step.name, heard, step.heard)
+		}
+	}
+	if late := r.Count.RxLate.Load(); port.frames != 2 || late != 1 {
+		t.Errorf("%d frames delivered, %d messages late", port.frames, late)
+	}
+}
