@@ -41,6 +41,7 @@ type Config struct {
 	Ports       []messaging.Port                     // queues of the netdevice
 	Messaging   func(protocol.Mode) messaging.Config // template for the channels
 	Encrypt     bool                                 // connections must be encrypted
+	Ciphers     []seal.Cipher                        // that connections may be encrypted with
 	PeerTimeout time.Duration                        // of the sessions
 	Security    *session.Security
 	Captures    *capture.Point

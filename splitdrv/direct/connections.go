@@ -3,6 +3,7 @@ package direct
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/splitnic/splitnic/splitdrv/direct/internal/paths"
@@ -117,6 +118,8 @@ func (d *Connections) offered(a Session, m *session.Direct) {
 		reason = "the session is not in use"
 	case m.Cipher == "" && (d.cfg.Encrypt || a.Encrypted()):
 		reason = "this host needs encryption"
+	case m.Cipher != "" && !slices.Contains(d.cfg.Ciphers, m.Cipher):
+		reason = fmt.Sprintf("this host does not encrypt with %s", m.Cipher)
 	case d.links[m.ID] != nil:
 		reason = "there is such a connection already"
 	case len(d.links) >= 2*d.cfg.Peers: // half of them are ending

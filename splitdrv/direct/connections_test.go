@@ -101,12 +101,16 @@ func TestNonces(t *testing.T) {
 // no new link.
 func TestOffersDeclined(t *testing.T) {
 	a := new(testSession)
+	var offer session.Direct
 	for name, prepare := range map[string]func(*Connections){
 		"while the host stops":                     func(d *Connections) { d.stopping = "over" },
 		"in the clear beside an encrypted session": func(*Connections) { a.encrypted = true },
 		"in the clear, and encryption is required": func(d *Connections) { d.cfg.Encrypt = true },
-		"in another session":                       func(d *Connections) { d.session = new(testSession) },
-		"what there is already":                    func(d *Connections) { d.newTestLink(7, Established, 1) },
+		"with a cipher that this host does not use": func(d *Connections) {
+			d.cfg.Ciphers, offer.Cipher = []seal.Cipher{seal.AES256GCM}, seal.AES128GCM
+		},
+		"in another session":    func(d *Connections) { d.session = new(testSession) },
+		"what there is already": func(d *Connections) { d.newTestLink(7, Established, 1) },
 		"while as many end": func(d *Connections) {
 			d.newTestLink(1, Ending, 1)
 			d.newTestLink(2, Ending, 1)
@@ -115,11 +119,12 @@ func TestOffersDeclined(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDirect(1)
 			d.session = a
+			offer = session.Direct{Step: session.DirectOffer, ID: 7, Peer: &session.DirectPeer{}}
 			prepare(d)
 			was := len(d.links)
 			a.sent = nil
 			defer func() { a.encrypted = false }()
-			d.offered(a, &session.Direct{Step: session.DirectOffer, ID: 7, Peer: &session.DirectPeer{}})
+			d.offered(a, &offer)
 			if len(d.links) != was {
 				t.Error("it is taken")
 			}

@@ -62,7 +62,7 @@ func New(cfg Config) (*Host, error) {
 	h.dev = newNetdev(&h.cfg, &h.sessions)
 	h.direct, err = direct.New(direct.Config{
 		Settings: cfg.Direct, Ports: cfg.Netdev.Ports(), Messaging: h.cfg.messaging,
-		Encrypt: cfg.Encrypt == seal.Required, PeerTimeout: cfg.Messaging.PeerTimeout,
+		Encrypt: cfg.Encrypt == seal.Required, Ciphers: h.cfg.ciphers(), PeerTimeout: cfg.Messaging.PeerTimeout,
 		Security: cfg.Security, Captures: cfg.captures,
 		Background: h.retired.add, KeyLog: cfg.KeyLog, Log: cfg.Log,
 	})
