@@ -62,6 +62,26 @@ func (a *Authority) IssueFile(t testing.TB, template *x509.Certificate, public c
 	return file
 }
 
+// Holder is a key for which certificates are issued.
+type Holder interface{ Public() crypto.PublicKey }
+
+// IssueTo returns a file with a certificate for a key, with that name and extended key usage. It is
+// valid from an hour ago for two hours.
+func (a *Authority) IssueTo(t testing.TB, key Holder, name string, usage x509.ExtKeyUsage) string {
+	t.Helper()
+	return a.IssueWithin(t, key, name, usage, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+}
+
+// IssueWithin is IssueTo for a certificate that is valid for the given period.
+func (a *Authority) IssueWithin(
+	t testing.TB, key Holder, name string, usage x509.ExtKeyUsage, from, until time.Time,
+) string {
+	t.Helper()
+	return a.IssueFile(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}, key.Public())
+}
+
 // Intermediate returns an authority that a has certified for the given period.
 func (a *Authority) Intermediate(t testing.TB, from, until time.Time) *Authority {
 	t.Helper()
@@ -89,11 +109,23 @@ func Join(t testing.TB, files ...string) string {
 		}
 		all = append(all, text...)
 	}
-	file := filepath.Join(t.TempDir(), "joined")
-	if err := os.WriteFile(file, all, 0o600); err != nil {
+	return File(t, string(all))
+}
+
+// File returns a file with this content.
+func File(t testing.TB, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// PEM returns a file with one block in PEM.
+func PEM(t testing.TB, kind string, der []byte) string {
+	t.Helper()
+	return File(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
 }
 
 func (a *Authority) issue(t testing.TB, template *x509.Certificate, public crypto.PublicKey, file string) []byte {

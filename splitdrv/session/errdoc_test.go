@@ -126,7 +126,7 @@ func TestErrdocDialing(t *testing.T) {
 			// Two sides that trust one authority. One of them has such a certificate.
 			a := &authority{testca.NewFor(t, hour(-72), hour(72))}
 			key := newKey(t)
-			untimely := a.trusting(t, key, a.issueFor(t, key, "node17.cluster", x509.ExtKeyUsageClientAuth, hour(from),
+			untimely := a.trusting(t, key, a.IssueWithin(t, key, "node17.cluster", x509.ExtKeyUsageClientAuth, hour(from),
 				hour(from+1)))
 			ln, rejected := listen(t, ServerConfig{Security: a.member(t, "gw1.cluster", x509.ExtKeyUsageServerAuth)})
 			explained(t, knock(t, ln, untimely))

@@ -54,9 +54,9 @@ func TestIntermediateExpires(t *testing.T) {
 	from := now.Add(-time.Hour)
 	a, key := &authority{testca.NewFor(t, from, now.Add(100*time.Hour))}, newKey(t)
 	between := &authority{a.Intermediate(t, from, now.Add(time.Hour))}
-	own := between.issueFor(t, key, "node17", x509.ExtKeyUsageClientAuth, from, now.Add(50*time.Hour))
+	own := between.IssueWithin(t, key, "node17", x509.ExtKeyUsageClientAuth, from, now.Add(50*time.Hour))
 	host, ofUnit := a.trusting(t, key, testca.Join(t, own, between.File)), newKey(t)
-	unit := a.trusting(t, ofUnit, a.issueFor(t, ofUnit, "gw1", x509.ExtKeyUsageServerAuth, from, now.Add(50*time.Hour)))
+	unit := a.trusting(t, ofUnit, a.IssueWithin(t, ofUnit, "gw1", x509.ExtKeyUsageServerAuth, from, now.Add(50*time.Hour)))
 	ln, _ := listen(t, ServerConfig{Security: unit})
 	c, s := establish(t, ln, host)
 	if term, _ := s.Term(); term.Expires.After(now.Add(time.Hour)) {

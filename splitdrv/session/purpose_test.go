@@ -31,10 +31,10 @@ var usages = []struct {
 func (a *authority) memberFor(t *testing.T, name string, usages []x509.ExtKeyUsage, dns ...string) *Security {
 	t.Helper()
 	key := newKey(t)
-	return a.trusting(t, key, a.issueAs(t, key, &x509.Certificate{
+	return a.trusting(t, key, a.IssueFile(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: dns, ExtKeyUsage: usages,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}))
+	}, key.Public()))
 }
 
 // TestPurpose uses certificates of one authority with all usages on both sides. A side must be

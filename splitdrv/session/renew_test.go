@@ -55,7 +55,7 @@ func newPair(t *testing.T) *pair {
 func (p *pair) until(key *Key, name string, usage x509.ExtKeyUsage, lasts time.Duration) *Security {
 	p.t.Helper()
 	now := time.Now().Add(time.Duration(p.clock.ahead.Load()))
-	return p.trusting(p.t, key, p.issueFor(p.t, key, name, usage, now.Add(-time.Minute), now.Add(lasts)))
+	return p.trusting(p.t, key, p.IssueWithin(p.t, key, name, usage, now.Add(-time.Minute), now.Add(lasts)))
 }
 
 // lives advances the clock and checks that the session goes on, or that it ends, as wanted.
@@ -139,7 +139,7 @@ func TestRevokedAfterRenewal(t *testing.T) {
 	}
 	revoking := func(f Fingerprint) *Security {
 		s := p.until(p.unitKey, "gw1", x509.ExtKeyUsageServerAuth, time.Hour)
-		if err := s.made.Trust.AddRevoked(writeFile(t, f.String())); err != nil {
+		if err := s.made.Trust.AddRevoked(testca.File(t, f.String())); err != nil {
 			t.Fatal(err)
 		}
 		return s

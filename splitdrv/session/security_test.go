@@ -3,16 +3,11 @@ package session
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/splitnic/splitnic/internal/testca"
 )
@@ -119,42 +114,6 @@ func newAuthority(t *testing.T) *authority {
 	return &authority{testca.New(t)}
 }
 
-// issue returns a file with a certificate for key.
-func (a *authority) issue(t *testing.T, key *Key, name string, usage x509.ExtKeyUsage) string {
-	t.Helper()
-	return a.issueFor(t, key, name, usage, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
-}
-
-// issueFor is issue for a certificate that is valid between from and until.
-func (a *authority) issueFor(
-	t *testing.T, key *Key, name string, usage x509.ExtKeyUsage, from, until time.Time,
-) string {
-	t.Helper()
-	return a.issueAs(t, key, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	})
-}
-
-// issueAs is issue for a certificate with the content of a template.
-func (a *authority) issueAs(t *testing.T, key *Key, template *x509.Certificate) string {
-	t.Helper()
-	return a.IssueFile(t, template, key.Public())
-}
-
-func writePEM(t *testing.T, kind string, der []byte) string {
-	t.Helper()
-	return writeFile(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
-}
-
-func writeFile(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // trusting returns the Security of key with the certificate in a file. It trusts a.
 func (a *authority) trusting(t *testing.T, key *Key, certificate string) *Security {
 	t.Helper()
@@ -173,7 +132,7 @@ func (a *authority) trusting(t *testing.T, key *Key, certificate string) *Securi
 func (a *authority) member(t *testing.T, name string, usage x509.ExtKeyUsage) *Security {
 	t.Helper()
 	key := newKey(t)
-	return a.trusting(t, key, a.issue(t, key, name, usage))
+	return a.trusting(t, key, a.IssueTo(t, key, name, usage))
 }
 
 func TestAuthority(t *testing.T) {
@@ -212,7 +171,7 @@ func TestAuthority(t *testing.T) {
 func trusting(t *testing.T, issuer, trusted *authority) *Security {
 	t.Helper()
 	key := newKey(t)
-	return trusted.trusting(t, key, issuer.issue(t, key, "stranger", x509.ExtKeyUsageClientAuth))
+	return trusted.trusting(t, key, issuer.IssueTo(t, key, "stranger", x509.ExtKeyUsageClientAuth))
 }
 
 func TestNewSecurityRefuses(t *testing.T) {
@@ -222,15 +181,15 @@ func TestNewSecurityRefuses(t *testing.T) {
 	if err := trust.AddCA(a.File); err != nil {
 		t.Fatal(err)
 	}
-	others := a.issue(t, newKey(t), "other", x509.ExtKeyUsageClientAuth)
+	others := a.IssueTo(t, newKey(t), "other", x509.ExtKeyUsageClientAuth)
 	for name, err := range map[string]error{
 		"nobody trusted":    second(NewSecurity(key, "", &Trust{})),
 		"other's key":       second(NewSecurity(key, others, &trust)),
-		"no certificate":    second(NewSecurity(key, writeFile(t, "hello"), &trust)),
-		"bad certificate":   second(NewSecurity(key, writePEM(t, "CERTIFICATE", []byte{1}), &trust)),
+		"no certificate":    second(NewSecurity(key, testca.File(t, "hello"), &trust)),
+		"bad certificate":   second(NewSecurity(key, testca.PEM(t, "CERTIFICATE", []byte{1}), &trust)),
 		"missing file":      second(NewSecurity(key, "/nonexistent/cert.pem", &trust)),
 		"missing authority": trust.AddCA("/nonexistent/ca.pem"),
-		"empty authority":   trust.AddCA(writeFile(t, "")),
+		"empty authority":   trust.AddCA(testca.File(t, "")),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
@@ -34,7 +35,7 @@ func update(t *testing.T, s, next *Security, want int) {
 func revoking(t *testing.T, key *Key, revoked Fingerprint, trusted ...string) *Security {
 	t.Helper()
 	s := secured(t, key, trusted...)
-	if err := s.made.Trust.AddRevoked(writeFile(t, "# stolen\nnode1="+revoked.String()+" # in May\n")); err != nil {
+	if err := s.made.Trust.AddRevoked(testca.File(t, "# stolen\nnode1="+revoked.String()+" # in May\n")); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -147,11 +148,11 @@ func TestUpdateWithAuthority(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range revoked {
-			if err := trust.AddRevoked(writeFile(t, f.String())); err != nil {
+			if err := trust.AddRevoked(testca.File(t, f.String())); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s, err := NewSecurity(key, a.issue(t, key, "gw1", x509.ExtKeyUsageServerAuth), &trust)
+		s, err := NewSecurity(key, a.IssueTo(t, key, "gw1", x509.ExtKeyUsageServerAuth), &trust)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +285,7 @@ func TestUpdateRefuses(t *testing.T) {
 		}
 	}
 	var trust Trust
-	if err := trust.AddRevoked(writeFile(t, "# nobody\nmallory\n")); err == nil {
+	if err := trust.AddRevoked(testca.File(t, "# nobody\nmallory\n")); err == nil {
 		t.Error("a line that is no fingerprint was taken")
 	}
 	if err := trust.AddRevoked("/nonexistent/revoked"); err == nil {

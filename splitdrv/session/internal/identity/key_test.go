@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
@@ -104,10 +105,10 @@ func TestLoadKeyRefuses(t *testing.T) {
 		"missing":         filepath.Join(dir, "missing"),
 		"readable":        readable,
 		"directory":       dir,
-		"not PEM":         writeFile(t, "hello"),
-		"other PEM":       writePEM(t, "CERTIFICATE", []byte{1, 2, 3}),
-		"damaged":         writePEM(t, keyPEMType, []byte{1, 2, 3}),
-		"other algorithm": writeFile(t, p256Key),
+		"not PEM":         testca.File(t, "hello"),
+		"other PEM":       testca.PEM(t, "CERTIFICATE", []byte{1, 2, 3}),
+		"damaged":         testca.PEM(t, keyPEMType, []byte{1, 2, 3}),
+		"other algorithm": testca.File(t, p256Key),
 	} {
 		if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), path) ||
 			name != "directory" && !strings.Contains(err.Error(), "splitnic keygen") {
@@ -150,7 +151,7 @@ func TestLoadForeignKey(t *testing.T) {
 		"mark": mark + string(text), "Windows": mark + crlf, "remarks": "# a key\n" + string(text),
 		"behind its certificate": block("CERTIFICATE") + string(text),
 	} {
-		if loaded, err := LoadKey(writeFile(t, good)); err != nil || !loaded.private.Equal(key.private) {
+		if loaded, err := LoadKey(testca.File(t, good)); err != nil || !loaded.private.Equal(key.private) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -187,7 +188,7 @@ func TestLoadForeignKey(t *testing.T) {
 		"\xff\xfe-\x00": "UTF-16",
 		"hello":         "no PEM block",
 	} {
-		path := writeFile(t, text)
+		path := testca.File(t, text)
 		_, err := LoadKey(path)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) ||
 			strings.Contains(err.Error(), "secret") {
@@ -201,28 +202,28 @@ func TestMarkedFiles(t *testing.T) {
 	const mark = "\xef\xbb\xbf"
 	key := newKey(t)
 	var trust Trust
-	file := writeFile(t, mark+"alpha="+key.Fingerprint().String()+"\r\n")
+	file := testca.File(t, mark+"alpha="+key.Fingerprint().String()+"\r\n")
 	if err := trust.AddFile(file); err != nil || !trust.Knows("alpha") {
 		t.Errorf("trust file: %v", err)
 	}
-	if err := trust.AddFile(writeFile(t, "\xff\xfea\x00")); err == nil || !strings.Contains(err.Error(), "UTF-16") {
+	if err := trust.AddFile(testca.File(t, "\xff\xfea\x00")); err == nil || !strings.Contains(err.Error(), "UTF-16") {
 		t.Errorf("trust file in UTF-16: %v", err)
 	}
-	if err := trust.AddRevoked(writeFile(t, mark+key.Fingerprint().String())); err != nil || trust.Knows("alpha") {
+	if err := trust.AddRevoked(testca.File(t, mark+key.Fingerprint().String())); err != nil || trust.Knows("alpha") {
 		t.Errorf("revoked keys: %v", err)
 	}
-	a := newAuthority(t)
+	a := testca.New(t)
 	marked := func(path string) string {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return writeFile(t, mark+string(text))
+		return testca.File(t, mark+string(text))
 	}
 	if err := trust.AddCA(marked(a.File)); err != nil {
 		t.Errorf("authorities: %v", err)
 	}
-	if _, err := NewCredentials(key, marked(a.issue(t, key, "alpha", x509.ExtKeyUsageClientAuth)), &trust); err != nil {
+	if _, err := NewCredentials(key, marked(a.IssueTo(t, key, "alpha", x509.ExtKeyUsageClientAuth)), &trust); err != nil {
 		t.Errorf("certificate: %v", err)
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/testca"
 )
 
 // between returns an intermediate authority that a has issued, with the content of a template.
-func (a *authority) between(t *testing.T, template *x509.Certificate) (*x509.Certificate, ed25519.PrivateKey) {
+func between(t *testing.T, a *testca.Authority, template *x509.Certificate) (*x509.Certificate, ed25519.PrivateKey) {
 	t.Helper()
 	template.SerialNumber, template.Subject = big.NewInt(7), pkix.Name{CommonName: "rack 7"}
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
@@ -49,7 +51,7 @@ func signed(
 // various subject alternative names. Constraints apply to these and not to the common name, which
 // must then not be a name.
 func TestConstrainedNames(t *testing.T) {
-	a := newAuthority(t)
+	a := testca.New(t)
 	_, rack7, err := net.ParseCIDR("10.7.0.0/16")
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +97,7 @@ func TestConstrainedNames(t *testing.T) {
 			{Id: asn1.ObjectIdentifier{2, 5, 29, 30}, Value: directory}}}, want: ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			intermediate, by := a.between(t, &tt.issuer)
+			intermediate, by := between(t, a, &tt.issuer)
 			_, key, err := ed25519.GenerateKey(rand.Reader)
 			if err != nil {
 				t.Fatal(err)
@@ -132,8 +134,8 @@ func TestConstrainedNames(t *testing.T) {
 // TestConstrainedByOne has an authority of which there are two certificates, one of them with a
 // constraint. The common name must not be a name, in any order of the certificates.
 func TestConstrainedByOne(t *testing.T) {
-	a := newAuthority(t)
-	free, by := a.between(t, &x509.Certificate{})
+	a := testca.New(t)
+	free, by := between(t, a, &x509.Certificate{})
 	template := *free
 	template.PermittedDNSDomains, template.SerialNumber = []string{"rack7.cluster"}, big.NewInt(9)
 	constrained := signed(t, &template, by, a.Cert, a.Key)

@@ -13,29 +13,29 @@ import (
 // TestProblems loads certificates that work and that cannot work. A real peer has to agree.
 func TestProblems(t *testing.T) {
 	hour := func(n time.Duration) time.Time { return time.Now().Add(n * time.Hour) }
-	a := &authority{testca.NewFor(t, hour(-72), hour(72))}
-	between := &authority{a.Intermediate(t, hour(-72), hour(72))}
-	lapsed := &authority{a.Intermediate(t, hour(-72), hour(-1))}
-	other := &authority{testca.NewFor(t, hour(-72), hour(72))}
-	old := &authority{testca.NewFor(t, hour(-72), hour(-1))}
+	a := testca.NewFor(t, hour(-72), hour(72))
+	between := a.Intermediate(t, hour(-72), hour(72))
+	lapsed := a.Intermediate(t, hour(-72), hour(-1))
+	other := testca.NewFor(t, hour(-72), hour(72))
+	old := testca.NewFor(t, hour(-72), hour(-1))
 	key := newKey(t)
 	const client, server = x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth
-	good := a.issue(t, key, "alpha", client)
-	below := between.issue(t, key, "alpha", client)
-	both := a.issueAs(t, key, &x509.Certificate{
+	good := a.IssueTo(t, key, "alpha", client)
+	below := between.IssueTo(t, key, "alpha", client)
+	both := a.IssueFile(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: "alpha"}, NotBefore: hour(-1), NotAfter: hour(1),
 		ExtKeyUsage: []x509.ExtKeyUsage{client, server},
-	})
-	expired := a.issueFor(t, key, "alpha", client, hour(-9), hour(-2))
-	early := a.issueFor(t, key, "alpha", client, hour(2), hour(9))
-	belowLapsed := testca.Join(t, lapsed.issue(t, key, "alpha", client), lapsed.File)
+	}, key.Public())
+	expired := a.IssueWithin(t, key, "alpha", client, hour(-9), hour(-2))
+	early := a.IssueWithin(t, key, "alpha", client, hour(2), hour(9))
+	belowLapsed := testca.Join(t, lapsed.IssueTo(t, key, "alpha", client), lapsed.File)
 	for name, tc := range map[string]struct {
 		file, ca string
 		unit     bool
 		want     string // "": works
 	}{
 		"host":                     {good, a.File, false, ""},
-		"I/O unit":                 {a.issue(t, key, "gw1", server), a.File, true, ""},
+		"I/O unit":                 {a.IssueTo(t, key, "gw1", server), a.File, true, ""},
 		"with an intermediate":     {testca.Join(t, below, between.File), a.File, false, ""},
 		"self-signed key":          {"", a.File, false, ""},
 		"expired":                  {expired, a.File, false, "it needs a new one"},
@@ -45,7 +45,7 @@ func TestProblems(t *testing.T) {
 		"without its intermediate": {below, a.File, false, "intermediate authorities"},
 		"with a wrong one":         {testca.Join(t, below, other.File), a.File, false, "intermediate authorities"},
 		"expired intermediate":     {belowLapsed, a.File, false, "of its authority is valid"},
-		"expired authority":        {old.issue(t, key, "alpha", client), old.File, false, "is valid from"},
+		"expired authority":        {old.IssueTo(t, key, "alpha", client), old.File, false, "is valid from"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var trust Trust
@@ -92,7 +92,7 @@ func TestProblems(t *testing.T) {
 	}
 	// The peers may trust other authorities than this side.
 	for name, file := range map[string]string{
-		"another authority, complete": testca.Join(t, other.issue(t, key, "alpha", client), other.File),
+		"another authority, complete": testca.Join(t, other.IssueTo(t, key, "alpha", client), other.File),
 		"no authority":                below,
 	} {
 		var trust Trust
@@ -136,7 +136,7 @@ func TestProblems(t *testing.T) {
 // TestFault has a peer reject certificates. What is wrong with one itself must be found, and nothing
 // else.
 func TestFault(t *testing.T) {
-	a, key := newAuthority(t), newKey(t)
+	a, key := testca.New(t), newKey(t)
 	var trust Trust
 	if err := trust.AddCA(a.File); err != nil {
 		t.Fatal(err)
@@ -148,11 +148,11 @@ func TestFault(t *testing.T) {
 		peer x509.ExtKeyUsage
 		want string // "": nothing
 	}{
-		"host's":                {a.issue(t, key, "alpha", client), server, ""},
-		"I/O unit's":            {a.issue(t, key, "gw1", server), client, ""},
-		"host's at an I/O unit": {a.issue(t, key, "alpha", client), client, "extendedKeyUsage=serverAuth"},
-		"expired":               {a.issueFor(t, key, "alpha", client, hour(-9), hour(-2)), server, "valid from"},
-		"not yet valid":         {a.issueFor(t, key, "alpha", client, hour(2), hour(9)), server, "valid from"},
+		"host's":                {a.IssueTo(t, key, "alpha", client), server, ""},
+		"I/O unit's":            {a.IssueTo(t, key, "gw1", server), client, ""},
+		"host's at an I/O unit": {a.IssueTo(t, key, "alpha", client), client, "extendedKeyUsage=serverAuth"},
+		"expired":               {a.IssueWithin(t, key, "alpha", client, hour(-9), hour(-2)), server, "valid from"},
+		"not yet valid":         {a.IssueWithin(t, key, "alpha", client, hour(2), hour(9)), server, "valid from"},
 		"self-signed":           {"", server, ""},
 	} {
 		c, err := NewCredentials(key, tc.file, &trust)

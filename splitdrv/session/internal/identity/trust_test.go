@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/testca"
 	"github.com/splitnic/splitnic/internal/testenv"
 )
 
 func TestTrust(t *testing.T) {
 	a, b := newKey(t).Fingerprint(), newKey(t).Fingerprint()
-	file := writeFile(t, fmt.Sprintf("# hosts\n\n node1=%v  # rack 1\n\t%v\n", a, b))
+	file := testca.File(t, fmt.Sprintf("# hosts\n\n node1=%v  # rack 1\n\t%v\n", a, b))
 	var trust Trust
 	if err := trust.AddFile(file); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestMistakenKeyFileIsNotQuoted(t *testing.T) {
 
 // issued returns a chain of n certificates, each issued by the next one, and the last one by
 // issuer. All have one name and keys whose signatures take long to verify.
-func issued(t *testing.T, n int, issuer *authority) (chain []*x509.Certificate, leaf *ecdsa.PrivateKey) {
+func issued(t *testing.T, n int, issuer *testca.Authority) (chain []*x509.Certificate, leaf *ecdsa.PrivateKey) {
 	t.Helper()
 	parent, key := issuer.Cert, any(issuer.Key)
 	for i := n; i > 0; i-- {
@@ -96,7 +97,7 @@ func issued(t *testing.T, n int, issuer *authority) (chain []*x509.Certificate, 
 
 // TestChains verifies certificates with intermediate ones between them and the authority.
 func TestChains(t *testing.T) {
-	a, stranger := newAuthority(t), newAuthority(t)
+	a, stranger := testca.New(t), testca.New(t)
 	var trust Trust
 	if err := trust.AddCA(a.File); err != nil {
 		t.Fatal(err)
