@@ -33,7 +33,6 @@ func (k *Keys) entries() (*session.Trust, error) {
 	trust := &session.Trust{}
 	var errs []error
 	for i, entry := range k.Trust {
-		// The entry is not quoted: it could be a private key.
 		switch err := trust.Add(entry); {
 		case err == nil:
 		case len(k.Trust) > 1:

@@ -37,8 +37,8 @@ func FuzzFiles(f *testing.F) {
 				continue
 			}
 			for _, word := range strings.Fields(content) {
-				// A seed in base64 has 43 characters and more.
-				if len(word) > 40 && strings.Contains(err.Error(), word) {
+				// A seed in base64 has 43 characters and more. A fingerprint is no secret.
+				if len(word) > 40 && !strings.HasPrefix(word, fingerprintPrefix) && strings.Contains(err.Error(), word) {
 					t.Errorf("the error quotes the file: %v", err)
 				}
 			}

@@ -28,36 +28,22 @@ type Trust struct {
 	names   []string // permitted names in certificates of I/O units; nil: any
 }
 
-// Add trusts a key: "sha256:…", or "name=sha256:…" to name its owner. Several keys may have
-// the same name, for an owner who changes keys.
+// Add trusts a key: "sha256:…", or "name=sha256:…" to name its owner, in either order, and with
+// blanks around "=" or instead of it. Several keys may have the same name, for an owner who
+// changes keys.
 func (t *Trust) Add(entry string) error {
 	name, f, err := parseEntry(entry)
 	if err != nil {
 		return err
 	}
 	if old, ok := t.pins[f]; ok && old != name {
-		return fmt.Errorf("trust entry: %v is named %q and %q", f, old, name)
+		return fmt.Errorf("trust entry %v: it is named %q and %q", f, old, name)
 	}
 	if t.pins == nil {
 		t.pins = make(map[Fingerprint]string)
 	}
 	t.pins[f] = name
 	return nil
-}
-
-func parseEntry(entry string) (name string, f Fingerprint, err error) {
-	name, encoded, named := strings.Cut(entry, "=")
-	if !named {
-		name, encoded = "", entry
-	}
-	if named && !ValidName(name) {
-		return "", f, fmt.Errorf("trust entry: the name before %q must be 1 to %d letters, digits, '.', '_' or '-'", "=",
-			MaxNameLength)
-	}
-	if f, err = ParseFingerprint(encoded); err != nil {
-		return "", f, fmt.Errorf("trust entry: %w", err)
-	}
-	return name, f, nil
 }
 
 // AddFile trusts the keys in a file, one entry of Add per line. Empty lines, and text after a
@@ -94,7 +80,6 @@ func eachEntry(what, path string, add func(entry string) error) error {
 		if entry = strings.TrimSpace(entry); entry == "" {
 			continue
 		}
-		// The error does not quote the line, which could be from a key file given by mistake.
 		if err := add(entry); err != nil {
 			errs = append(errs, fmt.Errorf("%s:%d: %w", path, n, err))
 		}
