@@ -27,7 +27,7 @@ type places struct {
 
 // agentPlaces has the paths of an agent without flags, as the packages install it.
 var agentPlaces = places{
-	state: "/var/lib/splitnic", socket: statussock.Path(cards.AgentSocket),
+	state: daemon.StateDir, socket: statussock.Path(cards.AgentSocket),
 	namespace: "/proc/self/ns/net", named: "/run/netns",
 	networks: "/etc/cni/net.d", plugins: []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/local/lib/cni"},
 	writable: func(path string) error { return unix.Access(path, unix.W_OK) },

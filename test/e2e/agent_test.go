@@ -29,6 +29,9 @@ type agentProcess struct {
 func (r *fixture) newAgent(t testing.TB) *agentProcess {
 	t.Helper()
 	a := &agentProcess{t: t, fixture: r, manager: newManager(t), state: filepath.Join(r.dir, "state")}
+	if err := os.Mkdir(a.state, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	a.start()
 	return a
 }

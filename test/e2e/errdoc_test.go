@@ -59,6 +59,12 @@ func TestErrdoc(t *testing.T) {
 		{"keygen below a file", []string{"keygen", "--out", filepath.Join(empty, "key.pem")}, exitKeys, nil},
 		{"keygen where nothing can be made", []string{"keygen", "--out", "/proc/none/key.pem"}, exitMissing, nil},
 
+		{"directory of the socket is missing", host("--status-socket", missing+"/x.sock"), exitMissing,
+			[]string{"--status-socket", "mkdir -p " + missing}},
+		{"directory of the state is missing", host("--state", missing), exitMissing, []string{"mkdir -p " + missing}},
+		{"directory of an I/O unit's socket is missing", iounit("--status-socket", missing+"/x.sock"), exitMissing,
+			[]string{"--status-socket", "mkdir -p " + missing}},
+
 		{"certificate is missing", host("--cert", missing), exitKeys, nil},
 		{"certificate is none", host("--cert", empty), exitKeys, nil},
 		{"certificate is damaged", host("--cert", write(t, dir, "damaged.crt", block("CERTIFICATE", []byte{1}))), exitKeys,
@@ -253,9 +259,8 @@ func TestRDMAErrdoc(t *testing.T) {
 		mistake
 		script string
 	}{
-		{mistake{"nowhere to put the socket", host("--status-socket", filepath.Join(readOnly, "a", "host.sock")), exitFailure,
-			nil},
-			"mount -t tmpfs -o ro none " + readOnly},
+		{mistake{"nowhere to put the socket", host("--status-socket", socketDir+"/a/host.sock"), exitFailure, nil},
+			"mkdir -p " + socketDir + " && mount -t tmpfs -o ro none " + socketDir},
 		{mistake{"no space for the socket", host("--status-socket", filepath.Join(readOnly, "host.sock")), exitFailure, nil},
 			"mount -t tmpfs -o nr_inodes=1 none " + readOnly},
 		{mistake{"no tun", host(), exitMissing, nil}, "mount -t tmpfs none /dev/net"},

@@ -76,6 +76,9 @@ func RunAgent(ctx context.Context, read func() (Agent, error)) error {
 	return runWithStore(ctx, func() (runner, error) {
 		c, err := read()
 		if err == nil {
+			err = c.needDirectories()
+		}
+		if err == nil {
 			err = limit(ctx, c.privileges())
 		}
 		return c.run, err

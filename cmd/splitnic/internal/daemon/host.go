@@ -15,6 +15,9 @@ func RunHost(ctx context.Context, read func() (Host, error)) error {
 	return runWithStore(ctx, func() (runner, error) {
 		c, err := read()
 		if err == nil {
+			err = c.needDirectories()
+		}
+		if err == nil {
 			err = limit(ctx, c.privileges())
 		}
 		return c.run, err

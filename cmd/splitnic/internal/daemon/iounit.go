@@ -34,6 +34,9 @@ type UnitStatus struct {
 
 // RunIOUnit runs an I/O unit until ctx is done.
 func RunIOUnit(ctx context.Context, c IOUnit) error {
+	if err := c.needDirectories(); err != nil {
+		return err
+	}
 	if err := limit(ctx, c.privileges()); err != nil {
 		return err
 	}
