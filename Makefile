@@ -20,6 +20,7 @@ plugin := build/splitnic-cni
 generator = $(binary)
 manpages := build/man
 yardstick := build/yardstick
+wireguard := v0.0.0-20260522210424-ecfc5a8d5446
 adapter := build/adapter.so
 export GO FUZZTIME ROUNDS BENCH_ONLY
 
@@ -104,10 +105,17 @@ bench: ## measure layer and card beside the device and other networks (ROUNDS=5,
 	@scripts/bench bench
 
 .PHONY: bench-native
-bench-native: ## measure the software path beside a bare relay, at full speed (ROUNDS, BENCH_ONLY)
-	@scripts/setup.sh build test
+bench-native: ## measure the software path beside a bare relay and other networks, at full speed (ROUNDS, BENCH_ONLY)
+	@scripts/setup.sh build test bench
 	@$(MAKE) --no-print-directory build/measure
-	build/measure bench-native $(BENCH_FLAGS)
+	-@$(MAKE) --no-print-directory build/tools/wireguard-go
+	PATH="$(CURDIR)/build/tools:$$PATH" build/measure bench-native $(BENCH_FLAGS)
+
+# WireGuard in user space, with the offloads that the packages of older systems lack.
+.PHONY: build/tools/wireguard-go
+build/tools/wireguard-go:
+	@mkdir -p $(@D)
+	@made=$$(bash -c '. scripts/lib.sh; tool wireguard $(wireguard) golang.zx2c4.com/wireguard') && ln -sfT "$$made" $@
 
 .PHONY: bench-attacks
 bench-attacks: ## measure an honest host while another one attacks its I/O unit (ROUNDS=5, ATTACKS, PINGS=1 for round trips only)

@@ -2,6 +2,10 @@ package native
 
 import (
 	"context"
+	"os"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
@@ -10,7 +14,7 @@ import (
 type fixture struct {
 	subject
 	*topology
-	process *process // nil if the subject has no separate process
+	processes []*process // none if the subject has no separate process
 }
 
 // newFixture makes a fixture, which ends with b.
@@ -20,11 +24,48 @@ func newFixture(ctx context.Context, b *testbed.Bed, s subject) (*fixture, error
 	if r.topology, err = newTopology(b, s); err != nil {
 		return nil, err
 	}
-	if s.process() {
-		if r.process, err = startProcess(s, r.topology); err != nil {
-			return nil, err
-		}
-		b.Later(r.process.close)
+	if n, ok := networks[s.what]; ok {
+		r.processes, err = n.join(ctx, b, r.host, r.lan)
+	} else if s.process() {
+		r.processes, err = r.serve(b)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return r, r.configure(ctx)
+}
+
+// serve starts the process of the subject.
+func (r *fixture) serve(b *testbed.Bed) ([]*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p, err := start(self, "serve", r.String(), r.host, r.middle, r.lan, r.nic)
+	if err != nil {
+		return nil, err
+	}
+	b.Later(p.close)
+	return []*process{p}, nil
+}
+
+// cpu returns the processor time that all processes have used.
+func (r *fixture) cpu() (sum time.Duration, err error) {
+	for _, p := range r.processes {
+		d, err := p.cpu()
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
+// pids returns the numbers of all processes.
+func (r *fixture) pids() string {
+	var list []string
+	for _, p := range r.processes {
+		list = append(list, strconv.Itoa(p.pid))
+	}
+	return strings.Join(list, ",")
 }

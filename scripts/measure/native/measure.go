@@ -51,7 +51,7 @@ func measurements() []measurement {
 			return st.lan, st.host, hostAddr, firstOf(hostFlows)
 		}
 		tcp := func(name string, n int) measurement {
-			return measurement{name: name, size: 1500, rough: n == 1, load: func(st *topology) (traffic, error) {
+			return measurement{name: name, size: lanMTU, rough: n == 1, load: func(st *topology) (traffic, error) {
 				from, to, addr, _ := between(st)
 				return newStreams(from, to, addr, n)
 			}}
@@ -75,7 +75,7 @@ func measurements() []measurement {
 				}})
 		}
 	}
-	return append(list, measurement{name: "rtt", size: small.size, once: rtt},
+	return append(list, measurement{name: roundTrip, size: small.size, once: rtt},
 		measurement{name: "ping", size: 56, once: ping})
 }
 
@@ -83,7 +83,7 @@ func firstOf(network string) string { return netip.MustParsePrefix(network).Addr
 
 // of reports whether the measurement is made of s.
 func (m *measurement) of(s subject) bool {
-	return s.full() || m.rough && (!s.plain || m.size != small.size)
+	return s.full() || m.rough && (!s.plain || m.size != small.size) || s.network() && m.name == roundTrip
 }
 
 // state has the values of all counters at one time.
@@ -92,20 +92,20 @@ type state struct {
 	count         uint64
 	sent          uint64
 	frames, bytes uint64        // of the host's netdevice, both ways
-	cpu           time.Duration // processor time of the subject's process
+	cpu           time.Duration // processor time of the subject's processes
 	machine       time.Duration // processor time of the whole machine
 }
 
 // look reads all counters.
 func (r *fixture) look(t traffic) (s state, err error) {
-	if r.process != nil {
+	if r.subject.process() {
 		l, err := testbed.Link(r.host, r.hostDev)
 		if err != nil {
 			return s, err
 		}
 		n := l.Attrs().Statistics
 		s.frames, s.bytes = n.TxPackets+n.RxPackets, n.TxBytes+n.RxBytes
-		if s.cpu, err = r.process.cpu(); err != nil {
+		if s.cpu, err = r.cpu(); err != nil {
 			return s, err
 		}
 	}
@@ -148,11 +148,11 @@ func (m *measurement) measure(ctx context.Context, r *fixture, sink results.Sink
 		sink.Add(throughput, "Gbit/s", n*8/d/1e9)
 	}
 	sink.Add(cpuMachine, unit, machine*cost)
-	if r.process != nil {
+	if r.subject.process() {
 		process := (after.cpu - before.cpu).Seconds() * cost
 		sink.Add(cpuEndpoint, unit, process/r.shares())
 		if m.size != small.size {
-			sink.Add(noCopy, unit, (process-(r.shares()-1)*copyCost())/r.shares())
+			sink.Add(noCopy, unit, (process-r.copies()*copyCost())/r.shares())
 		}
 		if after.frames == before.frames {
 			return errors.New("no frame went through the subject's process")
@@ -200,12 +200,12 @@ func (m *measurement) run(ctx context.Context, r *fixture, during func() error) 
 	return before, after, errors.Join(err, t.stop())
 }
 
-// countCalls counts the system calls of the subject's process by perf(1) while the traffic flows. It
+// countCalls counts the system calls of the subject's processes by perf(1) while the traffic flows. It
 // is separate from the measurement of the traffic, because counting costs time for every system call.
 func (m *measurement) countCalls(ctx context.Context, r *fixture, sink results.Sink) error {
 	var perSecond float64
 	before, after, err := m.run(ctx, r, func() (err error) {
-		perSecond, err = calls(ctx, r.process.cmd.Process.Pid, loadTime)
+		perSecond, err = calls(ctx, r.pids(), loadTime)
 		return err
 	})
 	if err != nil {
@@ -219,9 +219,10 @@ func (m *measurement) countCalls(ctx context.Context, r *fixture, sink results.S
 	return nil
 }
 
-// calls returns how many system calls a process makes in a second.
-func calls(ctx context.Context, pid int, d time.Duration) (float64, error) {
-	c := exec.CommandContext(ctx, "perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", strconv.Itoa(pid), "--",
+// calls returns how many system calls processes make in a second. pids has their numbers, separated by
+// commas.
+func calls(ctx context.Context, pids string, d time.Duration) (float64, error) {
+	c := exec.CommandContext(ctx, "perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", pids, "--",
 		"sleep", strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
 	var out bytes.Buffer
 	c.Stderr = &out

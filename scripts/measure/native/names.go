@@ -24,7 +24,16 @@ const (
 	relay    = "relay"
 	veth     = "veth"
 	bridge   = "bridge"
+
+	// Other ways to encrypt, of the kernel but for wireguardGo.
+	wireguard   = "wireguard"
+	wireguardGo = "wireguard-go"
+	ipsec       = "ipsec"
+	macsec      = "macsec"
 )
+
+// roundTrip is the measurement of the times of round trips.
+const roundTrip = "rtt"
 
 // idle is the group of what subjects without traffic use.
 const idle = "idle"

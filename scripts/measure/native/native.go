@@ -1,8 +1,8 @@
 // Package native measures splitnic's software path at the speed of the machine on which it runs.
 // Both endpoints are in one process, with a fabric in memory between them. Frames go from a
 // host's TAP device to a port on a LAN, in network namespaces that the package makes. For
-// comparison, the package measures a bare relay between the same devices, a veth pair and a
-// bridge. It measures all of them in turn, in several rounds.
+// comparison, the package measures a bare relay between the same devices, a veth pair, a bridge, and
+// other networks that encrypt. It measures all of them in turn, in several rounds.
 //
 // Measurements named "overload" offer more than can be carried. They, and TCP through tunnels,
 // are measured only if they are selected.
@@ -63,11 +63,14 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 			return err
 		}
 		defer func() { err = errors.Join(err, b.Close()) }()
-		r, err := newFixture(ctx, b, sub)
-		if err != nil {
+		switch r, err := newFixture(ctx, b, sub); {
+		case errors.Is(err, errLacking):
+			rec.Note("%s is left out: %v", sub, err)
+		case err != nil:
 			return fmt.Errorf("%s: %w", sub, err)
+		default:
+			s.fixtures = append(s.fixtures, r)
 		}
-		s.fixtures = append(s.fixtures, r)
 	}
 	ports := slices.DeleteFunc(slices.Clone(vhostRuns), func(r vhostRun) bool { return !s.Has(r.subject, r.name, false) })
 	if _, err := exec.LookPath("dpdk-testpmd"); len(ports) > 0 && err != nil {
@@ -75,7 +78,7 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 		rec.Note("vhost-user ports are left out: %v", err)
 	}
 	if len(s.fixtures) == 0 && len(ports) == 0 {
-		return errors.New("nothing is selected")
+		return errors.New("nothing is selected that can be measured here")
 	}
 	for round := range rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
@@ -98,7 +101,7 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 		return nil
 	}
 	return s.each(0, func(m *measurement, r *fixture, sink results.Sink) error {
-		if r.process == nil || m.load == nil {
+		if !r.process() || m.load == nil {
 			return nil
 		}
 		return m.countCalls(ctx, r, sink)
@@ -132,7 +135,7 @@ func (s *run) each(round int, fn func(m *measurement, r *fixture, sink results.S
 func (s *run) idle(ctx context.Context) error {
 	var quiet []*fixture
 	for _, r := range s.fixtures {
-		if r.process != nil && s.Has(r.String(), idle, false) {
+		if r.process() && s.Has(r.String(), idle, false) {
 			quiet = append(quiet, r)
 		}
 	}
@@ -141,7 +144,7 @@ func (s *run) idle(ctx context.Context) error {
 	}
 	used := func() (all []time.Duration, err error) {
 		for _, r := range quiet {
-			d, err := r.process.cpu()
+			d, err := r.cpu()
 			if err != nil {
 				return nil, err
 			}

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -13,20 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is the process of a subject that moves frames itself, so that the cost of the subject can
+// process is a process that moves the frames of a subject, so that the cost of the subject can
 // be distinguished from the cost of measuring. It ends at the end of its standard input.
 type process struct {
 	cmd *exec.Cmd
 	in  io.Closer
+	pid int // of the process that moves frames, which cmd can have started
 }
 
-// startProcess starts the process of s, and returns when it is ready.
-func startProcess(s subject, st *topology) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	c := exec.Command(self, "serve", s.String(), st.host, st.middle, st.lan, st.nic)
+// start starts a command, which prints the number of the process when it is ready.
+func start(name string, args ...string) (*process, error) {
+	c := exec.Command(name, args...)
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
 	if err != nil {
@@ -39,8 +35,8 @@ func startProcess(s subject, st *topology) (*process, error) {
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{c, in}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+	p := &process{cmd: c, in: in}
+	if _, err := fmt.Fscanln(out, &p.pid); err != nil {
 		return nil, errors.Join(fmt.Errorf("the process of the subject is not ready: %w", err), p.close())
 	}
 	return p, nil
@@ -50,7 +46,7 @@ func startProcess(s subject, st *topology) (*process, error) {
 func (p *process) cpu() (time.Duration, error) {
 	var ts unix.Timespec
 	// MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of the kernel; clock_getcpuclockid(3).
-	if err := unix.ClockGettime(int32(^p.cmd.Process.Pid<<3|2), &ts); err != nil {
+	if err := unix.ClockGettime(int32(^p.pid<<3|2), &ts); err != nil {
 		return 0, os.NewSyscallError("clock_gettime", err)
 	}
 	return time.Duration(ts.Nano()), nil

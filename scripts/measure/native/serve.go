@@ -35,7 +35,7 @@ func Serve(ctx context.Context, name string, args []string) (err error) {
 	if err := s.open(ctx, b, st); err != nil {
 		return err
 	}
-	fmt.Println("ready")
+	fmt.Println(os.Getpid())
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }

@@ -50,6 +50,10 @@ func TestGoals(t *testing.T) {
 		add("tcp.tx", noOffloads, throughput, 16)
 		add("tcp.tx", sealed, throughput, 48*share*share)
 		add("udp.rx", sealed, rate, 42*share*share)
+		add("tcp.tx", sealed, cpuEndpoint, 1/share)
+		add("tcp.tx", subject{what: wireguardGo}, cpuEndpoint, 3.01)
+		add("tcp.tx", sealed, cpuMachine, 2/share)
+		add("tcp.tx", subject{what: wireguard}, cpuMachine, 6.02)
 		add("tcp.tx", ours, callMetric, 1/share)
 		add("tcp.tx", theirs, noCopy, 1)
 		add("tcp.tx", ours, noCopy, 0.9/share)
@@ -95,8 +99,11 @@ func TestSubjects(t *testing.T) {
 		if got, ok := parseSubject(s.String()); !ok || got != s {
 			t.Errorf("%s is read as %v, %t", s, got, ok)
 		}
-		if want := map[bool]float64{true: 2, false: 1}[s.what == splitnic]; s.shares() != want {
+		if want := map[bool]float64{true: 2, false: 1}[s.what == splitnic || s.what == wireguardGo]; s.shares() != want {
 			t.Errorf("%s: %v endpoints", s, s.shares())
+		}
+		if want := map[bool]float64{true: 1}[s.what == splitnic]; s.copies() != want {
+			t.Errorf("%s: %v copies in memory", s, s.copies())
 		}
 		n := 0
 		for i := range all {

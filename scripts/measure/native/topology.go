@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
@@ -34,12 +35,12 @@ const (
 type topology struct {
 	host, middle, lan string // network namespaces
 	nic               string // the netdevice on which the port on the LAN is made
-	hostDev           string // the host's netdevice
+	hostDev, lanDev   string // the netdevices of host and LAN
 }
 
-// newTopology makes the namespaces, and the devices that the subject does not make itself.
+// newTopology makes the namespaces, and the devices that neither the subject nor network.join makes.
 func newTopology(b *testbed.Bed, s subject) (*topology, error) {
-	st := &topology{nic: "eth1", hostDev: "sn0"}
+	st := &topology{nic: "eth1", hostDev: "sn0", lanDev: "lan0"}
 	for name, ns := range map[string]*string{"h": &st.host, "m": &st.middle, "l": &st.lan} {
 		var err error
 		if *ns, err = b.NetNS(name); err != nil {
@@ -57,6 +58,10 @@ func newTopology(b *testbed.Bed, s subject) (*topology, error) {
 		if err != nil {
 			return nil, err
 		}
+	}
+	if n, ok := networks[s.what]; ok {
+		st.hostDev, st.lanDev = n.device, n.device
+		return st, nil
 	}
 	if s.process() {
 		if s.port == "tap" {
@@ -87,13 +92,18 @@ func bridged(ns string, ports ...string) error {
 func (st *topology) configure(ctx context.Context) error {
 	err := testbed.Until(ctx, "the host's netdevice", func() error {
 		l, err := testbed.Link(st.host, st.hostDev)
-		if err == nil && l.Attrs().OperState != netlink.OperUp {
-			err = fmt.Errorf("%s is %s", st.hostDev, l.Attrs().OperState)
+		if err != nil {
+			return err
 		}
-		return err
+		// The devices of tunnels have a carrier from the beginning, and no operational state.
+		a := l.Attrs()
+		if a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown && a.RawFlags&unix.IFF_LOWER_UP != 0 {
+			return nil
+		}
+		return fmt.Errorf("%s is %s", st.hostDev, a.OperState)
 	})
 	return errors.Join(err, station(st.host, st.hostDev, hostAddr, hostFlows, lanFlows, lanAddr),
-		station(st.lan, "lan0", lanAddr, lanFlows, hostFlows, hostAddr))
+		station(st.lan, st.lanDev, lanAddr, lanFlows, hostFlows, hostAddr))
 }
 
 // station gives a device its address, makes all addresses of own local, and adds a route to the
@@ -113,7 +123,7 @@ type tunnelled struct {
 func newTunnelled(st *topology, toLAN bool) (traffic, error) {
 	t := &tunnelled{st: st}
 	err := errors.Join(tunnel(st.host, st.hostDev, hostAddr, lanAddr, tunnelHost),
-		tunnel(st.lan, "lan0", lanAddr, hostAddr, tunnelLAN))
+		tunnel(st.lan, st.lanDev, lanAddr, hostAddr, tunnelLAN))
 	if err == nil && toLAN {
 		t.traffic, err = newStreams(st.host, st.lan, tunnelLAN, 1)
 	} else if err == nil {

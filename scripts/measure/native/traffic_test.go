@@ -3,12 +3,18 @@ package native
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
@@ -132,14 +138,14 @@ func TestNetnsCalls(t *testing.T) {
 		_ = c.Process.Kill()
 		_ = c.Wait() // killed
 	}()
-	n, err := calls(t.Context(), c.Process.Pid, 10*time.Millisecond)
+	n, err := calls(t.Context(), strconv.Itoa(c.Process.Pid), 10*time.Millisecond)
 	if err != nil {
 		testenv.Missing(t, "perf", "%v", err)
 	}
 	if n < 1000 {
 		t.Errorf("%v system calls a second", n)
 	}
-	if _, err := calls(t.Context(), -1, time.Millisecond); err == nil {
+	if _, err := calls(t.Context(), "-1", time.Millisecond); err == nil {
 		t.Error("the calls of no process were counted")
 	}
 }
@@ -162,14 +168,22 @@ func TestNetnsSubjects(t *testing.T) {
 				}
 			}()
 			st, err := newTopology(b, s)
-			if err == nil && s.process() {
+			if n, ok := networks[s.what]; ok && err == nil {
+				_, err = n.join(ctx, b, st.host, st.lan)
+			} else if err == nil && s.process() {
 				err = s.open(ctx, b, st)
+			}
+			if errors.Is(err, errLacking) {
+				testenv.Missing(t, s.String(), "%v", err)
 			}
 			if err == nil {
 				err = st.configure(ctx)
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if s.network() {
+				testEncrypts(t, st)
 			}
 			if _, err := roundTrips(st.host, st.lan, lanAddr, time.Millisecond); err != nil {
 				t.Error(err)
@@ -188,6 +202,47 @@ func TestNetnsSubjects(t *testing.T) {
 				testTunnel(t, st)
 			}
 		})
+	}
+}
+
+// testEncrypts sends a datagram through a network, and expects that the cable carries more than the
+// datagram, and not the datagram itself.
+func testEncrypts(t *testing.T, st *topology) {
+	var fd int
+	if err := netns.Do(st.lan, func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	cable := testenv.Link(t, st.lan, cableDev).Attrs().Index
+	const everything = 0x0300 // ETH_P_ALL in network order
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything, Ifindex: cable}); err != nil {
+		t.Fatal(err)
+	}
+	secret := bytes.Repeat([]byte("secret"), 20)
+	if err := netns.Do(st.host, func() error {
+		c, err := net.Dial("udp4", net.JoinHostPort(lanAddr, "7"))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(secret)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, 2048)
+	testenv.Eventually(t, func() bool {
+		n, _, err := unix.Recvfrom(fd, frame, unix.MSG_DONTWAIT)
+		if err == nil && bytes.Contains(frame[:n], secret) {
+			t.Errorf("the cable carries it in the clear")
+		}
+		return err == nil && n > len(secret)+28+14
+	}, "a frame with the datagram at the cable")
+	if mtu := testenv.Link(t, st.host, st.hostDev).Attrs().MTU; st.hostDev != cableDev && mtu != lanMTU {
+		t.Errorf("an MTU of %d", mtu)
 	}
 }
 
