@@ -151,7 +151,7 @@ func (p *Pools) stop(pools []*Remote, out []Action) []Action {
 func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
 	r.stopped = true
 	if last {
-		return p.done(out)
+		return p.finished(out)
 	}
 	return p.give(out)
 }

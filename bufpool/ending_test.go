@@ -42,7 +42,7 @@ func TestEndOfManyPools(t *testing.T) {
 	for i := 0; i < len(all) || n > 0; {
 		for ; i < len(all); i++ {
 			if a := all[i]; a.Do == Stop {
-				n = max(n, next(Event{Kind: Stopped, Remote: a.Remote}))
+				n = max(n, next(Event{Did: Stop, Remote: a.Remote}))
 			}
 		}
 		if n > 0 {
@@ -70,9 +70,9 @@ func TestExtra(t *testing.T) {
 	l := w.asked()
 	extra(true)
 	w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{l.Ref | giveBack}}, fmt.Sprintf("drain %d", l.Ref))
-	w.step(Event{Kind: Drained, Local: l}, fmt.Sprintf("deregister %d; reply to 7, 0 of 0", l.Ref))
-	w.step(Event{Kind: Replying}, "")
-	w.step(Event{Kind: Deregistered, Local: l}, "")
+	w.step(Event{Did: Drain, Local: l}, fmt.Sprintf("deregister %d; reply to 7, 0 of 0", l.Ref))
+	w.step(Event{Did: Reply}, "")
+	w.step(Event{Did: Deregister, Local: l}, "")
 	extra(false)
 	w.now = w.now.Add(time.Hour)
 	w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")

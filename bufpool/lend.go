@@ -101,7 +101,7 @@ func (p *Pools) drained(l *Local, out []Action) []Action {
 		out = append(out, Action{Do: Deregister, Local: l})
 	}
 	if l.answers {
-		out = p.done(out)
+		out = p.finished(out)
 	}
 	switch {
 	case len(l.Windows) == 0:

@@ -56,26 +56,17 @@ type Kind uint8
 
 // The events, each with its fields of Event and its meaning.
 const (
+	Done Kind = iota // Did, Local, Remote, Last: an action is carried out; Action.Done returns this event
 	// Events of local pools.
-	Registered   Kind = iota // Local: it has memory and windows, which are not bound
-	Failed                   // Local: it could not be created
-	Adopted                  // Local: its receives are posted
-	Bound                    // Local: its windows are bound
-	KeysSent                 // Local: the peer has its keys
-	Drained                  // Local: what had arrived is processed, and returned if the peer waits for it
-	Unbound                  // Local: this side has invalidated its windows
-	Invalidated              // Local: the peer has invalidated its window
-	Deregistered             // Local: it is deregistered
+	Failed      // Local: a Make that could not be carried out
+	Invalidated // Local: the peer has invalidated its window
 	// Events of remote pools.
-	Lent     // Remote: the peer lends it
-	Keyed    // Channel, Key: the peer has sent the key of a pool
-	Stopped  // Remote, Last: all transfers to it have completed
-	Answered // the peer has handled the last Ask
-	Needed   // Channel, Size, Now: a sender has no element for Size bytes
+	Lent   // Remote: the peer lends it
+	Keyed  // Channel, Key: the peer has sent the key of a pool
+	Needed // Channel, Size, Now: a sender has no element for Size bytes
 	// Events of both.
 	Get        // Channel, Size, Elements: the peer asks for a pool
 	Flush      // Transaction, Refs: the peer sends a flush request
-	Replying   // the reply to that request is about to be sent
 	FlushReply // Transaction: the peer has answered this side's flush request
 	Tick       // Tight: time to check for idle pools
 	Ending     // this side ends the session in good order: all pools end
@@ -84,9 +75,10 @@ const (
 // Event is an event with its parameters.
 type Event struct {
 	Kind        Kind
+	Did         Do
 	Local       *Local
 	Remote      *Remote
-	Last        bool   // Stopped: value of the action Stop
+	Last        bool
 	Tight       bool   // pools lent on request end even if they are in use
 	Channel     int    // 1 to Config.Channels
 	Key         uint32 // key of a window
@@ -100,26 +92,27 @@ type Event struct {
 // Do is the kind of an action.
 type Do uint8
 
-// The actions, each with its fields of Action and the event that follows.
+// The actions, each with its fields of Action. Whoever carries out an action that is marked with an
+// asterisk passes the event Done to the pools afterwards.
 const (
 	// Actions of the receiver of the pool's channel.
-	Adopt Do = iota // Local: post its receives; then Adopted
-	Drain           // Local: process what has arrived, return it if the peer waits, remove the pool; then Drained
+	Adopt Do = iota // * Local: post its receives
+	Drain           // * Local: process what has arrived, return it if the peer waits for it, and remove the pool
 	// Actions of the sender of the pool's channel, which alone posts to its send queue.
-	Bind       // Local: bind its windows; then Bound
-	BindSend   // Local: bind its window and send the key behind, in one post; no event follows
-	Unbind     // Local: invalidate its windows; then Unbound
+	Bind       // * Local: bind its windows
+	BindSend   // Local: bind its window and send the key behind, in one post
+	Unbind     // * Local: invalidate its windows
 	Use        // Remote: use its credits
-	Stop       // Remote, Last: stop using it, await its transfers, invalidate its window if Last; then Stopped
+	Stop       // * Remote, Last: stop using it, await its transfers, invalidate its window if Last
 	Invalidate // Remote: send the message that invalidates its window
 	// Actions of the pool manager, in order.
-	Make       // Local, Size, Elements: allocate and register it; then Registered or Failed
-	SendKeys   // Local: send its keys to the peer; then KeysSent
+	Make       // * Local, Size, Elements: allocate and register it; or else Failed
+	SendKeys   // * Local: send its keys to the peer
 	Offer      // Local: offer it to the peer
-	Ask        // Channel, Size, Elements: ask the peer for a pool; when the peer has handled that, Answered
+	Ask        // * Channel, Size, Elements: ask the peer for a pool; done when the peer has handled that
 	Request    // Refs, Transaction: send a flush request
-	Reply      // Transaction, Pools, Elements: Replying; then answer the flush of this many remote pools and elements
-	Deregister // Local: deregister it; then Deregistered
+	Reply      // * Transaction, Pools, Elements: answer the flush of this many remote pools and elements; done just before
+	Deregister // * Local: deregister it
 )
 
 // Action is an action with its parameters.
@@ -135,6 +128,9 @@ type Action struct {
 	Refs        []uint32 // with protocol.FlushGiveBack
 	Transaction uint64
 }
+
+// Done returns the event that the action is carried out.
+func (a *Action) Done() Event { return Event{Did: a.Do, Local: a.Local, Remote: a.Remote, Last: a.Last} }
 
 // Pools is the state machine of a session's receive pools, local and remote. Events go in
 // and actions come out; it has no goroutine, lock or clock. The caller of Step has to make
@@ -352,8 +348,8 @@ func (p *Pools) request(refs []uint32, out []Action) []Action {
 	return append(out, Action{Do: Request, Refs: refs, Transaction: p.ownFlush.latest})
 }
 
-// done records that another pool of the peer's flush is finished.
-func (p *Pools) done(out []Action) []Action {
+// finished records that another pool of the peer's flush is finished.
+func (p *Pools) finished(out []Action) []Action {
 	if p.peerFlush.left--; p.peerFlush.left > 0 {
 		return out
 	}

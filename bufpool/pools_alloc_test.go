@@ -18,9 +18,9 @@ func TestStepDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		w.pools.local[l.Ref], l.state = l, localOffered
 		step(Event{Kind: Flush, Refs: refs})
-		step(Event{Kind: Drained, Local: l})
-		step(Event{Kind: Deregistered, Local: l})
-		step(Event{Kind: Replying})
+		step(Event{Did: Drain, Local: l})
+		step(Event{Did: Deregister, Local: l})
+		step(Event{Did: Reply})
 	}); n != 0 {
 		t.Errorf("%v allocations for the end of a pool", n)
 	}

@@ -83,8 +83,8 @@ func (w *walk) lent(n int) (locals []*Local) {
 		locals = append(locals, w.fill(w.pools.First(1)))
 	}
 	for _, l := range locals {
-		for _, kind := range []Kind{Adopted, Bound}[min(w.guards, 1):] {
-			if _, err := w.pools.Step(&Event{Kind: kind, Local: l}, nil); err != nil {
+		for _, did := range []Do{Adopt, Bind}[min(w.guards, 1):] {
+			if _, err := w.pools.Step(&Event{Did: did, Local: l}, nil); err != nil {
 				w.t.Fatal(err)
 			}
 		}
@@ -96,11 +96,11 @@ func (w *walk) lent(n int) (locals []*Local) {
 func (w *walk) asked() *Local {
 	out, _ := w.pools.Step(&Event{Kind: Get, Channel: 1, Size: 100, Elements: 4}, nil)
 	l := w.fill(out[0].Local)
-	for _, kind := range []Kind{Registered, Adopted, Bound} {
-		if kind == Bound && w.guards == 0 {
+	for _, did := range []Do{Make, Adopt, Bind} {
+		if did == Bind && w.guards == 0 {
 			continue
 		}
-		if _, err := w.pools.Step(&Event{Kind: kind, Local: l}, nil); err != nil {
+		if _, err := w.pools.Step(&Event{Did: did, Local: l}, nil); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -145,26 +145,26 @@ func TestPools(t *testing.T) {
 	}{
 		{"the first pools are offered together", 1, nil, func(w *walk) {
 			a, b := w.fill(w.pools.First(1)), w.fill(w.pools.First(1))
-			w.step(Event{Kind: Adopted, Local: a}, "bind 0")
-			w.step(Event{Kind: Bound, Local: a}, "")
-			w.step(Event{Kind: Adopted, Local: b}, "bind 1")
-			w.step(Event{Kind: Bound, Local: b}, "offer 0; offer 1")
+			w.step(Event{Did: Adopt, Local: a}, "bind 0")
+			w.step(Event{Did: Bind, Local: a}, "")
+			w.step(Event{Did: Adopt, Local: b}, "bind 1")
+			w.step(Event{Did: Bind, Local: b}, "offer 0; offer 1")
 		}},
 		{"keys are sent of the largest elements first", 1, func(c *Config) { c.OneTouch = true }, func(w *walk) {
 			a, b := w.fill(w.pools.First(1)), w.fill(w.pools.First(1))
 			b.Elements = NewElements(nil, 4096, 4)
-			w.step(Event{Kind: Bound, Local: a}, "")
-			w.step(Event{Kind: Bound, Local: b}, "send-keys 1")
-			w.step(Event{Kind: KeysSent, Local: b}, "offer 1; send-keys 0")
-			w.step(Event{Kind: KeysSent, Local: a}, "offer 0")
+			w.step(Event{Did: Bind, Local: a}, "")
+			w.step(Event{Did: Bind, Local: b}, "send-keys 1")
+			w.step(Event{Did: SendKeys, Local: b}, "offer 1; send-keys 0")
+			w.step(Event{Did: SendKeys, Local: a}, "offer 0")
 		}},
 		{"a pool that is asked for", 1, nil, func(w *walk) {
 			w.lent(1)
 			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 8}, "make 1 of 8 × 100 on 1")
 			l := w.fill(out[0].Local)
-			w.step(Event{Kind: Registered, Local: l}, "adopt 1")
-			w.step(Event{Kind: Adopted, Local: l}, "bind 1")
-			w.step(Event{Kind: Bound, Local: l}, "offer 1")
+			w.step(Event{Did: Make, Local: l}, "adopt 1")
+			w.step(Event{Did: Adopt, Local: l}, "bind 1")
+			w.step(Event{Did: Bind, Local: l}, "offer 1")
 			if c := w.pools.Count(); c.Granted != 1 || c.Refused != 0 {
 				w.t.Errorf("%+v", c)
 			}
@@ -186,22 +186,22 @@ func TestPools(t *testing.T) {
 		{"the peer gives pools back", 0, nil, func(w *walk) {
 			l := w.lent(2)
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{1 | giveBack, 0 | giveBack}}, "drain 1; drain 0")
-			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0")
-			w.step(Event{Kind: Deregistered, Local: l[0]}, "")
-			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1; reply to 7, 0 of 0")
+			w.step(Event{Did: Drain, Local: l[0]}, "deregister 0")
+			w.step(Event{Did: Deregister, Local: l[0]}, "")
+			w.step(Event{Did: Drain, Local: l[1]}, "deregister 1; reply to 7, 0 of 0")
 			w.step(Event{Kind: Flush, Transaction: 8, Refs: []uint32{1 | giveBack}}, ErrTooManyFlushes)
 		}},
 		{"this side invalidates windows after the reply", 1, nil, func(w *walk) {
 			l := w.lent(1)
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{0 | giveBack}}, "drain 0")
-			w.step(Event{Kind: Drained, Local: l[0]}, "reply to 7, 0 of 0; unbind 0")
-			w.step(Event{Kind: Unbound, Local: l[0]}, "deregister 0")
+			w.step(Event{Did: Drain, Local: l[0]}, "reply to 7, 0 of 0; unbind 0")
+			w.step(Event{Did: Unbind, Local: l[0]}, "deregister 0")
 		}},
 		{"the peer invalidates windows after the reply", 1, func(c *Config) { c.Invalidates = true }, func(w *walk) {
 			l := w.lent(1)
 			w.step(Event{Kind: Invalidated, Local: l[0]}, ErrInvalidated)
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{0 | giveBack}}, "drain 0")
-			w.step(Event{Kind: Drained, Local: l[0]}, "reply to 7, 0 of 0")
+			w.step(Event{Did: Drain, Local: l[0]}, "reply to 7, 0 of 0")
 			w.step(Event{Kind: Invalidated, Local: l[0]}, "deregister 0")
 			w.step(Event{Kind: Invalidated, Local: l[0]}, ErrInvalidated)
 		}},
@@ -210,7 +210,7 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1")
 			w.step(Event{Kind: Invalidated, Local: l}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 0")
-			w.step(Event{Kind: Drained, Local: l}, "deregister 0")
+			w.step(Event{Did: Drain, Local: l}, "deregister 0")
 		}},
 		{"nobody invalidates where the target does", 1, nil, func(w *walk) {
 			l := w.lent(1)
@@ -222,16 +222,16 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Ending}, "stop 5; request 0x0 0x1 as 1")
 			w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 4}, "")
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "")
-			w.step(Event{Kind: Stopped, Remote: r}, "")
+			w.step(Event{Did: Stop, Remote: r}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; drain 1; request %#x as 2", 5|giveBack))
-			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0")
-			w.step(Event{Kind: Deregistered, Local: l[0]}, "")
+			w.step(Event{Did: Drain, Local: l[0]}, "deregister 0")
+			w.step(Event{Did: Deregister, Local: l[0]}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 2}, "")
-			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1")
+			w.step(Event{Did: Drain, Local: l[1]}, "deregister 1")
 			if w.pools.Gone() {
 				w.t.Error("all pools are gone before the last one is deregistered")
 			}
-			w.step(Event{Kind: Deregistered, Local: l[1]}, "")
+			w.step(Event{Did: Deregister, Local: l[1]}, "")
 			if !w.pools.Gone() {
 				w.t.Error("there are pools left")
 			}
@@ -243,9 +243,9 @@ func TestPools(t *testing.T) {
 			}
 			large, small := w.lend(5, 4096, false), w.lend(6, 512, true)
 			w.step(Event{Kind: Ending}, "stop 6; stop 5; request 0x1 0x2 0x0 as 1")
-			w.step(Event{Kind: Stopped, Remote: large}, "")
+			w.step(Event{Did: Stop, Remote: large}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1; drain 2; drain 0")
-			w.step(Event{Kind: Stopped, Remote: small}, fmt.Sprintf("request %#x %#x as 2", 6|giveBack, 5|giveBack))
+			w.step(Event{Did: Stop, Remote: small}, fmt.Sprintf("request %#x %#x as 2", 6|giveBack, 5|giveBack))
 			w.step(Event{Kind: FlushReply, Transaction: 2}, "invalidate 6")
 			if large.state != remoteClosed || small.state != remoteClosed {
 				w.t.Error("a pool is in use after it was given back")
@@ -255,30 +255,30 @@ func TestPools(t *testing.T) {
 			l := w.lent(1)
 			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "make 1 of 1 × 100 on 1")
 			w.step(Event{Kind: Ending}, "request 0x0 as 1")
-			w.step(Event{Kind: Registered, Local: w.fill(out[0].Local)}, "adopt 1")
-			w.step(Event{Kind: Adopted, Local: out[0].Local}, "offer 1")
+			w.step(Event{Did: Make, Local: w.fill(out[0].Local)}, "adopt 1")
+			w.step(Event{Did: Adopt, Local: out[0].Local}, "offer 1")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 0; request 0x1 as 2")
-			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0")
+			w.step(Event{Did: Drain, Local: l[0]}, "deregister 0")
 		}},
 		{"at the end the peer may take or give back some of the pools", 0, nil, func(w *walk) {
 			l, a, b := w.lent(2), w.lend(5, 2048, false), w.lend(6, 2048, false)
 			w.step(Event{Kind: Ending}, "stop 5; stop 6; request 0x0 0x1 as 1")
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{5, 1 | giveBack}}, "stop 5 for good; drain 1")
-			w.step(Event{Kind: Drained, Local: l[1]}, "deregister 1")
-			w.step(Event{Kind: Stopped, Remote: a}, "")
-			w.step(Event{Kind: Stopped, Remote: b}, "")
+			w.step(Event{Did: Drain, Local: l[1]}, "deregister 1")
+			w.step(Event{Did: Stop, Remote: a}, "")
+			w.step(Event{Did: Stop, Remote: b}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; request %#x as 2", 6|giveBack))
-			w.step(Event{Kind: Stopped, Remote: a, Last: true}, "reply to 7, 1 of 4")
+			w.step(Event{Did: Stop, Remote: a, Last: true}, "reply to 7, 1 of 4")
 		}},
 		{"at the end both sides may take the same pools back", 0, nil, func(w *walk) {
 			l, r := w.lent(1), w.lend(5, 2048, false)
 			w.step(Event{Kind: Ending}, "stop 5; request 0x0 as 1")
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{5, 0 | giveBack}}, "stop 5 for good; drain 0")
-			w.step(Event{Kind: Stopped, Remote: r}, "")
-			w.step(Event{Kind: Stopped, Remote: r, Last: true}, "")
-			w.step(Event{Kind: Drained, Local: l[0]}, "deregister 0; reply to 7, 1 of 4")
-			w.step(Event{Kind: Replying}, "")
-			w.step(Event{Kind: Deregistered, Local: l[0]}, "")
+			w.step(Event{Did: Stop, Remote: r}, "")
+			w.step(Event{Did: Stop, Remote: r, Last: true}, "")
+			w.step(Event{Did: Drain, Local: l[0]}, "deregister 0; reply to 7, 1 of 4")
+			w.step(Event{Did: Reply}, "")
+			w.step(Event{Did: Deregister, Local: l[0]}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "")
 			if !w.pools.Gone() {
 				w.t.Error("there are pools left")
@@ -295,8 +295,8 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 1")
 			w.step(Event{Kind: Tick}, "request 0x2 as 2")
 			w.step(Event{Kind: FlushReply, Transaction: 2}, "drain 2")
-			w.step(Event{Kind: Drained, Local: a}, "deregister 1")
-			w.step(Event{Kind: Drained, Local: b}, "deregister 2")
+			w.step(Event{Did: Drain, Local: a}, "deregister 1")
+			w.step(Event{Did: Drain, Local: b}, "deregister 2")
 		}},
 		{"a pool that is used stays", 0, nil, func(w *walk) {
 			l := w.asked()
@@ -314,9 +314,9 @@ func TestPools(t *testing.T) {
 			l := w.asked()
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1")
 			w.step(Event{Kind: Flush, Transaction: 5, Refs: []uint32{0 | giveBack}}, "drain 0")
-			w.step(Event{Kind: Drained, Local: l}, "deregister 0; reply to 5, 0 of 0")
-			w.step(Event{Kind: Replying}, "")
-			w.step(Event{Kind: Deregistered, Local: l}, "")
+			w.step(Event{Did: Drain, Local: l}, "deregister 0; reply to 5, 0 of 0")
+			w.step(Event{Did: Reply}, "")
+			w.step(Event{Did: Deregister, Local: l}, "")
 			w.asked()
 			w.step(Event{Kind: Tick, Tight: true}, "") // the peer has not answered the flush
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "")
@@ -324,7 +324,7 @@ func TestPools(t *testing.T) {
 		}},
 		{"a pool that is not offered yet", 1, nil, func(w *walk) {
 			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 1}, "make 0 of 1 × 100 on 1")
-			w.step(Event{Kind: Registered, Local: w.fill(out[0].Local)}, "adopt 0")
+			w.step(Event{Did: Make, Local: w.fill(out[0].Local)}, "adopt 0")
 			w.step(Event{Kind: Tick, Tight: true}, "")
 			w.step(Event{Kind: Flush, Refs: []uint32{0 | giveBack}}, ErrPool)
 		}},
@@ -340,9 +340,9 @@ func TestPools(t *testing.T) {
 		{"the peer takes pools back", 0, nil, func(w *walk) {
 			a, b := w.lend(9, 2048, true), w.lend(5, 4096, false)
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{9, 5}}, "stop 9 for good; stop 5 for good")
-			w.step(Event{Kind: Stopped, Remote: b, Last: true}, "")
-			w.step(Event{Kind: Stopped, Remote: a, Last: true}, "reply to 7, 2 of 8")
-			w.step(Event{Kind: Replying}, "")
+			w.step(Event{Did: Stop, Remote: b, Last: true}, "")
+			w.step(Event{Did: Stop, Remote: a, Last: true}, "reply to 7, 2 of 8")
+			w.step(Event{Did: Reply}, "")
 			w.step(Event{Kind: Flush, Transaction: 8, Refs: []uint32{9}}, ErrPool)
 			w.lend(9, 2048, true)
 		}},
@@ -356,12 +356,12 @@ func TestPools(t *testing.T) {
 			w.lend(1, 2048, true)
 			w.now = w.now.Add(time.Hour)
 			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
-			w.step(Event{Kind: Answered}, "")
+			w.step(Event{Did: Ask}, "")
 			extra := w.lend(2, 2048, true)
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick}, "stop 2")
 			w.step(Event{Kind: Tick}, "")
-			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
+			w.step(Event{Did: Stop, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
 			w.step(Event{Kind: FlushReply, Transaction: 2}, ErrReply)
 			w.asked()
 			w.step(Event{Kind: Tick, Tight: true}, "") // one flush at a time
@@ -377,7 +377,7 @@ func TestPools(t *testing.T) {
 			w.asked()
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1; stop 2")
-			w.step(Event{Kind: Stopped, Remote: extra}, "")
+			w.step(Event{Did: Stop, Remote: extra}, "")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, fmt.Sprintf("drain 0; request %#x as 2", 2|uint32(giveBack)))
 		}},
 		{"a pool is not given back before it has stopped", 0, nil, func(w *walk) {
@@ -389,7 +389,7 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x0 as 1; stop 2")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "drain 0")
-			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 2", 2|uint32(giveBack)))
+			w.step(Event{Did: Stop, Remote: extra}, fmt.Sprintf("request %#x as 2", 2|uint32(giveBack)))
 		}},
 		{"the peer takes back a pool that is stopping", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
@@ -399,8 +399,8 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick}, "stop 2")
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{2}}, "stop 2 for good")
-			w.step(Event{Kind: Stopped, Remote: extra}, "")
-			w.step(Event{Kind: Stopped, Remote: extra, Last: true}, "reply to 7, 1 of 4")
+			w.step(Event{Did: Stop, Remote: extra}, "")
+			w.step(Event{Did: Stop, Remote: extra, Last: true}, "reply to 7, 1 of 4")
 		}},
 		{"the peer takes back a pool that is given", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
@@ -409,10 +409,10 @@ func TestPools(t *testing.T) {
 			extra := w.lend(2, 2048, true)
 			w.step(Event{Kind: Tick}, "")
 			w.step(Event{Kind: Tick}, "stop 2")
-			w.step(Event{Kind: Stopped, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
+			w.step(Event{Did: Stop, Remote: extra}, fmt.Sprintf("request %#x as 1", 2|uint32(giveBack)))
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{2}}, "stop 2 for good")
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 2") // the sender does so only once
-			w.step(Event{Kind: Stopped, Remote: extra, Last: true}, "reply to 7, 1 of 4")
+			w.step(Event{Did: Stop, Remote: extra, Last: true}, "reply to 7, 1 of 4")
 		}},
 		{"more is asked for with pauses", 0, nil, func(w *walk) {
 			ask := func(want string) { w.t.Helper(); w.step(Event{Kind: Needed, Channel: 1, Size: 3000}, want) }
@@ -425,15 +425,15 @@ func TestPools(t *testing.T) {
 			ask("")
 			w.now = w.now.Add(time.Hour)
 			ask("") // one at a time
-			w.step(Event{Kind: Answered}, "")
+			w.step(Event{Did: Ask}, "")
 			ask("ask of 4 × 9000 on 1")
-			w.step(Event{Kind: Answered}, "")
+			w.step(Event{Did: Ask}, "")
 			for _, pause := range []time.Duration{4 * time.Second, 4 * time.Second} {
 				w.now = w.now.Add(pause - 1)
 				ask("")
 				w.now = w.now.Add(1)
 				ask("ask of 4 × 9000 on 1")
-				w.step(Event{Kind: Answered}, "")
+				w.step(Event{Did: Ask}, "")
 			}
 			w.lend(3, 2048, false)
 			w.now = w.now.Add(time.Hour)
@@ -461,8 +461,8 @@ func TestPools(t *testing.T) {
 			for ref := range uint32(10) {
 				r := w.lend(ref, 2048, false)
 				w.step(Event{Kind: Flush, Refs: []uint32{ref}}, fmt.Sprintf("stop %d for good", ref))
-				w.step(Event{Kind: Stopped, Remote: r, Last: true}, "reply to 0, 1 of 4")
-				w.step(Event{Kind: Replying}, "")
+				w.step(Event{Did: Stop, Remote: r, Last: true}, "reply to 0, 1 of 4")
+				w.step(Event{Did: Reply}, "")
 			}
 			if n := w.pools.Remembered(); n != 12 || w.pools.Remote(6) != nil || w.pools.Remote(7) == nil {
 				w.t.Errorf("%d elements are remembered", n)
@@ -484,12 +484,12 @@ func TestPools(t *testing.T) {
 		}},
 		{"a pool that is asked for is offered while it is bound", 1, func(c *Config) { c.KeySend = true }, func(w *walk) {
 			a := w.fill(w.pools.First(1))
-			w.step(Event{Kind: Adopted, Local: a}, "bind 0")
-			w.step(Event{Kind: Bound, Local: a}, "offer 0")
+			w.step(Event{Did: Adopt, Local: a}, "bind 0")
+			w.step(Event{Did: Bind, Local: a}, "offer 0")
 			out := w.step(Event{Kind: Get, Channel: 1, Size: 100, Elements: 8}, "make 1 of 8 × 100 on 1")
 			l := w.fill(out[0].Local)
-			w.step(Event{Kind: Registered, Local: l}, "adopt 1")
-			w.step(Event{Kind: Adopted, Local: l}, "bind and send 1; offer 1")
+			w.step(Event{Did: Make, Local: l}, "adopt 1")
+			w.step(Event{Did: Adopt, Local: l}, "bind and send 1; offer 1")
 			w.step(Event{Kind: Tick, Tight: true}, "request 0x1 as 1")
 		}},
 		{"keys come in the order of their pools", 0, nil, func(w *walk) {
@@ -520,7 +520,7 @@ func TestPools(t *testing.T) {
 			r := w.lendKeyless(4, "")
 			w.step(Event{Kind: Flush, Transaction: 7, Refs: []uint32{4}}, "")
 			w.step(Event{Kind: Keyed, Channel: 1, Key: 7}, "stop 4 for good")
-			w.step(Event{Kind: Stopped, Remote: r, Last: true}, "reply to 7, 1 of 4")
+			w.step(Event{Did: Stop, Remote: r, Last: true}, "reply to 7, 1 of 4")
 			if r.RKey() != 7 {
 				w.t.Errorf("key %d is to be invalidated", r.RKey())
 			}
@@ -535,7 +535,7 @@ func TestPools(t *testing.T) {
 			}
 			w.step(Event{Kind: Ending}, "stop 1")
 			w.step(Event{Kind: Keyed, Channel: 1, Key: 7}, "use 2")
-			w.step(Event{Kind: Stopped, Remote: w.pools.Remote(1)}, fmt.Sprintf("request %#x as 1", 1|uint32(giveBack)))
+			w.step(Event{Did: Stop, Remote: w.pools.Remote(1)}, fmt.Sprintf("request %#x as 1", 1|uint32(giveBack)))
 			w.step(Event{Kind: FlushReply, Transaction: 1}, "invalidate 1; stop 2")
 		}},
 		{"keys that come before their pools are in order", 0, nil, func(w *walk) {

@@ -51,62 +51,70 @@ func (p *Pools) endNext(out []Action) []Action {
 }
 
 func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
-	l, r := e.Local, e.Remote
 	switch e.Kind {
-	case Get:
-		return p.lend(e, out), nil
-	case Registered:
-		p.count.Granted++
-		return append(out, Action{Do: Adopt, Local: l}), nil
+	case Done:
+		return p.follow(e, out), nil
 	case Failed:
 		p.count.Refused++
-		p.local[l.Ref] = nil
-	case Adopted:
-		switch {
-		case l.KeyFollows(p.cfg.KeySend):
-			return p.offer(l, append(out, Action{Do: BindSend, Local: l})), nil
-		case len(l.Windows) > 0:
-			return append(out, Action{Do: Bind, Local: l}), nil
-		}
-		return p.ready(l, out), nil
-	case Bound:
-		return p.ready(l, out), nil
-	case KeysSent:
-		p.unsent = slices.Delete(p.unsent, 0, 1)
-		return p.sendKeys(p.offer(l, out)), nil
-	case Drained:
-		return p.drained(l, out), nil
-	case Unbound:
-		return append(out, Action{Do: Deregister, Local: l}), nil
+		p.local[e.Local.Ref] = nil
 	case Invalidated:
-		return p.invalidated(l, out)
-	case Deregistered:
-		p.count.Returned++
-		p.local[l.Ref] = nil
-
+		return p.invalidated(e.Local, out)
 	case Lent:
-		return p.addRemote(r, out)
+		return p.addRemote(e.Remote, out)
 	case Keyed:
 		return p.keyed(e.Channel, e.Key, out)
-	case Stopped:
-		return p.stopped(r, e.Last, out), nil
 	case Needed:
 		return p.ask(e, out), nil
-	case Answered:
-		p.asked.open = false
-
+	case Get:
+		return p.lend(e, out), nil
 	case Flush:
 		return p.flush(e, out)
-	case Replying:
-		p.peerFlush.out = false // before the reply, after which the peer may send another request
 	case FlushReply:
 		return p.replied(e.Transaction, out)
-	case Ending:
-		p.ending = true
 	case Tick:
 		return p.giveBack(p.takeBack(e.Tight, out)), nil
+	case Ending:
+		p.ending = true
 	}
 	return out, nil
+}
+
+// follow continues with what follows an action that is carried out.
+func (p *Pools) follow(e *Event, out []Action) []Action {
+	l := e.Local
+	switch e.Did {
+	case Adopt:
+		switch {
+		case l.KeyFollows(p.cfg.KeySend):
+			return p.offer(l, append(out, Action{Do: BindSend, Local: l}))
+		case len(l.Windows) > 0:
+			return append(out, Action{Do: Bind, Local: l})
+		}
+		return p.ready(l, out)
+	case Drain:
+		return p.drained(l, out)
+	case Bind:
+		return p.ready(l, out)
+	case Unbind:
+		return append(out, Action{Do: Deregister, Local: l})
+	case Stop:
+		return p.stopped(e.Remote, e.Last, out)
+	case Make:
+		p.count.Granted++
+		return append(out, Action{Do: Adopt, Local: l})
+	case SendKeys:
+		p.unsent = slices.Delete(p.unsent, 0, 1)
+		return p.sendKeys(p.offer(l, out))
+	case Ask:
+		p.asked.open = false
+	case Reply:
+		p.peerFlush.out = false // before the reply, after which the peer may send another request
+	case Deregister:
+		p.count.Returned++
+		p.local[l.Ref] = nil
+	case BindSend, Use, Invalidate, Offer, Request: // nothing follows
+	}
+	return out
 }
 
 // replied handles the reply to this side's flush request. With its next message the peer may

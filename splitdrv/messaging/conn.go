@@ -322,7 +322,7 @@ func (c *Conn) move() error {
 func (c *Conn) lendFirst() error {
 	for _, ch := range c.channels {
 		for _, l := range *ch.rx.Local.Load() {
-			if err := c.pools.Notify(bufpool.Event{Kind: bufpool.Adopted, Local: l}); err != nil {
+			if err := c.pools.Notify(bufpool.Event{Did: bufpool.Adopt, Local: l}); err != nil {
 				return err
 			}
 		}

@@ -378,7 +378,7 @@ func (c *channel) letGo() bool {
 			return did
 		}
 		c.releasing = slices.Delete(c.releasing, i, i+1)
-		c.s.step(bufpool.Event{Kind: bufpool.Stopped, Remote: r.pool.remote, Last: r.last})
+		c.s.step(bufpool.Event{Did: bufpool.Stop, Remote: r.pool.remote, Last: r.last})
 		did = true
 	}
 	return did

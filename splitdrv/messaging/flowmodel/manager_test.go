@@ -40,20 +40,20 @@ func (s *side) hand(a bufpool.Action) {
 	case bufpool.Adopt:
 		c.queue = append(c.queue, rxEvent{kind: rxAdopt, pool: s.localPools[a.Local]})
 		if broken.earlyTakeBack {
-			s.withheld[a.Local] = s.hear(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
+			s.withheld[a.Local] = s.hear(bufpool.Event{Did: bufpool.Bind, Local: a.Local})
 		}
 	case bufpool.Drain:
 		c.queue = append(c.queue, rxEvent{kind: rxDrain, pool: s.localPools[a.Local]})
 	case bufpool.Bind:
 		c.requests = append(c.requests, sqRequest{kind: sqBind, pool: s.localPools[a.Local]})
 		if broken.unboundOffer {
-			s.step(bufpool.Event{Kind: bufpool.Bound, Local: a.Local})
+			s.step(bufpool.Event{Did: bufpool.Bind, Local: a.Local})
 		}
 	case bufpool.BindSend:
 		c.requests = append(c.requests, sqRequest{kind: sqBindSend, pool: s.localPools[a.Local]})
 	case bufpool.Unbind:
 		if broken.earlyDispose {
-			s.step(bufpool.Event{Kind: bufpool.Unbound, Local: a.Local})
+			s.step(bufpool.Event{Did: bufpool.Unbind, Local: a.Local})
 			return
 		}
 		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: s.localPools[a.Local]})
@@ -72,7 +72,7 @@ func (s *side) hand(a bufpool.Action) {
 		c.requests = append(c.requests, sqRequest{kind: sqInvalidate, pool: s.remotePools[a.Remote]})
 	case bufpool.SendKeys:
 		if broken.offerFirst {
-			s.step(bufpool.Event{Kind: bufpool.KeysSent, Local: a.Local})
+			s.step(bufpool.Event{Did: bufpool.SendKeys, Local: a.Local})
 			return
 		}
 		s.unsent = append(s.unsent, s.localPools[a.Local])
@@ -131,7 +131,7 @@ func (s *side) do(a bufpool.Action) {
 			return
 		}
 		s.fill(a.Local, bufpool.LentSize(a.Size))
-		s.step(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
+		s.step(bufpool.Event{Did: bufpool.Make, Local: a.Local})
 	case bufpool.Offer:
 		pools := []*pool{s.localPools[a.Local]}
 		for len(s.queue) > 0 && s.queue[0].Do == bufpool.Offer {
@@ -143,7 +143,7 @@ func (s *side) do(a bufpool.Action) {
 		s.behind = true
 		s.send(message{kind: msgGet, channel: a.Channel - 1, size: a.Size})
 		if s.m.rules.askTwice {
-			s.step(bufpool.Event{Kind: bufpool.Answered})
+			s.step(bufpool.Event{Did: bufpool.Ask})
 		}
 	case bufpool.Request:
 		s.send(message{kind: msgFlush, refs: a.Refs, number: a.Transaction})
@@ -153,7 +153,7 @@ func (s *side) do(a bufpool.Action) {
 			}
 		}
 	case bufpool.Reply:
-		s.step(bufpool.Event{Kind: bufpool.Replying})
+		s.step(bufpool.Event{Did: bufpool.Reply})
 		s.send(message{kind: msgFlushed, number: a.Transaction})
 	case bufpool.Deregister:
 		p := s.localPools[a.Local]
@@ -164,7 +164,7 @@ func (s *side) do(a bufpool.Action) {
 			}
 		}
 		delete(s.localPools, a.Local)
-		s.step(bufpool.Event{Kind: bufpool.Deregistered, Local: a.Local})
+		s.step(bufpool.Event{Did: bufpool.Deregister, Local: a.Local})
 	default:
 		s.m.fail("%s: nobody carries out action %d", s.name, a.Do)
 	}

@@ -160,7 +160,7 @@ func (c *channel) read(l rxEvent) {
 	case rxAdopt:
 		c.adopt(l.pool)
 		if !c.s.release(l.pool.local) {
-			c.s.step(bufpool.Event{Kind: bufpool.Adopted, Local: l.pool.local})
+			c.s.step(bufpool.Event{Did: bufpool.Adopt, Local: l.pool.local})
 		}
 	case rxDrain:
 		c.revokeGathered()
@@ -196,7 +196,7 @@ func (c *channel) forget(p *pool) {
 		c.spare += len(p.where)
 	}
 	c.elements.Forget(p.local)
-	drained := bufpool.Event{Kind: bufpool.Drained, Local: p.local}
+	drained := bufpool.Event{Did: bufpool.Drain, Local: p.local}
 	if c.s.invalidates() && c.m.rules.bothInvalidate {
 		c.requests = append(c.requests, sqRequest{kind: sqUnbind, pool: p})
 	}

@@ -183,7 +183,7 @@ func (s *side) offerFirst() {
 		}
 	}
 	for _, p := range first {
-		s.step(bufpool.Event{Kind: bufpool.Adopted, Local: p.local})
+		s.step(bufpool.Event{Did: bufpool.Adopt, Local: p.local})
 	}
 }
 
@@ -336,7 +336,7 @@ func (s *side) dispatch(msg message) {
 		switch msg.request {
 		case requestBehind:
 			if !m.rules.askTwice {
-				s.step(bufpool.Event{Kind: bufpool.Answered})
+				s.step(bufpool.Event{Did: bufpool.Ask})
 			}
 		case requestKeys:
 			s.heard = true

@@ -131,7 +131,7 @@ func (s *side) sendKeys() bool {
 		p := s.unsent[0]
 		s.unsent = s.unsent[1:]
 		s.telling, s.heard = false, false
-		s.step(bufpool.Event{Kind: bufpool.KeysSent, Local: p.local})
+		s.step(bufpool.Event{Did: bufpool.SendKeys, Local: p.local})
 		return true
 	case s.telling || s.mine == 4:
 		return false
@@ -218,12 +218,12 @@ func (c *channel) follows(e sqRequest) func() {
 		if c.s.invalidates() { // a broken rule: nothing waits for the completion
 			return func() {}
 		}
-		return func() { c.s.step(bufpool.Event{Kind: bufpool.Unbound, Local: e.pool.local}) }
+		return func() { c.s.step(bufpool.Event{Did: bufpool.Unbind, Local: e.pool.local}) }
 	default:
 		if c.m.rules.unboundOffer {
 			return func() {}
 		}
-		return func() { c.s.step(bufpool.Event{Kind: bufpool.Bound, Local: e.pool.local}) }
+		return func() { c.s.step(bufpool.Event{Did: bufpool.Bind, Local: e.pool.local}) }
 	}
 }
 

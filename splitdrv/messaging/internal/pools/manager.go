@@ -219,7 +219,7 @@ func (m *Manager) do(actions []bufpool.Action) error {
 			if err := m.sendKeys(a.Local); err != nil {
 				return err
 			}
-			return m.Notify(bufpool.Event{Kind: bufpool.KeysSent, Local: a.Local})
+			return m.Notify(a.Done())
 		})
 		return nil
 	case bufpool.Offer:
@@ -237,7 +237,7 @@ func (m *Manager) do(actions []bufpool.Action) error {
 	case bufpool.Reply:
 		return m.reply(a)
 	default:
-		return m.deregister(a.Local)
+		return m.deregister(a)
 	}
 }
 
@@ -314,7 +314,7 @@ func (m *Manager) lend(a *bufpool.Action) error {
 		// There is no memory for it, or it is not allowed. The peer uses its other pools.
 		return m.Notify(failed)
 	}
-	return m.Notify(bufpool.Event{Kind: bufpool.Registered, Local: a.Local})
+	return m.Notify(a.Done())
 }
 
 // register allocates and registers the memory of a pool, and creates its windows, which
@@ -362,14 +362,15 @@ func (m *Manager) register(l *bufpool.Local, p Config, first bool) (err error) {
 }
 
 // deregister deregisters and frees a pool that has ended.
-func (m *Manager) deregister(l *bufpool.Local) error {
+func (m *Manager) deregister(a *bufpool.Action) error {
+	l := a.Local
 	if err := l.Deregister(); err != nil {
 		return fmt.Errorf("deregister pool %d: %w", l.Ref, err)
 	}
 	if err := m.c.Memory.Put(l.Arena); err != nil {
 		return err
 	}
-	return m.Notify(bufpool.Event{Kind: bufpool.Deregistered, Local: l})
+	return m.Notify(a.Done())
 }
 
 // sendKeys sends the keys of the elements of a one-touch pool to the peer, before the pool
@@ -402,7 +403,7 @@ func (m *Manager) ask(a *bufpool.Action) error {
 		if status := (*control.StatusError)(nil); err != nil && !errors.As(err, &status) {
 			return err
 		}
-		return m.Notify(bufpool.Event{Kind: bufpool.Answered})
+		return m.Notify(a.Done())
 	})
 	return nil
 }
@@ -416,7 +417,7 @@ func (m *Manager) reply(a *bufpool.Action) error {
 		wait = m.pace.ReserveN(now, some).DelayFrom(now)
 	}
 	reply := func() error {
-		if err := m.Notify(bufpool.Event{Kind: bufpool.Replying}); err != nil {
+		if err := m.Notify(a.Done()); err != nil {
 			return err
 		}
 		return m.control.Send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, a.Transaction) })

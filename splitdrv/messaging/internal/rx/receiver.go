@@ -415,7 +415,7 @@ func (r *Receiver) read(l *core.RxEvent, sent uint64) error {
 		if err := r.Adopt(l.Pool); err != nil {
 			return err
 		}
-		return r.manager.Notify(bufpool.Event{Kind: bufpool.Adopted, Local: l.Pool})
+		return r.manager.Notify(bufpool.Event{Did: bufpool.Adopt, Local: l.Pool})
 	case core.RxDrain:
 		if err := r.flush(); err != nil {
 			return err
@@ -450,7 +450,7 @@ func (r *Receiver) give(p *bufpool.Local) error {
 		r.spare += p.Elements.Len()
 	}
 	r.returns.Forget(p)
-	return r.manager.Notify(bufpool.Event{Kind: bufpool.Drained, Local: p})
+	return r.manager.Notify(bufpool.Event{Did: bufpool.Drain, Local: p})
 }
 
 // Adopt adds a pool to those of the channel and posts the receives for its elements.

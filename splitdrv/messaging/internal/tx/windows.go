@@ -140,7 +140,7 @@ func (r *sqRequests) finishDrains() error {
 		r.draining = append(r.draining[:i], r.draining[i+1:]...)
 		switch {
 		case q.Pool != nil:
-			if err := r.pools.Notify(bufpool.Event{Kind: bufpool.Stopped, Remote: q.Pool, Last: q.Last}); err != nil {
+			if err := r.pools.Notify(bufpool.Event{Did: bufpool.Stop, Remote: q.Pool, Last: q.Last}); err != nil {
 				return err
 			}
 		case q.Done != nil:
@@ -172,9 +172,9 @@ func windowsOf(r *core.SqRequest) int {
 func callbackOf(r *core.SqRequest) callback {
 	switch r.Kind {
 	case core.SqBind:
-		return callback{event: bufpool.Event{Kind: bufpool.Bound, Local: r.Lent}}
+		return callback{event: bufpool.Event{Did: bufpool.Bind, Local: r.Lent}}
 	case core.SqUnbind:
-		return callback{event: bufpool.Event{Kind: bufpool.Unbound, Local: r.Lent}}
+		return callback{event: bufpool.Event{Did: bufpool.Unbind, Local: r.Lent}}
 	case core.SqRevoke:
 		return callback{rx: core.RxEvent{Kind: core.RxRevoked, Batch: r.Batch}}
 	default:
