@@ -17,9 +17,9 @@ const MaxBatch = 64
 // steps are:
 //
 //	receiver  consumes and gathers elements             Batches.Gather, Revoke
-//	sender    invalidates their windows (LOCAL_INV), and waits for the last one
+//	sender    invalidates their windows (LOCAL_INV), and waits for the last one (action Revoke)
 //	receiver  checks and delivers their contents        Batches.Revoked
-//	sender    binds the windows with their next keys, and waits for the last one
+//	sender    binds the windows with their next keys, and waits for the last one (action Rebind)
 //	receiver  releases the elements, which an update returns
 type Batch struct {
 	Written  []Written

@@ -113,6 +113,10 @@ const (
 	Request    // Refs, Transaction: send a flush request
 	Reply      // * Transaction, Pools, Elements: answer the flush of this many remote pools and elements; done just before
 	Deregister // * Local: deregister it
+	// Actions on elements, which Pools does not determine.
+	Consume // the receiver takes an element that the peer has indicated by a message
+	Revoke  // Batch: the sender invalidates the windows of its elements, and the receiver delivers them then
+	Rebind  // Batch: the sender binds the windows again, and the receiver releases the elements then
 )
 
 // Action is an action with its parameters.
@@ -127,10 +131,13 @@ type Action struct {
 	Pools       int
 	Refs        []uint32 // with protocol.FlushGiveBack
 	Transaction uint64
+	Batch       *Batch
 }
 
 // Done returns the event that the action is carried out.
-func (a *Action) Done() Event { return Event{Did: a.Do, Local: a.Local, Remote: a.Remote, Last: a.Last} }
+func (a *Action) Done() Event {
+	return Event{Did: a.Do, Local: a.Local, Remote: a.Remote, Last: a.Last}
+}
 
 // Pools is the state machine of a session's receive pools, local and remote. Events go in
 // and actions come out; it has no goroutine, lock or clock. The caller of Step has to make

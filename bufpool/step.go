@@ -112,7 +112,7 @@ func (p *Pools) follow(e *Event, out []Action) []Action {
 	case Deregister:
 		p.count.Returned++
 		p.local[l.Ref] = nil
-	case BindSend, Use, Invalidate, Offer, Request: // nothing follows
+	case BindSend, Use, Invalidate, Offer, Request, Consume, Revoke, Rebind: // nothing follows
 	}
 	return out
 }

@@ -412,8 +412,8 @@ func (c *Conn) SetMTU(mtu int) { c.shared.MTU.Store(int64(mtu)) }
 // again for how long that is. It never waits. It must not be called after Close.
 func (c *Conn) Unhold() {
 	for _, ch := range c.channels {
-		ch.tx.Queue.Wake.Set()
-		ch.rx.Queue.Wake.Set()
+		ch.tx.Queue.Event.Set()
+		ch.rx.Queue.Event.Set()
 	}
 }
 
@@ -423,8 +423,7 @@ func (c *Conn) Unhold() {
 func (c *Conn) Pause(ctx context.Context) error {
 	paused := make(chan struct{}, len(c.channels))
 	for _, ch := range c.channels {
-		ch.tx.Paused.Store(true)
-		ch.tx.Queue.Put(core.SqRequest{Kind: core.SqDrain, Done: paused})
+		ch.tx.Pause(paused)
 	}
 	fail := func(err error) error { return fmt.Errorf("messaging: wait for what was sent: %w", err) }
 	for range c.channels {
@@ -447,8 +446,7 @@ func (c *Conn) Pause(ctx context.Context) error {
 // Resume ends a pause.
 func (c *Conn) Resume() {
 	for _, ch := range c.channels {
-		ch.tx.Paused.Store(false)
-		ch.tx.Queue.Put(core.SqRequest{Kind: core.SqDrain})
+		ch.tx.Resume()
 	}
 }
 

@@ -60,8 +60,8 @@ func causeOf(c *core.Session, control *control.Channel, channels []*channel, err
 			}
 		}
 		for _, ch := range channels {
-			if ch.QP.Num() == qpn && !ch.tx.Queue.Pending.Load() {
-				ch.tx.Queue.Put(core.SqRequest{Kind: core.SqLook})
+			if ch.QP.Num() == qpn {
+				ch.tx.Queue.Wake() // then it polls its queue
 			}
 		}
 		select {

@@ -172,8 +172,8 @@ func (d *dispatcher) onIndicate(msg []byte) error {
 				channel+1)
 		}
 		events = append(events, core.RxEvent{
-			Kind: core.RxIndicated, Class: class, Elem: x.Element, Length: x.Length,
-			Last: i == m.Len()-1})
+			Do: bufpool.Consume, Class: class, Elem: x.Element, Length: x.Length, Last: i == m.Len()-1,
+		})
 	}
 	d.events = events
 	return d.channels[channel].rx.Indicated(events)
@@ -243,10 +243,6 @@ func (d *dispatcher) onSent(data []byte) protocol.CfgStatus {
 	case err != nil || sent.Channel < 1 || int(sent.Channel) > len(d.channels):
 		return protocol.CfgInvalid
 	}
-	r := d.channels[sent.Channel-1].rx
-	r.Sent.Store(sent.Next)
-	if !r.SentQueued.Swap(true) {
-		r.Queue.Put(core.RxEvent{Kind: core.RxSent})
-	}
+	d.channels[sent.Channel-1].rx.PeerSent(sent.Next)
 	return protocol.CfgOK
 }

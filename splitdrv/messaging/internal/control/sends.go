@@ -31,10 +31,10 @@ type Sends struct {
 	out        []uint16   // slots in flight, in order: a ring of nOut slots, beginning at first
 	first      int
 	nOut       int
-	unsignaled int                         // messages since the last signaled one
-	wr         [1]fabric.SendWR            // a field, because a variable on the stack would escape
-	Padded     uint32                      // length in bytes of the second message; 0: that of its content
-	blocked    []*core.Queue[core.RxEvent] // receivers whose update found no free slot
+	unsignaled int              // messages since the last signaled one
+	wr         [1]fabric.SendWR // a field, because a variable on the stack would escape
+	Padded     uint32           // length in bytes of the second message; 0: that of its content
+	blocked    []*core.Wakeup   // receivers whose update found no free slot
 	closed     bool
 	progress   func() error // polls completions; nil if the handler does
 
@@ -94,16 +94,16 @@ func (s *Sends) sendNow(build func(dst []byte) []byte) (bool, error) {
 
 // TrySend is send for a receiver's updates. It does not wait, and leaves
 // protocol.OtherControl slots free for other messages. If no further slot is free, it
-// returns false, and r gets an RxUnblocked when there is one.
-func (s *Sends) TrySend(r *core.Queue[core.RxEvent], build func(dst []byte) []byte) (bool, error) {
+// returns false, and wakes the receiver when there is one.
+func (s *Sends) TrySend(receiver *core.Wakeup, build func(dst []byte) []byte) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, nil
 	}
 	if len(s.free) <= protocol.OtherControl {
-		if !slices.Contains(s.blocked, r) {
-			s.blocked = append(s.blocked, r)
+		if !slices.Contains(s.blocked, receiver) {
+			s.blocked = append(s.blocked, receiver)
 		}
 		return false, nil
 	}
@@ -168,7 +168,7 @@ func (s *Sends) release(slot uint16) {
 	s.mu.Unlock()
 	s.room.Signal()
 	for _, r := range blocked {
-		r.Put(core.RxEvent{Kind: core.RxUnblocked})
+		r.Wake()
 	}
 }
 

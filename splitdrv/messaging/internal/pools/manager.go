@@ -81,7 +81,7 @@ func poolInterval(mode protocol.Mode, idle time.Duration) time.Duration {
 type Channel struct {
 	Number   int
 	Pools    []Config // first pools
-	Sender   *core.Queue[core.SqRequest]
+	Sender   *core.Queue[bufpool.Action]
 	Receiver *core.Queue[core.RxEvent]
 	Credits  *Credits
 	Slots    *Slots
@@ -160,29 +160,24 @@ func (m *Manager) End() (<-chan struct{}, error) {
 // hand passes an action to the goroutine that carries it out. The caller holds the lock,
 // which keeps the actions in order.
 func (m *Manager) hand(a *bufpool.Action) {
-	switch l, r := a.Local, a.Remote; a.Do {
-	case bufpool.Adopt:
-		m.Channels[l.Channel-1].Receiver.Put(core.RxEvent{Kind: core.RxAdopt, Pool: l})
-	case bufpool.Drain:
-		m.Channels[l.Channel-1].Receiver.Put(core.RxEvent{Kind: core.RxDrain, Pool: l})
-	case bufpool.Bind:
-		m.Channels[l.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqBind, Lent: l})
-	case bufpool.BindSend:
-		m.Channels[l.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqBindSend, Lent: l})
-	case bufpool.Unbind:
-		m.Channels[l.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqUnbind, Lent: l})
+	switch a.Do {
+	case bufpool.Adopt, bufpool.Drain:
+		m.Channels[a.Local.Channel-1].Receiver.Put(core.RxEvent{Do: a.Do, Local: a.Local})
+	case bufpool.Bind, bufpool.BindSend, bufpool.Unbind:
+		m.Channels[a.Local.Channel-1].Sender.Put(*a)
 	case bufpool.Use:
-		credits := m.Channels[r.Channel-1].Credits
-		credits.add(r)
+		credits := m.Channels[a.Remote.Channel-1].Credits
+		credits.add(a.Remote)
 		credits.Came()
-	case bufpool.Stop:
-		ch := &m.Channels[r.Channel-1]
-		ch.Credits.remove(r)
-		ch.Sender.Put(core.SqRequest{Kind: core.SqDrain, Pool: r, Last: a.Last})
-	case bufpool.Invalidate:
-		m.Channels[r.Channel-1].Sender.Put(core.SqRequest{Kind: core.SqInvalidate, Pool: r})
-	default:
+	case bufpool.Stop, bufpool.Invalidate:
+		ch := &m.Channels[a.Remote.Channel-1]
+		if a.Do == bufpool.Stop {
+			ch.Credits.remove(a.Remote)
+		}
+		ch.Sender.Put(*a)
+	case bufpool.Make, bufpool.SendKeys, bufpool.Offer, bufpool.Ask, bufpool.Request, bufpool.Reply, bufpool.Deregister:
 		m.queue = append(m.queue, *a)
+	case bufpool.Consume, bufpool.Revoke, bufpool.Rebind: // not actions of Pools
 	}
 }
 
@@ -236,8 +231,10 @@ func (m *Manager) do(actions []bufpool.Action) error {
 		})
 	case bufpool.Reply:
 		return m.reply(a)
-	default:
+	case bufpool.Deregister:
 		return m.deregister(a)
+	default:
+		return nil // the actions of others, which hand has passed on
 	}
 }
 

@@ -19,6 +19,13 @@ type Slots struct {
 	Size           int          // bytes
 	wanted         atomic.Int32 // number of slots wanted; set by the sender
 	Made           atomic.Int32 // number of slots registered; set by the pool manager
+	grown          atomic.Pointer[piece]
+}
+
+// piece is memory of slots that the pool manager has registered and the sender has not added yet.
+type piece struct {
+	mem []byte
+	key uint32
 }
 
 // NewSlots returns send slots of size bytes, with the first few registered. Their number
@@ -26,27 +33,38 @@ type Slots struct {
 func NewSlots(c *core.Session, most, size int) (*Slots, error) {
 	s := &Slots{Slots: bufpool.NewSlots(most, size), most: most, Size: size}
 	n := min(FirstSlots, most)
-	mem, key, err := s.register(c, n, true)
-	if err != nil {
+	if err := s.register(c, n, true); err != nil {
 		return nil, err
 	}
-	s.Add(mem, key)
-	s.Made.Store(int32(n))
+	s.Grow()
 	return s, nil
 }
 
-// register registers memory for n more slots.
-func (s *Slots) register(c *core.Session, n int, first bool) (mem []byte, key uint32, err error) {
+// register registers memory for n more slots. It is called when the sender has added those before.
+func (s *Slots) register(c *core.Session, n int, first bool) error {
 	arena, err := c.Memory.Get(n*s.Size, first)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	mem = arena.Bytes()[:n*s.Size]
+	mem := arena.Bytes()[:n*s.Size]
 	r, err := c.Domain.Register(mem, 0)
 	if err != nil {
-		return nil, 0, fmt.Errorf("register %d send slots: %w", n, errors.Join(err, c.Memory.Put(arena)))
+		return fmt.Errorf("register %d send slots: %w", n, errors.Join(err, c.Memory.Put(arena)))
 	}
-	return mem, r.LKey(), nil
+	s.Made.Add(int32(n))
+	s.grown.Store(&piece{mem, r.LKey()})
+	return nil
+}
+
+// Grow adds the slots that were registered since the last call, and reports whether there are any. The
+// sender calls it.
+func (s *Slots) Grow() bool {
+	p := s.grown.Swap(nil)
+	if p == nil {
+		return false
+	}
+	s.Add(p.mem, p.key)
+	return true
 }
 
 // lacking reports whether more slots are wanted than are registered.

@@ -136,13 +136,10 @@ func (m *Manager) moreSlots(ch *Channel) {
 	if !s.lacking() {
 		return
 	}
-	n := s.wanted.Load() - s.Made.Load()
-	mem, key, err := s.register(m.c, int(n), false)
-	if err != nil {
+	if s.register(m.c, int(s.wanted.Load()-s.Made.Load()), false) != nil {
 		return // the sender continues with the slots that it has
 	}
-	s.Made.Add(n)
-	ch.Sender.Put(core.SqRequest{Kind: core.SqSlots, Mem: mem, Key: key})
+	ch.Sender.Wake()
 }
 
 // need tells the pools which element a channel's sender lacks.

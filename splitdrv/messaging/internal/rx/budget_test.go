@@ -144,7 +144,7 @@ func TestBudgetInAFlood(t *testing.T) {
 			if err := c.Handlers.Set(g); err != nil {
 				t.Error(err)
 			}
-			r.Queue.Put(core.RxEvent{Kind: core.RxSent})
+			r.Queue.Wake()
 		}
 		return !r.Queue.Pending.Load() && runs[0].completions > 10000
 	})

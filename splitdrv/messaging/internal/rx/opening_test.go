@@ -75,7 +75,7 @@ func TestSealedElementIsCopied(t *testing.T) {
 					err = r.Hand([]fabric.Completion{{Op: fabric.OpRecvWriteImm, Len: uint32(len(sealed)),
 						Imm: uint32(protocol.PackImm(uint8(lent.Ref), uint8(elem), uint16(len(sealed))))}})
 				} else {
-					err = r.read(&core.RxEvent{Kind: core.RxIndicated, Elem: uint32(elem), Length: uint32(len(sealed))}, 0)
+					err = r.read(&core.RxEvent{Do: bufpool.Consume, Elem: uint32(elem), Length: uint32(len(sealed))})
 					if err == nil {
 						err = r.flush()
 					}

@@ -17,6 +17,13 @@ func (r *Receiver) Indicated(events []core.RxEvent) error {
 	return nil
 }
 
+// PeerSent records that the peer has sent all messages below next, in mode send-uc. The request handler
+// calls it.
+func (r *Receiver) PeerSent(next uint64) {
+	r.sent.Store(next)
+	r.Queue.Wake()
+}
+
 // RenewsAtOnce reports whether the receives of the last n completions must be posted again
 // immediately. That holds for receives with memory, which differ from each other, and for
 // those of messages between writes, of which there are few.

@@ -82,15 +82,15 @@ func New(
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.Number), 0, 0))
 	}
 	var err error
-	if r.Queue.Wake, err = c.NewEvent(); err != nil {
+	if r.Queue.Event, err = c.NewEvent(); err != nil {
 		return nil, err
 	}
 	if r.W = w; !o.Poll { // with Poll, sender and receiver share a worker
-		r.W = c.Handlers.NewWorker(ch.Number, cq.RoleReceiver, r.Queue.Wake)
+		r.W = c.Handlers.NewWorker(ch.Number, cq.RoleReceiver, r.Queue.Event)
 		r.W.Polling.Moved = func() (frames, bytes uint64) { return r.Count.RxFrames.Load(), r.Count.RxBytes.Load() }
 	}
 	r.out = delivery{
-		c: c, w: r.W, channel: ch.Number, wake: r.Queue.Wake, count: &r.Count, path: o.Path, noPack: o.NoPack,
+		c: c, w: r.W, channel: ch.Number, wake: r.Queue.Event, count: &r.Count, path: o.Path, noPack: o.NoPack,
 		writes: make([]vnet.WriteOp, 0, protocol.MaxPackFrames),
 	}
 	r.opening = newOpening(o.Opener, &r.out)
@@ -100,7 +100,7 @@ func New(
 // Begin makes the waiters. It is called once the port is known.
 func (r *Receiver) Begin(port core.Port) (err error) {
 	r.notification = cq.Notification{CQ: r.ch.RecvCQ, Solicited: true}
-	if r.idle, err = r.c.NewWaiter(epoll.Readable(r.ch.RecvCQ.FD()), epoll.Readable(r.Queue.Wake.FD())); err != nil {
+	if r.idle, err = r.c.NewWaiter(epoll.Readable(r.ch.RecvCQ.FD()), epoll.Readable(r.Queue.Event.FD())); err != nil {
 		return err
 	}
 	return r.out.begin(port)
@@ -347,7 +347,7 @@ func (r *Receiver) Post(n int) error {
 // them.
 func (r *Receiver) GiveBack() error {
 	for r.Due() {
-		if sent, err := r.control.TrySend(&r.Queue, r.update); err != nil || !sent {
+		if sent, err := r.control.TrySend(&r.Queue.Wakeup, r.update); err != nil || !sent {
 			return err
 		}
 	}
@@ -375,8 +375,7 @@ func (r *Receiver) update(dst []byte) []byte {
 // ReadQueue handles the events from the control handler, the pool manager and the sender.
 func (r *Receiver) ReadQueue() error {
 	events := r.Queue.Take()
-	r.SentQueued.Store(false)
-	sent := r.Sent.Load()
+	sent := r.sent.Load()
 	// Transfers on the data channel come before the events: the peer indicates a transfer,
 	// or flushes a pool, only after all its earlier writes have completed. There can be no
 	// more of these than posted receives, which also bounds this loop if the peer never
@@ -395,9 +394,12 @@ func (r *Receiver) ReadQueue() error {
 		taken += n
 	}
 	for i := range events {
-		if err := r.read(&events[i], sent); err != nil {
+		if err := r.read(&events[i]); err != nil {
 			return err
 		}
+	}
+	if err := r.sentSoFar(sent); err != nil {
+		return err
 	}
 	if err := r.flush(); err != nil {
 		return err
@@ -405,36 +407,34 @@ func (r *Receiver) ReadQueue() error {
 	return r.GiveBack()
 }
 
-// read handles one event. sent is the value for RxSent.
-func (r *Receiver) read(l *core.RxEvent, sent uint64) error {
-	switch l.Kind {
-	case core.RxIndicated:
+// read carries out one action.
+func (r *Receiver) read(e *core.RxEvent) error {
+	switch e.Do {
+	case bufpool.Consume:
 		r.Count.RxIndicated.Add(1)
-		return r.consume(l, true)
-	case core.RxAdopt:
-		if err := r.Adopt(l.Pool); err != nil {
+		return r.consume(e, true)
+	case bufpool.Adopt:
+		if err := r.Adopt(e.Local); err != nil {
 			return err
 		}
-		return r.manager.Notify(bufpool.Event{Did: bufpool.Adopt, Local: l.Pool})
-	case core.RxDrain:
+		return r.manager.Notify(bufpool.Event{Did: bufpool.Adopt, Local: e.Local})
+	case bufpool.Drain:
 		if err := r.flush(); err != nil {
 			return err
 		}
-		r.adopted.retire(l.Pool)
-		if l.Pool.OneTouch && l.Pool.Elements.Ledger().Consumed > 0 {
+		r.adopted.retire(e.Local)
+		if e.Local.OneTouch && e.Local.Elements.Ledger().Consumed > 0 {
 			// The pool is given when these elements' windows are bound again: only then can
 			// all its windows be invalidated.
 			return nil
 		}
-		return r.give(l.Pool)
-	case core.RxRevoked:
-		return r.revoked(l.Batch)
-	case core.RxRebound:
-		return r.rebound(l.Batch)
-	case core.RxSent:
-		return r.sentSoFar(sent)
-	default: // RxUnblocked: ReadQueue returns elements when it has read
-		return nil
+		return r.give(e.Local)
+	case bufpool.Revoke:
+		return r.revoked(e.Batch)
+	case bufpool.Rebind:
+		return r.rebound(e.Batch)
+	default:
+		return nil // an action of others
 	}
 }
 

@@ -23,10 +23,7 @@ type numbering struct {
 	pool     *bufpool.Local // the only pool of the channel
 	expected uint64         // sequence number of the next message
 
-	// Mode send-uc: the last sequence number that the peer has reported, and whether an
-	// RxSent is in the queue. One event is enough for several reports.
-	Sent       atomic.Uint64
-	SentQueued atomic.Bool
+	sent atomic.Uint64 // mode send-uc: the last number that the peer has reported
 }
 
 // sequence compares the number of a message with the expected one. On an unreliable channel

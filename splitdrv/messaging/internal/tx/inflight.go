@@ -2,6 +2,7 @@ package tx
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
@@ -22,7 +23,7 @@ type sendQueue struct {
 	Signaled   uint32 // last signaled work request
 	unsignaled int    // slots filled since then
 	ring       inFlightRing
-	callbacks  []callback // of the entries of ring with callback set, in order
+	awaited    []bufpool.Action // of the entries of ring with action set, in order
 }
 
 func newSendQueue(ch *core.DataQP, o *Options, count *core.TxCount) sendQueue {
@@ -77,27 +78,18 @@ func (q *sendQueue) drain() error {
 	return nil
 }
 
-// callback is what follows when a work request has completed: an event for the channel's
-// receiver (a batch of windows), or otherwise an event for the pools.
-type callback struct {
-	rx    core.RxEvent
-	event bufpool.Event
+// whenCompleted records that an action is carried out when the work request that was posted last, which
+// must be signaled, has completed.
+func (q *sendQueue) whenCompleted(a bufpool.Action) {
+	q.awaited = append(q.awaited, a)
+	q.ring.newest().action = true
 }
 
-// whenCompleted registers a callback for the completion of the work request that was
-// posted last, which must be signaled.
-func (q *sendQueue) whenCompleted(c callback) {
-	q.callbacks = append(q.callbacks, c)
-	q.ring.newest().callback = true
-}
-
-// called removes and returns the first callback.
-func (q *sendQueue) called() callback {
-	c := q.callbacks[0]
-	rest := copy(q.callbacks, q.callbacks[1:])
-	q.callbacks[rest] = callback{}
-	q.callbacks = q.callbacks[:rest]
-	return c
+// nextCompleted removes and returns the first of these actions.
+func (q *sendQueue) nextCompleted() bufpool.Action {
+	a := q.awaited[0]
+	q.awaited = slices.Delete(q.awaited, 0, 1)
+	return a
 }
 
 // inFlightEntry is a frame in flight, with the frames copied behind it in its slot, or a
@@ -109,7 +101,7 @@ type inFlightEntry struct {
 	elem     uint16
 	length   uint32 // of the transfer
 	indicate bool   // the transfer is indicated on the control channel when it has completed
-	callback bool   // not a transfer: its completion calls the first of sendQueue.callbacks
+	action   bool   // not a transfer: with its completion the first of sendQueue.awaited is carried out
 	inline   bool   // first frame of an inline transfer
 	lent     bool   // the rest of the frame is lent by the port
 }

@@ -36,11 +36,13 @@ type loans struct {
 	out  int         // number of loans in sent
 	back []vnet.Loan // loans that settle will return
 	ends sync.Once
+
+	recall atomic.Bool // the port needs back the loans whose frames are not sent; it sets this
 }
 
 // newLoans returns nil if the port lends nothing, or if the configuration does not allow
-// it. recall is called when the port needs back all loans whose frames are not sent yet.
-func newLoans(o *Options, keys *atomic.Pointer[vnet.Keys], port core.Port, recall func()) *loans {
+// it. wake is called when the port needs back all loans whose frames are not sent yet.
+func newLoans(o *Options, keys *atomic.Pointer[vnet.Keys], port core.Port, wake func()) *loans {
 	p, ok := port.(core.ZeroCopyPort)
 	room := LentPieces(o)
 	if !ok || room == 0 {
@@ -54,9 +56,15 @@ func newLoans(o *Options, keys *atomic.Pointer[vnet.Keys], port core.Port, recal
 	for i := range l.lent {
 		l.lent[i].Pieces = pieces[i*room : i*room : (i+1)*room]
 	}
-	p.OnRecall(recall)
+	p.OnRecall(func() {
+		l.recall.Store(true)
+		wake()
+	})
 	return l
 }
+
+// recalled reports whether the port has asked for its loans since the last call. l may be nil.
+func (l *loans) recalled() bool { return l != nil && l.recall.Swap(false) }
 
 // read reads frames like Port.ReadFrames. Nothing is lent while frames are captured,
 // because a capture needs whole frames.

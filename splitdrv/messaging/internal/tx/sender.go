@@ -44,8 +44,9 @@ type Sender struct {
 	control  *control.Sends
 	pools    *pools.Manager
 	W        *cq.Worker
-	Queue    core.Queue[core.SqRequest] // requests of other goroutines
-	Requests sqRequests                 // requests taken from the queue and not yet completed
+	Queue    core.Queue[bufpool.Action]  // actions for other goroutines
+	pauses   core.Queue[chan<- struct{}] // see Pause; its readers are woken by Queue
+	Requests sqRequests                  // actions taken from the queue and not yet completed
 
 	In  input
 	Out batch
@@ -78,15 +79,15 @@ func New(
 	}
 	s.Remote.Store(new([]*bufpool.Remote))
 	var err error
-	if s.Queue.Wake, err = c.NewEvent(); err != nil {
+	if s.Queue.Event, err = c.NewEvent(); err != nil {
 		return nil, err
 	}
 	role := cq.RoleSender
 	if o.Poll {
 		role = cq.RoleBoth
 	}
-	s.Credits.Wake = s.Queue.Wake
-	s.W = c.Handlers.NewWorker(ch.Number, role, s.Queue.Wake)
+	s.Credits.Wake = s.Queue.Event
+	s.W = c.Handlers.NewWorker(ch.Number, role, s.Queue.Event)
 	return s, nil
 }
 
@@ -96,10 +97,10 @@ func (s *Sender) Begin(port core.Port, keys *atomic.Pointer[vnet.Keys]) (err err
 	s.In.port = port
 	s.In.paced, _ = port.(core.PacedPort)
 	s.In.shared, _ = port.(core.SharedPort)
-	s.In.Loans = newLoans(s.o, keys, port, func() { s.Queue.Put(core.SqRequest{Kind: core.SqRecall}) })
+	s.In.Loans = newLoans(s.o, keys, port, s.Queue.Wake)
 	s.notification = cq.Notification{CQ: s.ch.SendCQ}
 	for w := range s.waiters {
-		interests := []epoll.Interest{epoll.Readable(s.Queue.Wake.FD())}
+		interests := []epoll.Interest{epoll.Readable(s.Queue.Event.FD())}
 		if w&waitPort != 0 {
 			interests = append(interests, epoll.Readable(port.FD()))
 		}
@@ -161,12 +162,11 @@ func (s *Sender) work() (leave bool, err error) {
 // Step does all work that is possible now and returns what is missing for more. It never
 // waits.
 func (s *Sender) Step() (shortage, error) {
-	if s.Queue.Pending.Load() {
-		if err := s.readQueue(); err != nil {
-			return shortOfNothing, err
-		}
+	woken := s.Queue.Pending.Load()
+	if woken {
+		s.readQueue()
 	}
-	if s.wantsCompletions() {
+	if woken || s.wantsCompletions() { // who has woken the sender may look for a failed work request
 		if err := s.settle(); err != nil {
 			return shortOfNothing, err
 		}
@@ -191,25 +191,32 @@ func (s *Sender) Step() (shortage, error) {
 	return short, nil
 }
 
-// ReadQueue passes the requests of other goroutines to the parts of the sender that
-// carry them out.
-func (s *Sender) readQueue() error {
-	for _, q := range s.Queue.Take() {
-		switch q.Kind {
-		case core.SqSlots:
-			s.In.Slots.Add(q.Mem, q.Key)
-			s.Out.signalEvery = signalOneIn(s.o, s.In.Slots.Len())
-		case core.SqRecall:
-			s.In.fetch()
-		case core.SqLook:
-			if err := s.Reclaim(); err != nil {
-				return err
-			}
-		default:
-			s.Requests.add(q)
-		}
+// readQueue takes what other goroutines have left: pauses, before the actions that they wait for,
+// actions, further slots, and whether the port needs back its loans.
+func (s *Sender) readQueue() {
+	pauses := s.pauses.Take()
+	s.Requests.add(s.Queue.Take(), pauses)
+	if s.In.Slots.Grow() {
+		s.Out.signalEvery = signalOneIn(s.o, s.In.Slots.Len())
 	}
-	return nil
+	if s.In.Loans.recalled() {
+		s.In.fetch()
+	}
+}
+
+// Pause makes the sender stop reading frames. done, which must have room, gets a value when all that was
+// posted has completed, and all that was to be posted by then for other goroutines. Any goroutine may call
+// Pause and Resume.
+func (s *Sender) Pause(done chan<- struct{}) {
+	s.Paused.Store(true)
+	s.pauses.Put(done)
+	s.Queue.Wake()
+}
+
+// Resume ends a pause.
+func (s *Sender) Resume() {
+	s.Paused.Store(false)
+	s.Queue.Wake()
 }
 
 // wantsCompletions reports whether the sender needs completions for more than free slots.
@@ -431,7 +438,7 @@ func (s *Sender) complete(f *inFlightEntry) error {
 		s.In.Slots.Put(f.slot)
 	}
 	switch {
-	case f.callback:
+	case f.action:
 		return s.Requests.completed()
 	case f.pool == nil:
 	case f.indicate:
@@ -479,7 +486,7 @@ func (s *Sender) missing(short shortage) (mask int) {
 // prepare arms the notification and reports whether the sender can sleep. If it can, each
 // event that it has to react to wakes it.
 func (s *Sender) prepare(short shortage) (sleeps bool, err error) {
-	s.Queue.Wake.Clear() // before the check of the queue, so that no wake-up is lost
+	s.Queue.Event.Clear() // before the check of the queue, so that no wake-up is lost
 	s.W.BindThread()
 	if s.mask&waitCompletion != 0 {
 		if err := s.notification.Arm(); err != nil {

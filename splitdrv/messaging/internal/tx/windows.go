@@ -11,11 +11,11 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
-// A sender carries out the requests of other goroutines that concern the send queue of its
-// data channel, because only the sender posts there. It binds and invalidates windows, and
-// determines when all earlier transfers have completed.
+// A sender carries out the actions that concern the send queue of its data channel, because only the
+// sender posts there. It binds and invalidates windows, and determines when all earlier transfers have
+// completed.
 
-// sqRequests has the requests that are not carried out yet. Only the sender's goroutine uses
+// sqRequests has the actions that are not carried out yet. Only the sender's goroutine uses
 // it.
 type sqRequests struct {
 	*sendQueue
@@ -23,28 +23,43 @@ type sqRequests struct {
 	pools       *pools.Manager
 	Receiver    *core.Queue[core.RxEvent] // queue of the channel's receiver
 
-	posting  []core.SqRequest // requests about windows, in order; they wait for room in the send queue
-	draining []core.SqRequest // SqDrain requests; they wait for completions
+	posting  []posting         // actions on windows, in order; they wait for room in the send queue
+	stopping []bufpool.Action  // Stop of pools, which wait for completions
+	pausing  []chan<- struct{} // pauses, which wait for all completions
 }
 
-// busy reports whether a request is not completed yet.
-func (r *sqRequests) busy() bool { return len(r.draining)+len(r.posting)+len(r.callbacks) > 0 }
+// posting is an action on windows.
+type posting struct {
+	bufpool.Action
+	next int // first window that is not posted yet
+}
 
-// add adds a request, for carryOut.
-func (r *sqRequests) add(q core.SqRequest) {
-	if q.Kind == core.SqDrain {
-		r.draining = append(r.draining, q)
-	} else {
-		r.posting = append(r.posting, q)
+// busy reports whether an action is not carried out yet.
+func (r *sqRequests) busy() bool {
+	return len(r.stopping)+len(r.pausing)+len(r.posting)+len(r.awaited) > 0
+}
+
+// add adds actions and pauses, for carryOut.
+func (r *sqRequests) add(actions []bufpool.Action, pauses []chan<- struct{}) {
+	for i := range actions {
+		if actions[i].Do == bufpool.Stop {
+			r.stopping = append(r.stopping, actions[i])
+		} else {
+			r.posting = append(r.posting, posting{Action: actions[i]})
+		}
 	}
+	r.pausing = append(r.pausing, pauses...)
 }
 
-// carryOut carries out requests, as far as completions and the room in the send queue allow.
+// carryOut carries out actions, as far as completions and the room in the send queue allow.
 func (r *sqRequests) carryOut() error {
 	if err := r.post(); err != nil {
 		return err
 	}
-	return r.finishDrains()
+	if err := r.stop(); err != nil {
+		return err
+	}
+	return r.pause()
 }
 
 // room returns the room in the send queue.
@@ -63,25 +78,25 @@ func (r *sqRequests) post() error {
 	return nil
 }
 
-// postOne posts a request, and reports whether there was room for all of it.
-func (r *sqRequests) postOne(q *core.SqRequest) (bool, error) {
-	switch q.Kind {
-	case core.SqInvalidate:
-		return r.invalidate(q.Pool)
-	case core.SqBindSend:
-		return r.bindSend(q.Lent)
+// postOne posts an action, and reports whether there was room for all of it.
+func (r *sqRequests) postOne(q *posting) (bool, error) {
+	switch q.Do {
+	case bufpool.Invalidate:
+		return r.invalidate(q.Remote)
+	case bufpool.BindSend:
+		return r.bindSend(q.Local)
 	default:
 	}
-	for q.Next < windowsOf(q) {
+	for q.next < q.windows() {
 		room := r.room()
 		if room <= 0 {
 			return false, nil
 		}
-		if err := r.postWindows(q, min(room, windowsOf(q)-q.Next)); err != nil {
+		if err := r.postWindows(q, min(room, q.windows()-q.next)); err != nil {
 			return false, err
 		}
 	}
-	r.whenCompleted(callbackOf(q))
+	r.whenCompleted(q.Action)
 	return true, nil
 }
 
@@ -111,100 +126,98 @@ func (r *sqRequests) bindSend(l *bufpool.Local) (bool, error) {
 	}
 }
 
-// finishDrains finishes the SqDrain requests whose transfers have all completed. A pause,
-// which drains all transfers, also waits for the requests about windows before it: at the
-// end of a session these include the messages that invalidate the windows of remote pools.
-func (r *sqRequests) finishDrains() error {
-	for i := 0; i < len(r.draining); {
-		q := r.draining[i]
-		last, busy := r.Posted, r.ring.len() > 0 || len(r.indications.pending) > 0 || len(r.posting) > 0
-		if q.Pool != nil {
-			var idle bool
-			idle, last = q.Pool.Idle()
-			busy = !idle
-		}
-		if busy {
-			if int32(last-r.Signaled) > 0 {
-				if err := r.drain(); err != nil {
-					return err
-				}
+// stop finishes the Stop of each pool whose transfers have all completed.
+func (r *sqRequests) stop() error {
+	for i := 0; i < len(r.stopping); {
+		q := &r.stopping[i]
+		idle, last := q.Remote.Idle()
+		if !idle {
+			if err := r.complete(last); err != nil {
+				return err
 			}
 			i++
 			continue
 		}
 		if q.Last {
-			if done, err := r.invalidate(q.Pool); !done || err != nil {
+			if done, err := r.invalidate(q.Remote); !done || err != nil {
 				return err
 			}
 		}
-		r.draining = append(r.draining[:i], r.draining[i+1:]...)
-		switch {
-		case q.Pool != nil:
-			if err := r.pools.Notify(bufpool.Event{Did: bufpool.Stop, Remote: q.Pool, Last: q.Last}); err != nil {
-				return err
-			}
-		case q.Done != nil:
-			q.Done <- struct{}{}
+		done := q.Done()
+		r.stopping = slices.Delete(r.stopping, i, i+1)
+		if err := r.pools.Notify(done); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// completed carries out the next callback.
+// pause reports the pauses if everything has completed, also the actions on windows: at the end of a
+// session these include the messages that invalidate the windows of remote pools.
+func (r *sqRequests) pause() error {
+	if len(r.pausing) == 0 {
+		return nil
+	}
+	if r.ring.len() > 0 || len(r.indications.pending) > 0 || len(r.posting) > 0 {
+		return r.complete(r.Posted)
+	}
+	for _, done := range r.pausing {
+		done <- struct{}{}
+	}
+	r.pausing = r.pausing[:0]
+	return nil
+}
+
+// complete makes sure that the completion of a work request will be noticed.
+func (r *sqRequests) complete(seq uint32) error {
+	if int32(seq-r.Signaled) > 0 {
+		return r.drain()
+	}
+	return nil
+}
+
+// completed continues when the next action on windows has completed: one on a batch goes back to the
+// channel's receiver.
 func (r *sqRequests) completed() error {
-	c := r.called()
-	if c.rx.Batch == nil {
-		return r.pools.Notify(c.event)
+	a := r.nextCompleted()
+	if a.Batch == nil {
+		return r.pools.Notify(a.Done())
 	}
-	r.Receiver.Put(c.rx)
+	r.Receiver.Put(core.RxEvent{Do: a.Do, Batch: a.Batch})
 	return nil
 }
 
-// windowsOf returns the number of windows of a request.
-func windowsOf(r *core.SqRequest) int {
-	if r.Batch != nil {
-		return len(r.Batch.Written)
+// windows returns the number of windows of an action.
+func (q *posting) windows() int {
+	if q.Batch != nil {
+		return len(q.Batch.Written)
 	}
-	return len(r.Lent.Windows)
+	return len(q.Local.Windows)
 }
 
-// callbackOf returns the callback for the completion of a request.
-func callbackOf(r *core.SqRequest) callback {
-	switch r.Kind {
-	case core.SqBind:
-		return callback{event: bufpool.Event{Did: bufpool.Bind, Local: r.Lent}}
-	case core.SqUnbind:
-		return callback{event: bufpool.Event{Did: bufpool.Unbind, Local: r.Lent}}
-	case core.SqRevoke:
-		return callback{rx: core.RxEvent{Kind: core.RxRevoked, Batch: r.Batch}}
-	default:
-		return callback{rx: core.RxEvent{Kind: core.RxRebound, Batch: r.Batch}}
-	}
-}
-
-// postWindows posts the next n work requests of a request. The last one is signaled.
-func (q *sendQueue) postWindows(r *core.SqRequest, n int) (err error) {
-	first, end := r.Next, r.Next+n
-	r.Next = end
-	if r.Kind == core.SqRevoke {
+// postWindows posts the next n work requests of an action. The last one is signaled.
+func (q *sendQueue) postWindows(r *posting, n int) (err error) {
+	first, end := r.next, r.next+n
+	r.next = end
+	if r.Do == bufpool.Revoke {
 		err = q.invalidateElements(r.Batch, r.Batch.Written[first:end])
 	}
 	for i := first; i < end && err == nil; i++ {
 		signaled := i == end-1
-		switch r.Kind {
-		case core.SqBind:
-			err = q.bindWindow(r.Lent, i, signaled)
-		case core.SqUnbind:
+		switch r.Do {
+		case bufpool.Bind:
+			err = q.bindWindow(r.Local, i, signaled)
+		case bufpool.Unbind:
 			id, flags := q.number(signaled)
 			q.count.WindowsInvalidated.Add(1)
-			err = q.ch.QP.Unbind(r.Lent.Windows[i], id, flags)
-		case core.SqRebind:
+			err = q.ch.QP.Unbind(r.Local.Windows[i], id, flags)
+		case bufpool.Rebind:
 			err = q.bindAgain(&r.Batch.Written[i], signaled)
 		default:
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, windowsOf(r), q.ch.Number,
+		return fmt.Errorf("windows %d to %d of %d on data channel %d: %w", first, end-1, r.windows(), q.ch.Number,
 			fabric.Refused(q.ch.QP, err))
 	}
 	return nil

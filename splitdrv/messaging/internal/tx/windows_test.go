@@ -6,7 +6,6 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
@@ -49,13 +48,14 @@ func TestLastWindowIsSignaled(t *testing.T) {
 	for i := range 20 {
 		batch.Written = append(batch.Written, bufpool.Written{Local: lent, Element: i})
 	}
-	for _, r := range []core.SqRequest{
-		{Kind: core.SqBind, Lent: lent}, {Kind: core.SqRevoke, Batch: batch}, {Kind: core.SqRebind, Batch: batch},
-		{Kind: core.SqUnbind, Lent: lent},
+	for _, a := range []bufpool.Action{
+		{Do: bufpool.Bind, Local: lent}, {Do: bufpool.Revoke, Batch: batch}, {Do: bufpool.Rebind, Batch: batch},
+		{Do: bufpool.Unbind, Local: lent},
 	} {
-		n := windowsOf(&r)
+		r := posting{Action: a}
+		n := r.windows()
 		if n < 2 {
-			t.Fatalf("requests of kind %d are for %d windows", r.Kind, n)
+			t.Fatalf("action %d is on %d windows", a.Do, n)
 		}
 		for done, room := false, 1; !done; room++ {
 			s.Completed = s.Posted - uint32(s.depth-room)
@@ -65,20 +65,20 @@ func TestLastWindowIsSignaled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(qp.flags) != min(room, n) {
-				t.Fatalf("kind %d: %d of %d work requests are posted, there is room for %d", r.Kind, len(qp.flags), n, room)
+				t.Fatalf("action %d: %d of %d work requests are posted, there is room for %d", a.Do, len(qp.flags), n, room)
 			}
 			n -= len(qp.flags)
 			for i, f := range qp.flags {
 				if last := i == len(qp.flags)-1; last != (f&fabric.Signaled != 0) {
-					t.Errorf("kind %d: work request %d of a run of %d has flags %#x", r.Kind, i+1, len(qp.flags), f)
+					t.Errorf("action %d: work request %d of a run of %d has flags %#x", a.Do, i+1, len(qp.flags), f)
 				}
 			}
 			if s.Signaled != s.Posted {
-				t.Errorf("kind %d: the sender takes %d for signaled, the last one is %d", r.Kind, s.Signaled, s.Posted)
+				t.Errorf("action %d: the sender takes %d for signaled, the last one is %d", a.Do, s.Signaled, s.Posted)
 			}
 		}
 		if n != 0 {
-			t.Errorf("kind %d: %d work requests are not posted", r.Kind, n)
+			t.Errorf("action %d: %d work requests are not posted", a.Do, n)
 		}
 	}
 }
