@@ -3,7 +3,6 @@ package fabric
 import (
 	"context"
 	"fmt"
-	"strconv"
 )
 
 // EventType is the type of an asynchronous event: the values of enum
@@ -34,35 +33,35 @@ const (
 	EventWQFatal
 )
 
-var eventNames = [...]string{
-	EventCQErr:            "completion queue overflowed",
-	EventQPFatal:          "queue pair failed",
-	EventQPReqErr:         "invalid request on queue pair",
-	EventQPAccessErr:      "access violation on queue pair",
-	EventCommEst:          "communication established",
-	EventSQDrained:        "send queue drained",
-	EventPathMig:          "path migrated",
-	EventPathMigErr:       "path migration failed",
-	EventDeviceFatal:      "device failed",
-	EventPortActive:       "port active",
-	EventPortErr:          "port down",
-	EventLIDChange:        "LID changed",
-	EventPKeyChange:       "partition key table changed",
-	EventSMChange:         "subnet manager changed",
-	EventSRQErr:           "shared receive queue failed",
-	EventSRQLimitReached:  "shared receive queue below its limit",
-	EventQPLastWQEReached: "last receive of the queue pair used",
-	EventClientReregister: "subnet manager asks for re-registration",
-	EventGIDChange:        "GID table changed",
-	EventWQFatal:          "work queue failed",
+var eventTypes = [...]struct{ key, name string }{
+	EventCQErr:            {"cq-err", "completion queue overflowed"},
+	EventQPFatal:          {"qp-fatal", "queue pair failed"},
+	EventQPReqErr:         {"qp-req-err", "invalid request on queue pair"},
+	EventQPAccessErr:      {"qp-access-err", "access violation on queue pair"},
+	EventCommEst:          {"comm-est", "communication established"},
+	EventSQDrained:        {"sq-drained", "send queue drained"},
+	EventPathMig:          {"path-mig", "path migrated"},
+	EventPathMigErr:       {"path-mig-err", "path migration failed"},
+	EventDeviceFatal:      {"device-fatal", "device failed"},
+	EventPortActive:       {"port-active", "port active"},
+	EventPortErr:          {"port-err", "port down"},
+	EventLIDChange:        {"lid-change", "LID changed"},
+	EventPKeyChange:       {"pkey-change", "partition key table changed"},
+	EventSMChange:         {"sm-change", "subnet manager changed"},
+	EventSRQErr:           {"srq-err", "shared receive queue failed"},
+	EventSRQLimitReached:  {"srq-limit-reached", "shared receive queue below its limit"},
+	EventQPLastWQEReached: {"qp-last-wqe-reached", "last receive of the queue pair used"},
+	EventClientReregister: {"client-reregister", "subnet manager asks for re-registration"},
+	EventGIDChange:        {"gid-change", "GID table changed"},
+	EventWQFatal:          {"wq-fatal", "work queue failed"},
 }
 
 // String returns a description of the event type.
 func (t EventType) String() string {
-	if int(t) < len(eventNames) {
-		return eventNames[t]
+	if int(t) < len(eventTypes) {
+		return eventTypes[t].name
 	}
-	return "event " + strconv.Itoa(int(t))
+	return fmt.Sprintf("event %d", uint32(t))
 }
 
 // Event is an asynchronous event of a device.
@@ -98,37 +97,19 @@ type Numbered interface {
 	Handle() uint32 // Event.CQ
 }
 
-var eventKeys = [...]string{
-	EventCQErr:            "cq-err",
-	EventQPFatal:          "qp-fatal",
-	EventQPReqErr:         "qp-req-err",
-	EventQPAccessErr:      "qp-access-err",
-	EventCommEst:          "comm-est",
-	EventSQDrained:        "sq-drained",
-	EventPathMig:          "path-mig",
-	EventPathMigErr:       "path-mig-err",
-	EventDeviceFatal:      "device-fatal",
-	EventPortActive:       "port-active",
-	EventPortErr:          "port-err",
-	EventLIDChange:        "lid-change",
-	EventPKeyChange:       "pkey-change",
-	EventSMChange:         "sm-change",
-	EventSRQErr:           "srq-err",
-	EventSRQLimitReached:  "srq-limit-reached",
-	EventQPLastWQEReached: "qp-last-wqe-reached",
-	EventClientReregister: "client-reregister",
-	EventGIDChange:        "gid-change",
-	EventWQFatal:          "wq-fatal",
-}
-
 // EventKeys returns the keys of all event types.
-func EventKeys() []string { return eventKeys[:] }
+func EventKeys() (keys []string) {
+	for _, t := range eventTypes {
+		keys = append(keys, t.key)
+	}
+	return keys
+}
 
 // Key returns the name of the event type in ibv_get_async_event(3), as one word in small letters,
 // and "other" for a type without a name.
 func (t EventType) Key() string {
-	if int(t) < len(eventKeys) {
-		return eventKeys[t]
+	if int(t) < len(eventTypes) {
+		return eventTypes[t].key
 	}
 	return "other"
 }

@@ -1,6 +1,10 @@
 package fabric
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/splitnic/splitnic/internal/printable"
+)
 
 // Status is the status of a completion: the values of enum ibv_wc_status in
 // rdma-core's <infiniband/verbs.h>.
@@ -58,12 +62,7 @@ var statusText = [...]string{
 }
 
 // String returns a description of the status.
-func (s Status) String() string {
-	if int(s) < len(statusText) {
-		return statusText[s]
-	}
-	return fmt.Sprintf("status %d", uint32(s))
-}
+func (s Status) String() string { return printable.Name(statusText[:], s, "status") }
 
 // WCError is the error of a failed work completion. It has no opcode and length, because these
 // are not valid in a failed completion.

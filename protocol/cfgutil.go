@@ -3,6 +3,8 @@ package protocol
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // CfgType is the type of a CfgUtilRequest. A receiver answers an unknown type with CfgUnsupported.
@@ -29,45 +31,15 @@ const (
 	CfgPath       CfgType = 16 // no data, zeros up to the path MTU behind it; only with FeaturePathMTU
 )
 
-// String returns the name of the type, or its number.
-func (t CfgType) String() string {
-	switch t {
-	case CfgMAC:
-		return "MAC"
-	case CfgMTU:
-		return "MTU"
-	case CfgLinkState:
-		return "link state"
-	case CfgKeepAlive:
-		return "keep-alive"
-	case CfgOffloads:
-		return "offloads"
-	case CfgFilter:
-		return "receive filter"
-	case CfgVLAN:
-		return "VLANs"
-	case CfgStatsRead:
-		return "read statistics"
-	case CfgStatsClear:
-		return "clear statistics"
-	case CfgReset:
-		return "reset"
-	case CfgSent:
-		return "sent"
-	case CfgBind:
-		return "binding"
-	case CfgPoolKeys:
-		return "pool keys"
-	case CfgArrived:
-		return "markers have arrived"
-	case CfgRefusal:
-		return "refusal"
-	case CfgPath:
-		return "path"
-	default:
-		return fmt.Sprintf("request type %d", uint32(t))
-	}
+var cfgTypes = [...]string{
+	CfgMAC: "MAC", CfgMTU: "MTU", CfgLinkState: "link state", CfgKeepAlive: "keep-alive", CfgOffloads: "offloads",
+	CfgFilter: "receive filter", CfgVLAN: "VLANs", CfgStatsRead: "read statistics", CfgStatsClear: "clear statistics",
+	CfgReset: "reset", CfgSent: "sent", CfgBind: "binding", CfgPoolKeys: "pool keys", CfgArrived: "markers have arrived",
+	CfgRefusal: "refusal", CfgPath: "path",
 }
+
+// String returns the name of the type, or its number.
+func (t CfgType) String() string { return printable.Name(cfgTypes[:], t, "request type") }
 
 // CfgStatus is the outcome in a CfgUtilReply.
 type CfgStatus uint32
@@ -81,23 +53,12 @@ const (
 	CfgFailed      CfgStatus = 4 // the request failed
 )
 
-// String describes the status.
-func (s CfgStatus) String() string {
-	switch s {
-	case CfgOK:
-		return "ok"
-	case CfgUnsupported:
-		return "unsupported"
-	case CfgInvalid:
-		return "invalid"
-	case CfgDenied:
-		return "denied"
-	case CfgFailed:
-		return "failed"
-	default:
-		return fmt.Sprintf("status %d", uint32(s))
-	}
+var cfgStatuses = [...]string{
+	CfgOK: "ok", CfgUnsupported: "unsupported", CfgInvalid: "invalid", CfgDenied: "denied", CfgFailed: "failed",
 }
+
+// String describes the status.
+func (s CfgStatus) String() string { return printable.Name(cfgStatuses[:], s, "status") }
 
 // PathRequestSize is the size in bytes of a CfgUtilRequest of type CfgPath without the zeros behind it.
 const PathRequestSize = cfgRequestSize

@@ -3,6 +3,8 @@ package protocol
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 const (
@@ -41,39 +43,17 @@ const (
 	FuncDirectedConnected Function = 13
 )
 
-// String returns the name of the message, or the number of an unknown one.
-func (f Function) String() string {
-	switch f {
-	case FuncBufferRecvPool:
-		return "BufferRecvPool"
-	case FuncBufferRecvPoolGet:
-		return "BufferRecvPoolGet"
-	case FuncBufferRecvPoolUpdate:
-		return "BufferRecvPoolUpdate"
-	case FuncBufferPoolFlushRequest:
-		return "BufferPoolFlushRequest"
-	case FuncBufferPoolFlushReply:
-		return "BufferPoolFlushReply"
-	case FuncSendData:
-		return "SendData"
-	case FuncBufferRDMAIndicate:
-		return "BufferRDMAIndicate"
-	case FuncCfgUtilRequest:
-		return "CfgUtilRequest"
-	case FuncCfgUtilReply:
-		return "CfgUtilReply"
-	case FuncDirectedRequest:
-		return "DirectedRequest"
-	case FuncDirectedReply:
-		return "DirectedReply"
-	case FuncDirectedConnect:
-		return "DirectedConnect"
-	case FuncDirectedConnected:
-		return "DirectedConnected"
-	default:
-		return fmt.Sprintf("function %d", uint16(f))
-	}
+var functionNames = [...]string{
+	FuncBufferRecvPool: "BufferRecvPool", FuncBufferRecvPoolGet: "BufferRecvPoolGet",
+	FuncBufferRecvPoolUpdate: "BufferRecvPoolUpdate", FuncBufferPoolFlushRequest: "BufferPoolFlushRequest",
+	FuncBufferPoolFlushReply: "BufferPoolFlushReply", FuncSendData: "SendData",
+	FuncBufferRDMAIndicate: "BufferRDMAIndicate", FuncCfgUtilRequest: "CfgUtilRequest", FuncCfgUtilReply: "CfgUtilReply",
+	FuncDirectedRequest: "DirectedRequest", FuncDirectedReply: "DirectedReply",
+	FuncDirectedConnect: "DirectedConnect", FuncDirectedConnected: "DirectedConnected",
 }
+
+// String returns the name of the message, or the number of an unknown one.
+func (f Function) String() string { return printable.Name(functionNames[:], f, "function") }
 
 func (f Function) known() bool { return f >= FuncBufferRecvPool && f <= FuncCfgUtilReply }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"math"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // DirectedOperation is the operation that an I/O device is to carry out.
@@ -19,17 +21,11 @@ const (
 	DirectedExchange DirectedOperation = 3
 )
 
+var directedOperations = [...]string{DirectedRead: "read", DirectedWrite: "write", DirectedExchange: "exchange"}
+
 // String returns the name of the operation.
 func (o DirectedOperation) String() string {
-	switch o {
-	case DirectedRead:
-		return "read"
-	case DirectedWrite:
-		return "write"
-	case DirectedExchange:
-		return "exchange"
-	}
-	return fmt.Sprintf("operation %d", uint32(o))
+	return printable.Name(directedOperations[:], o, "operation")
 }
 
 const (

@@ -1,6 +1,10 @@
 package protocol
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/splitnic/splitnic/internal/printable"
+)
 
 // WRKind is the purpose of a work request.
 type WRKind uint8
@@ -13,21 +17,12 @@ const (
 	WRDataRecv                      // a receive for the peer's write, without memory, or for its SendData
 )
 
-// String returns the name of the kind.
-func (k WRKind) String() string {
-	switch k {
-	case WRControlSend:
-		return "control send"
-	case WRControlRecv:
-		return "control receive"
-	case WRDataWrite:
-		return "data write"
-	case WRDataRecv:
-		return "data receive"
-	default:
-		return fmt.Sprintf("kind %d", uint8(k))
-	}
+var wrKinds = [...]string{
+	WRControlSend: "control send", WRControlRecv: "control receive", WRDataWrite: "data write", WRDataRecv: "data receive",
 }
+
+// String returns the name of the kind.
+func (k WRKind) String() string { return printable.Name(wrKinds[:], k, "kind") }
 
 // WRID is a work request identifier, the ID of work requests and completions:
 // the kind in bits 63–56, the queue in bits 55–48, the index in bits 47–32 and

@@ -3,8 +3,9 @@ package verbs
 import (
 	"fmt"
 	"net/netip"
-	"strconv"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // LinkLayer is the link layer of a port: the values of ibv_port_attr.link_layer.
@@ -17,18 +18,10 @@ const (
 	LinkEthernet
 )
 
+var linkLayers = [...]string{"unspecified", "InfiniBand", "Ethernet"}
+
 // String names the link layer as ibv_devinfo(1) does.
-func (l LinkLayer) String() string {
-	switch l {
-	case LinkUnspecified:
-		return "unspecified"
-	case LinkInfiniBand:
-		return "InfiniBand"
-	case LinkEthernet:
-		return "Ethernet"
-	}
-	return "link layer " + strconv.Itoa(int(l))
-}
+func (l LinkLayer) String() string { return printable.Name(linkLayers[:], l, "link layer") }
 
 // PortState is the logical state of a port: the values of enum ibv_port_state.
 type PortState uint8
@@ -43,24 +36,10 @@ const (
 	PortActiveDefer
 )
 
+var portStates = [...]string{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"}
+
 // String names the state as ibv_devinfo(1) does.
-func (s PortState) String() string {
-	switch s {
-	case PortNop:
-		return "NOP"
-	case PortDown:
-		return "DOWN"
-	case PortInit:
-		return "INIT"
-	case PortArmed:
-		return "ARMED"
-	case PortActive:
-		return "ACTIVE"
-	case PortActiveDefer:
-		return "ACTIVE_DEFER"
-	}
-	return "state " + strconv.Itoa(int(s))
-}
+func (s PortState) String() string { return printable.Name(portStates[:], s, "state") }
 
 // GIDType is the type of a GID table entry: the values of enum ibv_gid_type.
 type GIDType uint8
@@ -72,18 +51,10 @@ const (
 	GIDTypeRoCEv2                // UDP port 4791: can be routed
 )
 
+var gidTypes = [...]string{"IB", "RoCE v1", "RoCE v2"}
+
 // String names the type as the kernel's sysfs does.
-func (t GIDType) String() string {
-	switch t {
-	case GIDTypeIB:
-		return "IB"
-	case GIDTypeRoCEv1:
-		return "RoCE v1"
-	case GIDTypeRoCEv2:
-		return "RoCE v2"
-	}
-	return "GID type " + strconv.Itoa(int(t))
-}
+func (t GIDType) String() string { return printable.Name(gidTypes[:], t, "GID type") }
 
 // GID is a port's global identifier, in network byte order. On RoCE it is the
 // IPv6 address of the port, or its IPv4 address in IPv4-mapped form.

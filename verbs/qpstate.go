@@ -2,10 +2,10 @@ package verbs
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/printable"
 )
 
 // QPState is the state of a queue pair: the values of enum ibv_qp_state.
@@ -25,12 +25,7 @@ const (
 var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
 
 // String returns the name of the state in the verbs.
-func (s QPState) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return "state " + strconv.Itoa(int(s))
-}
+func (s QPState) String() string { return printable.Name(stateNames[:], s, "state") }
 
 // QPAttrMask is a set of attributes of ibv_modify_qp(3): the values of enum ibv_qp_attr_mask
 // that connected queue pairs use.

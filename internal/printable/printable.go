@@ -3,6 +3,7 @@
 package printable
 
 import (
+	"fmt"
 	"io"
 	"strings"
 	"unicode"
@@ -21,6 +22,15 @@ func replaced(r rune) rune {
 		return '?'
 	}
 	return r
+}
+
+// Name returns the name of value v of an enumeration. If it has none, Name returns what it is, and its
+// number.
+func Name[V ~uint8 | ~uint16 | ~uint32](names []string, v V, what string) string {
+	if uint64(v) < uint64(len(names)) && names[v] != "" {
+		return names[v]
+	}
+	return fmt.Sprintf("%s %d", what, v)
 }
 
 // Writer returns an io.Writer that writes to w what Text returns, but passes tabulators and ends
