@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/splitnic/splitnic/internal/testenv"
-	"github.com/splitnic/splitnic/internal/vm"
 )
 
 // libvirt is a separate libvirtd for the test, with its own files, in a network namespace.
@@ -108,7 +107,7 @@ func (l *libvirt) boot(iface string) *virtualMachine {
 <qemu:override><qemu:device alias='net0'><qemu:frontend>
 <qemu:property name='vectors' type='unsigned' value='0'/>
 </qemu:frontend></qemu:device></qemu:override>
-</domain>`, quote(g.Kernel), quote(g.Disk), vm.CommandLine, quote(g.Console), quote(g.Control), iface), 0o600)
+</domain>`, quote(g.Kernel), quote(g.Disk), kernelCommandLine, quote(g.Console), quote(g.Control), iface), 0o600)
 	if err != nil {
 		l.t.Fatal(err)
 	}

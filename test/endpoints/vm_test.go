@@ -14,21 +14,20 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
-	"github.com/splitnic/splitnic/internal/vm"
 )
 
 // virtualMachine is a guest in which the program guest executes the test's commands.
 type virtualMachine struct {
-	*vm.Machine
+	*bootedMachine
 	t    *testing.T
 	kill func() // kills the emulator
 }
 
 // newGuest makes the files of a guest.
-func newGuest(t *testing.T) *vm.Files {
+func newGuest(t *testing.T) *machineFiles {
 	t.Helper()
 	testenv.NeedTools(t, "qemu-system-x86_64", "modprobe", "ip")
-	f, err := vm.Prepare("../..", t.TempDir())
+	f, err := prepareMachine("../..", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,17 +42,17 @@ func newGuest(t *testing.T) *vm.Files {
 }
 
 // up waits until a guest that was started has come up.
-func up(t *testing.T, f *vm.Files) *virtualMachine {
+func up(t *testing.T, f *machineFiles) *virtualMachine {
 	t.Helper()
 	m, err := f.Up()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
-	return &virtualMachine{Machine: m, t: t}
+	return &virtualMachine{bootedMachine: m, t: t}
 }
 
-// boot starts a guest with these devices; see vm.Files.Start.
+// boot starts a guest with these devices; see machineFiles.Start.
 func boot(t *testing.T, ns, file string, devices ...string) *virtualMachine {
 	t.Helper()
 	f := newGuest(t)

@@ -1,7 +1,4 @@
-// Package vm boots virtual machines with Linux and emulated processors, for tests and
-// measurements with a virtual machine at one end. The kernel is that of ci/softroce. Process 1
-// is the program guest.
-package vm
+package endpoints
 
 import (
 	"bufio"
@@ -17,15 +14,16 @@ import (
 	"time"
 )
 
-// patience bounds how long an emulated machine takes to boot, or to carry out a command, on
+// machinePatience bounds how long an emulated machine takes to boot, or to carry out a command, on
 // a busy computer.
-const patience = 2 * time.Minute
+const machinePatience = 2 * time.Minute
 
-// CommandLine is the command line of the kernel.
-const CommandLine = "console=ttyS0 panic=-1 no_timer_check quiet"
+// kernelCommandLine is the command line of the kernel.
+const kernelCommandLine = "console=ttyS0 panic=-1 no_timer_check quiet"
 
-// Files has the files and the socket of a machine.
-type Files struct {
+// machineFiles has the files and the socket of a virtual machine with Linux and emulated processors. The
+// kernel is that of ci/softroce. Process 1 is the program internal/vm/guest.
+type machineFiles struct {
 	Kernel, Disk string // Disk is the initial RAM disk
 	Console      string // file for the output of the first serial port
 	Control      string // socket to which the second serial port connects
@@ -33,9 +31,9 @@ type Files struct {
 	listener *net.UnixListener
 }
 
-// Prepare creates the files of a machine in dir. The caller removes dir. root is the
+// prepareMachine creates the files of a machine in dir. The caller removes dir. root is the
 // directory of the module.
-func Prepare(root, dir string) (*Files, error) {
+func prepareMachine(root, dir string) (*machineFiles, error) {
 	cmd := exec.Command(filepath.Join(root, "ci/softroce/kernel"))
 	said := &bytes.Buffer{}
 	cmd.Stderr = said
@@ -44,7 +42,7 @@ func Prepare(root, dir string) (*Files, error) {
 		return nil, fmt.Errorf("%s: %w\n%s", cmd, err, said)
 	}
 	of := strings.Split(strings.TrimSpace(string(out)), "\n")
-	f := &Files{
+	f := &machineFiles{
 		Kernel: of[0], Disk: filepath.Join(dir, "disk"), Console: filepath.Join(dir, "console"),
 		Control: filepath.Join(dir, "control"),
 	}
@@ -66,7 +64,7 @@ func Prepare(root, dir string) (*Files, error) {
 }
 
 // Close ends a call of Up, and closes the socket.
-func (f *Files) Close() error { return f.listener.Close() }
+func (f *machineFiles) Close() error { return f.listener.Close() }
 
 // ramDisk returns an initial RAM disk with the program as process 1, and the kernel modules
 // that it needs.
@@ -118,24 +116,24 @@ func (a *archive) addFile(name, file string, mode int) error {
 	return err
 }
 
-// Emulator is a running QEMU.
-type Emulator struct {
+// emulator is a running QEMU.
+type emulator struct {
 	said bytes.Buffer
 	kill func()
 }
 
 // Start starts a machine with these devices. They can share its memory, which has the
 // identifier "mem". The emulator runs in network namespace ns, with file as descriptor 3.
-func (f *Files) Start(ns, file string, devices ...string) (*Emulator, error) {
+func (f *machineFiles) Start(ns, file string, devices ...string) (*emulator, error) {
 	const memory = "256M"
 	cmd := exec.Command("ip", append([]string{
 		"netns", "exec", ns, "sh", "-c", `exec "$@" 3<>"$0"`, file, "qemu-system-x86_64",
 		"-M", "q35,memory-backend=mem", "-m", memory, "-object", "memory-backend-memfd,id=mem,share=on,size=" + memory,
 		"-accel", "tcg,thread=multi", "-smp", "2", "-nodefaults", "-display", "none", "-no-reboot",
-		"-kernel", f.Kernel, "-initrd", f.Disk, "-append", CommandLine,
+		"-kernel", f.Kernel, "-initrd", f.Disk, "-append", kernelCommandLine,
 		"-serial", "file:" + f.Console, "-serial", "unix:" + f.Control,
 	}, devices...)...)
-	e := &Emulator{}
+	e := &emulator{}
 	cmd.Stdout, cmd.Stderr = &e.said, &e.said
 	e.kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
@@ -145,27 +143,27 @@ func (f *Files) Start(ns, file string, devices ...string) (*Emulator, error) {
 }
 
 // Kill kills the emulator and returns its output.
-func (e *Emulator) Kill() string {
+func (e *emulator) Kill() string {
 	e.kill()
 	return e.said.String()
 }
 
-// Machine is a machine that has booted and takes commands. See the program guest.
-type Machine struct {
+// bootedMachine is a machine that has booted and takes commands. See the program guest.
+type bootedMachine struct {
 	control net.Conn
 	answers *bufio.Reader
 }
 
 // Up waits until the started machine has booted.
-func (f *Files) Up() (*Machine, error) {
-	if err := f.listener.SetDeadline(time.Now().Add(patience)); err != nil {
+func (f *machineFiles) Up() (*bootedMachine, error) {
+	if err := f.listener.SetDeadline(time.Now().Add(machinePatience)); err != nil {
 		return nil, err
 	}
 	c, err := f.listener.Accept()
 	if err != nil {
 		return nil, fmt.Errorf("a virtual machine does not come up: %w", err)
 	}
-	m := &Machine{control: c, answers: bufio.NewReader(c)}
+	m := &bootedMachine{control: c, answers: bufio.NewReader(c)}
 	if err := m.expect("coming up"); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -173,10 +171,10 @@ func (f *Files) Up() (*Machine, error) {
 }
 
 // Close closes the connection. The machine then ends.
-func (m *Machine) Close() error { return m.control.Close() }
+func (m *bootedMachine) Close() error { return m.control.Close() }
 
 // Tell has the machine carry out a command.
-func (m *Machine) Tell(command string) error {
+func (m *bootedMachine) Tell(command string) error {
 	if _, err := fmt.Fprintln(m.control, command); err != nil {
 		return err
 	}
@@ -184,8 +182,8 @@ func (m *Machine) Tell(command string) error {
 }
 
 // expect waits for the answer to a command.
-func (m *Machine) expect(to string) error {
-	if err := m.control.SetDeadline(time.Now().Add(patience)); err != nil {
+func (m *bootedMachine) expect(to string) error {
+	if err := m.control.SetDeadline(time.Now().Add(machinePatience)); err != nil {
 		return err
 	}
 	if answer, err := m.answers.ReadString('\n'); answer != "ok\n" || err != nil {
