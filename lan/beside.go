@@ -25,7 +25,7 @@ type mergedQueue struct {
 	poll   int // epoll(7) instance with both descriptors
 	beside atomic.Pointer[packetQueue]
 	turn   bool  // the socket beside is read first; only the reader uses it
-	past   Stats // counters of closed sockets; guarded by card.mu, as is closed
+	past   Stats // counters of closed sockets; guarded by port.lock, as is closed
 	closed bool
 }
 
@@ -119,7 +119,7 @@ func readBeside(q *packetQueue, ops []vnet.ReadOp) (n int, dry bool) {
 }
 
 // join makes q the socket beside, or removes it if q is nil, and closes the previous one.
-// The caller holds card.mu.
+// The caller holds port.lock.
 func (m *mergedQueue) join(q *packetQueue) error {
 	if q != nil {
 		if err := m.watch(unix.EPOLL_CTL_ADD, q.FD()); err != nil {
@@ -137,7 +137,7 @@ func (m *mergedQueue) join(q *packetQueue) error {
 }
 
 // stats returns the counters of the present socket beside and of all earlier ones. The
-// caller holds card.mu.
+// caller holds port.lock.
 func (m *mergedQueue) stats() Stats {
 	s := m.past
 	if q := m.beside.Load(); q != nil {
@@ -147,7 +147,7 @@ func (m *mergedQueue) stats() Stats {
 }
 
 // Close closes the socket beside, the macvtap's queue and the epoll descriptor. The caller
-// holds card.mu.
+// holds port.lock.
 func (m *mergedQueue) Close() error {
 	if m.closed {
 		return nil

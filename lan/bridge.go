@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -47,6 +46,7 @@ func notBridge(nic, kind string) error {
 // bridgePort is a port that is a TAP device in a bridge.
 type bridgePort struct {
 	*card
+	learned
 	dev *tap.Device
 }
 
@@ -54,7 +54,7 @@ var _ Interface = (*bridgePort)(nil)
 
 // openTAP makes a TAP device in bridge c. It takes ownership of c, also if it fails.
 func openTAP(c *card, bridge netlink.Link, cfg Config) (Interface, error) {
-	p := &bridgePort{card: c}
+	p := &bridgePort{card: c, learned: learned{&c.port}}
 	err := p.create(bridge, cfg)
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -117,17 +117,6 @@ func (p *bridgePort) Queues() []Queue { return asQueues(p.dev.Queues()) }
 // EarlyDiscard implements Interface.
 func (p *bridgePort) EarlyDiscard() discard.Status { return p.dev.EarlyDiscard() }
 
-// SetMAC implements Interface. The bridge learns the address from the host's frames.
-func (p *bridgePort) SetMAC(mac net.HardwareAddr) error {
-	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
-		if err := checkMAC(mac); err != nil {
-			return err
-		}
-		p.mac = slices.Clone(mac)
-		return nil
-	})
-}
-
 // Watch implements Interface.
 func (p *bridgePort) Watch(ctx context.Context, fn func(LinkState)) error {
 	return p.watch(ctx, 0, func(s LinkState) error { return p.followMTU(p.dev.Name(), p.dev.Index(), s) }, fn)
@@ -150,23 +139,8 @@ func (p *bridgePort) SetUp(up bool) error {
 	return p.setUp(device(p.dev.Name(), p.dev.Index()), up)
 }
 
-// SetPromisc implements Interface and does nothing. A port of a bridge is like one of a
-// switch: it receives frames for the stations behind it, and all frames that the bridge
-// floods, which are those to groups and to unknown stations.
-func (p *bridgePort) SetPromisc(bool) error { return nil }
-
 // Floods implements Interface.
 func (p *bridgePort) Floods() bool { return true }
-
-// SetAllMulti implements Interface: a bridge floods frames to groups.
-func (p *bridgePort) SetAllMulti(bool) error { return nil }
-
-// SetMulticast implements Interface, as for SetAllMulti. A bridge with multicast snooping
-// learns the groups of each port from the host's own reports.
-func (p *bridgePort) SetMulticast(groups []net.HardwareAddr) error { return checkGroups(groups) }
-
-// SetUnicast implements Interface, as for SetPromisc.
-func (p *bridgePort) SetUnicast(addrs []net.HardwareAddr) error { return checkAddrs(addrs) }
 
 // Announce implements Interface. The frame enters the bridge at the port, so that the bridge
 // learns the host's address.
@@ -179,8 +153,8 @@ func (p *bridgePort) Stats() Stats { return tapStats(p.card, p.dev.Index(), p.de
 
 // Close implements Interface.
 func (p *bridgePort) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.lock.Lock()
+	defer p.lock.Unlock()
 	if !p.shut() {
 		return nil
 	}

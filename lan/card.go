@@ -7,22 +7,15 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/splitnic/splitnic/vnet"
 )
 
 // card has the state that all ports on a netdevice of the kernel have in common.
 type card struct {
 	*shared // used until the port is closed
-
-	mu       sync.Mutex
-	closed   bool
-	mac      net.HardwareAddr
-	offloads vnet.Offloads
+	port
 }
 
 // Info describes a network card. It is known without opening a port.
@@ -44,44 +37,8 @@ func device(name string, index int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}}
 }
 
-// do runs fn with c.mu held and wraps its error. If the port is closed, it does not run fn,
-// and the error wraps net.ErrClosed.
-func (c *card) do(what string, fn func() error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err := net.ErrClosed
-	if !c.closed {
-		err = fn()
-	}
-	if err != nil {
-		return fmt.Errorf("%s of a port on %s: %w", what, c.nic, err)
-	}
-	return nil
-}
-
-// shut marks the port closed and reports whether it was open. The caller holds c.mu.
-func (c *card) shut() bool {
-	was := !c.closed
-	c.closed = true
-	return was
-}
-
 // Floods implements Interface.
 func (c *card) Floods() bool { return false }
-
-// MAC implements Interface.
-func (c *card) MAC() net.HardwareAddr {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.mac)
-}
-
-// Offloads implements Interface.
-func (c *card) Offloads() vnet.Offloads {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.offloads
-}
 
 // State implements Interface.
 func (c *card) State() (s LinkState, err error) {
@@ -92,7 +49,7 @@ func (c *card) State() (s LinkState, err error) {
 	return s, err
 }
 
-// announce writes a frame to fd, the descriptor of a queue. It holds c.mu, as Close does, so
+// announce writes a frame to fd, the descriptor of a queue. It holds c.lock, as Close does, so
 // that fd stays open. The kernel allows several writers at a time.
 func (c *card) announce(fd int, frame []byte) error {
 	return c.do("announcing", func() error {
@@ -108,6 +65,9 @@ func randomMAC() net.HardwareAddr {
 	mac[0] = mac[0]&^1 | 2
 	return mac
 }
+
+// taken reports whether err means that the address is that of another device.
+func taken(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) }
 
 // checkMAC returns an error if mac cannot be the address of a station.
 func checkMAC(mac net.HardwareAddr) error {
@@ -164,7 +124,7 @@ func (c *card) setUp(own netlink.Link, up bool) error {
 			return c.handle.LinkSetDown(own)
 		}
 		err := c.handle.LinkSetUp(own)
-		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
+		if taken(err) {
 			return fmt.Errorf("%w: %w (something else on %s has its MAC address)", ErrInUse, err, c.nic)
 		}
 		return err

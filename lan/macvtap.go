@@ -66,7 +66,7 @@ type macvtap struct {
 	discards discard.Status
 	early    *discard.Filter // drops before the queues; nil without
 
-	groups []net.HardwareAddr // guarded by card.mu, as are the following fields
+	groups []net.HardwareAddr // guarded by port.lock, as are the following fields
 	all    bool               // the host wants frames to all groups
 	beside receiveFilter      // filter of the packet socket beside the macvtap
 	asked  memberships        // memberships of that socket
@@ -136,7 +136,7 @@ func (m *macvtap) create(below netlink.Link, cfg Config) error {
 		return fmt.Errorf("setting %s to receive all multicast: %w", m.name, err)
 	}
 	if err := m.handle.LinkSetUp(link); err != nil {
-		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
+		if taken(err) {
 			return fmt.Errorf("setting %s up: %w: %w (something else on %s has MAC address %v)", m.name, ErrInUse, err, m.nic,
 				cfg.MAC)
 		}
@@ -214,15 +214,6 @@ func (m *macvtap) Queues() []Queue {
 	return out
 }
 
-// asQueues returns qs as a slice of the interface.
-func asQueues(qs []*tap.Queue) []Queue {
-	out := make([]Queue, len(qs))
-	for i, q := range qs {
-		out[i] = q
-	}
-	return out
-}
-
 // self returns a link by which netlink addresses the macvtap.
 func (m *macvtap) self() netlink.Link { return device(m.name, m.own) }
 
@@ -272,8 +263,8 @@ func (m *macvtap) Announce(frame []byte) error {
 func (m *macvtap) Stats() Stats {
 	s := tapStats(m.card, m.own, m.queues, receives)
 	s.Dropped += m.early.Dropped()
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.lock.Lock()
+	defer m.lock.Unlock()
 	if m.merged != nil {
 		s.add(m.merged.stats())
 	}
@@ -311,8 +302,8 @@ func tapStats(c *card, index int, queues []*tap.Queue, dir direction) Stats {
 
 // Close implements Interface.
 func (m *macvtap) Close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.lock.Lock()
+	defer m.lock.Unlock()
 	if !m.shut() {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // listen applies f to the socket beside. It opens or closes the socket if necessary. The
-// caller holds card.mu.
+// caller holds port.lock.
 func (m *macvtap) listen(f receiveFilter) error {
 	if !f.promisc && len(f.unicast) == 0 {
 		m.beside, m.asked = f, memberships{}
@@ -104,7 +104,7 @@ func (m *macvtap) SetAllMulti(on bool) error {
 }
 
 // applyAllMulti makes the macvtap receive frames to all groups, or only to those in its
-// list. A promiscuous host gets those to all groups. The caller holds card.mu.
+// list. A promiscuous host gets those to all groups. The caller holds port.lock.
 func (m *macvtap) applyAllMulti() error {
 	if m.all || m.beside.promisc {
 		return m.handle.LinkSetAllmulticastOn(m.self())
@@ -176,7 +176,7 @@ func (m *macvtap) SetMAC(mac net.HardwareAddr) error {
 			return err
 		}
 		if err := m.handle.LinkSetHardwareAddr(m.self(), mac); err != nil {
-			if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) {
+			if taken(err) {
 				return fmt.Errorf("%w: %w (something else on %s has that address)", ErrInUse, err, m.nic)
 			}
 			return err

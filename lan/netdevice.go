@@ -29,7 +29,7 @@ func (n *netdevice) open(cfg Config) (Interface, error) {
 		return nil, err
 	}
 	cfg.NetNS = n.ns
-	return n.port(&card{shared: s, mac: cfg.MAC}, link, cfg)
+	return n.port(&card{shared: s, port: port{label: "a port on " + s.nic, mac: cfg.MAC}}, link, cfg)
 }
 
 // opener makes a port on a netdevice. It takes ownership of the card, also if it fails.

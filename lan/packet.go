@@ -43,7 +43,7 @@ const packetRequires = vnet.CSUM | vnet.TSO4 | vnet.TSO6
 type packetPort struct {
 	*card
 	queues []*packetQueue
-	filter receiveFilter // guarded by card.mu, as is asked
+	filter receiveFilter // guarded by port.lock, as is asked
 	asked  memberships   // memberships of the first queue's socket
 }
 
@@ -190,7 +190,7 @@ func joinFanout(fd, group, way int) (int, error) {
 }
 
 // applyFilter applies f to the card and all sockets, and sets p.filter. The caller holds
-// card.mu, unless p is not yet known to any other goroutine.
+// port.lock, unless p is not yet known to any other goroutine.
 func (p *packetPort) applyFilter(f receiveFilter) error {
 	if err := p.asked.set(f.memberships()); err != nil {
 		return err
@@ -218,13 +218,7 @@ func (p *packetPort) change(what string, edit func(*receiveFilter)) error {
 func (p *packetPort) Name() string { return p.nic }
 
 // Queues implements Interface.
-func (p *packetPort) Queues() []Queue {
-	out := make([]Queue, len(p.queues))
-	for i, q := range p.queues {
-		out[i] = q
-	}
-	return out
-}
+func (p *packetPort) Queues() []Queue { return asQueues(p.queues) }
 
 // SetMAC implements Interface.
 func (p *packetPort) SetMAC(mac net.HardwareAddr) error {
@@ -315,8 +309,8 @@ func (p *packetPort) Announce(frame []byte) error {
 // Stats implements Interface.
 func (p *packetPort) Stats() Stats {
 	var s Stats
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.lock.Lock()
+	defer p.lock.Unlock()
 	for _, q := range p.queues {
 		if p.closed {
 			s.add(q.counted())
@@ -329,8 +323,8 @@ func (p *packetPort) Stats() Stats {
 
 // Close implements Interface.
 func (p *packetPort) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.lock.Lock()
+	defer p.lock.Unlock()
 	if !p.shut() {
 		return nil
 	}

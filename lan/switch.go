@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -111,12 +110,11 @@ type switchPort struct {
 	on   *userSwitch
 	name string // path of the socket
 
-	mu       sync.Mutex
-	dev      *vhostuser.Device // nil if the port is closed
-	queues   []Queue
-	mac      net.HardwareAddr
-	offloads vnet.Offloads
-	last     Stats // as of the last call of Stats before the port was closed
+	port
+	learned
+	dev    *vhostuser.Device
+	queues []Queue
+	last   Stats // as of the last call of Stats before the port was closed; guarded by port.lock
 }
 
 var _ Interface = (*switchPort)(nil)
@@ -138,26 +136,13 @@ func (s *userSwitch) open(cfg Config) (Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &switchPort{on: s, name: at.Path, dev: d, mac: slices.Clone(cfg.MAC), offloads: cfg.Offloads}
+	p := &switchPort{on: s, name: at.Path, dev: d}
+	p.port = port{label: "port " + at.Path, mac: slices.Clone(cfg.MAC), offloads: cfg.Offloads}
+	p.learned = learned{&p.port}
 	for _, q := range d.Queues() {
 		p.queues = append(p.queues, switchQueue{q})
 	}
 	return p, nil
-}
-
-// do runs fn with p.mu held and wraps its error. If the port is closed, it does not run fn,
-// and the error wraps net.ErrClosed.
-func (p *switchPort) do(what string, fn func() error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	err := net.ErrClosed
-	if p.dev != nil {
-		err = fn()
-	}
-	if err != nil {
-		return fmt.Errorf("%s of port %s: %w", what, p.name, err)
-	}
-	return nil
 }
 
 // Name implements Interface.
@@ -165,25 +150,6 @@ func (p *switchPort) Name() string { return p.name }
 
 // Queues implements Interface.
 func (p *switchPort) Queues() []Queue { return p.queues }
-
-// MAC implements Interface.
-func (p *switchPort) MAC() net.HardwareAddr {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.mac)
-}
-
-// SetMAC implements Interface. The switch learns the address from the host's frames. The name
-// of the socket does not change.
-func (p *switchPort) SetMAC(mac net.HardwareAddr) error {
-	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
-		if err := checkMAC(mac); err != nil {
-			return err
-		}
-		p.mac = slices.Clone(mac)
-		return nil
-	})
-}
 
 // State implements Interface.
 func (p *switchPort) State() (s LinkState, err error) {
@@ -225,13 +191,6 @@ func (p *switchPort) Watch(ctx context.Context, fn func(LinkState)) error {
 	}
 }
 
-// Offloads implements Interface.
-func (p *switchPort) Offloads() vnet.Offloads {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.offloads
-}
-
 // SetOffloads implements Interface. If frames of the switch need other offloads, the work is
 // done in software.
 func (p *switchPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
@@ -248,21 +207,8 @@ func (p *switchPort) SetUp(up bool) error {
 	return p.do(whatUp(up), func() error { return p.dev.SetUp(up) })
 }
 
-// SetPromisc implements Interface and does nothing: a switch decides by itself which frames it
-// sends to a port.
-func (p *switchPort) SetPromisc(bool) error { return nil }
-
 // Floods implements Interface.
 func (p *switchPort) Floods() bool { return true }
-
-// SetAllMulti implements Interface, as for SetPromisc.
-func (p *switchPort) SetAllMulti(bool) error { return nil }
-
-// SetMulticast implements Interface, as for SetPromisc.
-func (p *switchPort) SetMulticast(groups []net.HardwareAddr) error { return checkGroups(groups) }
-
-// SetUnicast implements Interface, as for SetPromisc.
-func (p *switchPort) SetUnicast(addrs []net.HardwareAddr) error { return checkAddrs(addrs) }
 
 // EarlyDiscard implements Interface.
 func (p *switchPort) EarlyDiscard() discard.Status {
@@ -277,9 +223,9 @@ func (p *switchPort) Announce(frame []byte) error {
 // Stats implements Interface. Frames that the switch drops because a ring is full are counted
 // by the switch.
 func (p *switchPort) Stats() Stats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.dev != nil {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	if !p.closed {
 		p.last = Stats{Invalid: p.dev.Status().Refused}
 	}
 	return p.last
@@ -288,14 +234,13 @@ func (p *switchPort) Stats() Stats {
 // Close implements Interface.
 func (p *switchPort) Close() error {
 	p.Stats()
-	p.mu.Lock()
-	d := p.dev
-	p.dev = nil
-	p.mu.Unlock()
-	if d == nil {
+	p.lock.Lock()
+	open := p.shut()
+	p.lock.Unlock()
+	if !open {
 		return nil
 	}
-	return d.Close()
+	return p.dev.Close()
 }
 
 // switchQueue is one queue of a switchPort.

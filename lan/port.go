@@ -1,0 +1,93 @@
+package lan
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/splitnic/splitnic/vnet"
+)
+
+// port has the state that all kinds of port have in common.
+type port struct {
+	label string // what errors call it
+
+	lock     sync.Mutex
+	closed   bool
+	mac      net.HardwareAddr
+	offloads vnet.Offloads
+}
+
+// do runs fn with p.lock held and wraps its error. If the port is closed, it does not run fn,
+// and the error wraps net.ErrClosed.
+func (p *port) do(what string, fn func() error) error {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	err := net.ErrClosed
+	if !p.closed {
+		err = fn()
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", what, p.label, err)
+	}
+	return nil
+}
+
+// shut marks the port closed and reports whether it was open. The caller holds p.lock.
+func (p *port) shut() bool {
+	was := !p.closed
+	p.closed = true
+	return was
+}
+
+// MAC implements Interface.
+func (p *port) MAC() net.HardwareAddr {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return slices.Clone(p.mac)
+}
+
+// Offloads implements Interface.
+func (p *port) Offloads() vnet.Offloads {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.offloads
+}
+
+// learned is a port of something that learns the addresses of hosts from their frames, and decides by
+// itself which frames a port gets: those for the stations behind it, and those that it floods, to groups
+// and to unknown stations. With multicast snooping it learns the groups from the hosts' reports.
+type learned struct{ port *port }
+
+// SetMAC implements Interface.
+func (l learned) SetMAC(mac net.HardwareAddr) error {
+	return l.port.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
+		if err := checkMAC(mac); err != nil {
+			return err
+		}
+		l.port.mac = slices.Clone(mac)
+		return nil
+	})
+}
+
+// SetPromisc implements Interface and does nothing.
+func (learned) SetPromisc(bool) error { return nil }
+
+// SetAllMulti implements Interface and does nothing.
+func (learned) SetAllMulti(bool) error { return nil }
+
+// SetMulticast implements Interface and only checks the addresses.
+func (learned) SetMulticast(groups []net.HardwareAddr) error { return checkGroups(groups) }
+
+// SetUnicast implements Interface and only checks the addresses.
+func (learned) SetUnicast(addrs []net.HardwareAddr) error { return checkAddrs(addrs) }
+
+// asQueues returns qs as a slice of the interface.
+func asQueues[Q Queue](qs []Q) []Queue {
+	out := make([]Queue, len(qs))
+	for i, q := range qs {
+		out[i] = q
+	}
+	return out
+}
