@@ -18,7 +18,7 @@ type packetQueue struct {
 	down     atomic.Bool   // no frames are sent
 	tooLong  atomic.Uint64
 	invalid  atomic.Uint64
-	dropped  uint64 // guarded by card.mu
+	dropped  uint64 // guarded by port.lock
 
 	// Arguments of recvmsg(2). Only the reader uses these and the following fields.
 	msg     unix.Msghdr
@@ -120,7 +120,7 @@ func (q *packetQueue) received(slot []byte, n int, control []byte) ([]byte, erro
 		q.tooLong.Add(1)
 		return nil, vnet.ErrTooLong
 	}
-	if n < vnet.MinFrame || !q.receivable(buf[0], buf[1]) {
+	if n < vnet.MinFrame || !q.receivable(buf) {
 		q.invalid.Add(1)
 		return nil, nil
 	}
@@ -137,27 +137,10 @@ func (q *packetQueue) received(slot []byte, n int, control []byte) ([]byte, erro
 	return frame, nil
 }
 
-// receivable reports whether the host can receive frames with these flags and this GSO type.
-func (q *packetQueue) receivable(flags, gsoType byte) bool {
-	need := vnet.Offloads(0)
-	if flags&vnet.FlagNeedsCsum != 0 {
-		need = vnet.CSUM
-	}
-	switch gsoType &^ vnet.GSOECN {
-	case vnet.GSONone:
-	case vnet.GSOTCPv4:
-		need |= vnet.TSO4
-	case vnet.GSOTCPv6:
-		need |= vnet.TSO6
-	case vnet.GSOUDPL4:
-		need |= vnet.USO
-	default:
-		return false
-	}
-	if gsoType&vnet.GSOECN != 0 {
-		need |= vnet.TSOECN
-	}
-	return vnet.Offloads(q.offloads.Load())&need == need
+// receivable reports whether the host can receive a frame with this header.
+func (q *packetQueue) receivable(head []byte) bool {
+	need, known := vnet.Needs(head)
+	return known && need&^vnet.Offloads(q.offloads.Load()) == 0
 }
 
 // tag returns the VLAN tag that the kernel has removed from the frame with these control
@@ -208,7 +191,7 @@ func (q *packetQueue) WriteParts(head, rest []byte) error {
 	return q.fd.Writev(head, rest)
 }
 
-// stats returns the counters, updated from the kernel's. The caller holds card.mu, and the
+// stats returns the counters, updated from the kernel's. The caller holds port.lock, and the
 // queue is open.
 func (q *packetQueue) stats() Stats {
 	// Reading resets the kernel's counters.
@@ -219,7 +202,7 @@ func (q *packetQueue) stats() Stats {
 }
 
 // counted returns the counters without asking the kernel for its own. The caller holds
-// card.mu.
+// port.lock.
 func (q *packetQueue) counted() Stats {
 	return Stats{Dropped: q.dropped, TooLong: q.tooLong.Load(), Invalid: q.invalid.Load()}
 }

@@ -125,8 +125,9 @@ func errAddress(b buffer) error {
 	return fmt.Errorf("%w: a buffer of %d bytes at %#x, where there is no memory", ErrRing, b.len, b.addr)
 }
 
-// load copies the bytes of the chain, from skip on, to dst, up to the length of dst.
-func (r *common) load(dst []byte, skip int) (n int, err error) {
+// each passes the memory of the chain's bytes, from skip on, to fn, piece by piece, until fn returns
+// false.
+func (r *common) each(skip int, fn func(p []byte) (more bool)) error {
 	for _, b := range r.chain.bufs {
 		if skip >= int(b.len) {
 			skip -= int(b.len)
@@ -135,48 +136,43 @@ func (r *common) load(dst []byte, skip int) (n int, err error) {
 		b.addr += uint64(skip)
 		b.len -= uint32(skip)
 		skip = 0
-		for b.len > 0 && n < len(dst) {
+		for b.len > 0 {
 			p := r.mem.at(b.addr, b.len, &r.hint)
 			if len(p) == 0 {
-				return n, errAddress(b)
+				return errAddress(b)
 			}
-			k := copy(dst[n:], p)
-			n += k
-			b.addr += uint64(k)
-			b.len -= uint32(k)
-		}
-		if n == len(dst) {
-			break
+			if !fn(p) {
+				return nil
+			}
+			b.addr += uint64(len(p))
+			b.len -= uint32(len(p))
 		}
 	}
-	return n, nil
+	return nil
+}
+
+// load copies the bytes of the chain, from skip on, to dst, up to the length of dst.
+func (r *common) load(dst []byte, skip int) (n int, err error) {
+	if len(dst) == 0 {
+		return 0, nil
+	}
+	err = r.each(skip, func(p []byte) bool {
+		n += copy(dst[n:], p)
+		return n < len(dst)
+	})
+	return n, err
 }
 
 // store copies src to the memory of the chain, from byte skip on, up to the end of the chain.
 func (r *common) store(src []byte, skip int) (n int, err error) {
-	for _, b := range r.chain.bufs {
-		if skip >= int(b.len) {
-			skip -= int(b.len)
-			continue
-		}
-		b.addr += uint64(skip)
-		b.len -= uint32(skip)
-		skip = 0
-		for b.len > 0 && n < len(src) {
-			p := r.mem.at(b.addr, b.len, &r.hint)
-			if len(p) == 0 {
-				return n, errAddress(b)
-			}
-			k := copy(p, src[n:])
-			n += k
-			b.addr += uint64(k)
-			b.len -= uint32(k)
-		}
-		if n == len(src) {
-			break
-		}
+	if len(src) == 0 {
+		return 0, nil
 	}
-	return n, nil
+	err = r.each(skip, func(p []byte) bool {
+		n += copy(p, src[n:])
+		return n < len(src)
+	})
+	return n, err
 }
 
 // ErrRing is wrapped by errors about an invalid ring of a driver.

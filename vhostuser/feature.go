@@ -34,7 +34,7 @@ const (
 	featGuestUSO6  features = 1 << 55
 	featHostUSO    features = 1 << 56
 	featuresAlways          = featMTU | featMrgRxbuf | featStatus | featIndirect | featEventIdx | featProtocol |
-		featVersion1 | featPacked | featCsum | featGuestCsum
+		featVersion1 | featPacked
 )
 
 // featureNames has the names of features in the status.
@@ -62,23 +62,24 @@ func (f features) Names() []string {
 	return names
 }
 
+// offloads has the features of each offload: of the device, and of the driver when it receives.
+var offloads = []struct {
+	offload     vnet.Offloads
+	host, guest features
+}{
+	{vnet.CSUM, featCsum, featGuestCsum}, {vnet.TSO4, featHostTSO4, featGuestTSO4},
+	{vnet.TSO6, featHostTSO6, featGuestTSO6}, {vnet.TSOECN, featHostECN, featGuestECN},
+	{vnet.USO, featHostUSO, featGuestUSO4 | featGuestUSO6},
+}
+
 // offered returns the features of a device with these offloads of the I/O unit, and with that number
 // of pairs of rings.
 func offered(o vnet.Offloads, pairs int) features {
 	f := featuresAlways
-	for _, each := range []struct {
-		offload vnet.Offloads
-		bits    features
-	}{
-		{vnet.TSO4, featHostTSO4 | featGuestTSO4}, {vnet.TSO6, featHostTSO6 | featGuestTSO6},
-		{vnet.TSOECN, featHostECN | featGuestECN}, {vnet.USO, featHostUSO | featGuestUSO4 | featGuestUSO6},
-	} {
+	for _, each := range offloads {
 		if o&each.offload != 0 {
-			f |= each.bits
+			f |= each.host | each.guest
 		}
-	}
-	if o&vnet.CSUM == 0 {
-		f &^= featCsum | featGuestCsum
 	}
 	if pairs > 1 {
 		f |= featMQ
@@ -108,22 +109,11 @@ func (f features) header() int {
 }
 
 // takes returns the offloads that the driver supports when it receives.
-func (f features) takes() vnet.Offloads {
-	var o vnet.Offloads
-	if f.has(featGuestCsum) {
-		o |= vnet.CSUM
-	}
-	if f.has(featGuestTSO4) {
-		o |= vnet.TSO4
-	}
-	if f.has(featGuestTSO6) {
-		o |= vnet.TSO6
-	}
-	if f.has(featGuestECN) {
-		o |= vnet.TSOECN
-	}
-	if f.has(featGuestUSO4 | featGuestUSO6) {
-		o |= vnet.USO
+func (f features) takes() (o vnet.Offloads) {
+	for _, each := range offloads {
+		if f.has(each.guest) {
+			o |= each.offload
+		}
 	}
 	return o.Closure()
 }

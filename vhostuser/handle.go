@@ -28,17 +28,15 @@ func (f *frontEnd) serve() error {
 			}
 			return err
 		}
-		if err := f.handle(&m); errors.Is(err, syscall.EPIPE) { // the front end has gone before the reply
-			closeAll(m.fds)
+		err = f.handle(&m)
+		closeAll(m.fds)
+		switch {
+		case errors.Is(err, syscall.EPIPE): // the front end has gone before the reply
 			return nil
-		} else if err != nil {
-			closeAll(m.fds)
-			if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
-				_ = f.reply(m.request, 1, 0) // the connection ends in any case
-			}
+		case err != nil:
+			_ = f.acknowledge(&m, 1) // the connection ends in any case
 			return err
 		}
-		closeAll(m.fds)
 	}
 }
 
@@ -71,20 +69,21 @@ func (f *frontEnd) handle(m *message) error {
 		return f.reply(m.request, uint32(v.number), v.start)
 	default:
 	}
-	err := f.carryOut(m)
-	if errors.Is(err, errRefused) {
-		if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
-			return f.reply(m.request, 1, 0)
-		}
-		return nil
-	}
-	if err != nil {
+	switch err := f.carryOut(m); {
+	case errors.Is(err, errRefused):
+		return f.acknowledge(m, 1)
+	case err != nil:
 		return err
 	}
-	if f.proto&protoReplyAck != 0 && m.flags&flagNeedReply != 0 {
-		return f.reply(m.request, 0, 0)
+	return f.acknowledge(m, 0)
+}
+
+// acknowledge sends the reply to a message that has none with data, if the front end asks for one.
+func (f *frontEnd) acknowledge(m *message, failed uint32) error {
+	if f.proto&protoReplyAck == 0 || m.flags&flagNeedReply == 0 {
+		return nil
 	}
-	return nil
+	return f.reply(m.request, failed, 0)
 }
 
 // carryOut carries out a message that has no reply with data.

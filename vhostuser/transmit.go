@@ -131,22 +131,9 @@ func (v *vring) load(op *vnet.ReadOp) error {
 	return nil
 }
 
-// wants returns the offloads that a frame needs.
-func wants(head []byte) (o vnet.Offloads) {
-	if head[0]&vnet.FlagNeedsCsum != 0 {
-		o |= vnet.CSUM
-	}
-	switch head[1] &^ vnet.GSOECN {
-	case vnet.GSOTCPv4:
-		o |= vnet.TSO4
-	case vnet.GSOTCPv6:
-		o |= vnet.TSO6
-	case vnet.GSOUDPL4:
-		o |= vnet.USO
-	}
-	if head[1]&vnet.GSOECN != 0 {
-		o |= vnet.TSOECN
-	}
+// wants returns the offloads that a frame needs. What the frame's receiver does not know it drops.
+func wants(head []byte) vnet.Offloads {
+	o, _ := vnet.Needs(head)
 	return o
 }
 
@@ -184,29 +171,10 @@ func (v *vring) lend(op *vnet.ReadOp, l *vnet.Lent, keys *vnet.Keys, allowed vne
 // pieces sets the pieces of the chain's bytes, from skip on. It returns false if there are too many, or
 // if the memory of a piece is not registered. Adjacent pieces are joined.
 func (r *common) pieces(l *vnet.Lent, skip int, keys *vnet.Keys) (ok bool, err error) {
-	for _, b := range r.chain.bufs {
-		if skip >= int(b.len) {
-			skip -= int(b.len)
-			continue
-		}
-		b.addr += uint64(skip)
-		b.len -= uint32(skip)
-		skip = 0
-		for b.len > 0 {
-			p := r.mem.at(b.addr, b.len, &r.hint)
-			if len(p) == 0 {
-				return false, errAddress(b)
-			}
-			key := keys.Keys[r.hint]
-			if !key.Known {
-				return false, nil
-			}
-			if !l.Extend(p, key.LKey) {
-				return false, nil
-			}
-			b.addr += uint64(len(p))
-			b.len -= uint32(len(p))
-		}
-	}
-	return len(l.Pieces) > 0, nil
+	err = r.each(skip, func(p []byte) bool {
+		key := keys.Keys[r.hint]
+		ok = key.Known && l.Extend(p, key.LKey)
+		return ok
+	})
+	return ok && err == nil, err
 }

@@ -24,15 +24,8 @@ const AllOffloads = CSUM | TSO4 | TSO6 | TSOECN | USO
 
 var offloadNames = [...]string{"csum", "tso4", "tso6", "tsoecn", "uso"}
 
-// TUN_F_* of <linux/if_tun.h>.
-const (
-	tunCSUM   = 0x01
-	tunTSO4   = 0x02
-	tunTSO6   = 0x04
-	tunTSOECN = 0x08
-	tunUSO4   = 0x20
-	tunUSO6   = 0x40
-)
+// tunFlags has TUN_F_* of <linux/if_tun.h> for each offload: CSUM, TSO4, TSO6, TSO_ECN, USO4 and USO6.
+var tunFlags = [...]int{0x01, 0x02, 0x04, 0x08, 0x20 | 0x40}
 
 // Closure returns o without unknown bits and without offloads whose prerequisite is missing:
 // all others need CSUM, TSOECN needs TSO4 or TSO6.
@@ -52,25 +45,36 @@ func (o Offloads) Intersect(p Offloads) Offloads { return (o & p).Closure() }
 
 // TUNFlags returns the argument of the ioctl TUNSETOFFLOAD for the closure
 // of o. The kernel takes USO for both IP versions or for none.
-func (o Offloads) TUNFlags() int {
+func (o Offloads) TUNFlags() (flags int) {
 	o = o.Closure()
-	f := 0
-	if o&CSUM != 0 {
-		f |= tunCSUM
+	for i, f := range tunFlags {
+		if o&(1<<i) != 0 {
+			flags |= f
+		}
 	}
-	if o&TSO4 != 0 {
-		f |= tunTSO4
+	return flags
+}
+
+// Needs returns the offloads that a frame with this virtio_net_hdr needs at its receiver. known is false
+// if the type of segmentation is unknown.
+func Needs(head []byte) (o Offloads, known bool) {
+	if head[0]&FlagNeedsCsum != 0 {
+		o |= CSUM
 	}
-	if o&TSO6 != 0 {
-		f |= tunTSO6
+	if head[1]&GSOECN != 0 {
+		o |= TSOECN
 	}
-	if o&TSOECN != 0 {
-		f |= tunTSOECN
+	switch head[1] &^ GSOECN {
+	case GSONone:
+		return o, true
+	case GSOTCPv4:
+		return o | TSO4, true
+	case GSOTCPv6:
+		return o | TSO6, true
+	case GSOUDPL4:
+		return o | USO, true
 	}
-	if o&USO != 0 {
-		f |= tunUSO4 | tunUSO6
-	}
-	return f
+	return o, false
 }
 
 // String lists the offloads, separated by commas; "none" for the empty set.
