@@ -14,6 +14,7 @@ import (
 // channel is a data channel. The sender and the receiver each own the parts with their names.
 type channel struct {
 	core.DataQP
+	shared  *pools.Channel // which the pool manager uses too
 	tx      *tx.Sender
 	rx      *rx.Receiver
 	control *control.Channel // which the channel polls, with Config.Poll
@@ -31,8 +32,7 @@ func newChannel(
 	ch = &channel{control: control, DataQP: core.DataQP{Number: number, Vector: c.Handlers.Vector(number),
 		Latency: all.isLatency(number)}}
 
-	slots, err := pools.NewSlots(c, count, slotSize)
-	if err != nil {
+	if ch.shared, err = manager.AddChannel(cfg.Pools, count, slotSize); err != nil {
 		return nil, err
 	}
 	if ch.SendCQ, err = c.Domain.NewCQ(tx.SqDepth(o)+2, ch.Vector); err != nil {
@@ -47,14 +47,8 @@ func newChannel(
 	if ch.QP, err = c.Domain.NewQP(queuePair(cfg, o, ch.SendCQ, ch.RecvCQ)); err != nil {
 		return nil, err
 	}
-	ch.tx, err = tx.New(c, o, &ch.DataQP, slots, &control.Sends, manager)
-	if err != nil {
-		return nil, err
-	}
-	if ch.rx, err = rx.New(c, in, &ch.DataQP, ch.tx.W, &control.Sends, manager); err != nil {
-		return nil, err
-	}
-	ch.tx.Requests.Receiver, ch.rx.OneTouch.Sender = &ch.rx.Queue, &ch.tx.Queue
+	ch.tx = tx.New(c, o, &ch.DataQP, ch.shared, &control.Sends, manager)
+	ch.rx = rx.New(c, in, &ch.DataQP, ch.tx.W, ch.shared, &control.Sends, manager)
 	return ch, nil
 }
 

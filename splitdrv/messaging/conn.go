@@ -131,11 +131,6 @@ func (c *Conn) addChannel(number int) error {
 		return err
 	}
 	c.channels = append(c.channels, ch)
-	c.pools.Channels = append(c.pools.Channels, pools.Channel{
-		Number: number, Pools: c.cfg.channel(number).Pools, Sender: &ch.tx.Queue, Receiver: &ch.rx.Queue,
-		Credits: &ch.tx.Credits, Slots: ch.tx.In.Slots,
-		Sequence: &ch.tx.Out.Sequence, Tx: &ch.tx.Count, Rx: &ch.rx.Count,
-	})
 	for _, p := range c.cfg.channel(number).Pools {
 		l, err := c.pools.First(number, p)
 		if err != nil {

@@ -139,15 +139,15 @@ func (d *dispatcher) onUpdate(msg []byte) error {
 		if g == nil {
 			return core.ControlViolation(bufpool.ErrPool, "update of pool %d", r.Pool())
 		}
-		tx := d.channels[g.Channel-1].tx
+		ch := d.channels[g.Channel-1]
 		for i := range r.Len() {
 			elem := r.Element(i)
 			if err := g.Return(uint32(elem)); err != nil {
 				return core.ControlViolation(err, "update of pool %d", r.Pool())
 			}
-			tx.Indications.Acknowledge(g, elem)
+			ch.tx.Indications.Acknowledge(g, elem)
 		}
-		tx.Credits.Came()
+		ch.shared.Sender.Credits.Wake()
 	}
 	return nil
 }

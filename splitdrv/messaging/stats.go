@@ -107,12 +107,12 @@ func (c *Conn) Stats() Stats {
 
 func (ch *channel) stats() ChannelStats {
 	s := ChannelStats{
-		MemoryPinned: int(ch.tx.In.Slots.Made.Load()) * ch.tx.In.Slots.Size, CompVector: ch.Vector, Moderated: ch.Moderated,
+		MemoryPinned: ch.shared.Sender.Slots.Pinned(), CompVector: ch.Vector, Moderated: ch.Moderated,
 		QPN: ch.QP.Num(), PeerQPN: ch.PeerQPN, Latency: ch.Latency, Inline: ch.QP.MaxInline(),
 		LocalPools: []Pool{}, RemotePools: []Pool{},
 	}
-	counter.Snapshot(&s.TxCounters, &ch.tx.Count)
-	counter.Snapshot(&s.RxCounters, &ch.rx.Count)
+	counter.Snapshot(&s.TxCounters, &ch.shared.Sender.Count)
+	counter.Snapshot(&s.RxCounters, &ch.shared.Receiver.Count)
 	s.RevocationMax = time.Duration(ch.rx.OneTouch.Longest.Load())
 	for _, p := range *ch.rx.Local.Load() {
 		l := p.Elements.Ledger()
@@ -121,7 +121,7 @@ func (ch *channel) stats() ChannelStats {
 			Pool{Ref: p.Ref, ElementSize: p.Elements.ElementSize(), Extra: p.Extra, Ledger: l})
 		s.MemoryPinned += len(p.Arena.Bytes())
 	}
-	for _, g := range *ch.tx.Remote.Load() {
+	for _, g := range ch.shared.Sender.Pools() {
 		l := g.Ledger()
 		s.Remote = addLedger(s.Remote, l)
 		s.RemotePools = append(s.RemotePools, Pool{Ref: g.Ref, ElementSize: g.ElementSize(), Extra: g.Extra(), Ledger: l})

@@ -13,16 +13,24 @@ import (
 // elements; the control handler returns them. Pools are added and removed with the pool
 // manager's lock held.
 type Credits struct {
-	Remote  atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
+	remote  atomic.Pointer[[]*bufpool.Remote] // smallest elements first; replaced as a whole
+	event   *epoll.Event                      // wakes the sender
 	Waiting atomic.Bool                       // the sender sleeps until credits or acknowledgements of indications arrive
-	Wake    *epoll.Event
-	Short   atomic.Int64 // size of the element that was missing last, for the pool manager; 0: none
+	Lacking atomic.Int64                      // size of the element that was missing last, for the pool manager; 0: none
 }
+
+func (c *Credits) init(event *epoll.Event) {
+	c.event = event
+	c.remote.Store(new([]*bufpool.Remote))
+}
+
+// Pools returns the pools, those with the smallest elements first. The slice does not change.
+func (c *Credits) Pools() []*bufpool.Remote { return *c.remote.Load() }
 
 // Available returns the number of credits.
 func (c *Credits) Available() int {
 	n := 0
-	for _, g := range *c.Remote.Load() {
+	for _, g := range c.Pools() {
 		n += g.Available()
 	}
 	return n
@@ -30,7 +38,7 @@ func (c *Credits) Available() int {
 
 // Fit reports whether there is a credit for an element of at least n bytes.
 func (c *Credits) Fit(n int) bool {
-	for _, g := range *c.Remote.Load() {
+	for _, g := range c.Pools() {
 		if g.ElementSize() >= n && !g.Empty() {
 			return true
 		}
@@ -44,7 +52,7 @@ func (c *Credits) Fit(n int) bool {
 // the peer can take pools back at any time.
 func (c *Credits) Take(n, wanted int) (*bufpool.Remote, uint16, bool) {
 	var best *bufpool.Remote
-	for _, g := range *c.Remote.Load() {
+	for _, g := range c.Pools() {
 		if g.ElementSize() < n || g.Empty() {
 			continue
 		}
@@ -62,7 +70,7 @@ func (c *Credits) Take(n, wanted int) (*bufpool.Remote, uint16, bool) {
 
 // Largest returns the size of the largest elements, or 0 if there are no pools.
 func (c *Credits) Largest() int {
-	pools := *c.Remote.Load()
+	pools := c.Pools()
 	if len(pools) == 0 {
 		return 0
 	}
@@ -74,20 +82,20 @@ func (c *Credits) FitsNowhere(n int) bool { return c.Largest() > 0 && c.Largest(
 
 // add adds a pool.
 func (c *Credits) add(r *bufpool.Remote) {
-	pools := append(slices.Clone(*c.Remote.Load()), r)
+	pools := append(slices.Clone(c.Pools()), r)
 	slices.SortStableFunc(pools, func(a, b *bufpool.Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })
-	c.Remote.Store(&pools)
+	c.remote.Store(&pools)
 }
 
 // remove removes a pool. The sender may still be using it, until its current step ends.
 func (c *Credits) remove(r *bufpool.Remote) {
-	pools := slices.DeleteFunc(slices.Clone(*c.Remote.Load()), func(o *bufpool.Remote) bool { return o == r })
-	c.Remote.Store(&pools)
+	pools := slices.DeleteFunc(slices.Clone(c.Pools()), func(o *bufpool.Remote) bool { return o == r })
+	c.remote.Store(&pools)
 }
 
-// Came wakes a sender that sleeps until credits or acknowledgements arrive.
-func (c *Credits) Came() {
+// Wake wakes a sender that sleeps until credits or acknowledgements arrive.
+func (c *Credits) Wake() {
 	if c.Waiting.Load() {
-		c.Wake.Set()
+		c.event.Set()
 	}
 }

@@ -46,7 +46,7 @@ type Manager struct {
 	pace       *rate.Limiter // cost of the peer's flushes, in elements
 	Held       atomic.Uint64 // flushes of the peer that were answered late because of pace
 
-	Channels []Channel
+	channels []*Channel
 }
 
 const (
@@ -76,25 +76,7 @@ func poolInterval(mode protocol.Mode, idle time.Duration) time.Duration {
 	return min(250*time.Millisecond, idle/4)
 }
 
-// Channel has the parts of a data channel that the pool manager uses, and what it
-// needs to detect that the sender lacks credits.
-type Channel struct {
-	Number   int
-	Pools    []Config // first pools
-	Sender   *core.Queue[bufpool.Action]
-	Receiver *core.Queue[core.RxEvent]
-	Credits  *Credits
-	Slots    *Slots
-	Sequence *atomic.Uint64 // send modes: sequence number of the next message
-	Tx       *core.TxCount
-	Rx       *core.RxCount
-
-	noCredit uint64 // value of TxNoCredit at the last tick
-	held     uint64 // value of RxThrottled when the peer last asked for a pool
-	looks    int    // ticks in a row at which the sender slept without credit
-}
-
-// New makes a pool manager. Its Channels are set before it is used; its goroutine is Run.
+// New makes a pool manager without channels, which AddChannel adds. Its goroutine is Run.
 func New(c *core.Session, o Options, control *control.Sends, requests *control.Requests) *Manager {
 	m := &Manager{
 		c: c, o: o, control: control, requests: requests, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
@@ -112,6 +94,24 @@ func New(c *core.Session, o Options, control *control.Sends, requests *control.R
 		PatienceMin:  patienceMin, PatienceMax: patienceMax,
 	})
 	return m
+}
+
+// AddChannel adds the next data channel. The sizes of its first pools are those of first. It has at most
+// slots send slots of slotSize bytes.
+func (m *Manager) AddChannel(first []Config, slots, slotSize int) (ch *Channel, err error) {
+	ch = &Channel{Sender: &Sending{}, Receiver: &Receiving{}, number: len(m.channels) + 1, first: first}
+	if ch.Sender.Slots, err = newSlots(m.c, slots, slotSize); err != nil {
+		return nil, err
+	}
+	if ch.Sender.Queue.Event, err = m.c.NewEvent(); err != nil {
+		return nil, err
+	}
+	ch.Sender.Credits.init(ch.Sender.Queue.Event)
+	if ch.Receiver.Queue.Event, err = m.c.NewEvent(); err != nil {
+		return nil, err
+	}
+	m.channels = append(m.channels, ch)
+	return ch, nil
 }
 
 // Notify passes an event to the pools, and their actions to the goroutines that carry them
@@ -162,19 +162,19 @@ func (m *Manager) End() (<-chan struct{}, error) {
 func (m *Manager) hand(a *bufpool.Action) {
 	switch a.Do {
 	case bufpool.Adopt, bufpool.Drain:
-		m.Channels[a.Local.Channel-1].Receiver.Put(core.RxEvent{Do: a.Do, Local: a.Local})
+		m.channels[a.Local.Channel-1].Receiver.Queue.Put(core.RxEvent{Do: a.Do, Local: a.Local})
 	case bufpool.Bind, bufpool.BindSend, bufpool.Unbind:
-		m.Channels[a.Local.Channel-1].Sender.Put(*a)
+		m.channels[a.Local.Channel-1].Sender.Queue.Put(*a)
 	case bufpool.Use:
-		credits := m.Channels[a.Remote.Channel-1].Credits
-		credits.add(a.Remote)
-		credits.Came()
+		sender := m.channels[a.Remote.Channel-1].Sender
+		sender.add(a.Remote)
+		sender.Credits.Wake()
 	case bufpool.Stop, bufpool.Invalidate:
-		ch := &m.Channels[a.Remote.Channel-1]
+		ch := m.channels[a.Remote.Channel-1]
 		if a.Do == bufpool.Stop {
-			ch.Credits.remove(a.Remote)
+			ch.Sender.remove(a.Remote)
 		}
-		ch.Sender.Put(*a)
+		ch.Sender.Queue.Put(*a)
 	case bufpool.Make, bufpool.SendKeys, bufpool.Offer, bufpool.Ask, bufpool.Request, bufpool.Reply, bufpool.Deregister:
 		m.queue = append(m.queue, *a)
 	case bufpool.Consume, bufpool.Revoke, bufpool.Rebind: // not actions of Pools
@@ -293,15 +293,15 @@ func (m *Manager) First(channel int, p Config) (*bufpool.Local, error) {
 // lend creates the pool that the peer has asked for, within the limits.
 func (m *Manager) lend(a *bufpool.Action) error {
 	failed := bufpool.Event{Kind: bufpool.Failed, Local: a.Local}
-	ch := &m.Channels[a.Channel-1]
+	ch := m.channels[a.Channel-1]
 	before := ch.held
-	if ch.held = ch.Rx.RxThrottled.Load(); ch.held != before {
+	if ch.held = ch.Receiver.Count.RxThrottled.Load(); ch.held != before {
 		// The peer lacks credits because the port holds its frames back. With more
 		// memory they would only wait longer.
 		return m.Notify(failed)
 	}
 	largest := 0
-	for _, p := range ch.Pools {
+	for _, p := range ch.first {
 		largest = max(largest, p.Bytes())
 	}
 	// The pool gets no more memory than the largest of the first pools.
@@ -385,7 +385,7 @@ func (m *Manager) sendKeys(l *bufpool.Local) error {
 
 // ask asks the peer for another pool.
 func (m *Manager) ask(a *bufpool.Action) error {
-	m.Channels[a.Channel-1].Credits.Short.Store(0)
+	m.channels[a.Channel-1].Sender.Lacking.Store(0)
 	if err := m.control.Send(func(dst []byte) []byte {
 		return protocol.AppendBufferRecvPoolGet(dst, protocol.BufferRecvPoolGet{
 			ElementSize: uint32(a.Size), Elements: uint32(a.Elements), Channel: uint32(a.Channel),

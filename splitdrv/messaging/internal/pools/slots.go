@@ -16,9 +16,9 @@ import (
 type Slots struct {
 	*bufpool.Slots // used by the sender only
 	most           int
-	Size           int          // bytes
+	size           int          // bytes
 	wanted         atomic.Int32 // number of slots wanted; set by the sender
-	Made           atomic.Int32 // number of slots registered; set by the pool manager
+	made           atomic.Int32 // number of slots registered; set by the pool manager
 	grown          atomic.Pointer[piece]
 }
 
@@ -28,10 +28,10 @@ type piece struct {
 	key uint32
 }
 
-// NewSlots returns send slots of size bytes, with the first few registered. Their number
+// newSlots returns send slots of size bytes, with the first few registered. Their number
 // can grow to most.
-func NewSlots(c *core.Session, most, size int) (*Slots, error) {
-	s := &Slots{Slots: bufpool.NewSlots(most, size), most: most, Size: size}
+func newSlots(c *core.Session, most, size int) (*Slots, error) {
+	s := &Slots{Slots: bufpool.NewSlots(most, size), most: most, size: size}
 	n := min(FirstSlots, most)
 	if err := s.register(c, n, true); err != nil {
 		return nil, err
@@ -42,16 +42,16 @@ func NewSlots(c *core.Session, most, size int) (*Slots, error) {
 
 // register registers memory for n more slots. It is called when the sender has added those before.
 func (s *Slots) register(c *core.Session, n int, first bool) error {
-	arena, err := c.Memory.Get(n*s.Size, first)
+	arena, err := c.Memory.Get(n*s.size, first)
 	if err != nil {
 		return err
 	}
-	mem := arena.Bytes()[:n*s.Size]
+	mem := arena.Bytes()[:n*s.size]
 	r, err := c.Domain.Register(mem, 0)
 	if err != nil {
 		return fmt.Errorf("register %d send slots: %w", n, errors.Join(err, c.Memory.Put(arena)))
 	}
-	s.Made.Add(int32(n))
+	s.made.Add(int32(n))
 	s.grown.Store(&piece{mem, r.LKey()})
 	return nil
 }
@@ -67,8 +67,11 @@ func (s *Slots) Grow() bool {
 	return true
 }
 
+// Pinned returns the size of the registered memory.
+func (s *Slots) Pinned() int { return int(s.made.Load()) * s.size }
+
 // lacking reports whether more slots are wanted than are registered.
-func (s *Slots) lacking() bool { return s.wanted.Load() > s.Made.Load() }
+func (s *Slots) lacking() bool { return s.wanted.Load() > s.made.Load() }
 
 // Want asks for twice as many slots as there are. It reports false if so many were already
 // wanted. The sender calls it when all slots are in use.

@@ -71,8 +71,8 @@ func (m *Manager) Look() (quiet bool, err error) {
 // nothing had changed since the last tick.
 func (m *Manager) lookAround() (quiet bool, err error) {
 	quiet = true
-	for i := range m.Channels {
-		if m.Channels[i].Slots.lacking() {
+	for _, ch := range m.channels {
+		if ch.Sender.Slots.lacking() {
 			core.Raise(m.short)
 			quiet = false
 		}
@@ -91,9 +91,8 @@ func (m *Manager) lookAround() (quiet bool, err error) {
 			return false, err
 		}
 	}
-	for i := range m.Channels {
-		ch := &m.Channels[i]
-		n := ch.Tx.TxNoCredit.Load()
+	for _, ch := range m.channels {
+		n := ch.Sender.Count.TxNoCredit.Load()
 		quiet = quiet && n == ch.noCredit
 		starving := n-ch.noCredit >= shortages
 		ch.noCredit = n
@@ -116,10 +115,9 @@ func (m *Manager) extra() bool {
 // supply registers more slots for the senders that want them, and asks for pools for the
 // senders with a frame that fits none.
 func (m *Manager) supply() error {
-	for i := range m.Channels {
-		ch := &m.Channels[i]
+	for _, ch := range m.channels {
 		m.moreSlots(ch)
-		if !ch.Credits.FitsNowhere(int(ch.Credits.Short.Load())) {
+		if !ch.Sender.FitsNowhere(int(ch.Sender.Lacking.Load())) {
 			continue
 		}
 		if err := m.need(ch); err != nil {
@@ -132,40 +130,39 @@ func (m *Manager) supply() error {
 // moreSlots registers the send slots that a channel's sender wants. If there is no memory,
 // it is tried again at the next tick.
 func (m *Manager) moreSlots(ch *Channel) {
-	s := ch.Slots
+	s := ch.Sender.Slots
 	if !s.lacking() {
 		return
 	}
-	if s.register(m.c, int(s.wanted.Load()-s.Made.Load()), false) != nil {
+	if s.register(m.c, int(s.wanted.Load()-s.made.Load()), false) != nil {
 		return // the sender continues with the slots that it has
 	}
-	ch.Sender.Wake()
+	ch.Sender.Queue.Wake()
 }
 
 // need tells the pools which element a channel's sender lacks.
 func (m *Manager) need(ch *Channel) error {
-	size := int(ch.Credits.Short.Load())
-	return m.Notify(bufpool.Event{Kind: bufpool.Needed, Channel: ch.Number, Size: size, Now: time.Now()})
+	size := int(ch.Sender.Lacking.Load())
+	return m.Notify(bufpool.Event{Kind: bufpool.Needed, Channel: ch.number, Size: size, Now: time.Now()})
 }
 
 // rescue tells the peer how much was sent on each channel that may have lost messages: a
 // channel of mode send-uc whose sender has been without credit for sentAfter.
 func (m *Manager) rescue() {
-	for i := range m.Channels {
-		s := &m.Channels[i]
+	for _, ch := range m.channels {
 		// Read the number before checking that the sender sleeps: then all messages below
 		// the number are posted.
-		next := s.Sequence.Load()
-		n := s.Tx.TxNoCredit.Load()
-		if !s.Credits.Waiting.Load() || n != s.noCredit {
-			s.noCredit, s.looks = n, 0
+		next := ch.Sender.Sequence.Load()
+		n := ch.Sender.Count.TxNoCredit.Load()
+		if !ch.Sender.Waiting.Load() || n != ch.noCredit {
+			ch.noCredit, ch.looks = n, 0
 			continue
 		}
-		if s.looks++; s.looks != int(sentAfter/m.Interval) {
+		if ch.looks++; ch.looks != int(sentAfter/m.Interval) {
 			continue
 		}
-		s.looks = 0
-		sent := protocol.Sent{Channel: uint32(s.Number), Next: next}
+		ch.looks = 0
+		sent := protocol.Sent{Channel: uint32(ch.number), Next: next}
 		m.c.Background.Go(func() {
 			// The answer does not matter, because the request is repeated.
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)

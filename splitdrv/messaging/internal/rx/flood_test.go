@@ -32,10 +32,11 @@ func newFlooded(t *testing.T, c *core.Session, number int) *Receiver {
 	t.Helper()
 	ch := coretest.Channel(t, c, number, 80, fabric.QPConfig{})
 	m := pools.New(c, pools.Options{Channels: 16}, nil, nil)
-	r, err := New(c, Options{Receives: 80}, ch, nil, nil, m)
+	shared, err := m.AddChannel(nil, 1, pools.SlotSize)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r := New(c, Options{Receives: 80}, ch, nil, shared, nil, m)
 	ch.QP = bottomlessQP{ch.QP}
 	lent, err := m.First(number, pools.Config{ElementSize: 2048, Elements: 64})
 	if err == nil {

@@ -52,10 +52,11 @@ func TestSealedElementIsCopied(t *testing.T) {
 			sealer := ends[0].Sealer(1, string(mode))
 			m := pools.New(c, pools.Options{Channels: 1, Idle: time.Minute}, nil, nil)
 			o := Options{Receives: 80, Opener: ends[1].Opener(1, string(mode))}
-			r, err := New(c, o, coretest.Channel(t, c, 1, 80, fabric.QPConfig{}), nil, nil, m)
+			shared, err := m.AddChannel(nil, 1, pools.SlotSize)
 			if err != nil {
 				t.Fatal(err)
 			}
+			r := New(c, o, coretest.Channel(t, c, 1, 80, fabric.QPConfig{}), nil, shared, nil, m)
 			r.ch.QP = bottomlessQP{r.ch.QP}
 			lent, err := m.First(1, pools.Config{ElementSize: 2048, Elements: 16})
 			if err == nil {

@@ -37,13 +37,13 @@ import (
 // the queue of events and the atomic values. It has a method for each stage, each mode and
 // each event; parts with a state of their own are separate structs.
 type Receiver struct {
+	*pools.Receiving
 	c            *core.Session
 	o            Options
 	ch           *core.DataQP
 	control      *control.Sends
 	manager      *pools.Manager
 	W            *cq.Worker
-	Queue        core.Queue[core.RxEvent]
 	idle         *epoll.Set // waits for completions, or events
 	notification cq.Notification
 	Comps        [64]fabric.Completion
@@ -58,7 +58,6 @@ type Receiver struct {
 	returns  bufpool.Returns
 	opening  opening
 	out      delivery
-	Count    core.RxCount
 }
 
 // consumed is an element that the peer has written.
@@ -70,20 +69,17 @@ type consumed struct {
 // New makes the receiver of a data channel. w is its worker with Options.Poll. Its goroutine is
 // Run, after Begin.
 func New(
-	c *core.Session, o Options, ch *core.DataQP, w *cq.Worker, control *control.Sends, pools *pools.Manager,
-) (*Receiver, error) {
-	r := &Receiver{c: c, o: o, ch: ch, control: control, manager: pools}
-	r.OneTouch.count = &r.Count
+	c *core.Session, o Options, ch *core.DataQP, w *cq.Worker, shared *pools.Channel, control *control.Sends,
+	pools *pools.Manager,
+) *Receiver {
+	r := &Receiver{Receiving: shared.Receiver, c: c, o: o, ch: ch, control: control, manager: pools}
+	r.OneTouch.sender, r.OneTouch.count = &shared.Sender.Queue, &r.Count
 	r.returns = bufpool.Returns{Mode: c.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.adopted.init(ch.Number, c.FirstRef(ch.Number), c.MaxPools)
 	r.numbering = numbering{channel: ch.Number, lossy: c.Mode.Lossy(), count: &r.Count}
 	r.consumed = make([]consumed, 0, len(r.Comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.Number), 0, 0))
-	}
-	var err error
-	if r.Queue.Event, err = c.NewEvent(); err != nil {
-		return nil, err
 	}
 	if r.W = w; !o.Poll { // with Poll, sender and receiver share a worker
 		r.W = c.Handlers.NewWorker(ch.Number, cq.RoleReceiver, r.Queue.Event)
@@ -94,7 +90,7 @@ func New(
 		writes: make([]vnet.WriteOp, 0, protocol.MaxPackFrames),
 	}
 	r.opening = newOpening(o.Opener, &r.out)
-	return r, nil
+	return r
 }
 
 // Begin makes the waiters. It is called once the port is known.

@@ -13,7 +13,7 @@ import (
 // the sender of the channel, which posts the invalidations, and back. Only the receiver's
 // goroutine uses revocations.
 type revocations struct {
-	Sender  *core.Queue[bufpool.Action] // queue of the channel's sender
+	sender  *core.Queue[bufpool.Action] // queue of the channel's sender
 	count   *core.RxCount
 	batches bufpool.Batches
 	Longest atomic.Uint64 // longest revocation in nanoseconds; other goroutines read it
@@ -32,7 +32,7 @@ func (v *revocations) collect(w bufpool.Written) {
 // revoke requests the invalidation of the windows of the collected elements.
 func (v *revocations) revoke() {
 	if b := v.batches.Revoke(); b != nil {
-		v.Sender.Put(bufpool.Action{Do: bufpool.Revoke, Batch: b})
+		v.sender.Put(bufpool.Action{Do: bufpool.Revoke, Batch: b})
 	}
 }
 
@@ -44,7 +44,7 @@ func (v *revocations) invalid(b *bufpool.Batch) {
 
 // rebind requests that the windows of a batch are bound again.
 func (v *revocations) rebind(b *bufpool.Batch) {
-	v.Sender.Put(bufpool.Action{Do: bufpool.Rebind, Batch: b})
+	v.sender.Put(bufpool.Action{Do: bufpool.Rebind, Batch: b})
 }
 
 // measure counts a revocation that took the given time. Until its end the device accepted

@@ -24,17 +24,13 @@ func newIdle(t *testing.T, mode protocol.Mode, o Options, inline int, p pools.Op
 	t.Helper()
 	c := coretest.New(t, mode)
 	ch := coretest.Channel(t, c, 1, SqDepth(&o)+1, fabric.QPConfig{MaxInline: inline, MaxSGE: MaxRecords(&o)})
-	slots, err := pools.NewSlots(c, o.SendSlots, 1<<12)
-	if err != nil {
-		t.Fatal(err)
-	}
 	p.Channels, p.PeerPools, p.Idle = 1, 2, time.Second
 	m := pools.New(c, p, nil, nil)
-	s, err := New(c, &o, ch, slots, nil, m)
+	shared, err := m.AddChannel(nil, o.SendSlots, 1<<12)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Channels = []pools.Channel{{Number: 1, Sender: &s.Queue, Credits: &s.Credits, Slots: slots}}
+	s := New(c, &o, ch, shared, nil, m)
 	lent, err := m.First(1, pools.Config{ElementSize: 2048, Elements: 20})
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ type input struct {
 	paced  core.PacedPort  // port, if it is one
 	shared core.SharedPort // port, if it is one
 	path   *capture.Path
-	Slots  *pools.Slots
+	slots  *pools.Slots
 	count  *core.TxCount
 	Loans  *loans // nil if the port lends nothing
 	tail   int    // bytes of a slot behind a frame that are not for it
@@ -36,7 +36,7 @@ type input struct {
 
 func newInput(slots *pools.Slots, o *Options, count *core.TxCount) input {
 	return input{
-		Slots: slots, count: count, path: o.Path, tail: o.tail(),
+		slots: slots, count: count, path: o.Path, tail: o.tail(),
 		ops: make([]vnet.ReadOp, o.Batch), in: make([]uint32, o.Batch), ahead: 1,
 	}
 }
@@ -64,8 +64,8 @@ func (in *input) most() int { return min(in.ahead, len(in.ops)) }
 // free are in flight, and are at least as many as signalOneIn leaves unsignaled in a row.
 // So one of them is signaled, and a completion will free slots.
 func (in *input) short() bool {
-	n := in.Slots.Len()
-	return in.Slots.Free() < max(min(in.most(), max(n/4, min(n/2+1, fewSlots))), 1)
+	n := in.slots.Len()
+	return in.slots.Free() < max(min(in.most(), max(n/4, min(n/2+1, fewSlots))), 1)
 }
 
 // first returns the first frame, or the reason for dropping it. input must not be empty.
@@ -85,7 +85,7 @@ func (in *input) read(n int) {
 	}
 	ops := in.ops[:min(n, in.most())]
 	for i := range ops {
-		slot, _ := in.Slots.Take()
+		slot, _ := in.slots.Take()
 		in.in[i] = slot
 		ops[i].Slot = in.room(slot)
 	}
@@ -101,14 +101,14 @@ func (in *input) read(n int) {
 	in.judge(ops[:n])
 	in.path.Sent(ops[:n])
 	for i := len(ops) - 1; i >= n; i-- { // backwards: the next read takes them in the same order
-		in.Slots.Put(in.in[i])
+		in.slots.Put(in.in[i])
 	}
 	in.next, in.have = 0, n
 }
 
 // room returns the part of a slot that is for a frame.
 func (in *input) room(slot uint32) []byte {
-	mem := in.Slots.Bytes(slot)
+	mem := in.slots.Bytes(slot)
 	return mem[slotHeadroom : len(mem)-in.tail]
 }
 
@@ -199,14 +199,14 @@ func (in *input) drop() {
 	if l := in.lent(in.next); l != nil {
 		in.Loans.giveUp(l)
 	}
-	in.Slots.Put(in.in[in.next])
+	in.slots.Put(in.in[in.next])
 	in.next++
 }
 
 // readUnsent is the read of frames of an earlier session.
 func (in *input) readUnsent(n int) {
 	for i := range n {
-		slot, _ := in.Slots.Take()
+		slot, _ := in.slots.Take()
 		in.in[i] = slot
 		in.ops[i].Frame, in.ops[i].Err = nil, vnet.ErrTooLong
 		if room := in.room(slot); len(in.unsent[i]) <= len(room) {

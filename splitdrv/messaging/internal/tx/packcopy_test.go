@@ -36,8 +36,8 @@ func newPacking(t *testing.T, mode protocol.Mode, o Options, inline, slotSize in
 		t.Fatal(err)
 	}
 	p := &packing{Sender: s.Sender, mem: make([]byte, packSlots*slotSize)}
-	p.In.Slots.Slots = bufpool.NewSlots(packSlots, slotSize)
-	p.In.Slots.Add(p.mem, 1)
+	p.Slots.Slots = bufpool.NewSlots(packSlots, slotSize)
+	p.Slots.Add(p.mem, 1)
 	p.qp = &notingQP{QP: s.ch.QP}
 	s.ch.QP = p.qp
 	return p
@@ -47,11 +47,11 @@ func newPacking(t *testing.T, mode protocol.Mode, o Options, inline, slotSize in
 // transfer; otherwise it is in a new one, in element elem.
 func (p *packing) put(t *testing.T, r *rand.Rand, n int) (frame []byte, elem uint16, joined bool) {
 	t.Helper()
-	slot, ok := p.In.Slots.Take()
+	slot, ok := p.Slots.Take()
 	if !ok {
 		t.Fatal("no slot is free")
 	}
-	frame = p.In.Slots.Bytes(slot)[slotHeadroom:][:n]
+	frame = p.Slots.Bytes(slot)[slotHeadroom:][:n]
 	for i := range frame {
 		frame[i] = byte(r.Uint32())
 	}
@@ -153,7 +153,7 @@ func TestPackPieces(t *testing.T) {
 				if n := p.Out.room(); n != room-len(sent) {
 					t.Errorf("the batch has room for %d frames, and had for %d", n, room)
 				}
-				if n := packSlots - p.In.Slots.Free(); n != tt.pieces {
+				if n := packSlots - p.Slots.Free(); n != tt.pieces {
 					t.Errorf("%d slots are in use by %d pieces", n, tt.pieces)
 				}
 				if _, _, lost := p.Left(); lost != uint64(len(sent)) {
@@ -177,10 +177,10 @@ func TestPackPieces(t *testing.T) {
 				if tt.inline {
 					held = 0
 				}
-				if n := packSlots - p.In.Slots.Free(); n != held || p.ring.len() != max(held, 1) {
+				if n := packSlots - p.Slots.Free(); n != held || p.ring.len() != max(held, 1) {
 					t.Errorf("%d slots and %d entries are in flight, want %d slots", n, p.ring.len(), held)
 				}
-				if n := (*p.Remote.Load())[0].Uncertain(); int(n) != len(sent) {
+				if n := p.Pools()[0].Uncertain(); int(n) != len(sent) {
 					t.Errorf("element %d has %d frames, sent were %d", elem, n, len(sent))
 				}
 				if c := &p.Count; c.TxFrames.Load() != uint64(len(sent)) || c.TxBytes.Load() != uint64(bytesSent) ||

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
@@ -38,57 +37,51 @@ import (
 // Sender moves frames from a port to the peer. Its fields belong to its goroutine, except
 // the queue of requests, the credits and the atomic counters.
 type Sender struct {
+	*pools.Sending
 	C        *core.Session
 	o        *Options
 	ch       *core.DataQP
 	control  *control.Sends
 	pools    *pools.Manager
 	W        *cq.Worker
-	Queue    core.Queue[bufpool.Action]  // actions for other goroutines
-	pauses   core.Queue[chan<- struct{}] // see Pause; its readers are woken by Queue
+	pauses   core.Queue[chan<- struct{}] // see Pause, which wakes the sender by the other queue
 	Requests sqRequests                  // actions taken from the queue and not yet completed
 
 	In  input
 	Out batch
 	sendQueue
 	Indications indications
-	pools.Credits
 
 	Paused       atomic.Bool     // reads no more frames
 	waiters      [4]*epoll.Set   // indexed by a mask of waitPort and waitCompletion
 	mask         int             // index of the waiter in use
 	notification cq.Notification // of the send completion queue
 	comps        [32]fabric.Completion
-	Count        core.TxCount
 }
 
 // New makes the sender of a data channel. Its goroutine is Run, after Begin.
 func New(
-	c *core.Session, o *Options, ch *core.DataQP, slots *pools.Slots, control *control.Sends, pools *pools.Manager,
-) (*Sender, error) {
-	s := &Sender{C: c, o: o, ch: ch, control: control, pools: pools}
+	c *core.Session, o *Options, ch *core.DataQP, shared *pools.Channel, control *control.Sends, pools *pools.Manager,
+) *Sender {
+	s := &Sender{Sending: shared.Sender, C: c, o: o, ch: ch, control: control, pools: pools}
 	s.sendQueue = newSendQueue(ch, o, &s.Count)
 	s.Indications.init(c.Mode, SqDepth(o))
-	s.Requests = sqRequests{sendQueue: &s.sendQueue, indications: &s.Indications, pools: pools}
-	s.In = newInput(slots, o, &s.Count)
+	s.Requests = sqRequests{
+		sendQueue: &s.sendQueue, indications: &s.Indications, pools: pools, receiver: &shared.Receiver.Queue,
+	}
+	s.In = newInput(s.Slots, o, &s.Count)
 	s.Out = batch{
 		o: o, sends: c.Mode.Sends(), immediate: c.Mode.Immediate(), channel: uint8(ch.Number),
-		tail: o.tail(), slots: slots, signalEvery: signalOneIn(o, slots.Len()),
+		tail: o.tail(), slots: s.Slots, sequence: &s.Sequence, signalEvery: signalOneIn(o, s.Slots.Len()),
 		pieces: maxPieces(o), inline: ch.QP.MaxInline(), requests: &s.sendQueue, count: &s.Count,
 		wrs: make([]fabric.SendWR, 0, o.Batch*(1+LentPieces(o))), held: make([]inFlightEntry, 0, o.Batch),
-	}
-	s.Remote.Store(new([]*bufpool.Remote))
-	var err error
-	if s.Queue.Event, err = c.NewEvent(); err != nil {
-		return nil, err
 	}
 	role := cq.RoleSender
 	if o.Poll {
 		role = cq.RoleBoth
 	}
-	s.Credits.Wake = s.Queue.Event
 	s.W = c.Handlers.NewWorker(ch.Number, role, s.Queue.Event)
-	return s, nil
+	return s
 }
 
 // Begin makes the waiters. It is called once the port is known. keys are the keys of the
@@ -196,8 +189,8 @@ func (s *Sender) Step() (shortage, error) {
 func (s *Sender) readQueue() {
 	pauses := s.pauses.Take()
 	s.Requests.add(s.Queue.Take(), pauses)
-	if s.In.Slots.Grow() {
-		s.Out.signalEvery = signalOneIn(s.o, s.In.Slots.Len())
+	if s.Slots.Grow() {
+		s.Out.signalEvery = signalOneIn(s.o, s.Slots.Len())
 	}
 	if s.In.Loans.recalled() {
 		s.In.fetch()
@@ -272,7 +265,7 @@ func (s *Sender) makeBatch() (shortage, error) {
 				// Read no more frames than there are credits: frames for which the peer has
 				// no room stay in the kernel's queue, where the application notices them. Frames
 				// for which the batch has no room go into the next one.
-				s.In.read(min(s.Credits.Available(), s.In.Slots.Free()))
+				s.In.read(min(s.Credits.Available(), s.Slots.Free()))
 				continue
 			}
 		case shortOfCredit:
@@ -328,13 +321,13 @@ func (s *Sender) shortOf(size int) shortage {
 // element is large enough.
 func (s *Sender) lack(n int) {
 	if s.FitsNowhere(n) {
-		s.Short.Store(int64(n))
+		s.Lacking.Store(int64(n))
 		s.pools.Nudge()
 		return
 	}
 	s.Count.TxNoCredit.Add(1)
-	if n > 0 || s.Short.Load() == 0 {
-		s.Short.Store(int64(max(n, 1)))
+	if n > 0 || s.Lacking.Load() == 0 {
+		s.Lacking.Store(int64(max(n, 1)))
 	}
 	s.pools.Stir()
 }
@@ -343,13 +336,13 @@ func (s *Sender) lack(n int) {
 // polls completions first, and asks for more slots if too few are free. At least one slot
 // is free in any case.
 func (s *Sender) freeSlots() error {
-	if s.In.Slots.Free() >= s.In.most() {
+	if s.Slots.Free() >= s.In.most() {
 		return nil
 	}
 	if err := s.Reclaim(); err != nil {
 		return err
 	}
-	if s.In.Slots.Free() < s.In.most() && s.In.Slots.Want() {
+	if s.Slots.Free() < s.In.most() && s.Slots.Want() {
 		s.pools.Nudge()
 	}
 	return nil
@@ -359,7 +352,7 @@ func (s *Sender) freeSlots() error {
 // slots are missing, the pool manager allocates more.
 func (s *Sender) lackSlots() {
 	s.Count.TxNoSlot.Add(1)
-	if s.In.short() && s.In.Slots.Want() {
+	if s.In.short() && s.Slots.Want() {
 		s.pools.Nudge()
 	}
 }
@@ -435,7 +428,7 @@ func (s *Sender) complete(f *inFlightEntry) error {
 		s.In.Loans.used(f.slot)
 	}
 	if f.slot != noSlot {
-		s.In.Slots.Put(f.slot)
+		s.Slots.Put(f.slot)
 	}
 	switch {
 	case f.action:
@@ -548,7 +541,7 @@ func (s *Sender) ready(short shortage) bool {
 // read, in order; how many frames were sent whose elements were not returned; and how many were in
 // a batch that could not be posted.
 func (s *Sender) Left() (frames [][]byte, uncertain, lost uint64) {
-	for _, g := range *s.Remote.Load() {
+	for _, g := range s.Pools() {
 		uncertain += g.Uncertain()
 	}
 	return s.In.left(), uncertain, uint64(s.Out.frames)

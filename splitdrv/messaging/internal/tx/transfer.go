@@ -27,7 +27,7 @@ type batch struct {
 	requests    *sendQueue
 	count       *core.TxCount
 	signalEvery int
-	Sequence    atomic.Uint64 // send modes: sequence number of the next message; other goroutines read it
+	sequence    *atomic.Uint64 // send modes: sequence number of the next message; other goroutines read it
 
 	wrs    []fabric.SendWR // a record for each frame that is not copied, and one for each lent piece
 	held   []inFlightEntry // an entry for each frame that is not copied
@@ -279,8 +279,8 @@ func (b *batch) finish() {
 	case fabric.OpSend:
 		lead += protocol.SendDataOverhead
 		size += protocol.SendDataOverhead
-		seq := b.Sequence.Load()
-		b.Sequence.Store(seq + 1)
+		seq := b.sequence.Load()
+		b.sequence.Store(seq + 1)
 		protocol.PutSendData(b.before(f.slot, b.first, lead), seq, b.size)
 	case fabric.OpWriteImm:
 		wr.Imm = uint32(protocol.PackImm(uint8(f.pool.Ref), uint8(f.elem), uint16(b.size)))

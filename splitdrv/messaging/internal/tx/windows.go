@@ -21,7 +21,7 @@ type sqRequests struct {
 	*sendQueue
 	indications *indications
 	pools       *pools.Manager
-	Receiver    *core.Queue[core.RxEvent] // queue of the channel's receiver
+	receiver    *core.Queue[core.RxEvent] // queue of the channel's receiver
 
 	posting  []posting         // actions on windows, in order; they wait for room in the send queue
 	stopping []bufpool.Action  // Stop of pools, which wait for completions
@@ -183,7 +183,7 @@ func (r *sqRequests) completed() error {
 	if a.Batch == nil {
 		return r.pools.Notify(a.Done())
 	}
-	r.Receiver.Put(core.RxEvent{Do: a.Do, Batch: a.Batch})
+	r.receiver.Put(core.RxEvent{Do: a.Do, Batch: a.Batch})
 	return nil
 }
 
