@@ -2,6 +2,7 @@ package messaging
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
@@ -18,6 +19,7 @@ type channel struct {
 	tx      *tx.Sender
 	rx      *rx.Receiver
 	control *control.Channel // which the channel polls, with Config.Poll
+	stopped *atomic.Bool     // the session has ended
 }
 
 // newChannel makes the data channel with this number, without pools.
@@ -29,9 +31,10 @@ func newChannel(
 		o.Sealer, in.Opener = k.Sealer(number, string(all.Mode)), k.Opener(number, string(all.Mode))
 	}
 	count, slotSize := all.slots(number)
-	ch = &channel{control: control, DataQP: core.DataQP{Number: number, Vector: c.Handlers.Vector(number),
-		Latency: all.isLatency(number)}}
-
+	ch = &channel{
+		control: control, stopped: &c.Stopped,
+		DataQP: core.DataQP{Number: number, Vector: c.Handlers.Vector(number), Latency: all.isLatency(number)},
+	}
 	if ch.shared, err = manager.AddChannel(cfg.Pools, count, slotSize); err != nil {
 		return nil, err
 	}

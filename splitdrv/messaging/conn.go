@@ -307,8 +307,8 @@ func (c *Conn) move() error {
 			c.shared.Work(ch.rx.W, ch.poll, ch.failure)
 			continue
 		}
-		c.shared.Work(ch.rx.W, ch.rx.Run, ch.rx.Failure)
-		c.shared.Work(ch.tx.W, ch.tx.Run, ch.tx.Failure)
+		ch.rx.Start()
+		ch.tx.Start()
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func (c *Conn) move() error {
 // lendFirst offers the first pools, which the receivers have already adopted.
 func (c *Conn) lendFirst() error {
 	for _, ch := range c.channels {
-		for _, l := range *ch.rx.Local.Load() {
+		for _, l := range ch.rx.Pools() {
 			if err := c.pools.Notify(bufpool.Event{Did: bufpool.Adopt, Local: l}); err != nil {
 				return err
 			}
@@ -361,7 +361,7 @@ func (c *Conn) Close() error {
 			errs = append(errs, c.shared.Domain.Close())
 		}
 		for _, ch := range c.channels {
-			ch.tx.In.Close()
+			ch.tx.Close()
 		}
 		errs = append(errs, c.registrar.Close(), c.shared.Memory.Close())
 		for _, e := range c.shared.Events {
@@ -377,7 +377,7 @@ func (c *Conn) halt() {
 	c.shared.End(net.ErrClosed)
 	c.shared.Workers.Wait()
 	for _, ch := range c.channels {
-		ch.tx.In.Loans.Leave()
+		ch.tx.Leave()
 	}
 	c.watch.Stop()
 	c.queried.leave()
@@ -407,8 +407,8 @@ func (c *Conn) SetMTU(mtu int) { c.shared.MTU.Store(int64(mtu)) }
 // again for how long that is. It never waits. It must not be called after Close.
 func (c *Conn) Unhold() {
 	for _, ch := range c.channels {
-		ch.tx.Queue.Event.Set()
-		ch.rx.Queue.Event.Set()
+		ch.shared.Sender.Queue.Event.Set()
+		ch.shared.Receiver.Queue.Event.Set()
 	}
 }
 
@@ -480,7 +480,7 @@ func (c *Conn) Stop() *Unsent {
 	for i, ch := range c.channels {
 		frames, uncertain, lost := ch.tx.Left()
 		r.Frames[i], r.Uncertain, r.Lost = frames, r.Uncertain+uncertain, r.Lost+lost
-		r.Unrevoked += ch.rx.Count.RxUnrevoked.Load()
+		r.Unrevoked += ch.shared.Receiver.Count.RxUnrevoked.Load()
 	}
 	return r
 }

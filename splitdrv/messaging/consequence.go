@@ -61,7 +61,7 @@ func causeOf(c *core.Session, control *control.Channel, channels []*channel, err
 		}
 		for _, ch := range channels {
 			if ch.QP.Num() == qpn {
-				ch.tx.Queue.Wake() // then it polls its queue
+				ch.shared.Sender.Queue.Wake() // then it polls its queue
 			}
 		}
 		select {

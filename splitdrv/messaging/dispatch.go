@@ -145,7 +145,7 @@ func (d *dispatcher) onUpdate(msg []byte) error {
 			if err := g.Return(uint32(elem)); err != nil {
 				return core.ControlViolation(err, "update of pool %d", r.Pool())
 			}
-			ch.tx.Indications.Acknowledge(g, elem)
+			ch.tx.Acknowledge(g, elem)
 		}
 		ch.shared.Sender.Credits.Wake()
 	}

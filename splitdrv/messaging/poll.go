@@ -34,7 +34,7 @@ const (
 
 // poll is the goroutine of a channel with Config.Poll.
 func (ch *channel) poll() error {
-	defer ch.tx.In.Release()
+	defer ch.tx.Release()
 	return ch.rx.Finish(ch.pollOn())
 }
 
@@ -49,23 +49,22 @@ func (ch *channel) pollOn() error {
 	tx, rx := ch.tx, ch.rx
 	yielded := time.Now()
 	used := 0 // receives to be posted again
-	for looks, idle := 0, 0; !tx.C.Stopped.Load(); looks, idle = looks+1, idle+1 {
+	for looks, idle := 0, 0; !ch.stopped.Load(); looks, idle = looks+1, idle+1 {
 		n, err := rx.Poll()
 		if err != nil {
 			return err
 		}
 		if n > 0 {
 			idle = 0
-			if err := rx.Hand(rx.Comps[:n]); err != nil {
+			if err := rx.Hand(n); err != nil {
 				return err
 			}
 		}
-		tx.In.Drained = false
-		posted := tx.Posted
-		if _, err := tx.Step(); err != nil {
+		posted, err := tx.Poll()
+		if err != nil {
 			return err
 		}
-		if tx.Posted != posted {
+		if posted {
 			idle = 0
 		}
 		events := rx.Queue.Pending.Load()
@@ -102,8 +101,7 @@ func (ch *channel) pollOn() error {
 
 // idleWork frees slots, and returns elements for which no control message was free before.
 func (ch *channel) idleWork() error {
-	ch.tx.W.BindThread()
-	if err := ch.tx.Reclaim(); err != nil {
+	if err := ch.tx.ReclaimIdle(); err != nil {
 		return err
 	}
 	return ch.rx.GiveBack()

@@ -113,8 +113,8 @@ func (ch *channel) stats() ChannelStats {
 	}
 	counter.Snapshot(&s.TxCounters, &ch.shared.Sender.Count)
 	counter.Snapshot(&s.RxCounters, &ch.shared.Receiver.Count)
-	s.RevocationMax = time.Duration(ch.rx.OneTouch.Longest.Load())
-	for _, p := range *ch.rx.Local.Load() {
+	s.RevocationMax = ch.rx.LongestRevocation()
+	for _, p := range ch.rx.Pools() {
 		l := p.Elements.Ledger()
 		s.Local = addLedger(s.Local, l)
 		s.LocalPools = append(s.LocalPools,

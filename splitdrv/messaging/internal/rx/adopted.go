@@ -14,15 +14,18 @@ type adopted struct {
 	channel  int
 	first    uint32                           // first pool reference of the channel
 	pools    []*bufpool.Local                 // by reference minus first; nil if the peer may not write it
-	Local    atomic.Pointer[[]*bufpool.Local] // all pools; replaced as a whole
+	local    atomic.Pointer[[]*bufpool.Local] // all pools; replaced as a whole
 	elements atomic.Int64                     // total number of elements of local
 	windowed []*bufpool.Local                 // pools with windows that may be bound
 }
 
 func (a *adopted) init(channel int, first uint32, most int) {
 	a.channel, a.first, a.pools = channel, first, make([]*bufpool.Local, most)
-	a.Local.Store(new([]*bufpool.Local))
+	a.local.Store(new([]*bufpool.Local))
 }
+
+// Pools returns all pools. The slice does not change. Any goroutine may call it.
+func (a *adopted) Pools() []*bufpool.Local { return *a.local.Load() }
 
 // find returns a pool that the peer may write. class is its reference minus first.
 func (a *adopted) find(class uint32) (*bufpool.Local, error) {
@@ -35,8 +38,8 @@ func (a *adopted) find(class uint32) (*bufpool.Local, error) {
 // add adds a pool.
 func (a *adopted) add(p *bufpool.Local) {
 	a.pools[p.Ref-a.first] = p
-	pools := append(slices.Clone(*a.Local.Load()), p)
-	a.Local.Store(&pools)
+	pools := append(slices.Clone(a.Pools()), p)
+	a.local.Store(&pools)
 	a.elements.Add(int64(p.Elements.Len()))
 	if len(p.Windows) > 0 {
 		a.windowed = append(a.windowed, p)
@@ -48,14 +51,14 @@ func (a *adopted) retire(p *bufpool.Local) { a.pools[p.Ref-a.first] = nil }
 
 // retiring reports whether the peer has stopped using a pool that is not removed yet.
 func (a *adopted) retiring(p *bufpool.Local) bool {
-	return a.pools[p.Ref-a.first] != p && slices.Contains(*a.Local.Load(), p)
+	return a.pools[p.Ref-a.first] != p && slices.Contains(a.Pools(), p)
 }
 
 // remove removes a pool. It keeps the pool in windowed if the peer still has to invalidate
 // its window.
 func (a *adopted) remove(p *bufpool.Local, invalidates bool) {
-	pools := slices.DeleteFunc(slices.Clone(*a.Local.Load()), func(o *bufpool.Local) bool { return o == p })
-	a.Local.Store(&pools)
+	pools := slices.DeleteFunc(slices.Clone(a.Pools()), func(o *bufpool.Local) bool { return o == p })
+	a.local.Store(&pools)
 	a.elements.Add(-int64(p.Elements.Len()))
 	if len(p.Windows) > 0 && (!invalidates || !p.Windows[0].Bound()) {
 		a.dropWindows(p)
@@ -74,7 +77,7 @@ func (a *adopted) invalidated(key uint32) (found *bufpool.Local) {
 			}
 		}
 	}
-	if found != nil && !slices.Contains(*a.Local.Load(), found) {
+	if found != nil && !slices.Contains(a.Pools(), found) {
 		a.dropWindows(found)
 	}
 	return found

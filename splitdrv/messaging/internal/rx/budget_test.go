@@ -68,7 +68,7 @@ func flood(
 		all = append(all, r)
 	}
 	for _, r := range all {
-		c.Work(r.W, r.Run, nil)
+		c.Work(r.W, r.run, nil)
 	}
 	<-k.done
 	c.End(net.ErrClosed)

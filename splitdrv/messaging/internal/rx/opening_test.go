@@ -73,8 +73,9 @@ func TestSealedElementIsCopied(t *testing.T) {
 				sealed := sealer.Seal(append(lent.Element(uint16(elem))[:0], frame...), lent.Ref, uint32(elem))
 				tag := slices.Clone(sealed[len(frame):])
 				if mode == protocol.ModeImm {
-					err = r.Hand([]fabric.Completion{{Op: fabric.OpRecvWriteImm, Len: uint32(len(sealed)),
-						Imm: uint32(protocol.PackImm(uint8(lent.Ref), uint8(elem), uint16(len(sealed))))}})
+					r.comps[0] = fabric.Completion{Op: fabric.OpRecvWriteImm, Len: uint32(len(sealed)),
+						Imm: uint32(protocol.PackImm(uint8(lent.Ref), uint8(elem), uint16(len(sealed))))}
+					err = r.Hand(1)
 				} else {
 					err = r.read(&core.RxEvent{Do: bufpool.Consume, Elem: uint32(elem), Length: uint32(len(sealed))})
 					if err == nil {

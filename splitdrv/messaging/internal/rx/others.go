@@ -1,6 +1,8 @@
 package rx
 
 import (
+	"time"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
@@ -24,6 +26,10 @@ func (r *Receiver) PeerSent(next uint64) {
 	r.Queue.Wake()
 }
 
+// LongestRevocation returns the longest time from taking the first element of a batch until all its
+// windows were invalid.
+func (r *Receiver) LongestRevocation() time.Duration { return time.Duration(r.oneTouch.longest.Load()) }
+
 // RenewsAtOnce reports whether the receives of the last n completions must be posted again
 // immediately. That holds for receives with memory, which differ from each other, and for
 // those of messages between writes, of which there are few.
@@ -31,8 +37,8 @@ func (r *Receiver) RenewsAtOnce(n int) bool {
 	if !r.c.Mode.Immediate() {
 		return n > 0
 	}
-	for i := range r.Comps[:n] {
-		if r.Comps[i].Op != fabric.OpRecvWriteImm {
+	for i := range r.comps[:n] {
+		if r.comps[i].Op != fabric.OpRecvWriteImm {
 			return true
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // through these stages. The functions in this file and in delivery.go are in the same
 // order.
 //
-//	Run       repeats work until the session ends, and sleeps while there is nothing to do
+//	run       repeats work until the session ends, and sleeps while there is nothing to do
 //	work      repeats step; if there is nothing to do, arms the completion queue and tries once more
 //	step      handles one batch of completions, or the events in its queue
 //	Poll      polls the completions
@@ -46,7 +46,7 @@ type Receiver struct {
 	W            *cq.Worker
 	idle         *epoll.Set // waits for completions, or events
 	notification cq.Notification
-	Comps        [64]fabric.Completion
+	comps        [64]fabric.Completion
 	recvs        [64]fabric.RecvWR
 
 	adopted
@@ -54,7 +54,7 @@ type Receiver struct {
 	spare    int        // posted receives beyond the number of elements
 	renewed  int        // receives of the current batch that are already posted again
 	consumed []consumed // elements that the next flush frees
-	OneTouch revocations
+	oneTouch revocations
 	returns  bufpool.Returns
 	opening  opening
 	out      delivery
@@ -66,18 +66,18 @@ type consumed struct {
 	elem int
 }
 
-// New makes the receiver of a data channel. w is its worker with Options.Poll. Its goroutine is
-// Run, after Begin.
+// New makes the receiver of a data channel. w is its worker with Options.Poll. It works after
+// Begin and Start.
 func New(
 	c *core.Session, o Options, ch *core.DataQP, w *cq.Worker, shared *pools.Channel, control *control.Sends,
 	pools *pools.Manager,
 ) *Receiver {
 	r := &Receiver{Receiving: shared.Receiver, c: c, o: o, ch: ch, control: control, manager: pools}
-	r.OneTouch.sender, r.OneTouch.count = &shared.Sender.Queue, &r.Count
+	r.oneTouch.sender, r.oneTouch.count = &shared.Sender.Queue, &r.Count
 	r.returns = bufpool.Returns{Mode: c.Mode, Room: protocol.MaxControlSize - protocol.HeaderSize}
 	r.adopted.init(ch.Number, c.FirstRef(ch.Number), c.MaxPools)
 	r.numbering = numbering{channel: ch.Number, lossy: c.Mode.Lossy(), count: &r.Count}
-	r.consumed = make([]consumed, 0, len(r.Comps))
+	r.consumed = make([]consumed, 0, len(r.comps))
 	for i := range r.recvs {
 		r.recvs[i].ID = uint64(protocol.PackWRID(protocol.WRDataRecv, uint8(ch.Number), 0, 0))
 	}
@@ -102,8 +102,11 @@ func (r *Receiver) Begin(port core.Port) (err error) {
 	return r.out.begin(port)
 }
 
-// Run is the receiver's goroutine.
-func (r *Receiver) Run() error { return r.Finish(r.idle.Run(r.work)) }
+// Start starts the receiver's goroutine.
+func (r *Receiver) Start() { r.c.Work(r.W, r.run, r.Failure) }
+
+// run is the receiver's goroutine.
+func (r *Receiver) run() error { return r.Finish(r.idle.Run(r.work)) }
 
 // work repeats step until there is nothing to do or the session has ended. The waiter
 // calls it again after each event.
@@ -134,7 +137,7 @@ func (r *Receiver) step() (bool, error) {
 		return false, err
 	}
 	if n > 0 {
-		if err := r.receive(r.Comps[:n]); err != nil || !r.W.Spend(n) {
+		if err := r.receive(n); err != nil || !r.W.Spend(n) {
 			return true, err
 		}
 	}
@@ -146,7 +149,7 @@ func (r *Receiver) step() (bool, error) {
 
 // Poll polls the completions.
 func (r *Receiver) Poll() (int, error) {
-	n, err := r.ch.RecvCQ.Poll(r.Comps[:r.W.Allowance(len(r.Comps))])
+	n, err := r.ch.RecvCQ.Poll(r.comps[:r.W.Allowance(len(r.comps))])
 	if err != nil {
 		return 0, fmt.Errorf("poll the receive queue of data channel %d: %w", r.ch.Number, err)
 	}
@@ -156,24 +159,24 @@ func (r *Receiver) Poll() (int, error) {
 
 // Failure returns the error of the next failed receive. Only the receiver's goroutine calls it.
 func (r *Receiver) Failure() error {
-	return core.NextFailure(r.ch.RecvCQ, nil, r.Comps[:], r.ch.Number)
+	return core.NextFailure(r.ch.RecvCQ, nil, r.comps[:], r.ch.Number)
 }
 
-// receive handles one batch of completions.
-func (r *Receiver) receive(comps []fabric.Completion) error {
-	if err := r.Hand(comps); err != nil {
+// receive handles the n completions that were polled.
+func (r *Receiver) receive(n int) error {
+	if err := r.Hand(n); err != nil {
 		return err
 	}
-	return r.Renew(len(comps))
+	return r.Renew(n)
 }
 
-// Hand delivers the frames of a batch of completions. The caller calls renew afterwards.
-func (r *Receiver) Hand(comps []fabric.Completion) error {
+// Hand delivers the frames of the n completions that were polled. The caller calls Renew afterwards.
+func (r *Receiver) Hand(n int) error {
 	if r.c.Mode.Sends() {
-		return r.receiveSent(comps)
+		return r.receiveSent(r.comps[:n])
 	}
 	r.c.HearFrames()
-	return r.receiveWritten(comps)
+	return r.receiveWritten(r.comps[:n])
 }
 
 // receiveWritten handles writes with the indication in their immediate data.
@@ -281,7 +284,7 @@ func (r *Receiver) consume(e *core.RxEvent, indicated bool) error {
 	}
 	number := r.opening.number()
 	if p.OneTouch {
-		r.OneTouch.collect(bufpool.Written{
+		r.oneTouch.collect(bufpool.Written{
 			Local: p, Element: int(e.Elem), Data: data, Number: number, Indicated: indicated, Last: e.Last,
 		})
 		return nil
@@ -306,7 +309,7 @@ func (r *Receiver) mayIndicate(p *bufpool.Local) bool {
 // flush writes the consumed frames to the port and frees their elements. It requests the
 // invalidation of the windows of one-touch elements that were set aside.
 func (r *Receiver) flush() error {
-	r.OneTouch.revoke()
+	r.oneTouch.revoke()
 	if err := r.out.write(); err != nil {
 		return err
 	}
@@ -351,13 +354,13 @@ func (r *Receiver) GiveBack() error {
 }
 
 // Due reports whether elements should be returned now.
-func (r *Receiver) Due() bool { return r.returns.Due(*r.Local.Load()) }
+func (r *Receiver) Due() bool { return r.returns.Due(r.Pools()) }
 
 // update builds the next BufferRecvPoolUpdate, or returns nil if no element is to be
 // returned.
 func (r *Receiver) update(dst []byte) []byte {
 	var some [pools.MaxPools]protocol.PoolReturn
-	pools := *r.Local.Load()
+	pools := r.Pools()
 	returns := r.returns.Next(pools, some[:0])
 	if len(returns) == 0 {
 		return nil
@@ -384,7 +387,7 @@ func (r *Receiver) ReadQueue() error {
 		if n == 0 {
 			break
 		}
-		if err := r.receive(r.Comps[:n]); err != nil {
+		if err := r.receive(n); err != nil {
 			return err
 		}
 		taken += n
@@ -511,7 +514,7 @@ func (r *Receiver) postBuffers(p *bufpool.Local) error {
 // revoked delivers the elements of a batch whose windows are invalidated, and requests
 // that the windows are bound again.
 func (r *Receiver) revoked(b *bufpool.Batch) error {
-	r.OneTouch.invalid(b)
+	r.oneTouch.invalid(b)
 	for i := range b.Written {
 		w := &b.Written[i]
 		data, err := r.opening.open(w.Data, w.Number, w.Local, w.Element, false)
@@ -525,7 +528,7 @@ func (r *Receiver) revoked(b *bufpool.Batch) error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	r.OneTouch.rebind(b)
+	r.oneTouch.rebind(b)
 	return nil
 }
 
@@ -540,14 +543,14 @@ func (r *Receiver) rebound(b *bufpool.Batch) error {
 			}
 		}
 	}
-	r.OneTouch.batches.Put(b)
+	r.oneTouch.batches.Put(b)
 	return nil
 }
 
 // abandon counts the frames that are not delivered at the end of a session, because the
 // peer can still write to their one-touch elements.
 func (r *Receiver) abandon() {
-	for _, b := range r.OneTouch.batches.Abandoned() {
+	for _, b := range r.oneTouch.batches.Abandoned() {
 		for i := range b.Written {
 			// The number is the peer's claim, and is used for nothing else.
 			r.Count.RxUnrevoked.Add(uint64(r.opening.framesIn(b.Written[i].Data)))
@@ -583,7 +586,7 @@ func (r *Receiver) drain() {
 			return
 		}
 		taken += n
-		if r.Hand(r.Comps[:n]) != nil {
+		if r.Hand(n) != nil {
 			_ = r.flush()
 			return
 		}

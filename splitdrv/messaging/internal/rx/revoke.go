@@ -16,7 +16,7 @@ type revocations struct {
 	sender  *core.Queue[bufpool.Action] // queue of the channel's sender
 	count   *core.RxCount
 	batches bufpool.Batches
-	Longest atomic.Uint64 // longest revocation in nanoseconds; other goroutines read it
+	longest atomic.Uint64 // longest revocation in nanoseconds; other goroutines read it
 }
 
 // collect adds a consumed element to the next batch.
@@ -53,7 +53,7 @@ func (v *revocations) measure(took time.Duration) {
 	n := uint64(max(took, 0))
 	v.count.Revocations.Add(1)
 	v.count.RevocationTime.Add(n)
-	if n > v.Longest.Load() { // nobody else writes it
-		v.Longest.Store(n)
+	if n > v.longest.Load() { // nobody else writes it
+		v.longest.Store(n)
 	}
 }

@@ -53,7 +53,7 @@ func TestSpin(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		defer r.W.Release()
-		ended <- r.Run()
+		ended <- r.run()
 	}()
 	select {
 	case <-q.found:

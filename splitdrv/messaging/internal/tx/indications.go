@@ -62,8 +62,8 @@ func (i *indications) forget(n int) {
 	i.pools = i.pools[:copy(i.pools, i.pools[n:])]
 }
 
-// Acknowledge records that the peer has returned an element. The control handler calls it.
-func (i *indications) Acknowledge(g *bufpool.Remote, elem uint16) {
+// acknowledge records that the peer has returned an element. The control handler calls it.
+func (i *indications) acknowledge(g *bufpool.Remote, elem uint16) {
 	// The number may be that of an earlier use of the element, if the last use was not indicated.
 	if n := g.NamedIn(elem); n > i.acked.Load() {
 		i.acked.Store(n)

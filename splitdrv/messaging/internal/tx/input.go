@@ -22,7 +22,7 @@ type input struct {
 	path   *capture.Path
 	slots  *pools.Slots
 	count  *core.TxCount
-	Loans  *loans // nil if the port lends nothing
+	loans  *loans // nil if the port lends nothing
 	tail   int    // bytes of a slot behind a frame that are not for it
 
 	ops     []vnet.ReadOp // the frames are ops[next:have]
@@ -30,7 +30,7 @@ type input struct {
 	next    int
 	have    int
 	ahead   int      // how many frames to read in one call: twice as many as last time
-	Drained bool     // the last read found no more frames
+	drained bool     // the last read found no more frames
 	unsent  [][]byte // frames of an earlier session, sent before those of the port
 }
 
@@ -89,13 +89,13 @@ func (in *input) read(n int) {
 		in.in[i] = slot
 		ops[i].Slot = in.room(slot)
 	}
-	if in.Loans == nil {
+	if in.loans == nil {
 		n = in.port.ReadFrames(ops)
 	} else {
-		n = in.Loans.read(ops, in.path)
+		n = in.loans.read(ops, in.path)
 	}
 	in.ahead = 2 * n
-	if in.Drained = ops[n-1].Err == unix.EAGAIN; in.Drained {
+	if in.drained = ops[n-1].Err == unix.EAGAIN; in.drained {
 		n--
 	}
 	in.judge(ops[:n])
@@ -125,7 +125,7 @@ func (in *input) judge(ops []vnet.ReadOp) {
 			if vnet.OutgoingHead(op.Frame, l.Size) {
 				continue
 			}
-			if in.Loans.fetch(op, i); op.Err != nil {
+			if in.loans.fetch(op, i); op.Err != nil {
 				continue
 			}
 		}
@@ -143,20 +143,20 @@ func (in *input) judge(ops []vnet.ReadOp) {
 
 // lent returns what the port has lent of frame i, or nil if all of it is in its slot.
 func (in *input) lent(i int) *vnet.Lent {
-	if in.Loans == nil || len(in.Loans.lent[i].Pieces) == 0 {
+	if in.loans == nil || len(in.loans.lent[i].Pieces) == 0 {
 		return nil
 	}
-	return &in.Loans.lent[i]
+	return &in.loans.lent[i]
 }
 
 // fetch copies the lent parts of all frames into their slots and returns the loans.
 func (in *input) fetch() {
-	if in.Loans == nil {
+	if in.loans == nil {
 		return
 	}
 	for i := in.next; i < in.have; i++ {
 		if in.lent(i) != nil {
-			in.Loans.fetch(&in.ops[i], i)
+			in.loans.fetch(&in.ops[i], i)
 		}
 	}
 }
@@ -169,8 +169,8 @@ func (in *input) firstSize() int {
 	return len(in.ops[in.next].Frame)
 }
 
-// Release lets others read a shared port until the next read.
-func (in *input) Release() {
+// release lets others read a shared port until the next read.
+func (in *input) release() {
 	if in.shared != nil {
 		in.shared.Release()
 	}
@@ -197,7 +197,7 @@ func (in *input) refuse(err error) error {
 // drop removes the first frame and frees its slot.
 func (in *input) drop() {
 	if l := in.lent(in.next); l != nil {
-		in.Loans.giveUp(l)
+		in.loans.giveUp(l)
 	}
 	in.slots.Put(in.in[in.next])
 	in.next++
@@ -213,8 +213,8 @@ func (in *input) readUnsent(n int) {
 			in.ops[i].Frame, in.ops[i].Err = room[:copy(room, in.unsent[i])], nil
 		}
 	}
-	if in.Loans != nil {
-		in.Loans.forget(n)
+	if in.loans != nil {
+		in.loans.forget(n)
 	}
 	in.unsent = in.unsent[n:]
 	in.next, in.have = 0, n
@@ -232,10 +232,10 @@ func (in *input) left() [][]byte {
 	return append(frames, in.unsent...)
 }
 
-// Close returns all outstanding loans. The sender has ended, and no device reads the lent
+// close returns all outstanding loans. The sender has ended, and no device reads the lent
 // memory any more.
-func (in *input) Close() {
-	l := in.Loans
+func (in *input) close() {
+	l := in.loans
 	if l == nil {
 		return
 	}

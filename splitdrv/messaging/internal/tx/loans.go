@@ -117,9 +117,9 @@ func (l *loans) settle() {
 // outstanding reports whether a lent frame is in a batch or in flight. l may be nil.
 func (l *loans) outstanding() bool { return l != nil && l.out > 0 }
 
-// Leave makes the port stop calling recall, after the sender's goroutine has returned. l
+// leave makes the port stop calling recall, after the sender's goroutine has returned. l
 // may be nil.
-func (l *loans) Leave() {
+func (l *loans) leave() {
 	if l != nil {
 		l.ends.Do(func() { l.port.OnRecall(nil) }) // once: the next session may use the port by now
 	}

@@ -57,14 +57,14 @@ func (p *packing) put(t *testing.T, r *rand.Rand, n int) (frame []byte, elem uin
 	}
 	frame[0] = 0 // not the first byte of a pack
 	sent := slices.Clone(frame)
-	if p.Out.join(frame, slot) {
+	if p.out.join(frame, slot) {
 		return sent, 0, true
 	}
 	g, elem, ok := p.Credits.Take(n, packElement)
 	if !ok {
 		t.Fatal("no element is available")
 	}
-	p.Out.add(g, elem, frame, slot, nil)
+	p.out.add(g, elem, frame, slot, nil)
 	return sent, elem, false
 }
 
@@ -138,7 +138,7 @@ func TestPackPieces(t *testing.T) {
 				var sent [][]byte
 				var elem uint16
 				bytesSent := 0
-				room := p.Out.room()
+				room := p.out.room()
 				for i, n := range tt.sizes {
 					f, e, joined := p.put(t, r, n)
 					if joined != (i > 0) {
@@ -150,7 +150,7 @@ func TestPackPieces(t *testing.T) {
 					sent = append(sent, f)
 					bytesSent += n
 				}
-				if n := p.Out.room(); n != room-len(sent) {
+				if n := p.out.room(); n != room-len(sent) {
 					t.Errorf("the batch has room for %d frames, and had for %d", n, room)
 				}
 				if n := packSlots - p.Slots.Free(); n != tt.pieces {
@@ -213,8 +213,8 @@ func TestPackEndsWithElement(t *testing.T) {
 					t.Errorf("frame %d of %d bytes has joined the transfer: %t", i, size, joined)
 				}
 			}
-			if p.Out.room() != 0 {
-				t.Errorf("room for %d frames beyond those of a batch", p.Out.room())
+			if p.out.room() != 0 {
+				t.Errorf("room for %d frames beyond those of a batch", p.out.room())
 			}
 			if err := p.post(); err != nil {
 				t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/protocol"
@@ -19,9 +20,9 @@ import (
 // goes through these stages. The functions in this file are in the same order. The
 // handling of a frame inside a batch is in transfer.go.
 //
-//	Run        repeats work until the session ends, and sleeps while nothing can be sent
-//	work       repeats Step; if something is missing, prepares to sleep until it arrives
-//	Step       goes once through all the following stages and never waits
+//	run        repeats work until the session ends, and sleeps while nothing can be sent
+//	work       repeats step; if something is missing, prepares to sleep until it arrives
+//	step       goes once through all the following stages and never waits
 //	makeBatch  makes a batch:
 //	  shortOf    says whether another transfer can be sent, and if not, what is missing
 //	  read       reads frames from the port into slots, and drops those that no peer accepts (input.go)
@@ -29,7 +30,7 @@ import (
 //	  add        takes a remote element (pools/credits.go) and begins a transfer (transfer.go)
 //	finish       writes the headers of a transfer, and seals it (transfer.go)
 //	post       rings the doorbell for the batch; its work requests are now in flight (inflight.go)
-//	Reclaim    polls completions and frees slots; some completions make an indication due
+//	reclaim    polls completions and frees slots; some completions make an indication due
 //	settle     sends indications (indications.go) and carries out the requests of other
 //	           goroutines: binds and invalidates windows, lets go of retired pools (windows.go)
 //	prepare    arms the completion queue and checks once more
@@ -38,39 +39,39 @@ import (
 // the queue of requests, the credits and the atomic counters.
 type Sender struct {
 	*pools.Sending
-	C        *core.Session
+	c        *core.Session
 	o        *Options
 	ch       *core.DataQP
 	control  *control.Sends
 	pools    *pools.Manager
 	W        *cq.Worker
 	pauses   core.Queue[chan<- struct{}] // see Pause, which wakes the sender by the other queue
-	Requests sqRequests                  // actions taken from the queue and not yet completed
+	requests sqRequests                  // actions taken from the queue and not yet completed
 
-	In  input
-	Out batch
+	in  input
+	out batch
 	sendQueue
-	Indications indications
+	indications indications
 
-	Paused       atomic.Bool     // reads no more frames
+	paused       atomic.Bool     // reads no more frames
 	waiters      [4]*epoll.Set   // indexed by a mask of waitPort and waitCompletion
 	mask         int             // index of the waiter in use
 	notification cq.Notification // of the send completion queue
 	comps        [32]fabric.Completion
 }
 
-// New makes the sender of a data channel. Its goroutine is Run, after Begin.
+// New makes the sender of a data channel. It works after Begin and Start.
 func New(
 	c *core.Session, o *Options, ch *core.DataQP, shared *pools.Channel, control *control.Sends, pools *pools.Manager,
 ) *Sender {
-	s := &Sender{Sending: shared.Sender, C: c, o: o, ch: ch, control: control, pools: pools}
+	s := &Sender{Sending: shared.Sender, c: c, o: o, ch: ch, control: control, pools: pools}
 	s.sendQueue = newSendQueue(ch, o, &s.Count)
-	s.Indications.init(c.Mode, SqDepth(o))
-	s.Requests = sqRequests{
-		sendQueue: &s.sendQueue, indications: &s.Indications, pools: pools, receiver: &shared.Receiver.Queue,
+	s.indications.init(c.Mode, SqDepth(o))
+	s.requests = sqRequests{
+		sendQueue: &s.sendQueue, indications: &s.indications, pools: pools, receiver: &shared.Receiver.Queue,
 	}
-	s.In = newInput(s.Slots, o, &s.Count)
-	s.Out = batch{
+	s.in = newInput(s.Slots, o, &s.Count)
+	s.out = batch{
 		o: o, sends: c.Mode.Sends(), immediate: c.Mode.Immediate(), channel: uint8(ch.Number),
 		tail: o.tail(), slots: s.Slots, sequence: &s.Sequence, signalEvery: signalOneIn(o, s.Slots.Len()),
 		pieces: maxPieces(o), inline: ch.QP.MaxInline(), requests: &s.sendQueue, count: &s.Count,
@@ -87,10 +88,10 @@ func New(
 // Begin makes the waiters. It is called once the port is known. keys are the keys of the
 // registered memory from which the port lends frames.
 func (s *Sender) Begin(port core.Port, keys *atomic.Pointer[vnet.Keys]) (err error) {
-	s.In.port = port
-	s.In.paced, _ = port.(core.PacedPort)
-	s.In.shared, _ = port.(core.SharedPort)
-	s.In.Loans = newLoans(s.o, keys, port, s.Queue.Wake)
+	s.in.port = port
+	s.in.paced, _ = port.(core.PacedPort)
+	s.in.shared, _ = port.(core.SharedPort)
+	s.in.loans = newLoans(s.o, keys, port, s.Queue.Wake)
 	s.notification = cq.Notification{CQ: s.ch.SendCQ}
 	for w := range s.waiters {
 		interests := []epoll.Interest{epoll.Readable(s.Queue.Event.FD())}
@@ -100,7 +101,7 @@ func (s *Sender) Begin(port core.Port, keys *atomic.Pointer[vnet.Keys]) (err err
 		if w&waitCompletion != 0 {
 			interests = append(interests, epoll.Readable(s.ch.SendCQ.FD()))
 		}
-		if s.waiters[w], err = s.C.NewWaiter(interests...); err != nil {
+		if s.waiters[w], err = s.c.NewWaiter(interests...); err != nil {
 			return err
 		}
 	}
@@ -113,11 +114,14 @@ const (
 	waitCompletion
 )
 
-// Run is the sender's goroutine.
-func (s *Sender) Run() error {
-	defer s.In.Release()
+// Start starts the sender's goroutine.
+func (s *Sender) Start() { s.c.Work(s.W, s.run, s.Failure) }
+
+// run is the sender's goroutine.
+func (s *Sender) run() error {
+	defer s.in.release()
 	work := s.work // a method value is an allocation: make it once
-	for !s.C.Stopped.Load() {
+	for !s.c.Stopped.Load() {
 		if err := s.waiters[s.mask].Run(work); err != nil {
 			return err
 		}
@@ -132,9 +136,9 @@ func (s *Sender) work() (leave bool, err error) {
 		s.Waiting.Store(false)
 		s.W.Woke()
 	}
-	s.In.Drained = false
-	for !s.C.Stopped.Load() {
-		short, err := s.Step()
+	s.in.drained = false
+	for !s.c.Stopped.Load() {
+		short, err := s.step()
 		if err != nil {
 			return true, err
 		}
@@ -152,9 +156,9 @@ func (s *Sender) work() (leave bool, err error) {
 	return true, nil
 }
 
-// Step does all work that is possible now and returns what is missing for more. It never
+// step does all work that is possible now and returns what is missing for more. It never
 // waits.
-func (s *Sender) Step() (shortage, error) {
+func (s *Sender) step() (shortage, error) {
 	woken := s.Queue.Pending.Load()
 	if woken {
 		s.readQueue()
@@ -172,7 +176,7 @@ func (s *Sender) Step() (shortage, error) {
 	if s.Completed != settled && s.wantsCompletions() {
 		short = shortOfNothing // makeBatch has polled completions that settle still has to handle
 	}
-	if n := s.Out.frames; n > 0 {
+	if n := s.out.frames; n > 0 {
 		if err := s.post(); err != nil {
 			return short, err
 		}
@@ -188,12 +192,12 @@ func (s *Sender) Step() (shortage, error) {
 // actions, further slots, and whether the port needs back its loans.
 func (s *Sender) readQueue() {
 	pauses := s.pauses.Take()
-	s.Requests.add(s.Queue.Take(), pauses)
+	s.requests.add(s.Queue.Take(), pauses)
 	if s.Slots.Grow() {
-		s.Out.signalEvery = signalOneIn(s.o, s.Slots.Len())
+		s.out.signalEvery = signalOneIn(s.o, s.Slots.Len())
 	}
-	if s.In.Loans.recalled() {
-		s.In.fetch()
+	if s.in.loans.recalled() {
+		s.in.fetch()
 	}
 }
 
@@ -201,46 +205,46 @@ func (s *Sender) readQueue() {
 // posted has completed, and all that was to be posted by then for other goroutines. Any goroutine may call
 // Pause and Resume.
 func (s *Sender) Pause(done chan<- struct{}) {
-	s.Paused.Store(true)
+	s.paused.Store(true)
 	s.pauses.Put(done)
 	s.Queue.Wake()
 }
 
 // Resume ends a pause.
 func (s *Sender) Resume() {
-	s.Paused.Store(false)
+	s.paused.Store(false)
 	s.Queue.Wake()
 }
 
 // wantsCompletions reports whether the sender needs completions for more than free slots.
 func (s *Sender) wantsCompletions() bool {
-	return s.Indications.serialised || s.Indications.always ||
-		s.Requests.busy() || s.In.Loans.outstanding()
+	return s.indications.serialised || s.indications.always ||
+		s.requests.busy() || s.in.loans.outstanding()
 }
 
 // makeBatch makes a batch of frames and returns what stopped it. It also returns after
 // each dropped frame: a series of dropped frames must delay neither the frames already in
 // the batch nor the end of the session.
 func (s *Sender) makeBatch() (shortage, error) {
-	for s.Out.room() > 0 {
+	for s.out.room() > 0 {
 		var frame []byte
 		var slot uint32
 		var lent *vnet.Lent
 		size := 0 // bytes that a transfer of the frame needs; 0: no frame is read yet
-		if !s.In.empty() {
+		if !s.in.empty() {
 			var err error
-			if frame, slot, err = s.In.first(); err != nil {
+			if frame, slot, err = s.in.first(); err != nil {
 				return shortOfNothing, s.refuse(err)
 			}
-			if lent = s.In.lent(s.In.next); lent == nil && !s.Indications.serialised && s.Out.join(frame, slot) {
-				s.In.next++
+			if lent = s.in.lent(s.in.next); lent == nil && !s.indications.serialised && s.out.join(frame, slot) {
+				s.in.next++
 				continue
 			}
-			size = s.Out.needed(s.In.firstSize())
+			size = s.out.needed(s.in.firstSize())
 		}
 		short := s.shortOf(size)
 		if short == shortOfSlot {
-			if err := s.Reclaim(); err != nil {
+			if err := s.reclaim(); err != nil {
 				return short, err
 			}
 			short = s.shortOf(size)
@@ -249,30 +253,30 @@ func (s *Sender) makeBatch() (shortage, error) {
 		case shortOfNothing:
 			// A pool can be taken back at any time, with its credits. The loop then
 			// determines the shortage again.
-			if g, elem, ok := s.Credits.Take(size, s.Out.together(&s.In, size, s.Credits.Largest())); ok {
-				s.Indications.serialised = s.Out.add(g, elem, frame, slot, lent)
+			if g, elem, ok := s.Credits.Take(size, s.out.together(&s.in, size, s.Credits.Largest())); ok {
+				s.indications.serialised = s.out.add(g, elem, frame, slot, lent)
 				if lent != nil {
-					s.In.Loans.use(slot, lent)
+					s.in.loans.use(slot, lent)
 				}
-				s.In.next++
+				s.in.next++
 			}
 			continue
 		case shortOfFrame:
-			if !s.In.Drained {
+			if !s.in.drained {
 				if err := s.freeSlots(); err != nil {
 					return short, err
 				}
 				// Read no more frames than there are credits: frames for which the peer has
 				// no room stay in the kernel's queue, where the application notices them. Frames
 				// for which the batch has no room go into the next one.
-				s.In.read(min(s.Credits.Available(), s.Slots.Free()))
+				s.in.read(min(s.Credits.Available(), s.Slots.Free()))
 				continue
 			}
 		case shortOfCredit:
 			s.lack(size)
 			if s.FitsNowhere(size) {
 				s.Count.TxTooLong.Add(1)
-				s.In.drop()
+				s.in.drop()
 				return shortOfNothing, nil
 			}
 		case shortOfSlot:
@@ -301,15 +305,15 @@ const (
 // is missing to read one. It has no side effects.
 func (s *Sender) shortOf(size int) shortage {
 	switch {
-	case s.Paused.Load():
+	case s.paused.Load():
 		return shortOfLeave
-	case s.Indications.serialised && !s.idle():
+	case s.indications.serialised && !s.idle():
 		return shortOfAcknowledgement
 	case !s.Credits.Fit(size):
 		return shortOfCredit
-	case s.room() <= 0 || (s.In.empty() && s.In.short()):
+	case s.room() <= 0 || (s.in.empty() && s.in.short()):
 		return shortOfSlot
-	case s.In.empty():
+	case s.in.empty():
 		return shortOfFrame
 	default:
 		return shortOfNothing
@@ -336,13 +340,13 @@ func (s *Sender) lack(n int) {
 // polls completions first, and asks for more slots if too few are free. At least one slot
 // is free in any case.
 func (s *Sender) freeSlots() error {
-	if s.Slots.Free() >= s.In.most() {
+	if s.Slots.Free() >= s.in.most() {
 		return nil
 	}
-	if err := s.Reclaim(); err != nil {
+	if err := s.reclaim(); err != nil {
 		return err
 	}
-	if s.Slots.Free() < s.In.most() && s.Slots.Want() {
+	if s.Slots.Free() < s.in.most() && s.Slots.Want() {
 		s.pools.Nudge()
 	}
 	return nil
@@ -352,23 +356,23 @@ func (s *Sender) freeSlots() error {
 // slots are missing, the pool manager allocates more.
 func (s *Sender) lackSlots() {
 	s.Count.TxNoSlot.Add(1)
-	if s.In.short() && s.Slots.Want() {
+	if s.in.short() && s.Slots.Want() {
 		s.pools.Nudge()
 	}
 }
 
 // idle reports whether all transfers have completed and all indications are acknowledged.
 func (s *Sender) idle() bool {
-	return len(s.Out.wrs) == 0 && s.ring.len() == 0 && s.Indications.settled()
+	return len(s.out.wrs) == 0 && s.ring.len() == 0 && s.indications.settled()
 }
 
 // room returns how many more transfers can be posted. A transfer counts as posted until it
 // has completed and its indication, if it needs one, is sent.
-func (s *Sender) room() int { return s.sendQueue.room(len(s.Indications.pending)) }
+func (s *Sender) room() int { return s.sendQueue.room(len(s.indications.pending)) }
 
 // refuse drops the first frame, or returns an error that ends the session.
 func (s *Sender) refuse(err error) error {
-	if err = s.In.refuse(err); err != nil {
+	if err = s.in.refuse(err); err != nil {
 		return fmt.Errorf("read a frame from queue %d of the netdevice: %w", s.ch.Number, err)
 	}
 	return nil
@@ -376,21 +380,21 @@ func (s *Sender) refuse(err error) error {
 
 // post rings the doorbell for the batch.
 func (s *Sender) post() error {
-	s.Out.close()
-	if n, err := s.ch.QP.PostSend(s.Out.wrs); err != nil {
-		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.Out.wrs), s.ch.Number,
+	s.out.close()
+	if n, err := s.ch.QP.PostSend(s.out.wrs); err != nil {
+		return fmt.Errorf("post piece %d of a batch of %d on data channel %d: %w", n, len(s.out.wrs), s.ch.Number,
 			fabric.Refused(s.ch.QP, err))
 	}
-	s.Out.posted()
+	s.out.posted()
 	return nil
 }
 
 // Failure returns the error of the next failed work request. Only the sender's goroutine calls it.
 func (s *Sender) Failure() error { return core.NextFailure(s.ch.SendCQ, nil, s.comps[:], s.ch.Number) }
 
-// Reclaim polls completions and releases what the completed work requests held. The
+// reclaim polls completions and releases what the completed work requests held. The
 // completion of a work request implies that all those posted before it have completed.
-func (s *Sender) Reclaim() error {
+func (s *Sender) reclaim() error {
 	for {
 		n, err := s.ch.SendCQ.Poll(s.comps[:])
 		if err != nil {
@@ -416,7 +420,7 @@ func (s *Sender) Reclaim() error {
 			}
 		}
 		if n < len(s.comps) {
-			s.In.Loans.settle()
+			s.in.loans.settle()
 			return nil
 		}
 	}
@@ -425,17 +429,17 @@ func (s *Sender) Reclaim() error {
 // complete releases what a completed work request held.
 func (s *Sender) complete(f *inFlightEntry) error {
 	if f.lent {
-		s.In.Loans.used(f.slot)
+		s.in.loans.used(f.slot)
 	}
 	if f.slot != noSlot {
 		s.Slots.Put(f.slot)
 	}
 	switch {
 	case f.action:
-		return s.Requests.completed()
+		return s.requests.completed()
 	case f.pool == nil:
 	case f.indicate:
-		s.Indications.add(f)
+		s.indications.add(f)
 	default:
 		f.pool.Done()
 	}
@@ -445,24 +449,24 @@ func (s *Sender) complete(f *inFlightEntry) error {
 // settle does what follows from completions: it indicates transfers and carries out the
 // requests of other goroutines.
 func (s *Sender) settle() error {
-	if err := s.Reclaim(); err != nil {
+	if err := s.reclaim(); err != nil {
 		return err
 	}
-	for s.Indications.due() {
-		n := min(len(s.Indications.pending), protocol.MaxIndications)
+	for s.indications.due() {
+		n := min(len(s.indications.pending), protocol.MaxIndications)
 		if err := s.control.Send(func(dst []byte) []byte {
-			return protocol.AppendBufferRDMAIndicate(dst, 0, s.Indications.number(n)...)
+			return protocol.AppendBufferRDMAIndicate(dst, 0, s.indications.number(n)...)
 		}); err != nil {
 			return err
 		}
-		s.Indications.forget(n)
+		s.indications.forget(n)
 		s.Count.IndicatesSent.Add(1)
 		s.Count.TxIndicated.Add(uint64(n))
 	}
 	if s.idle() {
-		s.Indications.serialised = false
+		s.indications.serialised = false
 	}
-	return s.Requests.carryOut()
+	return s.requests.carryOut()
 }
 
 // missing returns the mask of the waiter for a shortage.
@@ -488,23 +492,23 @@ func (s *Sender) prepare(short shortage) (sleeps bool, err error) {
 	}
 	// Completions from before the queue was armed raise no event.
 	completed := s.Completed
-	if err := s.Reclaim(); err != nil {
+	if err := s.reclaim(); err != nil {
 		return false, err
 	}
-	if s.mask&waitPort != 0 && s.In.paced != nil {
-		if d := s.In.paced.ReadHold(); d > 0 {
+	if s.mask&waitPort != 0 && s.in.paced != nil {
+		if d := s.in.paced.ReadHold(); d > 0 {
 			return false, s.hold(d)
 		}
 	}
 	s.Queue.Asleep.Store(true)
-	s.Waiting.Store(short == shortOfCredit || short == shortOfAcknowledgement || len(s.Indications.pending) > 0)
+	s.Waiting.Store(short == shortOfCredit || short == shortOfAcknowledgement || len(s.indications.pending) > 0)
 	if s.ready(short) || (s.mask&waitCompletion != 0 && s.Completed != completed) {
 		s.Queue.Asleep.Store(false)
 		s.Waiting.Store(false)
 		return false, nil
 	}
 	if short != shortOfFrame {
-		s.In.Release() // work reads again before it waits for frames
+		s.in.release() // work reads again before it waits for frames
 	}
 	return true, nil
 }
@@ -520,22 +524,49 @@ func (s *Sender) hold(d time.Duration) error {
 	}
 	err := s.waiters[s.mask&^waitPort].WaitFor(d)
 	s.W.Woke()
-	s.In.Drained = false
+	s.in.drained = false
 	return err
 }
 
 // ready reports whether there is work for a sender that is short of something. It has no
 // side effects. The waiters notice new frames and completions.
 func (s *Sender) ready(short shortage) bool {
-	if s.C.Stopped.Load() || s.Queue.Pending.Load() || s.Indications.due() {
+	if s.c.Stopped.Load() || s.Queue.Pending.Load() || s.indications.due() {
 		return true
 	}
 	size := 0
-	if !s.In.empty() {
-		size = s.Out.needed(s.In.firstSize())
+	if !s.in.empty() {
+		size = s.out.needed(s.in.firstSize())
 	}
 	return short != shortOfFrame && s.shortOf(size) != short
 }
+
+// Acknowledge records that the peer has returned an element. The control handler calls it.
+func (s *Sender) Acknowledge(g *bufpool.Remote, elem uint16) { s.indications.acknowledge(g, elem) }
+
+// Poll does all work that is possible now, and reports whether anything was posted. With Options.Poll it is
+// called instead of Start, and ReclaimIdle now and then while there is nothing to do.
+func (s *Sender) Poll() (posted bool, err error) {
+	s.in.drained = false
+	before := s.Posted
+	_, err = s.step()
+	return s.Posted != before, err
+}
+
+// ReclaimIdle frees slots.
+func (s *Sender) ReclaimIdle() error {
+	s.W.BindThread()
+	return s.reclaim()
+}
+
+// Release lets others read a shared port. The goroutine that reads calls it at its end.
+func (s *Sender) Release() { s.in.release() }
+
+// Leave makes the port stop waking the sender, whose goroutine has returned.
+func (s *Sender) Leave() { s.in.loans.leave() }
+
+// Close returns all loans. The queue pairs are closed.
+func (s *Sender) Close() { s.in.close() }
 
 // Left returns what the sender, which has ended, has not sent: copies of the frames that it has
 // read, in order; how many frames were sent whose elements were not returned; and how many were in
@@ -544,8 +575,8 @@ func (s *Sender) Left() (frames [][]byte, uncertain, lost uint64) {
 	for _, g := range s.Pools() {
 		uncertain += g.Uncertain()
 	}
-	return s.In.left(), uncertain, uint64(s.Out.frames)
+	return s.in.left(), uncertain, uint64(s.out.frames)
 }
 
 // Resend makes the sender, which has not begun, send frames before those of its port.
-func (s *Sender) Resend(frames [][]byte) { s.In.unsent = append(s.In.unsent, frames...) }
+func (s *Sender) Resend(frames [][]byte) { s.in.unsent = append(s.in.unsent, frames...) }
