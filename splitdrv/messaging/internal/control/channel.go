@@ -168,7 +168,7 @@ func (k *Channel) handleBatch() (int, error) {
 	k.unhandled = nil
 	if n < len(k.comps) && wanted != k.Looked.Load() {
 		k.Looked.Store(wanted)
-		core.Raise(k.LookDone)
+		core.WakeBy(k.LookDone)
 	}
 	return n, nil
 }

@@ -18,10 +18,10 @@ type Wakeup struct {
 // Wake makes the worker look. It never waits.
 func (w *Wakeup) Wake() {
 	w.Pending.Store(true)
-	w.raise()
+	w.wakeAsleep()
 }
 
-func (w *Wakeup) raise() {
+func (w *Wakeup) wakeAsleep() {
 	if w.Asleep.Load() {
 		w.Event.Set()
 	}
@@ -42,7 +42,7 @@ func (q *Queue[T]) Put(items ...T) {
 	q.items = append(q.items, items...)
 	q.Pending.Store(true)
 	q.mu.Unlock()
-	q.raise()
+	q.wakeAsleep()
 }
 
 // Take removes and returns all items, in order. The slice is valid until the next call.
@@ -63,8 +63,8 @@ func (q *Queue[T]) Len() int {
 	return len(q.items)
 }
 
-// Raise signals a channel of capacity one. It never waits.
-func Raise(c chan struct{}) {
+// WakeBy wakes the goroutine that waits for c, a channel of capacity one. It never waits.
+func WakeBy(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -30,11 +30,11 @@ type Manager struct {
 	o        Options
 	control  *control.Sends
 	requests *control.Requests
-	kick     chan struct{} // signals that queue is not empty
-	short    chan struct{} // signals that a frame fits no pool, or that a sender needs more slots
+	queued   chan struct{} // wakes the manager's goroutine: queue is not empty
+	needs    chan struct{} // wakes it: see WakeForNeeds
 	Interval time.Duration // between two ticks
 	Beat     atomic.Pointer[ticker.Task]
-	Resting  atomic.Bool // beat rests: see stir
+	Resting  atomic.Bool // beat rests: see WakeTicks
 
 	Mu      sync.Mutex // guards the fields up to queue
 	Pools   *bufpool.Pools
@@ -79,7 +79,7 @@ func poolInterval(mode protocol.Mode, idle time.Duration) time.Duration {
 // New makes a pool manager without channels, which AddChannel adds. Its goroutine is Run.
 func New(c *core.Session, o Options, control *control.Sends, requests *control.Requests) *Manager {
 	m := &Manager{
-		c: c, o: o, control: control, requests: requests, kick: make(chan struct{}, 1), short: make(chan struct{}, 1),
+		c: c, o: o, control: control, requests: requests, queued: make(chan struct{}, 1), needs: make(chan struct{}, 1),
 		// The burst is the largest number of pools that there can be.
 		extraPools: rate.NewLimiter(extraPoolRate, o.Channels*c.MaxPools),
 		pace:       rate.NewLimiter(costRate, costBurst),
@@ -123,14 +123,14 @@ func (m *Manager) Notify(e bufpool.Event) (err error) {
 		return err
 	}
 	if e.Kind != bufpool.Tick {
-		m.Stir()
+		m.WakeTicks()
 	}
 	queued := len(m.queue)
 	for i := range m.actions {
 		m.hand(&m.actions[i])
 	}
 	if len(m.queue) > queued {
-		core.Raise(m.kick)
+		core.WakeBy(m.queued)
 	}
 	if m.gone != nil && m.Pools.Gone() {
 		close(m.gone) // the remaining messages about the pools are in the senders' queues
@@ -139,12 +139,12 @@ func (m *Manager) Notify(e bufpool.Event) (err error) {
 	return nil
 }
 
-// Stir makes the beat tick again, because a pool or a sender's need for credits has
+// WakeTicks makes the beat tick again, because a pool or a sender's need for credits has
 // changed. The manager's goroutine does it, so that a sender does not take the ticker's
 // lock, which all sessions share.
-func (m *Manager) Stir() {
+func (m *Manager) WakeTicks() {
 	if m.Resting.Load() && m.Resting.Swap(false) {
-		core.Raise(m.short)
+		core.WakeBy(m.needs)
 	}
 }
 
@@ -449,6 +449,6 @@ func (m *Manager) HearKeys(data []byte) protocol.CfgStatus {
 	return protocol.CfgOK
 }
 
-// Nudge signals that a frame fits no pool, or that a sender needs more slots. It never
-// waits.
-func (m *Manager) Nudge() { core.Raise(m.short) }
+// WakeForNeeds wakes the manager's goroutine because a frame fits no pool, or a sender needs more slots. It
+// never waits.
+func (m *Manager) WakeForNeeds() { core.WakeBy(m.needs) }

@@ -43,9 +43,9 @@ func (m *Manager) Run() error {
 		select {
 		case <-m.c.Done:
 			return nil
-		case <-m.kick:
+		case <-m.queued:
 			err = m.work()
-		case <-m.short:
+		case <-m.needs:
 			m.Beat.Load().Wake()
 			err = m.supply()
 		}
@@ -56,9 +56,9 @@ func (m *Manager) Run() error {
 }
 
 // Look is called at each tick. It reports whether the next ticks can be left out, until
-// stir or nudge is called.
+// WakeTicks or WakeForNeeds is called.
 func (m *Manager) Look() (quiet bool, err error) {
-	// Set before anything is read, so that a change that is not seen here calls stir.
+	// Set before anything is read, so that a change that is not seen here calls WakeTicks.
 	m.Resting.Store(m.Beat.Load() != nil)
 	quiet, err = m.lookAround()
 	if !quiet {
@@ -73,7 +73,7 @@ func (m *Manager) lookAround() (quiet bool, err error) {
 	quiet = true
 	for _, ch := range m.channels {
 		if ch.Sender.Slots.lacking() {
-			core.Raise(m.short)
+			core.WakeBy(m.needs)
 			quiet = false
 		}
 	}

@@ -326,14 +326,14 @@ func (s *Sender) shortOf(size int) shortage {
 func (s *Sender) lack(n int) {
 	if s.FitsNowhere(n) {
 		s.Lacking.Store(int64(n))
-		s.pools.Nudge()
+		s.pools.WakeForNeeds()
 		return
 	}
 	s.Count.TxNoCredit.Add(1)
 	if n > 0 || s.Lacking.Load() == 0 {
 		s.Lacking.Store(int64(max(n, 1)))
 	}
-	s.pools.Stir()
+	s.pools.WakeTicks()
 }
 
 // freeSlots makes sure that enough slots are free to read several frames in one call. It
@@ -347,7 +347,7 @@ func (s *Sender) freeSlots() error {
 		return err
 	}
 	if s.Slots.Free() < s.in.most() && s.Slots.Want() {
-		s.pools.Nudge()
+		s.pools.WakeForNeeds()
 	}
 	return nil
 }
@@ -357,7 +357,7 @@ func (s *Sender) freeSlots() error {
 func (s *Sender) lackSlots() {
 	s.Count.TxNoSlot.Add(1)
 	if s.in.short() && s.Slots.Want() {
-		s.pools.Nudge()
+		s.pools.WakeForNeeds()
 	}
 }
 
