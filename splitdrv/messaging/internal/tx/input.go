@@ -58,12 +58,12 @@ func (in *input) empty() bool { return in.next == in.have }
 // most returns how many frames a read asks for, if there are enough slots and credits.
 func (in *input) most() int { return min(in.ahead, len(in.ops)) }
 
-// short reports whether too few slots are free for a read. A read waits for as many slots
+// fewFree reports whether too few slots are free for a read. A read waits for as many slots
 // as it would use, at most a quarter of all, or of few slots half. Reading therefore
 // starts again when several slots are free, and not after each one. The slots that are not
 // free are in flight, and are at least as many as signalOneIn leaves unsignaled in a row.
 // So one of them is signaled, and a completion will free slots.
-func (in *input) short() bool {
+func (in *input) fewFree() bool {
 	n := in.slots.Len()
 	return in.slots.Free() < max(min(in.most(), max(n/4, min(n/2+1, fewSlots))), 1)
 }

@@ -311,7 +311,7 @@ func (s *Sender) shortOf(size int) shortage {
 		return shortOfAcknowledgement
 	case !s.Credits.Fit(size):
 		return shortOfCredit
-	case s.room() <= 0 || (s.in.empty() && s.in.short()):
+	case s.room() <= 0 || (s.in.empty() && s.in.fewFree()):
 		return shortOfSlot
 	case s.in.empty():
 		return shortOfFrame
@@ -356,7 +356,7 @@ func (s *Sender) freeSlots() error {
 // slots are missing, the pool manager allocates more.
 func (s *Sender) lackSlots() {
 	s.Count.TxNoSlot.Add(1)
-	if s.in.short() && s.Slots.Want() {
+	if s.in.fewFree() && s.Slots.Want() {
 		s.pools.WakeForNeeds()
 	}
 }
