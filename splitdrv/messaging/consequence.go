@@ -21,7 +21,7 @@ const (
 	// afterFlush is how long causeOf waits for the cause. There may be none: a device that
 	// refuses an operation of the peer reports that only to the peer.
 	afterFlush = 50 * time.Millisecond
-	flushLook  = time.Millisecond
+	flushPause = time.Millisecond // between two polls
 )
 
 // causeOf returns the cause of err, the error of a worker, if err is only a consequence. Otherwise
@@ -37,19 +37,19 @@ func causeOf(c *core.Session, control *control.Channel, channels []*channel, err
 	}
 	late := time.NewTimer(afterFlush)
 	defer late.Stop()
-	tick := time.NewTicker(flushLook)
+	tick := time.NewTicker(flushPause)
 	defer tick.Stop()
-	var looks []func() error
+	var failures []func() error // each returns the error of a queue that may be polled here
 	if own != nil {
-		looks = append(looks, own)
+		failures = append(failures, own)
 	}
 	if qpn == control.QP.Num() {
-		looks = append(looks, control.Failure)
+		failures = append(failures, control.Failure)
 	}
 	flushed := error(nil)
 	for {
-		for _, look := range looks {
-			first := look()
+		for _, failure := range failures {
+			first := failure()
 			number, follows := fabric.Consequence(first)
 			switch {
 			case first == nil:

@@ -78,7 +78,7 @@ func (c *Conn) Answered() error {
 func (c *Conn) StopPoolBeat() { c.pools.Beat.Load().Stop() }
 
 // LookAtPools runs the pool manager once. quiet reports that its next beats can be left out.
-func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.Look() }
+func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.Tick() }
 
 // PoolsRest reports whether beats of the pool manager are being left out.
 func (c *Conn) PoolsRest() bool { return c.pools.Resting.Load() }

@@ -7,24 +7,22 @@ import (
 )
 
 const (
-	// A look is one pass of the loop in pollOn.
-
-	// controlLooks is the number of looks of which one also polls the control channel.
-	controlLooks = 64
-	// idleLooks is the number of looks without a result after which the worker does work
+	// controlPasses is the number of passes of the loop in pollOn of which one also polls the control channel.
+	controlPasses = 64
+	// idlePasses is the number of passes without a result after which the worker does work
 	// that can wait.
-	idleLooks = 16
+	idlePasses = 16
 	// renewBatch is how many receives are posted again in one call, unless elements are due
 	// to be returned before.
 	renewBatch = 16
-	// A polling worker yields to other goroutines after idleYieldLooks looks without a
-	// result, and otherwise once in yieldAfter. It reads the clock once in yieldLooks. A
-	// round trip takes fewer looks than idleYieldLooks: if two workers yield at the same
+	// A polling worker yields to other goroutines after idleYieldPasses passes without a
+	// result, and otherwise once in yieldAfter. It reads the clock once in yieldPasses. A
+	// round trip takes fewer passes than idleYieldPasses: if two workers yield at the same
 	// time, each may take the other's goroutine, and then one of them sleeps until it is
 	// woken.
-	yieldAfter     = time.Millisecond
-	yieldLooks     = 256
-	idleYieldLooks = 4096
+	yieldAfter      = time.Millisecond
+	yieldPasses     = 256
+	idleYieldPasses = 4096
 )
 
 // With Config.Poll a channel has one worker, which never sleeps. It goes through the same
@@ -49,7 +47,7 @@ func (ch *channel) pollOn() error {
 	tx, rx := ch.tx, ch.rx
 	yielded := time.Now()
 	used := 0 // receives to be posted again
-	for looks, idle := 0, 0; !ch.stopped.Load(); looks, idle = looks+1, idle+1 {
+	for passes, idle := 0, 0; !ch.stopped.Load(); passes, idle = passes+1, idle+1 {
 		n, err := rx.Poll()
 		if err != nil {
 			return err
@@ -81,17 +79,18 @@ func (ch *channel) pollOn() error {
 			}
 			idle = 0
 		}
-		if looks%controlLooks == 0 {
+		if passes%controlPasses == 0 {
 			if err := ch.control.Poll(); err != nil {
 				return err
 			}
 		}
-		if idle%idleLooks == idleLooks-1 {
+		if idle%idlePasses == idlePasses-1 {
 			if err := ch.idleWork(); err != nil {
 				return err
 			}
 		}
-		if idle%idleYieldLooks == idleYieldLooks-1 || looks%yieldLooks == yieldLooks-1 && time.Since(yielded) >= yieldAfter {
+		if idle%idleYieldPasses == idleYieldPasses-1 ||
+			passes%yieldPasses == yieldPasses-1 && time.Since(yielded) >= yieldAfter {
 			runtime.Gosched()
 			yielded = time.Now()
 		}

@@ -17,7 +17,7 @@ type Channel struct {
 	first    []Config // first pools
 	noCredit uint64   // value of TxNoCredit at the last tick
 	held     uint64   // value of RxThrottled when the peer last asked for a pool
-	looks    int      // ticks in a row at which the sender slept without credit
+	asleep   int      // ticks in a row at which the sender slept without credit
 }
 
 // Sending is what a pool manager shares with a sender.

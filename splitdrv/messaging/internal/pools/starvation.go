@@ -25,7 +25,7 @@ func (m *Manager) Start() {
 		if m.c.Stopped.Load() {
 			return ticker.MaxRest
 		}
-		quiet, err := m.Look()
+		quiet, err := m.Tick()
 		if err != nil {
 			m.c.EndLater(err)
 		}
@@ -55,21 +55,21 @@ func (m *Manager) Run() error {
 	}
 }
 
-// Look is called at each tick. It reports whether the next ticks can be left out, until
+// Tick is called at each tick. It reports whether the next ticks can be left out, until
 // WakeTicks or WakeForNeeds is called.
-func (m *Manager) Look() (quiet bool, err error) {
+func (m *Manager) Tick() (quiet bool, err error) {
 	// Set before anything is read, so that a change that is not seen here calls WakeTicks.
 	m.Resting.Store(m.Beat.Load() != nil)
-	quiet, err = m.lookAround()
+	quiet, err = m.tick()
 	if !quiet {
 		m.Resting.Store(false)
 	}
 	return quiet && m.Resting.Load(), err
 }
 
-// lookAround does the work of a tick. It reports true if there was nothing to do, and
+// tick does the work of a tick. It reports true if there was nothing to do, and
 // nothing had changed since the last tick.
-func (m *Manager) lookAround() (quiet bool, err error) {
+func (m *Manager) tick() (quiet bool, err error) {
 	quiet = true
 	for _, ch := range m.channels {
 		if ch.Sender.Slots.lacking() {
@@ -155,13 +155,13 @@ func (m *Manager) rescue() {
 		next := ch.Sender.Sequence.Load()
 		n := ch.Sender.Count.TxNoCredit.Load()
 		if !ch.Sender.Waiting.Load() || n != ch.noCredit {
-			ch.noCredit, ch.looks = n, 0
+			ch.noCredit, ch.asleep = n, 0
 			continue
 		}
-		if ch.looks++; ch.looks != int(sentAfter/m.Interval) {
+		if ch.asleep++; ch.asleep != int(sentAfter/m.Interval) {
 			continue
 		}
-		ch.looks = 0
+		ch.asleep = 0
 		sent := protocol.Sent{Channel: uint32(ch.number), Next: next}
 		m.c.Background.Go(func() {
 			// The answer does not matter, because the request is repeated.
