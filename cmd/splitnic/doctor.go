@@ -301,7 +301,7 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 		checkPath(ctx, r, name, gid, port, hint.Peer)
 	}
 	windows, _ := conform.TryWindows(dev)
-	if p, err := messaging.ProtectionOn("", windows); err != nil {
+	if p, err := messaging.ChooseProtection("", windows); err != nil {
 		r.missing(name, err.Error(), "")
 	} else {
 		r.ok(name, "protection: %s by default: %s; %s; --protection for another one", p.Name, p.Name.Description(), p.Why)

@@ -18,7 +18,7 @@ import (
 // serve.go). Its parts own their state, each with a lock.
 type Host struct {
 	cfg        Config
-	protection messaging.Protecting // protection of lent memory
+	protection messaging.ProtectionInForce // protection of lent memory
 	sessions   sessions
 	dev        *netdev
 	units      *discovery.Directory
@@ -43,7 +43,7 @@ func New(cfg Config) (*Host, error) {
 	if err := cfg.carried(); err != nil {
 		return nil, fmt.Errorf("host: %w", err)
 	}
-	protection, err := messaging.ProtectionOn(cfg.Messaging.Protection, device.WindowsOf(cfg.Device))
+	protection, err := messaging.ChooseProtection(cfg.Messaging.Protection, device.WindowsOf(cfg.Device))
 	if err != nil {
 		return nil, fmt.Errorf("host: device %s: %w", cfg.Device.Name(), err)
 	}

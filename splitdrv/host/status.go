@@ -31,7 +31,7 @@ type Status struct {
 	DeviceState *device.Status `json:"device_state,omitempty"`
 	// Protection is the protection of the memory lent to the I/O unit, in modes that lend
 	// memory. That of the session in use is in Traffic.
-	Protection messaging.Protecting `json:"protection"`
+	Protection messaging.ProtectionInForce `json:"protection"`
 	// CompVectors is the number of the device's completion vectors. Handling has the handlers
 	// of the session in use and of later ones.
 	CompVectors int         `json:"comp_vectors"`

@@ -29,7 +29,7 @@ type Status struct {
 	DeviceState *device.Status `json:"device_state,omitempty"`
 	// Protection is the protection of the memory lent to hosts, in modes that lend memory.
 	// That of each session is in its Traffic.
-	Protection messaging.Protecting `json:"protection"`
+	Protection messaging.ProtectionInForce `json:"protection"`
 	// Modes are the transfer modes that are offered, and Without says why others are not,
 	// although they may.
 	Modes   []protocol.Mode `json:"modes"`

@@ -24,8 +24,8 @@ import (
 // Unit is an I/O unit.
 type Unit struct {
 	cfg        Config
-	protecting messaging.Protecting // protection in modes that lend memory
-	without    string               // why a mode is not offered; empty if all are that were asked for
+	protecting messaging.ProtectionInForce // protection in modes that lend memory
+	without    string                      // why a mode is not offered; empty if all are that were asked for
 	started    time.Time
 	lines      limit.Log               // limit of log lines about connections
 	setups     *limit.Queue[limit.Key] // see newSetups
@@ -46,7 +46,7 @@ func New(cfg Config) (*Unit, error) {
 	if err != nil {
 		return nil, err
 	}
-	protecting, err := messaging.ProtectionOn(cfg.Messaging.Protection, device.WindowsOf(cfg.Device))
+	protecting, err := messaging.ChooseProtection(cfg.Messaging.Protection, device.WindowsOf(cfg.Device))
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", cfg.Device.Name(), err)
 	}

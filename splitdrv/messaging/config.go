@@ -88,7 +88,7 @@ type Config struct {
 	// Budget, which bound the memory that sessions allocate.
 	ZeroCopy *memory.Budget
 	MTU      int // of the netdevice in bytes, to check the peer's frames; default 1500
-	// Protection limits the peer's access to the pools that it is lent; see ProtectionOn
+	// Protection limits the peer's access to the pools that it is lent; see ChooseProtection
 	// for the default.
 	Protection Protection
 	// StrictOrdering makes the device write to pools in order. Otherwise pools without

@@ -36,7 +36,7 @@ type Conn struct {
 	shared     core.Session
 	cfg        Config // with the protection in force
 	options    *control.Options
-	protecting Protecting
+	protection ProtectionInForce
 	control    *control.Channel
 	channels   []*channel
 	pools      *pools.Manager
@@ -59,12 +59,12 @@ func New(cfg Config) (*Conn, error) {
 		return nil, err
 	}
 	windows := cfg.windows()
-	protecting, err := cfg.protecting(windows)
+	protection, err := cfg.chooseProtection(windows)
 	if err != nil {
 		return nil, fmt.Errorf("messaging: device %s: %w", cfg.Device.Name(), err)
 	}
-	cfg.Protection = protecting.Name
-	c := &Conn{cfg: cfg, options: cfg.control(), protecting: protecting, shared: core.Session{
+	cfg.Protection = protection.Name
+	c := &Conn{cfg: cfg, options: cfg.control(), protection: protection, shared: core.Session{
 		Device: cfg.Device, Mode: cfg.Mode, MaxPools: cfg.MaxPools,
 		Handlers: cq.NewHandlers(cfg.Handling(), cfg.vectors(), cfg.SpinLimit),
 		Memory:   memory.Memory{Limit: cfg.MaxMemory, Budget: cfg.Budget, Node: cfg.Device.Limits().NUMANode},

@@ -55,17 +55,17 @@ func (p Protection) Description() string {
 	}
 }
 
-// Protecting is the protection in force, and the reason for it.
-type Protecting struct {
+// ProtectionInForce is a protection and the reason for it.
+type ProtectionInForce struct {
 	Name Protection `json:"name"`
 	Why  string     `json:"why"`
 }
 
-// ProtectionOn returns the protection of pools that are lent through a device whose memory windows
+// ChooseProtection chooses the protection of pools that are lent through a device whose memory windows
 // are w, in the modes that write. asked is the configured protection, or empty for the best one
 // that the device supports. If the device does not support asked, the error wraps
 // fabric.ErrUnsupported.
-func ProtectionOn(asked Protection, w conform.Windows) (Protecting, error) {
+func ChooseProtection(asked Protection, w conform.Windows) (ProtectionInForce, error) {
 	none, loose := "the device has no type-2 memory windows", "the device does not enforce the bounds of windows"
 	if w.Why != "" {
 		none = "the device claims type-2 memory windows, and they do not work: " + w.Why
@@ -73,22 +73,23 @@ func ProtectionOn(asked Protection, w conform.Windows) (Protecting, error) {
 	}
 	switch {
 	case asked == ProtectRegion:
-		return Protecting{ProtectRegion, "as configured"}, nil
+		return ProtectionInForce{ProtectRegion, "as configured"}, nil
 	case asked != "" && !w.Work:
-		return Protecting{}, fmt.Errorf("protection %s: %s; use protection %s: %w", asked, none, ProtectRegion,
+		return ProtectionInForce{}, fmt.Errorf("protection %s: %s; use protection %s: %w", asked, none, ProtectRegion,
 			fabric.ErrUnsupported)
 	case asked == ProtectWindow && !w.Bounds:
-		return Protecting{ProtectWindow, "as configured; " + loose + ", those of the regions behind them count"}, nil
+		return ProtectionInForce{ProtectWindow, "as configured; " + loose + ", those of the regions behind them count"}, nil
 	case asked == ProtectOneTouch && !w.Bounds:
-		return Protecting{ProtectOneTouch, "as configured; " + loose + ", so each element has a region of its own"}, nil
+		why := "as configured; " + loose + ", so each element has a region of its own"
+		return ProtectionInForce{ProtectOneTouch, why}, nil
 	case asked != "":
-		return Protecting{asked, "as configured"}, nil
+		return ProtectionInForce{asked, "as configured"}, nil
 	case !w.Work:
-		return Protecting{ProtectRegion, none}, nil
+		return ProtectionInForce{ProtectRegion, none}, nil
 	case !w.Bounds:
-		return Protecting{ProtectRegion, loose}, nil
+		return ProtectionInForce{ProtectRegion, loose}, nil
 	default:
-		return Protecting{ProtectWindow, "the device enforces the bounds of windows"}, nil
+		return ProtectionInForce{ProtectWindow, "the device enforces the bounds of windows"}, nil
 	}
 }
 

@@ -19,15 +19,15 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// TestProtectionOn checks which protection is in force on which device.
-func TestProtectionOn(t *testing.T) {
+// TestChooseProtection checks which protection is in force on which device.
+func TestChooseProtection(t *testing.T) {
 	none, loose, full := conform.Windows{}, conform.Windows{Work: true}, conform.Windows{Work: true, Bounds: true}
 	broken, doubtful := conform.Windows{Why: "what went wrong"}, conform.Windows{Work: true, Why: "what went wrong"}
 	for _, c := range []struct {
 		name    string
 		asked   messaging.Protection
 		windows conform.Windows
-		want    messaging.Protection // empty: ProtectionOn fails
+		want    messaging.Protection // empty: ChooseProtection fails
 	}{
 		{"default without windows", "", none, messaging.ProtectRegion},
 		{"default without their bounds", "", loose, messaging.ProtectRegion},
@@ -43,7 +43,7 @@ func TestProtectionOn(t *testing.T) {
 		{"default with bounds in doubt", "", doubtful, messaging.ProtectRegion},
 		{"one-touch with bounds in doubt", messaging.ProtectOneTouch, doubtful, messaging.ProtectOneTouch},
 	} {
-		p, err := messaging.ProtectionOn(c.asked, c.windows)
+		p, err := messaging.ChooseProtection(c.asked, c.windows)
 		if p.Name != c.want || (err == nil) != (c.want != "") || err == nil && p.Why == "" ||
 			err != nil && !errors.Is(err, fabric.ErrUnsupported) {
 			t.Errorf("%s: %+v, %v", c.name, p, err)

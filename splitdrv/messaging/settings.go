@@ -265,16 +265,16 @@ func (c *Config) checkHandlers() error {
 	return g.Check(nil)
 }
 
-// protecting returns the protection in force. In addition to ProtectionOn it considers the
+// chooseProtection returns the protection in force. In addition to ChooseProtection it considers the
 // transfer mode and the features of the peer.
-func (c *Config) protecting(w conform.Windows) (Protecting, error) {
+func (c *Config) chooseProtection(w conform.Windows) (ProtectionInForce, error) {
 	switch {
 	case c.Mode.Sends():
-		return Protecting{ProtectRegion, fmt.Sprintf("mode %s lends no memory", c.Mode)}, nil
+		return ProtectionInForce{ProtectRegion, fmt.Sprintf("mode %s lends no memory", c.Mode)}, nil
 	case c.Protection == ProtectOneTouch && !c.OneTouch:
-		return Protecting{}, fmt.Errorf("protection %s: %w", c.Protection, ErrOneTouch)
+		return ProtectionInForce{}, fmt.Errorf("protection %s: %w", c.Protection, ErrOneTouch)
 	}
-	return ProtectionOn(c.Protection, w)
+	return ChooseProtection(c.Protection, w)
 }
 
 // windows returns what the memory windows of the device are worth.

@@ -52,7 +52,7 @@ type Stats struct {
 	// the authenticated connection.
 	Bound             bool              `json:"bound"`
 	Mode              protocol.Mode     `json:"mode"`
-	Protection        Protecting        `json:"protection"`  // of the local pools
+	Protection        ProtectionInForce `json:"protection"`  // of the local pools
 	Cipher            seal.Cipher       `json:"cipher"`      // of all frames and messages; empty: they are not encrypted
 	PathMTU           int               `json:"path_mtu"`    // bytes; 0: not connected yet
 	PathProved        bool              `json:"path_proved"` // packets of that length have got through, in both directions
@@ -80,7 +80,7 @@ func (c *Conn) Stats() Stats {
 	}
 	s := Stats{
 		Mode:       c.cfg.Mode,
-		Protection: c.protecting,
+		Protection: c.protection,
 		Cipher:     cipher,
 		Bound:      c.binding.bound.Load(),
 		PathMTU:    int(c.shared.PathMTU.Load()), PathProved: c.cfg.ProvePath && c.binding.bound.Load(),

@@ -28,7 +28,7 @@ func poolsText(pools []messaging.Pool) string {
 }
 
 // printProtection prints what restricts the peer to the memory that it is lent.
-func printProtection(w io.Writer, indent string, p messaging.Protecting) {
+func printProtection(w io.Writer, indent string, p messaging.ProtectionInForce) {
 	fmt.Fprintf(w, "%sprotection\t%s: %s; %s\n", indent, p.Name, p.Name.Description(), p.Why)
 }
 
