@@ -54,7 +54,7 @@ func (ch *channel) pollOn() error {
 		}
 		if n > 0 {
 			idle = 0
-			if err := rx.Hand(n); err != nil {
+			if err := rx.Deliver(n); err != nil {
 				return err
 			}
 		}

@@ -127,7 +127,7 @@ func (m *Manager) Notify(e bufpool.Event) (err error) {
 	}
 	queued := len(m.queue)
 	for i := range m.actions {
-		m.hand(&m.actions[i])
+		m.pass(&m.actions[i])
 	}
 	if len(m.queue) > queued {
 		core.WakeBy(m.queued)
@@ -157,9 +157,9 @@ func (m *Manager) End() (<-chan struct{}, error) {
 	return gone, m.Notify(bufpool.Event{Kind: bufpool.Ending})
 }
 
-// hand passes an action to the goroutine that carries it out. The caller holds the lock,
+// pass passes an action to the goroutine that carries it out. The caller holds the lock,
 // which keeps the actions in order.
-func (m *Manager) hand(a *bufpool.Action) {
+func (m *Manager) pass(a *bufpool.Action) {
 	switch a.Do {
 	case bufpool.Adopt, bufpool.Drain:
 		m.channels[a.Local.Channel-1].Receiver.Queue.Put(core.RxEvent{Do: a.Do, Local: a.Local})
@@ -234,7 +234,7 @@ func (m *Manager) do(actions []bufpool.Action) error {
 	case bufpool.Deregister:
 		return m.deregister(a)
 	default:
-		return nil // the actions of others, which hand has passed on
+		return nil // the actions of others, which pass has passed on
 	}
 }
 

@@ -75,7 +75,7 @@ func TestSealedElementIsCopied(t *testing.T) {
 				if mode == protocol.ModeImm {
 					r.comps[0] = fabric.Completion{Op: fabric.OpRecvWriteImm, Len: uint32(len(sealed)),
 						Imm: uint32(protocol.PackImm(uint8(lent.Ref), uint8(elem), uint16(len(sealed))))}
-					err = r.Hand(1)
+					err = r.Deliver(1)
 				} else {
 					err = r.read(&core.RxEvent{Do: bufpool.Consume, Elem: uint32(elem), Length: uint32(len(sealed))})
 					if err == nil {

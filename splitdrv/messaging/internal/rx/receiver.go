@@ -24,7 +24,7 @@ import (
 //	work      repeats step; if there is nothing to do, arms the completion queue and tries once more
 //	step      handles one batch of completions, or the events in its queue
 //	Poll      polls the completions
-//	Hand      determines pool, element and length, in the way of the transfer mode (senddata.go)
+//	Deliver   determines pool, element and length, in the way of the transfer mode (senddata.go)
 //	consume   checks that the element was lent and not yet written; an element of a one-touch
 //	          pool is set aside until its window is invalidated (revoke.go)
 //	open      opens a sealed transfer (opening.go)
@@ -164,14 +164,14 @@ func (r *Receiver) Failure() error {
 
 // receive handles the n completions that were polled.
 func (r *Receiver) receive(n int) error {
-	if err := r.Hand(n); err != nil {
+	if err := r.Deliver(n); err != nil {
 		return err
 	}
 	return r.Renew(n)
 }
 
-// Hand delivers the frames of the n completions that were polled. The caller calls Renew afterwards.
-func (r *Receiver) Hand(n int) error {
+// Deliver delivers the frames of the n completions that were polled. The caller calls Renew afterwards.
+func (r *Receiver) Deliver(n int) error {
 	if r.c.Mode.Sends() {
 		return r.receiveSent(r.comps[:n])
 	}
@@ -423,11 +423,11 @@ func (r *Receiver) read(e *core.RxEvent) error {
 		}
 		r.adopted.retire(e.Local)
 		if e.Local.OneTouch && e.Local.Elements.Ledger().Consumed > 0 {
-			// The pool is given when these elements' windows are bound again: only then can
+			// The pool ends when these elements' windows are bound again: only then can
 			// all its windows be invalidated.
 			return nil
 		}
-		return r.give(e.Local)
+		return r.end(e.Local)
 	case bufpool.Revoke:
 		return r.revoked(e.Batch)
 	case bufpool.Rebind:
@@ -437,8 +437,8 @@ func (r *Receiver) read(e *core.RxEvent) error {
 	}
 }
 
-// give ends the use of a pool that has no consumed elements.
-func (r *Receiver) give(p *bufpool.Local) error {
+// end ends the use of a pool that has no consumed elements.
+func (r *Receiver) end(p *bufpool.Local) error {
 	for r.returns.Retire(p) {
 		if err := r.control.Send(r.update); err != nil {
 			return err
@@ -538,7 +538,7 @@ func (r *Receiver) rebound(b *bufpool.Batch) error {
 	for i := range b.Written {
 		// A pool that is being flushed ends with its last consumed element.
 		if l := b.Written[i].Local; r.retiring(l) && l.Elements.Ledger().Consumed == 0 {
-			if err := r.give(l); err != nil {
+			if err := r.end(l); err != nil {
 				return err
 			}
 		}
@@ -586,7 +586,7 @@ func (r *Receiver) drain() {
 			return
 		}
 		taken += n
-		if r.Hand(n) != nil {
+		if r.Deliver(n) != nil {
 			_ = r.flush()
 			return
 		}

@@ -38,7 +38,7 @@ func TestLateMessageIsNotHeard(t *testing.T) {
 	}{{"new", 0, true}, {"repeated", 0, false}, {"the next", 1, true}} {
 		r.c.Heard.Store(never)
 		protocol.PutSendData(r.numbering.pool.Element(0), step.sequence, size)
-		if err := r.Hand(1); err != nil {
+		if err := r.Deliver(1); err != nil {
 			t.Fatal(err)
 		}
 		if heard := r.c.Heard.Load() != never; heard != step.heard {
