@@ -24,7 +24,7 @@ import (
 //	work      repeats step; if there is nothing to do, arms the completion queue and tries once more
 //	step      handles one batch of completions, or the events in its queue
 //	Poll      polls the completions
-//	Deliver   determines pool, element and length, in the way of the transfer mode (senddata.go)
+//	Deliver   determines pool, element and length, in the way of the transfer mode (numbering.go)
 //	consume   checks that the element was lent and not yet written; an element of a one-touch
 //	          pool is set aside until its window is invalidated (revoke.go)
 //	open      opens a sealed transfer (opening.go)

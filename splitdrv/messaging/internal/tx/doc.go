@@ -4,7 +4,7 @@
 //	sender.go       Sender: the stages of a frame, in order
 //	input.go        the frames read from the port
 //	transfer.go     the batch of transfers for the next doorbell
-//	inflight.go     the send queue: work requests that have not completed
+//	sendqueue.go    the send queue: work requests that have not completed
 //	indications.go  transfers that are indicated on the control channel
 //	windows.go      the requests of other goroutines: windows, and the end of pools
 //	loans.go        frames that the port lends instead of copying them

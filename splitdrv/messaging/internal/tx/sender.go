@@ -29,7 +29,7 @@ import (
 //	  join       adds a frame to the last transfer of the batch (transfer.go), or else
 //	  add        takes a remote element (pools/credits.go) and begins a transfer (transfer.go)
 //	finish       writes the headers of a transfer, and seals it (transfer.go)
-//	post       rings the doorbell for the batch; its work requests are now in flight (inflight.go)
+//	post       rings the doorbell for the batch; its work requests are now in flight (sendqueue.go)
 //	reclaim    polls completions and frees slots; some completions make an indication due
 //	settle     sends indications (indications.go) and carries out the requests of other
 //	           goroutines: binds and invalidates windows, lets go of retired pools (windows.go)
