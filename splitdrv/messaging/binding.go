@@ -1,178 +1,44 @@
 package messaging
 
 import (
-	"context"
-	"fmt"
-	"sync/atomic"
-	"time"
-
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
-	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
-// binding is the state of the exchange of proofs. With Config.Bind, each side's first
-// control message is its proof, and with Config.ProvePath its second one is a CfgPath. Until
-// it has those of the peer, a side accepts no other message, lends no pool and polls no data
-// channel.
-type binding struct {
-	c     *core.Session
-	cfg   *Config
-	signs *control.Signs
-	data  []*channel
-
-	ours, theirs protocol.Proof
-	proved       bool          // the peer's proof is right; only the control handler uses it
-	passed       bool          // the peer's CfgPath has arrived; only the control handler uses it
-	heard        chan struct{} // closed when all of these have arrived
-	trusted      chan struct{} // closed when the data channels were also found empty until then
-	bound        atomic.Bool   // the session has begun
-	answered     [2]bool       // the proof and the CfgPath are answered; only the request handler uses it
+// Binding ties the channels of a session to the connection over which their addresses were
+// exchanged. Its string methods do not show the secret.
+type Binding struct {
+	secret [32]byte
+	host   bool
 }
 
-func newBinding(c *core.Session, cfg *Config, signs *control.Signs, data []*channel) *binding {
-	return &binding{c: c, cfg: cfg, signs: signs, data: data, heard: make(chan struct{}), trusted: make(chan struct{})}
+// NewBinding returns the binding of the host's side, or of the I/O unit's side, of a
+// connection. secret must be known only to its two sides.
+func NewBinding(secret [32]byte, host bool) *Binding { return &Binding{secret: secret, host: host} }
+
+// String implements fmt.Stringer.
+func (b Binding) String() string { return "binding" }
+
+// GoString implements fmt.GoStringer.
+func (b Binding) GoString() string { return "messaging.Binding" }
+
+// Proofs returns the proof that this side has to send first on the control channel, and the
+// one that it has to receive first. own and remote are the addresses of the queue pairs of
+// both sides, in the order of Conn.Addresses.
+func (b *Binding) Proofs(own, remote []fabric.Address) (ours, theirs protocol.Proof) {
+	host, unit := boundChannels(own), boundChannels(remote)
+	if !b.host {
+		host, unit = unit, host
+	}
+	ours = protocol.MakeProof(b.secret[:], b.host, host, unit)
+	theirs = protocol.MakeProof(b.secret[:], !b.host, host, unit)
+	return ours, theirs
 }
 
-// unproved reports whether the peer still has to prove that it is the peer of the
-// bootstrap connection, or that packets of the path MTU get through. The control handler
-// calls it.
-func (b *binding) unproved() bool {
-	return b.cfg.Bind != nil && (!b.proved || b.cfg.ProvePath && !b.passed)
-}
-
-// begin sends the first messages. They always find a free slot.
-func (b *binding) begin(q *control.Requests) error {
-	if b.cfg.Bind == nil {
-		return nil
+func boundChannels(addresses []fabric.Address) []protocol.BoundChannel {
+	channels := make([]protocol.BoundChannel, len(addresses))
+	for i, a := range addresses {
+		channels[i] = protocol.BoundChannel{QPN: a.QPN, PSN: a.PSN, LID: a.LID, GID: a.GID}
 	}
-	_, err := q.Ask(context.Background(), protocol.CfgBind, b.ours[:], make(chan protocol.CfgUtilReply, 1))
-	if err == nil && b.cfg.ProvePath {
-		_, err = q.Ask(context.Background(), protocol.CfgPath, nil, make(chan protocol.CfgUtilReply, 1))
-	}
-	return err
-}
-
-// hear handles the peer's first messages, which must be its proof, and then its CfgPath.
-func (b *binding) hear(f protocol.Function, msg []byte) error {
-	if f != protocol.FuncCfgUtilRequest {
-		return core.ErrProofMissing
-	}
-	m, err := protocol.DecodeCfgUtilRequest(msg)
-	if err != nil {
-		return err
-	}
-	if b.proved {
-		if m.Type != protocol.CfgPath {
-			return core.ControlViolation(core.ErrPathMissing, "CfgUtilRequest about %v", m.Type)
-		}
-		b.passed = true
-		close(b.heard)
-		return nil
-	}
-	if m.Type != protocol.CfgBind {
-		return core.ControlViolation(core.ErrProofMissing, "CfgUtilRequest about %v", m.Type)
-	}
-	proof, err := protocol.DecodeProof(m.Data)
-	if err != nil {
-		return err
-	}
-	if !proof.Equal(b.theirs) {
-		return core.ControlViolation(core.ErrProofWrong, "CfgUtilRequest about %v", m.Type)
-	}
-	b.proved = true
-	if !b.cfg.ProvePath {
-		close(b.heard)
-	}
-	return nil
-}
-
-// answer returns the status for the peer's proof, or for its CfgPath. A second one is invalid.
-func (b *binding) answer(t protocol.CfgType) protocol.CfgStatus {
-	has, answered := b.cfg.Bind != nil, &b.answered[0]
-	if t == protocol.CfgPath {
-		has, answered = has && b.cfg.ProvePath, &b.answered[1]
-	}
-	switch {
-	case !has:
-		return protocol.CfgUnsupported
-	case *answered:
-		return protocol.CfgInvalid
-	}
-	*answered = true
-	return protocol.CfgOK
-}
-
-// wait waits for the peer's proof, and reports whether it has arrived.
-func (b *binding) wait() (proved bool, err error) {
-	interval := min(b.cfg.KeepAlive, b.cfg.PeerTimeout/4)
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	// Before the proof the peer sends only on the control channel.
-	heard := b.signs.Control.Received.Load
-	silence := b.signs.NewSilence(interval, heard())
-	for !proved {
-		select {
-		case <-b.heard:
-			proved = true
-			continue
-		case due := <-tick.C:
-			silence.Tick(interval, time.Since(due), heard())
-		case <-b.signs.Control.LookDone:
-		case <-b.c.Done:
-			return false, nil
-		}
-		if silence.Over(b.cfg.PeerTimeout, heard()) {
-			if err := b.early(); err != nil {
-				return false, err
-			}
-			if heard() > 0 {
-				return false, fmt.Errorf("%w: packets of the path MTU, %d bytes, do not get through, and smaller ones do: "+
-					"does a switch on the way have a smaller MTU?", core.ErrPeerSilent, b.c.PathMTU.Load())
-			}
-			// An impostor would have sent something. So the fabric does not work.
-			return false, fmt.Errorf("%w: nothing came over RDMA within %v, although TCP gets through; %s", core.ErrPeerSilent,
-				b.cfg.PeerTimeout, silenceHint)
-		}
-	}
-	if err := b.early(); err != nil {
-		return false, err
-	}
-	b.bound.Store(true)
-	close(b.trusted)
-	return true, nil
-}
-
-// silenceHint is where to look when RDMA does not get through.
-const silenceHint = "check the GIDs of both devices and the MTU on the way (splitnic doctor --peer), and that no firewall drops UDP port 4791"
-
-// early returns an error if anything has arrived on a data channel before the proof. No
-// pools are lent by then, so a peer that keeps to the protocol cannot send anything.
-func (b *binding) early() error {
-	for _, ch := range b.data {
-		var early [1]fabric.Completion
-		n, err := ch.RecvCQ.Poll(early[:])
-		switch {
-		case err != nil:
-			return fmt.Errorf("poll the receive queue of data channel %d: %w", ch.Number, err)
-		case n > 0 && early[0].Status == fabric.StatusSuccess:
-			return &core.ProtocolError{Channel: ch.Number, Value: fmt.Sprintf("%d bytes before any pool was lent", early[0].Len),
-				Rule: core.ErrProofMissing}
-		case n > 0:
-			return fmt.Errorf("receive on data channel %d: %w", ch.Number, early[0].Err())
-		}
-	}
-	return nil
-}
-
-// awaitTrust waits until the peer has proved its identity. It reports false if the session
-// ends first.
-func (b *binding) awaitTrust() bool {
-	select {
-	case <-b.trusted:
-		return true
-	case <-b.c.Done:
-		return false
-	}
+	return channels
 }

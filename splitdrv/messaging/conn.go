@@ -42,7 +42,7 @@ type Conn struct {
 	pools      *pools.Manager
 	registrar  tx.Registrar
 	requests   *control.Requests
-	binding    *binding
+	proofs     *proofs
 	signs      *control.Signs
 	watch      *ticker.Task
 	renewal    atomic.Pointer[ticker.Task] // nil: nothing is sealed
@@ -113,8 +113,8 @@ func (c *Conn) build(windowBounds bool) (err error) {
 			return fmt.Errorf("data channel %d: %w", i+1, err)
 		}
 	}
-	c.binding = newBinding(&c.shared, &c.cfg, c.signs, c.channels)
-	d.pools, d.requests, d.binding, d.channels = c.pools, c.requests, c.binding, c.channels
+	c.proofs = newProofs(&c.shared, &c.cfg, c.signs, c.channels)
+	d.pools, d.requests, d.proofs, d.channels = c.pools, c.requests, c.proofs, c.channels
 	if f, ok := c.shared.Domain.(device.Failing); ok {
 		f.OnFailure(c.shared.End)
 		if c.cfg.EndsWithPort {
@@ -185,7 +185,7 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 		ch.PeerQPN = remote[1+i].QPN
 	}
 	if b := c.cfg.Bind; b != nil {
-		c.binding.ours, c.binding.theirs = b.Proofs(c.Addresses(), remote)
+		c.proofs.ours, c.proofs.theirs = b.Proofs(c.Addresses(), remote)
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (c *Conn) Start(ports []core.Port) error {
 // StartControl does not wait for the peer's proof; the session ends if the proof does not
 // arrive within Config.PeerTimeout.
 func (c *Conn) StartControl() (err error) {
-	if err := c.binding.begin(c.requests); err != nil {
+	if err := c.proofs.begin(c.requests); err != nil {
 		return fmt.Errorf("messaging: begin on the control channel: %w", err)
 	}
 	c.control.Idle, err = c.shared.NewWaiter(epoll.Readable(c.control.CQ.FD()), epoll.Readable(c.control.W.Wake.FD()))
@@ -219,7 +219,7 @@ func (c *Conn) StartControl() (err error) {
 		return nil
 	}
 	c.shared.Spawn(func() error {
-		proved, err := c.binding.wait()
+		proved, err := c.proofs.wait()
 		if proved {
 			c.keep()
 		}
@@ -280,7 +280,7 @@ func (c *Conn) StartData(ports []core.Port, unsent *Unsent) error {
 	}
 	if c.cfg.Bind != nil {
 		c.shared.Spawn(func() error {
-			if !c.binding.awaitTrust() {
+			if !c.proofs.awaitTrust() {
 				return nil
 			}
 			if err := c.move(); !errors.Is(err, net.ErrClosed) {

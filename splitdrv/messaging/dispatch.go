@@ -20,7 +20,7 @@ type dispatcher struct {
 	cfg      *Config
 	pools    *pools.Manager
 	requests *control.Requests
-	binding  *binding
+	proofs   *proofs
 	channels []*channel
 	events   []core.RxEvent // the events of an indication; kept to avoid allocations
 }
@@ -33,8 +33,8 @@ func (d *dispatcher) dispatch(msg []byte) error {
 	if err != nil {
 		return core.ControlViolation(err, "header")
 	}
-	if d.binding.unproved() {
-		if err = d.binding.hear(h.Function, msg); err == nil {
+	if d.proofs.unproved() {
+		if err = d.proofs.hear(h.Function, msg); err == nil {
 			err = d.requests.OnRequest(msg) // answer it like any other request
 		}
 	} else {
@@ -227,7 +227,7 @@ func (d *dispatcher) answer(t protocol.CfgType, data []byte) protocol.CfgStatus 
 	case protocol.CfgSent:
 		return d.onSent(data)
 	case protocol.CfgBind, protocol.CfgPath:
-		return d.binding.answer(t)
+		return d.proofs.answer(t)
 	default:
 		return d.pools.HearKeys(data)
 	}

@@ -30,11 +30,11 @@ func FuzzProof(f *testing.F) {
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		c, cfg := &core.Session{}, &Config{Bind: bind}
 		d := &dispatcher{
-			c: c, cfg: cfg, requests: control.NewRequests(c, nil, nil, nil), binding: newBinding(c, cfg, nil, nil),
+			c: c, cfg: cfg, requests: control.NewRequests(c, nil, nil, nil), proofs: newProofs(c, cfg, nil, nil),
 		}
-		d.binding.ours, d.binding.theirs = ours, theirs
+		d.proofs.ours, d.proofs.theirs = ours, theirs
 		err := d.dispatch(msg)
-		taken := err == nil && !d.binding.unproved()
+		taken := err == nil && !d.proofs.unproved()
 		good := false
 		if m, err := protocol.DecodeCfgUtilRequest(msg); err == nil {
 			good = m.Type == protocol.CfgBind && bytes.Equal(m.Data, theirs[:])
