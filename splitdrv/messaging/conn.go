@@ -13,7 +13,6 @@ import (
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
@@ -107,13 +106,13 @@ func (c *Conn) build(windowBounds bool) (err error) {
 	c.shared.AtEnd = c.control.Close
 	c.requests = control.NewRequests(&c.shared, c.options, &c.control.Sends, d.answer)
 	c.pools = pools.New(&c.shared, c.cfg.pools(windowBounds), &c.control.Sends, c.requests)
-	c.signs = &control.Signs{C: &c.shared, O: c.options, Control: c.control, Requests: c.requests}
+	c.signs = control.NewSigns(&c.shared, c.options, c.control, c.requests)
 	for i := range c.cfg.Queues {
 		if err := c.addChannel(i + 1); err != nil {
 			return fmt.Errorf("data channel %d: %w", i+1, err)
 		}
 	}
-	c.proofs = newProofs(&c.shared, &c.cfg, c.signs, c.channels)
+	c.proofs = newProofs(&c.shared, &c.cfg, c.control, c.signs, c.channels)
 	d.pools, d.requests, d.proofs, d.channels = c.pools, c.requests, c.proofs, c.channels
 	if f, ok := c.shared.Domain.(device.Failing); ok {
 		f.OnFailure(c.shared.End)
@@ -173,7 +172,7 @@ func (c *Conn) Connect(remote []fabric.Address, controlReceives int) error {
 	path := min(remote[0].MTU, c.Addresses()[0].MTU)
 	c.shared.PathMTU.Store(int64(path))
 	if c.cfg.ProvePath {
-		c.control.Padded = uint32(path)
+		c.control.ProvePath(path)
 	}
 	if err := c.control.QP.Connect(remote[0], c.cfg.Timing); err != nil {
 		return fmt.Errorf("messaging: connect the control channel: %w", err)
@@ -203,15 +202,13 @@ func (c *Conn) Start(ports []core.Port) error {
 // has no pools to write to, so its frames wait in its netdevice. With Config.Bind,
 // StartControl does not wait for the peer's proof; the session ends if the proof does not
 // arrive within Config.PeerTimeout.
-func (c *Conn) StartControl() (err error) {
+func (c *Conn) StartControl() error {
 	if err := c.proofs.begin(c.requests); err != nil {
 		return fmt.Errorf("messaging: begin on the control channel: %w", err)
 	}
-	c.control.Idle, err = c.shared.NewWaiter(epoll.Readable(c.control.CQ.FD()), epoll.Readable(c.control.W.Wake.FD()))
-	if err != nil {
+	if err := c.control.Start(); err != nil {
 		return fmt.Errorf("messaging: %w", err)
 	}
-	c.shared.Work(c.control.W, c.control.Run, nil)
 	c.shared.Spawn(c.requests.Answer)
 	c.watch, c.queried = theQueries.watch(&c.shared, c.cfg.KeepAlive, c.control, c.channels)
 	if c.cfg.Bind == nil {
@@ -301,7 +298,9 @@ func (c *Conn) move() error {
 	if err := c.lendFirst(); err != nil {
 		return fmt.Errorf("lend the pools: %w", err)
 	}
-	c.control.Polled.Store(c.cfg.Poll)
+	if c.cfg.Poll {
+		c.control.LeaveToOthers()
+	}
 	for _, ch := range c.channels {
 		if c.cfg.Poll {
 			c.shared.Work(ch.rx.W, ch.poll, ch.failure)
@@ -383,8 +382,8 @@ func (c *Conn) halt() {
 	c.queried.leave()
 	c.renewal.Load().Stop()
 	if c.signs != nil { // nil if New has failed early
-		c.pools.Beat.Load().Stop()
-		c.signs.Beat.Stop()
+		c.pools.Stop()
+		c.signs.Stop()
 	}
 }
 

@@ -75,7 +75,7 @@ func (c *Conn) Answered() error {
 }
 
 // StopPoolBeat stops the beats of the pool manager, so that only LookAtPools runs it.
-func (c *Conn) StopPoolBeat() { c.pools.Beat.Load().Stop() }
+func (c *Conn) StopPoolBeat() { c.pools.Stop() }
 
 // LookAtPools runs the pool manager once. quiet reports that its next beats can be left out.
 func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.Tick() }

@@ -17,10 +17,11 @@ import (
 // it has those of the peer, a side accepts no other message, lends no pool and polls no data
 // channel.
 type proofs struct {
-	c     *core.Session
-	cfg   *Config
-	signs *control.Signs
-	data  []*channel
+	c       *core.Session
+	cfg     *Config
+	control *control.Channel
+	signs   *control.Signs
+	data    []*channel
 
 	ours, theirs protocol.Proof
 	proved       bool          // the peer's proof is right; only the control handler uses it
@@ -31,8 +32,13 @@ type proofs struct {
 	answered     [2]bool       // the proof and the CfgPath are answered; only the request handler uses it
 }
 
-func newProofs(c *core.Session, cfg *Config, signs *control.Signs, data []*channel) *proofs {
-	return &proofs{c: c, cfg: cfg, signs: signs, data: data, heard: make(chan struct{}), trusted: make(chan struct{})}
+func newProofs(
+	c *core.Session, cfg *Config, control *control.Channel, signs *control.Signs, data []*channel,
+) *proofs {
+	return &proofs{
+		c: c, cfg: cfg, control: control, signs: signs, data: data,
+		heard: make(chan struct{}), trusted: make(chan struct{}),
+	}
 }
 
 // unproved reports whether the peer still has to prove that it is the peer of the
@@ -110,7 +116,7 @@ func (p *proofs) wait() (proved bool, err error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	// Before the proof the peer sends only on the control channel.
-	heard := p.signs.Control.Received.Load
+	heard := p.control.Received.Load
 	silence := p.signs.NewSilence(interval, heard())
 	for !proved {
 		select {
@@ -119,7 +125,7 @@ func (p *proofs) wait() (proved bool, err error) {
 			continue
 		case due := <-tick.C:
 			silence.Tick(interval, time.Since(due), heard())
-		case <-p.signs.Control.LookDone:
+		case <-p.control.LookDone:
 		case <-p.c.Done:
 			return false, nil
 		}

@@ -30,7 +30,7 @@ func FuzzProof(f *testing.F) {
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		c, cfg := &core.Session{}, &Config{Bind: bind}
 		d := &dispatcher{
-			c: c, cfg: cfg, requests: control.NewRequests(c, nil, nil, nil), proofs: newProofs(c, cfg, nil, nil),
+			c: c, cfg: cfg, requests: control.NewRequests(c, nil, nil, nil), proofs: newProofs(c, cfg, nil, nil, nil),
 		}
 		d.proofs.ours, d.proofs.theirs = ours, theirs
 		err := d.dispatch(msg)

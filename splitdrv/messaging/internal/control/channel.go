@@ -20,9 +20,9 @@ type Channel struct {
 	Sends
 	c            *core.Session
 	handle       func(msg []byte) error // handles a message
-	W            *cq.Worker
-	CQ           fabric.CQ // of sends and receives
-	Idle         *epoll.Set
+	w            *cq.Worker
+	cq           fabric.CQ // of sends and receives
+	idle         *epoll.Set
 	notification cq.Notification
 	comps        [16]fabric.Completion
 
@@ -36,7 +36,7 @@ type Channel struct {
 	// whose handling has failed; guarded by polling.
 	unhandled []fabric.Completion
 
-	Polled   atomic.Bool // with Config.Poll: the workers of the data channels poll it
+	polled   atomic.Bool // with Config.Poll: the workers of the data channels poll it
 	Received atomic.Uint64
 	Wanted   atomic.Uint64 // number of looks requested: see look
 	Looked   atomic.Uint64 // number of the last look that is done
@@ -51,7 +51,7 @@ func New(c *core.Session, o *Options, sends, receives int, handle func(msg []byt
 	if err != nil {
 		return nil, err
 	}
-	k.W = c.Handlers.NewWorker(0, cq.RoleControl, wake)
+	k.w = c.Handlers.NewWorker(0, cq.RoleControl, wake)
 	size := SlotSize(o.Sealer != nil)
 	arena, err := c.Memory.Get((sends+receives)*size, true)
 	if err != nil {
@@ -67,12 +67,12 @@ func New(c *core.Session, o *Options, sends, receives int, handle func(msg []byt
 	if k.recvReg, err = c.Domain.Register(k.recvMem, fabric.LocalWrite); err != nil {
 		return nil, fmt.Errorf("register the control channel's receive buffers: %w", err)
 	}
-	if k.CQ, err = c.Domain.NewCQ(sends+receives+1, c.Handlers.Vector(0)); err != nil {
+	if k.cq, err = c.Domain.NewCQ(sends+receives+1, c.Handlers.Vector(0)); err != nil {
 		return nil, err
 	}
-	k.notification = cq.Notification{CQ: k.CQ}
+	k.notification = cq.Notification{CQ: k.cq}
 	qp, err := c.Domain.NewQP(fabric.QPConfig{
-		Transport: fabric.RC, SendCQ: k.CQ, RecvCQ: k.CQ,
+		Transport: fabric.RC, SendCQ: k.cq, RecvCQ: k.cq,
 		TrafficClass: o.TrafficClass, ServiceLevel: o.ServiceLevel,
 		MaxSend: sends, MaxRecv: receives,
 	})
@@ -102,17 +102,32 @@ func (k *Channel) postRecv(i uint16) error {
 	return nil
 }
 
-// Run is the control handler's goroutine.
-func (k *Channel) Run() error {
-	return k.Idle.Run(func() (ended bool, err error) {
-		k.W.Woke()
-		if k.Polled.Load() {
-			k.W.Wake.Clear()
-			k.W.BindThread()
+// ProvePath makes the second message of each side as long as the path MTU, in bytes. It is called before
+// Start.
+func (k *Channel) ProvePath(mtu int) { k.padded = uint32(mtu) }
+
+// LeaveToOthers makes the control handler sleep, because the workers of the data channels call Poll.
+func (k *Channel) LeaveToOthers() { k.polled.Store(true) }
+
+// Start starts the control handler's goroutine.
+func (k *Channel) Start() (err error) {
+	if k.idle, err = k.c.NewWaiter(epoll.Readable(k.cq.FD()), epoll.Readable(k.w.Wake.FD())); err == nil {
+		k.c.Work(k.w, k.run, nil)
+	}
+	return err
+}
+
+// run is the control handler's goroutine.
+func (k *Channel) run() error {
+	return k.idle.Run(func() (ended bool, err error) {
+		k.w.Woke()
+		if k.polled.Load() {
+			k.w.Wake.Clear()
+			k.w.BindThread()
 			// A look was requested, and the workers that poll may all wait for their ports.
 			return k.c.Stopped.Load(), k.Poll()
 		}
-		return k.W.UntilIdle(&k.notification, &k.c.Stopped, k.step)
+		return k.w.UntilIdle(&k.notification, &k.c.Stopped, k.step)
 	})
 }
 
@@ -122,7 +137,7 @@ func (k *Channel) step() (bool, error) {
 	n, err := k.handleBatch()
 	k.polling.Unlock()
 	if n > 0 && err == nil {
-		k.W.Spend(n)
+		k.w.Spend(n)
 	}
 	return n > 0, err
 }
@@ -142,11 +157,11 @@ func (k *Channel) Poll() error {
 // polling, and no lock that the handling of a message takes.
 func (k *Channel) handleBatch() (int, error) {
 	wanted := k.Wanted.Load()
-	n, err := k.CQ.Poll(k.comps[:])
+	n, err := k.cq.Poll(k.comps[:])
 	if err != nil {
 		return 0, fmt.Errorf("poll the control channel: %w", err)
 	}
-	k.W.Took(n)
+	k.w.Took(n)
 	for i := range k.comps[:n] {
 		c := &k.comps[i]
 		k.unhandled = k.comps[i:n]
@@ -177,7 +192,7 @@ func (k *Channel) handleBatch() (int, error) {
 // has reached the number, all messages that had arrived before the call are handled.
 func (k *Channel) look() uint64 {
 	n := k.Wanted.Add(1)
-	k.W.Wake.Set()
+	k.w.Wake.Set()
 	return n
 }
 
@@ -188,9 +203,9 @@ func (k *Channel) receive(index uint16, c *fabric.Completion) error {
 	if c.Op != fabric.OpRecv {
 		return core.ControlViolation(core.ErrUnexpected, "an RDMA write with immediate data %#x", c.Imm)
 	}
-	path := k.Padded > 0 && k.Received.Load() == 1
-	if path && c.Len != k.Padded {
-		return core.ControlViolation(core.ErrPathMissing, "%d bytes, and the path MTU is %d", c.Len, k.Padded)
+	path := k.padded > 0 && k.Received.Load() == 1
+	if path && c.Len != k.padded {
+		return core.ControlViolation(core.ErrPathMissing, "%d bytes, and the path MTU is %d", c.Len, k.padded)
 	}
 	msg, err := k.copy(slotOf(k.recvMem, k.size, index)[:c.Len])
 	if err != nil {
@@ -228,5 +243,5 @@ func (k *Channel) Failure() error {
 		return nil
 	}
 	defer k.polling.Unlock()
-	return core.NextFailure(k.CQ, k.unhandled, k.comps[:], 0)
+	return core.NextFailure(k.cq, k.unhandled, k.comps[:], 0)
 }

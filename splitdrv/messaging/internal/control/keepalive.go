@@ -31,12 +31,12 @@ func PartOf(o *Options) time.Duration {
 
 // Signs sends keep-alives and detects that the peer is silent.
 type Signs struct {
-	C        *core.Session
-	O        *Options
-	Control  *Channel
-	Requests *Requests
+	c        *core.Session
+	o        *Options
+	control  *Channel
+	requests *Requests
 
-	Beat  *ticker.Task
+	beat  *ticker.Task
 	reply chan protocol.CfgUtilReply // to a keep-alive
 
 	// Used at each beat, and next to each other, because there are many sessions.
@@ -53,6 +53,11 @@ type Signs struct {
 	apart    bool // the last keep-alive was not sent at a common beat
 }
 
+// NewSigns returns Signs that have not begun.
+func NewSigns(c *core.Session, o *Options, control *Channel, requests *Requests) *Signs {
+	return &Signs{c: c, o: o, control: control, requests: requests}
+}
+
 // Start begins to send a keep-alive whenever the peer has been silent for an interval, and
 // to end the session when it has been silent for Config.PeerTimeout. Any message of the
 // peer breaks the silence.
@@ -67,34 +72,37 @@ type Signs struct {
 // before. An idle session asks at the common beat, however short the silence is. So the
 // processors of both sides wake up once for all idle sessions.
 func (l *Signs) Start() {
-	interval := l.O.KeepAlive
-	l.Part = PartOf(l.O)
-	l.timeout = l.O.PeerTimeout
+	interval := l.o.KeepAlive
+	l.Part = PartOf(l.o)
+	l.timeout = l.o.PeerTimeout
 	early := 2 * l.Part
-	if l.O.AskLast {
+	if l.o.AskLast {
 		early = l.Part
 	}
 	l.askAfter = max(interval-early, l.Part) - l.Part/2
-	if !l.O.AskLast {
+	if !l.o.AskLast {
 		l.period = uint64((l.askAfter+l.Part-1)/l.Part) + 1
 	}
 	l.doubt = interval - l.Part - l.Part/2
 	l.silence.init(l, interval, math.MaxUint64) // the first beat counts as having heard the peer
 	l.unlooked = l.askAfter + l.Part
 	l.reply = make(chan protocol.CfgUtilReply, 1)
-	l.at = l.C.Clock.Now()
-	l.Beat = Beats.Every(l.Part, l.Check)
+	l.at = l.c.Clock.Now()
+	l.beat = Beats.Every(l.Part, l.Check)
 }
+
+// Stop ends the beats. Start need not have been called.
+func (l *Signs) Stop() { l.beat.Stop() }
 
 // Check is called at each beat. It sends a keep-alive if one is due, and ends the session
 // if the peer has been silent for too long. It must not wait, because other sessions share
 // the ticker. It returns how many of the next beats can be left out: in an idle session all
 // except the one at which it asks and the one after that.
 func (l *Signs) Check(t ticker.Tick) (rest int) {
-	if l.C.Stopped.Load() {
+	if l.c.Stopped.Load() {
 		return ticker.MaxRest
 	}
-	now, heard := l.C.Clock.Now(), l.C.Heard.Load()
+	now, heard := l.c.Clock.Now(), l.c.Heard.Load()
 	lasted := l.Tick(now-l.at, 0, heard) // the clock has left out what was late
 	if lasted == 0 && l.rested {
 		// The message arrived before this part, while beats were left out. Count from
@@ -105,7 +113,7 @@ func (l *Signs) Check(t ticker.Tick) (rest int) {
 	l.at = now
 	if hears := lasted < l.doubt; hears != l.hears {
 		l.hears = hears
-		l.O.OnHears(hears)
+		l.o.OnHears(hears)
 	}
 	if l.asked {
 		select {
@@ -118,8 +126,8 @@ func (l *Signs) Check(t ticker.Tick) (rest int) {
 		l.asked = true
 		l.ask()
 	}
-	if l.Over(l.timeout, l.C.Heard.Load()) {
-		l.C.EndLater(fmt.Errorf("%w: nothing heard for %v", core.ErrPeerSilent, l.lasted))
+	if l.Over(l.timeout, l.c.Heard.Load()) {
+		l.c.EndLater(fmt.Errorf("%w: nothing heard for %v", core.ErrPeerSilent, l.lasted))
 	}
 	rest = l.rest(lasted, t.N)
 	l.rested = rest > 0
@@ -170,13 +178,13 @@ func (l *Signs) due(lasted time.Duration, n uint64) bool {
 
 // ask sends a keep-alive, now or as soon as there is room.
 func (l *Signs) ask() {
-	switch sent, err := l.Requests.tryAsk(protocol.CfgKeepAlive, l.reply); {
+	switch sent, err := l.requests.tryAsk(protocol.CfgKeepAlive, l.reply); {
 	case err != nil:
-		l.C.EndLater(err)
+		l.c.EndLater(err)
 	case !sent:
 		l.asking.Store(true)
-		l.C.InBackground(func() error {
-			_, err := l.Requests.Ask(context.Background(), protocol.CfgKeepAlive, nil, l.reply)
+		l.c.InBackground(func() error {
+			_, err := l.requests.Ask(context.Background(), protocol.CfgKeepAlive, nil, l.reply)
 			l.asking.Store(err != nil)
 			return err
 		})
@@ -187,13 +195,13 @@ func (l *Signs) ask() {
 func (l *Signs) Reach(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	interval := min(l.O.KeepAlive, l.O.PeerTimeout/4)
+	interval := min(l.o.KeepAlive, l.o.PeerTimeout/4)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	s := l.NewSilence(interval, 0)
 	s.asking.Store(true)
 	answered := make(chan error, 1)
-	l.C.Background.Go(func() { answered <- l.askForLife(ctx, s) })
+	l.c.Background.Go(func() { answered <- l.askForLife(ctx, s) })
 	for {
 		select {
 		case err := <-answered:
@@ -204,7 +212,7 @@ func (l *Signs) Reach(ctx context.Context) error {
 		case due := <-tick.C:
 			s.Tick(interval, time.Since(due), s.heard)
 		}
-		if s.Over(l.O.PeerTimeout, s.heard) {
+		if s.Over(l.o.PeerTimeout, s.heard) {
 			return fmt.Errorf("request about %v: %w", protocol.CfgKeepAlive, context.DeadlineExceeded)
 		}
 	}
@@ -212,12 +220,12 @@ func (l *Signs) Reach(ctx context.Context) error {
 
 // askForLife sends a keep-alive and waits for the reply.
 func (l *Signs) askForLife(ctx context.Context, s *silence) error {
-	p, err := l.Requests.Ask(ctx, protocol.CfgKeepAlive, nil, make(chan protocol.CfgUtilReply, 1))
+	p, err := l.requests.Ask(ctx, protocol.CfgKeepAlive, nil, make(chan protocol.CfgUtilReply, 1))
 	if err != nil {
 		return err
 	}
 	s.asking.Store(false)
-	_, err = l.Requests.await(ctx, p)
+	_, err = l.requests.await(ctx, p)
 	return err
 }
 
@@ -254,7 +262,7 @@ func (l *Signs) NewSilence(interval time.Duration, heard uint64) *silence {
 
 func (s *silence) init(l *Signs, interval time.Duration, heard uint64) {
 	s.interval, s.heard = interval, heard
-	s.look, s.looked, s.full = l.Control.look, l.Control.Looked.Load, l.Requests.full
+	s.look, s.looked, s.full = l.control.look, l.control.Looked.Load, l.requests.full
 	s.began = s.looked()
 }
 

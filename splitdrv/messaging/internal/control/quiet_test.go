@@ -17,8 +17,8 @@ func newQuiet(t *testing.T, c *core.Session) *Channel {
 	t.Helper()
 	k, err := New(c, &Options{}, 2*protocol.OtherControl, 8, func([]byte) error { return nil })
 	if err == nil {
-		k.notification = cq.Notification{CQ: k.CQ}
-		k.Idle, err = c.NewWaiter()
+		k.notification = cq.Notification{CQ: k.cq}
+		k.idle, err = c.NewWaiter()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -65,10 +65,10 @@ func (c *polledCQ) Poll([]fabric.Completion) (int, error) {
 func TestSpinEnds(t *testing.T) {
 	c := coretest.New(t, protocol.ModeImm)
 	k := newQuiet(t, c)
-	polled := &polledCQ{CQ: k.CQ, again: make(chan struct{})}
-	k.CQ = polled
-	k.W.Polling.Longest.Store(int64(time.Hour))
-	c.Work(k.W, k.Run, nil)
+	polled := &polledCQ{CQ: k.cq, again: make(chan struct{})}
+	k.cq = polled
+	k.w.Polling.Longest.Store(int64(time.Hour))
+	c.Work(k.w, k.run, nil)
 	ended := make(chan struct{})
 	for _, done := range []chan struct{}{polled.again, ended} {
 		select {

@@ -33,7 +33,7 @@ type Sends struct {
 	nOut       int
 	unsignaled int              // messages since the last signaled one
 	wr         [1]fabric.SendWR // a field, because a variable on the stack would escape
-	Padded     uint32           // length in bytes of the second message; 0: that of its content
+	padded     uint32           // length in bytes of the second message; 0: that of its content
 	blocked    []*core.Wakeup   // receivers whose update found no free slot
 	closed     bool
 	progress   func() error // polls completions; nil if the handler does
@@ -125,8 +125,8 @@ func (s *Sends) post(build func(dst []byte) []byte) error {
 		return nil
 	}
 	s.free = s.free[:last]
-	if s.Sent.Load() == 1 && s.Padded > 0 {
-		msg = msg[:max(len(msg), int(s.Padded)-s.tail())] // the slot was not used before: zeros follow
+	if s.Sent.Load() == 1 && s.padded > 0 {
+		msg = msg[:max(len(msg), int(s.padded)-s.tail())] // the slot was not used before: zeros follow
 	}
 	if s.sealer != nil {
 		msg = s.sealer.Seal(msg, 0, 0)

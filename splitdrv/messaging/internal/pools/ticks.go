@@ -36,6 +36,9 @@ func (m *Manager) Start() {
 	}))
 }
 
+// Stop ends the ticks. Start need not have been called.
+func (m *Manager) Stop() { m.Beat.Load().Stop() }
+
 // Run is the manager's goroutine.
 func (m *Manager) Run() error {
 	for {
