@@ -38,16 +38,10 @@ func newChannel(
 	if ch.shared, err = manager.AddChannel(cfg.Pools, count, slotSize); err != nil {
 		return nil, err
 	}
-	if ch.SendCQ, err = c.Domain.NewCQ(tx.SqDepth(o)+2, ch.Vector); err != nil {
-		return nil, err
-	}
-	if ch.RecvCQ, err = c.Domain.NewCQ(cfg.receives()+1, ch.Vector); err != nil {
+	if err := makeQueues(&ch.DataQP, c.Domain, cfg, o); err != nil {
 		return nil, err
 	}
 	if ch.Moderated, err = cfg.Moderation.apply(ch.SendCQ, ch.RecvCQ); err != nil {
-		return nil, err
-	}
-	if ch.QP, err = c.Domain.NewQP(queuePair(cfg, o, ch.SendCQ, ch.RecvCQ)); err != nil {
 		return nil, err
 	}
 	ch.tx = tx.New(c, o, &ch.DataQP, ch.shared, &control.Sends, manager)
@@ -55,40 +49,38 @@ func newChannel(
 	return ch, nil
 }
 
-// queuePair returns the configuration of the queue pair of a data channel.
-func queuePair(c *Config, o *tx.Options, send, recv fabric.CQ) fabric.QPConfig {
+// makeQueues makes the completion queues and the queue pair of a data channel.
+func makeQueues(ch *core.DataQP, d fabric.Domain, c *Config, o *tx.Options) (err error) {
+	if ch.SendCQ, err = d.NewCQ(tx.SqDepth(o)+2, ch.Vector); err != nil {
+		return err
+	}
+	if ch.RecvCQ, err = d.NewCQ(c.receives()+1, ch.Vector); err != nil {
+		return err
+	}
 	transport := fabric.RC
 	if c.Mode.Lossy() {
 		transport = fabric.UC
 	}
-	return fabric.QPConfig{
+	ch.QP, err = d.NewQP(fabric.QPConfig{
 		Transport: transport,
-		SendCQ:    send, RecvCQ: recv,
+		SendCQ:    ch.SendCQ, RecvCQ: ch.RecvCQ,
 		TrafficClass: c.TrafficClass, ServiceLevel: c.ServiceLevel,
 		MaxSend: tx.SqDepth(o) + 1, MaxRecv: c.receives(), MaxInline: c.MaxInline, MaxSGE: tx.MaxRecords(o),
-	}
+	})
+	return err
 }
 
 // Inline returns how many bytes the device grants inline to the queue pair of a data channel.
 func Inline(c Config) (n int, err error) {
 	c = c.withDefaults()
-	o := c.sender(1)
 	d, err := c.Device.NewDomain()
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	send, err := d.NewCQ(tx.SqDepth(o)+2, 0)
-	if err != nil {
+	var ch core.DataQP
+	if err := makeQueues(&ch, d, &c, c.sender(1)); err != nil {
 		return 0, err
 	}
-	recv, err := d.NewCQ(c.receives()+1, 0)
-	if err != nil {
-		return 0, err
-	}
-	qp, err := d.NewQP(queuePair(&c, o, send, recv))
-	if err != nil {
-		return 0, err
-	}
-	return qp.MaxInline(), nil
+	return ch.QP.MaxInline(), nil
 }

@@ -96,11 +96,8 @@ func (c *Conn) build(windowBounds bool) (err error) {
 	if c.shared.Domain, err = c.cfg.Device.NewDomain(); err != nil {
 		return err
 	}
-	// A message occupies a slot until its completion is polled, which can be after the peer
-	// has handled it. Therefore there are twice as many slots as messages in flight.
-	sends := 2 * protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.MaxPools)
 	d := &dispatcher{c: &c.shared, cfg: &c.cfg}
-	if c.control, err = control.New(&c.shared, c.options, sends, c.ControlReceives(), d.dispatch); err != nil {
+	if c.control, err = control.New(&c.shared, c.options, c.cfg.controlSlots(), c.ControlReceives(), d.dispatch); err != nil {
 		return err
 	}
 	c.shared.AtEnd = c.control.Close
@@ -144,9 +141,7 @@ func (c *Conn) addChannel(number int) error {
 
 // ControlReceives returns how many receives this side posts on the control channel. They
 // are enough for a peer that lends Config.PeerPools pools on each data channel.
-func (c *Conn) ControlReceives() int {
-	return protocol.ControlReceives(c.cfg.Mode, c.cfg.Queues, c.cfg.PeerPools)
-}
+func (c *Conn) ControlReceives() int { return c.cfg.controlReceives() }
 
 // Addresses returns the addresses of the queue pairs, that of the control channel first.
 func (c *Conn) Addresses() []fabric.Address {
@@ -430,8 +425,7 @@ func (c *Conn) Pause(ctx context.Context) error {
 		}
 	}
 	// The reply shows that the peer has also handled all indications.
-	var status *control.StatusError
-	if _, err := c.Request(ctx, protocol.CfgKeepAlive, nil); err != nil && !errors.As(err, &status) {
+	if err := c.requests.KeepAlive(ctx); err != nil {
 		return fail(err)
 	}
 	return nil

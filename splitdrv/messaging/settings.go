@@ -168,13 +168,23 @@ func (c *Config) furtherReceives() int {
 	return n
 }
 
+// controlReceives returns how many receives this side posts on the control channel.
+func (c *Config) controlReceives() int {
+	return protocol.ControlReceives(c.Mode, c.Queues, c.PeerPools)
+}
+
+// controlSlots returns the number of send slots of the control channel. A message occupies a slot until its
+// completion is polled, which can be after the peer has handled it. Therefore there are twice as many slots
+// as messages in flight.
+func (c *Config) controlSlots() int {
+	return 2 * protocol.ControlReceives(c.Mode, c.Queues, c.MaxPools)
+}
+
 // LeastMemory returns how many bytes a session with this configuration registers at its
 // beginning. On systems with huge pages it can be more.
 func (c Config) LeastMemory() int64 {
 	c = c.withDefaults()
-	sends := 2 * protocol.ControlReceives(c.Mode, c.Queues, c.MaxPools)
-	receives := protocol.ControlReceives(c.Mode, c.Queues, c.PeerPools)
-	n := memory.PageUp((sends + receives) * control.SlotSize(c.Keys != nil))
+	n := memory.PageUp((c.controlSlots() + c.controlReceives()) * control.SlotSize(c.Keys != nil))
 	for i := range c.Queues {
 		count, size := c.slots(i + 1)
 		n += memory.PageUp(min(count, pools.FirstSlots) * size)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -87,6 +88,16 @@ func (q *Requests) Request(ctx context.Context, t protocol.CfgType, data []byte)
 		return nil, fmt.Errorf("request about %v: %w", t, err)
 	}
 	return q.await(ctx, p)
+}
+
+// KeepAlive sends a keep-alive and waits for the reply, whose status does not matter. The peer has handled
+// all earlier messages then.
+func (q *Requests) KeepAlive(ctx context.Context) error {
+	_, err := q.Request(ctx, protocol.CfgKeepAlive, nil)
+	if status := (*StatusError)(nil); errors.As(err, &status) {
+		return nil
+	}
+	return err
 }
 
 // full reports whether the maximum of requests of this side is unanswered.

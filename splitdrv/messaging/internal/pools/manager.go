@@ -394,10 +394,9 @@ func (m *Manager) ask(a *bufpool.Action) error {
 		return err
 	}
 	m.c.InBackground(func() error {
-		// BufferRecvPoolGet has no reply. The reply to a later request, whatever it says,
-		// shows that the peer has handled it.
-		_, err := m.requests.Request(context.Background(), protocol.CfgKeepAlive, nil)
-		if status := (*control.StatusError)(nil); err != nil && !errors.As(err, &status) {
+		// BufferRecvPoolGet has no reply. The reply to a later request shows that the peer has
+		// handled it.
+		if err := m.requests.KeepAlive(context.Background()); err != nil {
 			return err
 		}
 		return m.Notify(a.Done())
