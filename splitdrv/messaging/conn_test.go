@@ -201,22 +201,10 @@ func TestFramesCrossBothWays(t *testing.T) {
 			const frames = 1000
 			n, a, b := newPair(t, cfg, cfg)
 			ctx := deadline(t)
-			var wg sync.WaitGroup
-			for i := range queues {
-				for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
-					wg.Go(func() {
-						if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), frames), 1500); err != nil {
-							t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
-						}
-					})
-				}
-			}
-			wg.Wait()
+			streamBothWays(ctx, t, a, b, frames).Wait()
 			settled(t, a, b)
+			untroubled(t, n, a, b)
 			for _, h := range []*endpoint{a, b} {
-				if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
-					t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
-				}
 				// Claims 6 and 7 of source document 001: data on one channel, buffer management on the other.
 				control := h.conn.Addresses()[0].QPN
 				for _, qp := range n.QueuePairs(h.name) {
@@ -295,16 +283,8 @@ func TestBackPressure(t *testing.T) {
 	_, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
 	const frames = 5000 // 5 MB, more than the sockets and the pool hold
-	sent := make(chan error, 1)
-	go func() {
-		for i := range frames {
-			if err := a.wires[0].Send(ctx, frame(uint64(i), 1000, 1500)); err != nil {
-				sent <- err
-				return
-			}
-		}
-		sent <- nil
-	}()
+	sizes := slices.Repeat([]int{1000}, frames)
+	sent := sendAll(ctx, a.wires[0], sizes, 1500)
 	until(t, func() error {
 		if s := b.conn.Stats().Channels[0]; s.RxPortBusy == 0 {
 			return fmt.Errorf("the port has never been full: %+v", s)
@@ -314,17 +294,7 @@ func TestBackPressure(t *testing.T) {
 		}
 		return nil
 	})
-	buf := make([]byte, vnet.MaxFrame+1)
-	for i := range frames {
-		got, err := b.wires[0].Receive(ctx, buf)
-		if err != nil {
-			t.Fatalf("frame %d: %v", i, err)
-		}
-		if !bytes.Equal(got, frame(uint64(i), 1000, 1500)) {
-			t.Fatalf("frame %d differs", i)
-		}
-	}
-	if err := <-sent; err != nil {
+	if err := errors.Join(receiveAll(ctx, b.wires[0], sizes, 1500), <-sent); err != nil {
 		t.Fatal(err)
 	}
 	settled(t, a, b)

@@ -43,22 +43,10 @@ func TestModes(t *testing.T) {
 				n, a, b := newPair(t, cfg, cfg)
 				ctx := deadline(t)
 				const frames = 600
-				var wg sync.WaitGroup
-				for i := range queues {
-					for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
-						wg.Go(func() {
-							if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), frames), 1500); err != nil {
-								t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
-							}
-						})
-					}
-				}
-				wg.Wait()
+				streamBothWays(ctx, t, a, b, frames).Wait()
 				settled(t, a, b)
+				untroubled(t, n, a, b)
 				for _, h := range []*endpoint{a, b} {
-					if c := n.Counters(h.name); c.RNR != 0 || c.Retries != 0 || c.Errors != 0 || c.CQOverflows != 0 {
-						t.Errorf("%s: the fabric was troubled: %+v", h.name, c)
-					}
 					control, data := opcodes(n, h)
 					if control.Writes+control.WriteImms != 0 {
 						t.Errorf("%s: writes on the control channel: %+v", h.name, control)

@@ -1,14 +1,32 @@
 package messaging_test
 
 import (
-	"bytes"
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/vnet"
 )
+
+// pileUp sends frames of the given sizes while the devices are stalled, and expects them unchanged and in
+// order afterwards.
+func pileUp(ctx context.Context, t *testing.T, n *fabrictest.Network, from, to *endpoint, sizes []int) {
+	t.Helper()
+	n.Stall("a")
+	n.Stall("b")
+	err := <-sendAll(ctx, from.wires[0], sizes, 1500)
+	n.Resume("b")
+	n.Resume("a")
+	if err == nil {
+		err = receiveAll(ctx, to.wires[0], sizes, 1500)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestPack has frames pile up while the devices are stalled. Afterwards they must travel in
 // few transfers, or without packs one by one, and arrive unchanged and in order. The device
@@ -26,30 +44,12 @@ func TestPack(t *testing.T) {
 					Pools: []messaging.PoolConfig{pool}, MaxPools: 1})
 				n, a, b := newPair(t, cfg, cfg)
 				ctx := deadline(t)
-				size := func(i int) int { return 60 + i%50 }
-				exchange := func(from, to *endpoint) {
-					n.Stall("a")
-					n.Stall("b")
-					for i := range frames {
-						if err := from.wires[0].Send(ctx, frame(uint64(i), size(i), 1500)); err != nil {
-							t.Fatal(err)
-						}
-					}
-					n.Resume("b")
-					n.Resume("a")
-					buf := make([]byte, vnet.MaxFrame+1)
-					for i := range frames {
-						got, err := to.wires[0].Receive(ctx, buf)
-						if err != nil {
-							t.Fatal(err)
-						}
-						if !bytes.Equal(got, frame(uint64(i), size(i), 1500)) {
-							t.Fatalf("frame %d differs", i)
-						}
-					}
+				sizes := make([]int, frames)
+				for i := range sizes {
+					sizes[i] = 60 + i%50
 				}
-				exchange(a, b)
-				exchange(b, a)
+				pileUp(ctx, t, n, a, b, sizes)
+				pileUp(ctx, t, n, b, a, sizes)
 				settled(t, a, b)
 				for _, h := range []*endpoint{a, b} {
 					s := h.conn.Stats().Channels[0]
@@ -82,25 +82,7 @@ func TestPackTakesLargerElement(t *testing.T) {
 		{ElementSize: 32 << 10, Elements: 32}}, SendSlots: 32})
 	n, a, b := newPair(t, cfg, cfg)
 	ctx := deadline(t)
-	n.Stall("a")
-	n.Stall("b")
-	for i := range frames {
-		if err := a.wires[0].Send(ctx, frame(uint64(i), 1500, 1500)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.Resume("b")
-	n.Resume("a")
-	buf := make([]byte, vnet.MaxFrame+1)
-	for i := range frames {
-		got, err := b.wires[0].Receive(ctx, buf)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(got, frame(uint64(i), 1500, 1500)) {
-			t.Fatalf("frame %d differs", i)
-		}
-	}
+	pileUp(ctx, t, n, a, b, slices.Repeat([]int{1500}, frames))
 	settled(t, a, b)
 	s := a.conn.Stats().Channels[0]
 	if n := transfers(s); n > frames/2 {

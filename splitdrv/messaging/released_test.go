@@ -2,6 +2,7 @@ package messaging_test
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -52,24 +53,10 @@ func TestSharedPortIsReleased(t *testing.T) {
 			}
 			ctx := deadline(t)
 			const frames = 5000 // more than the sockets and the pool hold
-			sent := make(chan error, 1)
-			go func() {
-				for i := range frames {
-					if err := a.wires[0].Send(ctx, frame(uint64(i), 1000, 1500)); err != nil {
-						sent <- err
-						return
-					}
-				}
-				sent <- nil
-			}()
+			sizes := slices.Repeat([]int{1000}, frames)
+			sent := sendAll(ctx, a.wires[0], sizes, 1500)
 			p.is(t, true) // the peer's port is full
-			buf := make([]byte, vnet.MaxFrame+1)
-			for range frames {
-				if _, err := b.wires[0].Receive(ctx, buf); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := <-sent; err != nil {
+			if err := errors.Join(receiveAll(ctx, b.wires[0], sizes, 1500), <-sent); err != nil {
 				t.Fatal(err)
 			}
 			p.is(t, false)

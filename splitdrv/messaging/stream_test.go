@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,6 +70,21 @@ func frame(seq uint64, n int, mtu int) []byte {
 func stream(ctx context.Context, from, to *porttest.Wire, sizes []int, mtu int) error {
 	sent := sendAll(ctx, from, sizes, mtu)
 	return errors.Join(receiveAll(ctx, to, sizes, mtu), <-sent)
+}
+
+// streamBothWays begins a stream of frames in each direction between the ports of each queue.
+func streamBothWays(ctx context.Context, t *testing.T, a, b *endpoint, frames int) *sync.WaitGroup {
+	var wg sync.WaitGroup
+	for i := range a.wires {
+		for j, dir := range [][2]*endpoint{{a, b}, {b, a}} {
+			wg.Go(func() {
+				if err := stream(ctx, dir[0].wires[i], dir[1].wires[i], randomSizes(uint64(i*2+j), frames), 1500); err != nil {
+					t.Errorf("queue %d, %s to %s: %v", i, dir[0].name, dir[1].name, err)
+				}
+			})
+		}
+	}
+	return &wg
 }
 
 // sendAll sends the frames of a stream in the background. The channel receives the result.
