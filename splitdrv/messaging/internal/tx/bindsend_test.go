@@ -43,7 +43,7 @@ func TestBindSendRoom(t *testing.T) {
 		if s.Signaled = s.Posted; !tt.completes {
 			s.Signaled--
 		}
-		done, err := s.requests.bindSend(s.lent)
+		done, err := s.actions.bindSend(s.lent)
 		if err != nil || done != (tt.binds == 1) || len(qp.sent) != tt.drains || len(qp.keys) != tt.binds {
 			t.Errorf("%+v: done %t, %v; %d drains, %d binds", tt, done, err, len(qp.sent), len(qp.keys))
 			continue

@@ -6,7 +6,7 @@
 //	transfer.go     the batch of transfers for the next doorbell
 //	sendqueue.go    the send queue: work requests that have not completed
 //	indications.go  transfers that are indicated on the control channel
-//	windows.go      the requests of other goroutines: windows, and the end of pools
+//	windows.go      the actions of the sender: windows, and the end of pools
 //	loans.go        frames that the port lends instead of copying them
 //	registrar.go    Registrar: registers the memory from which ports lend frames
 package tx

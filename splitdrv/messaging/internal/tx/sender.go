@@ -31,22 +31,22 @@ import (
 //	finish       writes the headers of a transfer, and seals it (transfer.go)
 //	post       rings the doorbell for the batch; its work requests are now in flight (sendqueue.go)
 //	reclaim    polls completions and frees slots; some completions make an indication due
-//	settle     sends indications (indications.go) and carries out the requests of other
-//	           goroutines: binds and invalidates windows, lets go of retired pools (windows.go)
+//	settle     sends indications (indications.go) and carries out the actions in its
+//	           queue: binds and invalidates windows, lets go of retired pools (windows.go)
 //	prepare    arms the completion queue and checks once more
 
 // Sender moves frames from a port to the peer. Its fields belong to its goroutine, except
-// the queue of requests, the credits and the atomic counters.
+// the queue of actions, the credits and the atomic counters.
 type Sender struct {
 	*pools.Sending
-	c        *core.Session
-	o        *Options
-	ch       *core.DataQP
-	control  *control.Sends
-	pools    *pools.Manager
-	W        *cq.Worker
-	pauses   core.Queue[chan<- struct{}] // see Pause, which wakes the sender by the other queue
-	requests sqRequests                  // actions taken from the queue and not yet completed
+	c       *core.Session
+	o       *Options
+	ch      *core.DataQP
+	control *control.Sends
+	pools   *pools.Manager
+	W       *cq.Worker
+	pauses  core.Queue[chan<- struct{}] // see Pause, which wakes the sender by the other queue
+	actions actions                     // taken from the queue and not yet completed
 
 	in  input
 	out batch
@@ -67,14 +67,14 @@ func New(
 	s := &Sender{Sending: shared.Sender, c: c, o: o, ch: ch, control: control, pools: pools}
 	s.sendQueue = newSendQueue(ch, o, &s.Count)
 	s.indications.init(c.Mode, SqDepth(o))
-	s.requests = sqRequests{
+	s.actions = actions{
 		sendQueue: &s.sendQueue, indications: &s.indications, pools: pools, receiver: &shared.Receiver.Queue,
 	}
 	s.in = newInput(s.Slots, o, &s.Count)
 	s.out = batch{
 		o: o, sends: c.Mode.Sends(), immediate: c.Mode.Immediate(), channel: uint8(ch.Number),
 		tail: o.tail(), slots: s.Slots, sequence: &s.Sequence, signalEvery: signalOneIn(o, s.Slots.Len()),
-		pieces: maxPieces(o), inline: ch.QP.MaxInline(), requests: &s.sendQueue, count: &s.Count,
+		pieces: maxPieces(o), inline: ch.QP.MaxInline(), queue: &s.sendQueue, count: &s.Count,
 		wrs: make([]fabric.SendWR, 0, o.Batch*(1+LentPieces(o))), held: make([]inFlightEntry, 0, o.Batch),
 	}
 	role := cq.RoleSender
@@ -192,7 +192,7 @@ func (s *Sender) step() (shortage, error) {
 // actions, further slots, and whether the port needs back its loans.
 func (s *Sender) readQueue() {
 	pauses := s.pauses.Take()
-	s.requests.add(s.Queue.Take(), pauses)
+	s.actions.add(s.Queue.Take(), pauses)
 	if s.Slots.Grow() {
 		s.out.signalEvery = signalOneIn(s.o, s.Slots.Len())
 	}
@@ -219,7 +219,7 @@ func (s *Sender) Resume() {
 // wantsCompletions reports whether the sender needs completions for more than free slots.
 func (s *Sender) wantsCompletions() bool {
 	return s.indications.serialised || s.indications.always ||
-		s.requests.busy() || s.in.loans.outstanding()
+		s.actions.busy() || s.in.loans.outstanding()
 }
 
 // makeBatch makes a batch of frames and returns what stopped it. It also returns after
@@ -436,7 +436,7 @@ func (s *Sender) complete(f *inFlightEntry) error {
 	}
 	switch {
 	case f.action:
-		return s.requests.completed()
+		return s.actions.completed()
 	case f.pool == nil:
 	case f.indicate:
 		s.indications.add(f)
@@ -447,7 +447,7 @@ func (s *Sender) complete(f *inFlightEntry) error {
 }
 
 // settle does what follows from completions: it indicates transfers and carries out the
-// requests of other goroutines.
+// actions that others have left.
 func (s *Sender) settle() error {
 	if err := s.reclaim(); err != nil {
 		return err
@@ -466,7 +466,7 @@ func (s *Sender) settle() error {
 	if s.idle() {
 		s.indications.serialised = false
 	}
-	return s.requests.carryOut()
+	return s.actions.carryOut()
 }
 
 // missing returns the mask of the waiter for a shortage.

@@ -24,7 +24,7 @@ type batch struct {
 	slots       *pools.Slots
 	pieces      int // most frames in a transfer
 	inline      int // largest transfer in bytes that is posted inline
-	requests    *sendQueue
+	queue       *sendQueue
 	count       *core.TxCount
 	signalEvery int
 	sequence    *atomic.Uint64 // send modes: sequence number of the next message; other goroutines read it
@@ -158,7 +158,7 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	b.append(fabric.SendWR{
 		Addr: memory.Address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize),
 		LKey: b.slots.Key(slot),
-	}, inFlightEntry{seq: b.requests.Posted, slot: slot}, len(frame))
+	}, inFlightEntry{seq: b.queue.Posted, slot: slot}, len(frame))
 	return true
 }
 
@@ -187,8 +187,8 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 	if lent != nil {
 		n = lent.Size
 	}
-	b.requests.Posted++
-	seq := b.requests.Posted
+	b.queue.Posted++
+	seq := b.queue.Posted
 	wr := fabric.SendWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, b.channel, 0, seq)),
 		Addr: memory.Address(frame),
@@ -234,7 +234,7 @@ func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	b.held = append(b.held, f)
 	b.frames++
 	b.bytes += n
-	if b.requests.unsignaled++; b.requests.unsignaled >= b.signalEvery {
+	if b.queue.unsignaled++; b.queue.unsignaled >= b.signalEvery {
 		b.signal()
 	}
 }
@@ -245,7 +245,7 @@ func (b *batch) signal() {
 	if wr.Flags&fabric.Signaled == 0 {
 		b.count.TxSignaled.Add(1)
 	}
-	b.requests.signal(wr)
+	b.queue.signal(wr)
 }
 
 // before returns the n bytes in front of a frame in its slot, which are free for headers.
@@ -352,7 +352,7 @@ func (b *batch) posted() {
 			f.slot = noSlot
 		}
 		if first || !inline {
-			b.requests.ring.push(*f)
+			b.queue.ring.push(*f)
 		}
 	}
 	b.wrs, b.held, b.frames, b.bytes, b.lent = b.wrs[:0], b.held[:0], 0, 0, 0

@@ -15,9 +15,9 @@ import (
 // sender posts there. It binds and invalidates windows, and determines when all earlier transfers have
 // completed.
 
-// sqRequests has the actions that are not carried out yet. Only the sender's goroutine uses
+// actions has the actions that are not carried out yet. Only the sender's goroutine uses
 // it.
-type sqRequests struct {
+type actions struct {
 	*sendQueue
 	indications *indications
 	pools       *pools.Manager
@@ -35,24 +35,24 @@ type posting struct {
 }
 
 // busy reports whether an action is not carried out yet.
-func (r *sqRequests) busy() bool {
+func (r *actions) busy() bool {
 	return len(r.stopping)+len(r.pausing)+len(r.posting)+len(r.awaited) > 0
 }
 
 // add adds actions and pauses, for carryOut.
-func (r *sqRequests) add(actions []bufpool.Action, pauses []chan<- struct{}) {
-	for i := range actions {
-		if actions[i].Do == bufpool.Stop {
-			r.stopping = append(r.stopping, actions[i])
+func (r *actions) add(taken []bufpool.Action, pauses []chan<- struct{}) {
+	for i := range taken {
+		if taken[i].Do == bufpool.Stop {
+			r.stopping = append(r.stopping, taken[i])
 		} else {
-			r.posting = append(r.posting, posting{Action: actions[i]})
+			r.posting = append(r.posting, posting{Action: taken[i]})
 		}
 	}
 	r.pausing = append(r.pausing, pauses...)
 }
 
 // carryOut carries out actions, as far as completions and the room in the send queue allow.
-func (r *sqRequests) carryOut() error {
+func (r *actions) carryOut() error {
 	if err := r.post(); err != nil {
 		return err
 	}
@@ -63,10 +63,10 @@ func (r *sqRequests) carryOut() error {
 }
 
 // room returns the room in the send queue.
-func (r *sqRequests) room() int { return r.sendQueue.room(len(r.indications.pending)) }
+func (r *actions) room() int { return r.sendQueue.room(len(r.indications.pending)) }
 
 // post posts the work requests for windows, as far as there is room.
-func (r *sqRequests) post() error {
+func (r *actions) post() error {
 	for n := range r.posting {
 		if done, err := r.postOne(&r.posting[n]); err != nil || !done {
 			r.posting = slices.Delete(r.posting, 0, n)
@@ -79,7 +79,7 @@ func (r *sqRequests) post() error {
 }
 
 // postOne posts an action, and reports whether there was room for all of it.
-func (r *sqRequests) postOne(q *posting) (bool, error) {
+func (r *actions) postOne(q *posting) (bool, error) {
 	switch q.Do {
 	case bufpool.Invalidate:
 		return r.invalidate(q.Remote)
@@ -102,7 +102,7 @@ func (r *sqRequests) postOne(q *posting) (bool, error) {
 
 // invalidate sends the message that invalidates the window of a remote pool, if the pool
 // needs one. It reports whether there was room for it.
-func (r *sqRequests) invalidate(p *bufpool.Remote) (bool, error) {
+func (r *actions) invalidate(p *bufpool.Remote) (bool, error) {
 	if !p.ToInvalidate() {
 		return true, nil
 	}
@@ -115,7 +115,7 @@ func (r *sqRequests) invalidate(p *bufpool.Remote) (bool, error) {
 
 // bindSend binds the window of a pool and sends its key, in one post. It reports whether
 // there was room for both.
-func (r *sqRequests) bindSend(l *bufpool.Local) (bool, error) {
+func (r *actions) bindSend(l *bufpool.Local) (bool, error) {
 	switch room := r.room(); {
 	case room >= 2:
 		return true, r.bindWindowAndSend(l)
@@ -127,7 +127,7 @@ func (r *sqRequests) bindSend(l *bufpool.Local) (bool, error) {
 }
 
 // stop finishes the Stop of each pool whose transfers have all completed.
-func (r *sqRequests) stop() error {
+func (r *actions) stop() error {
 	for i := 0; i < len(r.stopping); {
 		q := &r.stopping[i]
 		idle, last := q.Remote.Idle()
@@ -154,7 +154,7 @@ func (r *sqRequests) stop() error {
 
 // pause reports the pauses if everything has completed, also the actions on windows: at the end of a
 // session these include the messages that invalidate the windows of remote pools.
-func (r *sqRequests) pause() error {
+func (r *actions) pause() error {
 	if len(r.pausing) == 0 {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (r *sqRequests) pause() error {
 }
 
 // complete makes sure that the completion of a work request will be noticed.
-func (r *sqRequests) complete(seq uint32) error {
+func (r *actions) complete(seq uint32) error {
 	if int32(seq-r.Signaled) > 0 {
 		return r.drain()
 	}
@@ -178,7 +178,7 @@ func (r *sqRequests) complete(seq uint32) error {
 
 // completed continues when the next action on windows has completed: one on a batch goes back to the
 // channel's receiver.
-func (r *sqRequests) completed() error {
+func (r *actions) completed() error {
 	a := r.nextCompleted()
 	if a.Batch == nil {
 		return r.pools.Notify(a.Done())

@@ -61,7 +61,7 @@ func TestLastWindowIsSignaled(t *testing.T) {
 			s.Completed = s.Posted - uint32(s.depth-room)
 			qp.flags = nil
 			var err error
-			if done, err = s.requests.postOne(&r); err != nil {
+			if done, err = s.actions.postOne(&r); err != nil {
 				t.Fatal(err)
 			}
 			if len(qp.flags) != min(room, n) {
