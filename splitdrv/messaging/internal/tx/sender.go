@@ -199,6 +199,9 @@ func (s *Sender) readQueue() {
 	if s.in.loans.recalled() {
 		s.in.fetch()
 	}
+	if s.pauses.Pending.Load() { // one that came after they were taken, whose wake-up the queue has lost
+		s.Queue.Wake()
+	}
 }
 
 // Pause makes the sender stop reading frames. done, which must have room, gets a value when all that was
