@@ -18,6 +18,8 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 const (
@@ -28,63 +30,76 @@ const (
 )
 
 // TestRDMAAttackFabric lets somebody who has no session read and write packets on the fabric: read
-// the frames of others, and write a frame into an element that the I/O unit has lent to the honest
-// host. Without encryption both succeed. With it, neither does.
+// the frames of others, and make a frame for an element that the I/O unit has lent to the honest
+// host, and for one that the host has lent. Without encryption all succeed: the frame is on the LAN,
+// and comes out of the host's netdevice. With it, nothing does.
 func TestRDMAAttackFabric(t *testing.T) {
-	t.Run("in clear", func(t *testing.T) {
-		f := newWiretap(t, "no")
-		f.forge(func(before, now outcome) bool { return now.forged > before.forged })
-		if f.readable == 0 {
-			t.Error("the payloads of the honest host's frames are not on the fabric")
-		}
-	})
-	t.Run("encrypted", func(t *testing.T) {
-		f := newWiretap(t, "required")
-		f.forge(func(before, now outcome) bool {
-			return now.notAuthentic > before.notAuthentic || now.forged > before.forged
+	for _, mode := range []protocol.Mode{protocol.ModeImm, protocol.ModeSend} {
+		t.Run(string(mode)+"/in clear", func(t *testing.T) {
+			f := newWiretap(t, mode, "no")
+			for _, w := range f.ways {
+				w.forge(func(before, now outcome) bool { return now.forged > before.forged })
+				if w.readable == 0 {
+					t.Errorf("%s: the payloads of the honest frames are not on the fabric", w.name)
+				}
+			}
 		})
-		f.honest() // in the next session
-		if f.readable != 0 {
-			t.Errorf("%d packets on the fabric have a payload of the honest host", f.readable)
-		}
-		if n := f.now().forged; n != 0 {
-			t.Errorf("%d forged frames were delivered", n)
-		}
-		s := f.r.status()
-		if s.Violations["not-authentic"] == 0 || s.Ended["protocol"] == 0 {
-			t.Errorf("violations %v, sessions ended by %v", s.Violations, s.Ended)
-		}
-		if n := f.now().sessions; n < 2 {
-			t.Errorf("the honest host had %d sessions", n)
-		}
-	})
+		t.Run(string(mode)+"/encrypted", func(t *testing.T) {
+			f := newWiretap(t, mode, "required")
+			for _, w := range f.ways {
+				w.forge(func(before, now outcome) bool {
+					return now.notAuthentic > before.notAuthentic || now.forged > before.forged
+				})
+				w.honest() // in the next session
+				if w.readable != 0 {
+					t.Errorf("%s: %d packets on the fabric have a payload of an honest frame", w.name, w.readable)
+				}
+				if n := w.now(); n.forged != 0 || n.sessions < 2 {
+					t.Errorf("%s: %+v", w.name, n)
+				}
+			}
+			if s := f.r.status(); s.Ended["protocol"] == 0 || s.Ended["bye"] == 0 {
+				t.Errorf("sessions ended by %v", s.Ended)
+			}
+		})
+	}
 }
 
-// wiretap is an attacker at a cable and at a port of the fabric, between an honest host, which sends
-// datagrams, and an I/O unit with a station on its LAN, which receives them.
+// wiretap is an attacker at a cable and at a port of the fabric, between an honest host and an I/O unit
+// with a station on its LAN.
 type wiretap struct {
-	t        *testing.T
-	r        *fixture
-	own      net.HardwareAddr // the attacker's
-	unit     net.IP
-	packets  *testenv.Listener
-	send     func(frames ...[]byte)
-	host     *net.UDPConn
-	station  [2]net.HardwareAddr // the honest host, and its peer on the LAN
-	readable int                 // packets with a payload of the honest host
-	sent     int
+	t       *testing.T
+	r       *fixture
+	own     net.HardwareAddr // the attacker's
+	packets *testenv.Listener
+	send    func(frames ...[]byte)
+	sent    int // datagrams and marks
+	ways    []*way
+}
+
+// station is an end of the datagrams: a device in a namespace.
+type station struct{ ns, dev, ip string }
+
+// way is one direction: datagrams from one station to another, in packets to an endpoint.
+type way struct {
+	*wiretap
+	name     string
+	victim   net.IP // address on the fabric of the endpoint
+	refusals func() int
+	from     *net.UDPConn
+	macs     [2]net.HardwareAddr // of both stations
+	readable int                 // packets with an honest payload
 
 	mu       sync.Mutex
-	received map[string]int // payloads that the LAN has received
+	received map[string]int // payloads
 }
 
-// outcome is what the attacks have had as effects so far.
+// outcome is what the attacks on one endpoint have had as effects so far. notAuthentic grows when it
+// ends a session for that reason.
 type outcome struct{ forged, notAuthentic, sessions int }
 
-func newWiretap(t *testing.T, encrypt string) *wiretap {
-	f := &wiretap{t: t, r: newPair(t, "--encrypt", encrypt), received: make(map[string]int)}
-	unit, _, _ := strings.Cut(unitAddress, ":")
-	f.unit = net.ParseIP(unit)
+func newWiretap(t *testing.T, mode protocol.Mode, encrypt string) *wiretap {
+	f := &wiretap{t: t, r: newPair(t, mode, "--encrypt", encrypt)}
 	attacker := testenv.NetNS(t)
 	testenv.Veth(t, attacker, "eth0", fabricNS, "sp9")
 	t.Cleanup(func() {
@@ -96,20 +111,42 @@ func newWiretap(t *testing.T, encrypt string) *wiretap {
 	f.own = testenv.Link(t, attacker, "eth0").Attrs().HardwareAddr
 	f.packets = testenv.ListenRaw(t, fabricNS, fabricPort)
 	f.send = testenv.SenderRaw(t, attacker, "eth0")
-	f.station[0] = testenv.Link(t, f.r.host, "sn0").Attrs().HardwareAddr
-	f.station[1] = testenv.Link(t, f.r.lan, "lan0").Attrs().HardwareAddr
-	testenv.Neighbour(t, f.r.host, "sn0", netip.MustParseAddr(lanIP), f.station[1])
+	unit, _, _ := strings.Cut(unitAddress, ":")
+	host, lan := station{f.r.host, "sn0", hostIP}, station{f.r.lan, "lan0", lanIP}
+	f.ways = []*way{
+		f.newWay("to the I/O unit", host, lan, unit, func() int {
+			return int(f.r.status().Violations[notAuthentic])
+		}),
+		f.newWay("to the host", lan, host, elsewhere, func() int {
+			if s := f.r.of(f.r.hostProcess); strings.Contains(s.LastError, seal.ErrNotAuthentic.Error()) {
+				return s.Attempts
+			}
+			return 0
+		}),
+	}
+	return f
+}
 
-	var lan *net.UDPConn
-	err := netns.Do(f.r.lan, func() (err error) {
-		lan, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(lanIP)})
+// notAuthentic is the rule that forged packets break.
+const notAuthentic = "not-authentic"
+
+func (f *wiretap) newWay(name string, from, to station, victim string, refusals func() int) *way {
+	t := f.t
+	w := &way{wiretap: f, name: name, victim: net.ParseIP(victim), refusals: refusals, received: make(map[string]int)}
+	for i, s := range []station{from, to} {
+		w.macs[i] = testenv.Link(t, s.ns, s.dev).Attrs().HardwareAddr
+	}
+	testenv.Neighbour(t, from.ns, from.dev, netip.MustParseAddr(to.ip), w.macs[1])
+	var in *net.UDPConn
+	err := netns.Do(to.ns, func() (err error) {
+		in, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(to.ip)})
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = netns.Do(f.r.host, func() (err error) {
-		f.host, err = net.DialUDP("udp4", nil, lan.LocalAddr().(*net.UDPAddr))
+	err = netns.Do(from.ns, func() (err error) {
+		w.from, err = net.DialUDP("udp4", nil, in.LocalAddr().(*net.UDPAddr))
 		return err
 	})
 	if err != nil {
@@ -118,21 +155,21 @@ func newWiretap(t *testing.T, encrypt string) *wiretap {
 	var ends sync.WaitGroup
 	ends.Go(func() {
 		for buf := make([]byte, 2*payloadBytes); ; {
-			n, err := lan.Read(buf)
+			n, err := in.Read(buf)
 			if err != nil {
 				return // the test has ended
 			}
-			f.mu.Lock()
-			f.received[string(buf[:n])]++
-			f.mu.Unlock()
+			w.mu.Lock()
+			w.received[string(buf[:n])]++
+			w.mu.Unlock()
 		}
 	})
 	t.Cleanup(func() {
-		f.host.Close()
-		lan.Close()
+		w.from.Close()
+		in.Close()
 		ends.Wait()
 	})
-	return f
+	return w
 }
 
 func find(t *testing.T, h *netlink.Handle, name string) netlink.Link {
@@ -155,12 +192,12 @@ const (
 )
 
 // now returns the effects so far.
-func (f *wiretap) now() outcome {
-	f.t.Helper()
-	o := outcome{notAuthentic: int(f.r.status().Violations["not-authentic"]), sessions: f.r.of(f.r.hostProcess).Sessions}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for p, n := range f.received {
+func (w *way) now() outcome {
+	w.t.Helper()
+	o := outcome{notAuthentic: w.refusals(), sessions: w.r.of(w.r.hostProcess).Sessions}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for p, n := range w.received {
 		if strings.HasPrefix(p, forgedText) {
 			o.forged += n
 		}
@@ -168,67 +205,75 @@ func (f *wiretap) now() outcome {
 	return o
 }
 
-// offer sends a datagram from the honest host, and reports whether the LAN has received it so far.
-func (f *wiretap) offer() (arrived func() bool) {
-	f.t.Helper()
-	f.sent++
-	p := payload(fmt.Sprintf("%s, number %d", honestText, f.sent))
-	_, _ = f.host.Write(p) // fails while there is no session
+// offer sends an honest datagram, and reports whether it has arrived so far.
+func (w *way) offer() (arrived func() bool) {
+	w.t.Helper()
+	w.sent++
+	p := payload(fmt.Sprintf("%s, number %d", honestText, w.sent))
+	_, _ = w.from.Write(p) // fails while there is no session
 	return func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.received[string(p)] > 0
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.received[string(p)] > 0
 	}
 }
 
-// honest sends datagrams from the honest host until one has arrived.
-func (f *wiretap) honest() {
-	f.t.Helper()
-	f.until(func() bool { return false })
+// honest sends honest datagrams until one has arrived.
+func (w *way) honest() {
+	w.t.Helper()
+	w.until(func() bool { return false })
 }
 
-// until sends datagrams from the honest host until one has arrived, or something else has happened.
-func (f *wiretap) until(happened func() bool) {
-	f.t.Helper()
+// until sends honest datagrams until one has arrived, or something else has happened.
+func (w *way) until(happened func() bool) {
+	w.t.Helper()
 	var arrived func() bool
 	var again time.Time
-	f.r.eventually(func() bool {
+	w.r.eventually(func() bool {
 		if now := time.Now(); now.After(again) {
-			arrived, again = f.offer(), now.Add(time.Second)
+			arrived, again = w.offer(), now.Add(time.Second)
 		}
 		return arrived() || happened()
-	}, "a datagram of the honest host")
+	}, "an honest datagram %s", w.name)
 }
 
-// learn has the honest host send a datagram, and returns the write that carries it, with the sequence
-// number of the last one on its queue pair.
-func (f *wiretap) learn() (w Write) {
-	f.t.Helper()
-	f.honest()
+// learned is a transfer on the fabric, with the sequence numbers of the last one on its queue pair.
+type learned struct {
+	Transfer
+	message uint64 // that of a SendData
+}
+
+// learn sends an honest datagram, and returns the transfer that carries it.
+func (w *way) learn() (l learned) {
+	w.t.Helper()
+	w.honest()
 	// All that was on the fabric before the mark is in front of it.
-	f.sent++
-	mark := slices.Concat(slices.Repeat([]byte{0xff}, 6), f.own, []byte{0x88, 0xb5}, make([]byte, 46))
-	binary.BigEndian.PutUint32(mark[14:], uint32(f.sent))
-	f.inject(mark)
-	f.packets.Next(func(frame []byte) bool {
+	w.sent++
+	mark := slices.Concat(slices.Repeat([]byte{0xff}, 6), w.own, []byte{0x88, 0xb5}, make([]byte, 46))
+	binary.BigEndian.PutUint32(mark[14:], uint32(w.sent))
+	w.inject(mark)
+	w.packets.Next(func(frame []byte) bool {
 		frame = frame[vnetBytes:]
 		if IsRoCE(frame) && bytes.Contains(frame, []byte(honestText)) {
-			f.readable++
+			w.readable++
 		}
-		if p, ok := ParseWrite(frame); ok && p.To().Equal(f.unit) {
-			switch {
-			case len(p.Data) >= payloadBytes:
-				w = p
-			case p.QueueTo == w.QueueTo:
-				w.PSN = p.PSN
+		if p, ok := ParseTransfer(frame); ok && p.To().Equal(w.victim) {
+			if len(p.Data) >= payloadBytes {
+				l.Transfer = p
+			}
+			if p.QueueTo == l.QueueTo {
+				l.PSN = p.PSN
+				if m, err := protocol.DecodeSendData(p.Data); err == nil {
+					l.message = m.TransactionContext
+				}
 			}
 		}
 		return bytes.Equal(frame, mark)
 	})
-	if w.Data == nil {
-		f.t.Fatal("no write with a datagram on the fabric")
+	if l.Data == nil {
+		w.t.Fatalf("no transfer %s with a datagram on the fabric", w.name)
 	}
-	return w
+	return l
 }
 
 // inject sends an Ethernet frame from the attacker's port.
@@ -237,42 +282,59 @@ func (f *wiretap) inject(frame []byte) {
 	f.send(slices.Concat(make([]byte, vnetBytes), frame))
 }
 
-// forge writes forged frames until one has had the effect. An element that is used at that moment, or
-// a sequence number that a packet of the honest host has got meanwhile, makes another try necessary.
-func (f *wiretap) forge(effect func(before, now outcome) bool) {
-	f.t.Helper()
-	frame := Datagram(f.station[0], f.station[1], f.host.LocalAddr().(*net.UDPAddr), f.host.RemoteAddr().(*net.UDPAddr),
+// forge makes packets with a forged frame until one has had the effect. An element that is used at that
+// moment, or a sequence number that an honest packet has got meanwhile, makes another try necessary.
+func (w *way) forge(effect func(before, now outcome) bool) {
+	w.t.Helper()
+	frame := Datagram(w.macs[0], w.macs[1], w.from.LocalAddr().(*net.UDPAddr), w.from.RemoteAddr().(*net.UDPAddr),
 		payload(forgedText))
-	element := func(w Write) int { return int(w.Imm >> 16 & 0xff) }
 	for try := range 20 {
-		before := f.now()
-		last := f.learn()
-		first := last
-		for last.Key != first.Key || element(last) == element(first) {
-			if last.Key != first.Key {
-				first = last // another session, or another pool
-			}
-			last = f.learn()
+		before := w.now()
+		forged := w.learn()
+		if forged.Sent() {
+			forged.send(frame)
+		} else {
+			forged = w.write(forged, frame, []int{1, -1, 8, -8}[try%4])
 		}
-		size := (int64(last.Addr) - int64(first.Addr)) / int64(element(last)-element(first))
-		step := []int{1, -1, 8, -8}[try%4]
-		other := (element(last) + step) & 0xff
-		forged := last
-		forged.PSN = (last.PSN + 1) & psnMask
-		forged.Addr += uint64(size * int64(other-element(last)))
-		forged.Data = slices.Concat(frame, make([]byte, len(last.Data)-len(frame)))
-		forged.Imm = last.Imm&0xff000000 | uint32(other)<<16 | uint32(len(forged.Data))
-		f.inject(forged.Packet(f.own))
-		// A forged packet that has been taken has had its effect before a later one of the honest host.
+		forged.PSN = (forged.PSN + 1) & psnMask
+		w.inject(forged.Packet(w.own))
+		// A forged packet that has been taken has had its effect before a later honest one.
 		var now outcome
-		f.until(func() bool {
-			now = f.now()
+		w.until(func() bool {
+			now = w.now()
 			return effect(before, now) || now.sessions > before.sessions
 		})
-		if now = f.now(); effect(before, now) {
+		if now = w.now(); effect(before, now) {
 			return
 		}
-		f.t.Logf("try %d, at element %d after %d of size %d: %+v", try, other, element(last), size, now)
+		w.t.Logf("%s, try %d: %+v", w.name, try, now)
 	}
-	f.t.Fatal("no forged frame had the effect")
+	w.t.Fatalf("no forged frame %s had the effect", w.name)
+}
+
+// send puts a frame into the next message after this one, as long as it.
+func (l *learned) send(frame []byte) {
+	head := make([]byte, protocol.SendDataOverhead, len(l.Data))
+	protocol.PutSendData(head, l.message+1, len(l.Data)-len(head))
+	l.Data = append(head, frame...)[:len(l.Data)]
+}
+
+// write returns a write of a frame to the element that lies a number of steps behind that of the last
+// write.
+func (w *way) write(last learned, frame []byte, step int) learned {
+	w.t.Helper()
+	element := func(l learned) int { return int(l.Imm >> 16 & 0xff) }
+	first := last
+	for last.Key != first.Key || element(last) == element(first) {
+		if last.Key != first.Key {
+			first = last // another session, or another pool
+		}
+		last = w.learn()
+	}
+	size := (int64(last.Addr) - int64(first.Addr)) / int64(element(last)-element(first))
+	other := (element(last) + step) & 0xff
+	last.Addr += uint64(size * int64(other-element(last)))
+	last.Data = slices.Concat(frame, make([]byte, len(last.Data)-len(frame)))
+	last.Imm = last.Imm&0xff000000 | uint32(other)<<16 | uint32(len(last.Data))
+	return last
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -67,7 +68,7 @@ type process struct {
 
 func newFixture(t testing.TB, unitFlags ...string) *fixture {
 	t.Helper()
-	r := newPair(t, unitFlags...)
+	r := newPair(t, protocol.ModeImm, unitFlags...)
 	r.bystander = newBystander(t, r)
 	if r.before = r.held(); r.before.rdma <= r.idle {
 		t.Fatalf("the I/O unit has a session, and no more on its device than the %d objects before: %+v", r.idle, r.before)
@@ -75,8 +76,8 @@ func newFixture(t testing.TB, unitFlags ...string) *fixture {
 	return r
 }
 
-// newPair returns a fixture whose honest host sends nothing by itself.
-func newPair(t testing.TB, unitFlags ...string) *fixture {
+// newPair returns a fixture whose honest host, with sessions in this mode, sends nothing by itself.
+func newPair(t testing.TB, mode protocol.Mode, unitFlags ...string) *fixture {
 	t.Helper()
 	testenv.NeedTUN(t)
 	testenv.NeedRDMA(t, 2)
@@ -111,6 +112,7 @@ func newPair(t testing.TB, unitFlags ...string) *fixture {
 	}, unitFlags...)...)
 	r.hostProcess = r.start("host",
 		"host", "--device", hostDevice, "--iounit", unitAddress, "--name", "sn0", "--netns", r.host, "--host-name", "honest",
+		"--mode", string(mode),
 		"--peer-timeout", "1m", "--key", r.key, "--trust", "unit="+r.unitPrint)
 	r.eventually(func() bool {
 		link := testenv.Link(t, r.host, "sn0")
@@ -232,6 +234,8 @@ type status struct {
 		}
 	} `json:"hosts"`
 	Sessions   int               `json:"sessions"`
+	Attempts   int               `json:"attempts"`   // of a host
+	LastError  string            `json:"last_error"` // likewise
 	Refusals   map[string]uint64 `json:"refused_by"`
 	Violations map[string]uint64 `json:"protocol_violations"`
 	Ended      map[string]uint64 `json:"ended_by"`

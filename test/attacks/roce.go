@@ -13,30 +13,32 @@ const (
 	ipAt      = 14
 	udpAt     = ipAt + 20
 	bthAt     = udpAt + 8
-	rethAt    = bthAt + 12
+	rethAt    = bthAt + 12 // or the data of a SEND
 	immAt     = rethAt + 16
-	dataAt    = immAt + 4
+	writtenAt = immAt + 4 // data of a write
 	icrcBytes = 4
 	vnetBytes = 10 // virtio_net_hdr
 )
 
 const (
 	rocePort       = 4791
+	sendOnly       = 0x04 // opcode RC SEND Only
 	writeOnlyImm   = 0x0b // opcode RC RDMA WRITE Only with Immediate
 	psnMask        = 1<<24 - 1
 	acknowledgeBit = 1 << 31 // above the sequence number
 )
 
-// Write is an RDMA write with immediate data that is one RoCE v2 packet. Somebody else on the fabric
-// learns from it all that a forged one needs.
-type Write struct {
+// Transfer is an RDMA write with immediate data, or a SEND, that is one RoCE v2 packet. Somebody else on
+// the fabric learns from it all that a forged one needs.
+type Transfer struct {
 	frame   []byte // the packet, with Ethernet header and ICRC
 	QueueTo uint32 // number of the receiving queue pair
 	PSN     uint32
-	Addr    uint64
-	Key     uint32
-	Imm     uint32
 	Data    []byte
+	// Of a write.
+	Addr uint64
+	Key  uint32
+	Imm  uint32
 }
 
 // IsRoCE reports whether an Ethernet frame is a RoCE v2 packet over IPv4.
@@ -45,47 +47,65 @@ func IsRoCE(frame []byte) bool {
 		frame[ipAt+9] == 17 && binary.BigEndian.Uint16(frame[udpAt+2:]) == rocePort
 }
 
-// ParseWrite returns the write in an Ethernet frame, if it is one whose ICRC is correct.
-func ParseWrite(frame []byte) (w Write, ok bool) {
-	if !IsRoCE(frame) || len(frame) < dataAt+icrcBytes || frame[bthAt] != writeOnlyImm {
-		return w, false
+// ParseTransfer returns the transfer in an Ethernet frame, if it is one whose ICRC is correct.
+func ParseTransfer(frame []byte) (t Transfer, ok bool) {
+	if !IsRoCE(frame) || frame[bthAt] != sendOnly && frame[bthAt] != writeOnlyImm {
+		return t, false
 	}
 	total := ipAt + int(binary.BigEndian.Uint16(frame[ipAt+2:])) // Ethernet may pad
-	size := int(binary.BigEndian.Uint32(frame[rethAt+12:]))
-	if total > len(frame) || size < 0 || size > total-icrcBytes-dataAt {
-		return w, false
+	at, end := dataAt(frame), total-icrcBytes
+	size := end - at - int(frame[bthAt+1]>>4&3) // without the pad
+	if total > len(frame) || size < 0 {
+		return t, false
 	}
 	frame = slices.Clone(frame[:total])
-	end := total - icrcBytes
 	if binary.LittleEndian.Uint32(frame[end:]) != icrc(frame[ipAt:end]) {
-		return w, false
+		return t, false
 	}
-	return Write{
+	t = Transfer{
 		frame:   frame,
 		QueueTo: binary.BigEndian.Uint32(frame[bthAt+4:]) & psnMask,
 		PSN:     binary.BigEndian.Uint32(frame[bthAt+8:]) & psnMask,
-		Addr:    binary.BigEndian.Uint64(frame[rethAt:]),
-		Key:     binary.BigEndian.Uint32(frame[rethAt+8:]),
-		Imm:     binary.BigEndian.Uint32(frame[immAt:]),
-		Data:    frame[dataAt : dataAt+size],
-	}, true
+	}
+	if !t.Sent() {
+		t.Addr, t.Key = binary.BigEndian.Uint64(frame[rethAt:]), binary.BigEndian.Uint32(frame[rethAt+8:])
+		t.Imm = binary.BigEndian.Uint32(frame[immAt:])
+		if binary.BigEndian.Uint32(frame[rethAt+12:]) != uint32(size) {
+			return Transfer{}, false
+		}
+	}
+	t.Data = frame[at : at+size]
+	return t, true
 }
 
-// To returns the address to which the packet of the write was sent.
-func (w *Write) To() net.IP { return net.IP(w.frame[ipAt+16 : ipAt+20]) }
+// dataAt returns where the data of a transfer begins.
+func dataAt(frame []byte) int {
+	if frame[bthAt] == sendOnly {
+		return rethAt
+	}
+	return writtenAt
+}
 
-// Packet returns the Ethernet frame of the write, from another Ethernet address. The other addresses
-// are those of the packet that the write was parsed from.
-func (w *Write) Packet(from net.HardwareAddr) []byte {
-	f := slices.Concat(w.frame[:dataAt], w.Data, make([]byte, -len(w.Data)&3))
+// Sent reports whether the transfer is a SEND.
+func (t *Transfer) Sent() bool { return t.frame[bthAt] == sendOnly }
+
+// To returns the address to which the packet of the transfer was sent.
+func (t *Transfer) To() net.IP { return net.IP(t.frame[ipAt+16 : ipAt+20]) }
+
+// Packet returns the Ethernet frame of the transfer, from another Ethernet address. The other addresses
+// are those of the packet that the transfer was parsed from.
+func (t *Transfer) Packet(from net.HardwareAddr) []byte {
+	f := slices.Concat(t.frame[:dataAt(t.frame)], t.Data, make([]byte, -len(t.Data)&3))
 	copy(f[6:], from)
-	f[bthAt+1] = f[bthAt+1]&^0x30 | byte(-len(w.Data)&3)<<4 // pad count
-	binary.BigEndian.PutUint32(f[bthAt+4:], w.QueueTo)
-	binary.BigEndian.PutUint32(f[bthAt+8:], w.PSN|acknowledgeBit)
-	binary.BigEndian.PutUint64(f[rethAt:], w.Addr)
-	binary.BigEndian.PutUint32(f[rethAt+8:], w.Key)
-	binary.BigEndian.PutUint32(f[rethAt+12:], uint32(len(w.Data)))
-	binary.BigEndian.PutUint32(f[immAt:], w.Imm)
+	f[bthAt+1] = f[bthAt+1]&^0x30 | byte(-len(t.Data)&3)<<4 // pad count
+	binary.BigEndian.PutUint32(f[bthAt+4:], t.QueueTo)
+	binary.BigEndian.PutUint32(f[bthAt+8:], t.PSN|acknowledgeBit)
+	if !t.Sent() {
+		binary.BigEndian.PutUint64(f[rethAt:], t.Addr)
+		binary.BigEndian.PutUint32(f[rethAt+8:], t.Key)
+		binary.BigEndian.PutUint32(f[rethAt+12:], uint32(len(t.Data)))
+		binary.BigEndian.PutUint32(f[immAt:], t.Imm)
+	}
 	binary.BigEndian.PutUint16(f[udpAt+4:], uint16(len(f)+icrcBytes-udpAt))
 	finishIP(f[ipAt:], icrcBytes)
 	return binary.LittleEndian.AppendUint32(f, icrc(f[ipAt:]))

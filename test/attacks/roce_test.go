@@ -19,7 +19,7 @@ func TestSniffedWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, ok := ParseWrite(append(packet, 0)) // with padding by Ethernet
+	w, ok := ParseTransfer(append(packet, 0)) // with padding by Ethernet
 	if !ok || w.QueueTo != 0x14 || w.PSN != 0xd081d0 || w.Addr != 0x7fffa838a000 || w.Key != 0x540 || w.Imm != 113 ||
 		len(w.Data) != 113 || w.To().String() != "10.199.0.1" {
 		t.Fatalf("%v: %+v", ok, w)
@@ -28,17 +28,17 @@ func TestSniffedWrite(t *testing.T) {
 		t.Errorf("made again\n%x, not\n%x", again, packet)
 	}
 	w.PSN, w.Addr, w.Imm, w.Data = 1, 2, 3, []byte("else")
-	f, ok := ParseWrite(w.Packet(packet[6:12]))
+	f, ok := ParseTransfer(w.Packet(packet[6:12]))
 	if !ok || f.PSN != 1 || f.Addr != 2 || f.Imm != 3 || string(f.Data) != "else" || f.Key != w.Key ||
 		f.QueueTo != w.QueueTo {
 		t.Errorf("%v: %+v", ok, f)
 	}
-	packet[dataAt] ^= 1
-	if _, ok := ParseWrite(packet); ok {
+	packet[writtenAt] ^= 1
+	if _, ok := ParseTransfer(packet); ok {
 		t.Error("a packet with a wrong ICRC")
 	}
 	for n := range packet {
-		if _, ok := ParseWrite(packet[:n]); ok {
+		if _, ok := ParseTransfer(packet[:n]); ok {
 			t.Errorf("%d bytes of a packet", n)
 		}
 	}
