@@ -16,6 +16,7 @@ import (
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // benchParse parses a command line as benchKindCommand does.
@@ -66,6 +67,9 @@ func TestBenchSpecs(t *testing.T) {
 		}},
 		{bench.Lat, "", []bench.Spec{lat}},
 		{bench.Lat, "--event 10.0.0.1", []bench.Spec{with(lat, func(s *bench.Spec) { s.Poll = false })}},
+		{bench.BW, "--encrypt", []bench.Spec{with(bw, func(s *bench.Spec) {
+			s.Size, s.Cipher = 65519, seal.Ciphers()[0]
+		})}},
 		{bench.PPS, "-s 100", []bench.Spec{with(bw, func(s *bench.Spec) {
 			s.Kind, s.Size, s.Iterations, s.WarmUp = bench.PPS, 100, 100000, 10000
 		})}},
@@ -109,6 +113,8 @@ func TestBenchMistakes(t *testing.T) {
 		{"--all -s 64", "--all and --size"},
 		{"--timeout 0s", "--timeout 0s"},
 		{"--listen :1 -s 64", "--size is a flag of the other node"},
+		{"--listen :1 --encrypt", "--encrypt is a flag of the other node"},
+		{"--encrypt -s 65535", "--size 65535"},
 		{"--listen :1 --json", "--json is a flag of the other node"},
 		{"--listen a:b:c", "--listen: address a:b:c"},
 		{"a:b:c", "the other node: address a:b:c"},
@@ -221,10 +227,12 @@ func TestBenchPrint(t *testing.T) {
 		{Kind: bench.BW, Mode: protocol.ModeImm, Queues: 2, Size: 1},
 		{Kind: bench.BW, Mode: protocol.ModeSend, Queues: 2, Protection: messaging.ProtectWindow},
 	} {
-		p.begin(s, bench.Result{Protection: messaging.ProtectWindow})
+		p.begin(s, bench.Result{Protection: messaging.ProtectWindow,
+			Cipher: map[bool]seal.Cipher{true: seal.AES128GCM}[s.Mode == protocol.ModeSend]})
 	}
 	for words, times := range map[string]int{
 		"rxe0 to 10.0.0.1:7590": 2, "imm": 1, "1024[B]": 2, "#bytes": 2, "Ethernet": 2, ": window\n": 1,
+		": none\n": 1, ": aes-128-gcm\n": 1,
 		": window, the device's default\n": 1,
 	} {
 		if got := strings.Count(out.String(), words); got != times {

@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // secretVariable is the environment variable that may have the secret of a measurement between
@@ -44,6 +45,7 @@ type benchFlags struct {
 	modeNames  []string
 	sizes      []int
 	all, event bool
+	encrypt    bool
 	protection string
 }
 
@@ -91,6 +93,7 @@ func (f *benchFlags) add(flags *pflag.FlagSet) {
 				" or --secret-file (default with --listen: a random one)")
 		g.StringVar(&f.secretFile, "secret-file", "", "file with the secret")
 		addProtection(g, &f.protection)
+		boolVar(g, &f.encrypt, "encrypt", false, "encrypt all frames, with the cipher that this machine prefers")
 	})
 	inGroup(flags, observabilityFlags, func(g *pflag.FlagSet) {
 		boolVar(g, &f.json, "json", false, "print one JSON object for each measurement")
@@ -236,6 +239,14 @@ func (f *benchFlags) complete(given func(string) bool) (spec bench.Spec, modes [
 			sizes = append(sizes, size)
 		}
 		sizes = append(sizes, bench.MaxSize)
+	}
+	if f.encrypt {
+		spec.Cipher = seal.Ciphers()[0]
+		if !given("size") {
+			sizes = slices.Clone(sizes)
+			last := len(sizes) - 1
+			sizes[last] = min(sizes[last], bench.MaxSize-seal.Overhead)
+		}
 	}
 	return spec, modes, sizes
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -83,6 +84,7 @@ func benchHeader(p *benchPrinter, s bench.Spec, r bench.Result) string {
 	line("Post list", byDriver(s.PostList), "TX depth", byDriver(s.TxDepth))
 	line("Waiting", choose(s.Poll, "polls", "sleeps"), "Packs", choose(s.NoPack, "no", "small frames"))
 	line("Direction", choose(s.Bidirectional || s.Kind == bench.Lat, "both", "one"), "Warm-up", s.WarmUp)
+	fmt.Fprintf(&b, " %-16s: %s\n", "Encryption", cmp.Or(string(r.Cipher), "none"))
 	fmt.Fprintf(&b, " %-16s: %s%s\n", "Protection", r.Protection, choose(s.Protection == "", ", the device's default", ""))
 	b.WriteString(benchRule)
 	b.WriteString(benchColumns[s.Kind])

@@ -85,7 +85,10 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 		}
 		mcfg.Bind = messaging.NewBinding(secret, true)
 	}
-	e, err := newEnd(s, mcfg, true)
+	var e *end
+	if mcfg.Keys, err = s.keys(conn.Frames, true); err == nil {
+		e, err = newEnd(s, mcfg, true)
+	}
 	if err != nil {
 		return Result{}, errors.Join(err, conn.Bye(session.CodeFailed, err.Error()))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -137,6 +138,9 @@ func (e *end) lent() bool {
 	size := e.spec.Size
 	if e.spec.Mode.Sends() {
 		size += protocol.SendDataOverhead
+	}
+	if e.spec.Cipher != "" {
+		size += seal.Overhead
 	}
 	for _, c := range e.conn.Stats().Channels {
 		if !slices.ContainsFunc(c.RemotePools, func(p messaging.Pool) bool { return p.ElementSize >= size }) {

@@ -2,11 +2,13 @@ package bench
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // Local measures with both ends in this process.
@@ -23,12 +25,14 @@ func (l *Local) Measure(ctx context.Context, s Spec) (r Result, err error) {
 	if err := s.Check(); err != nil {
 		return Result{}, err
 	}
-	from, err := l.end(s, l.From, true)
+	var secret [seal.SecretSize]byte
+	rand.Read(secret[:]) // never fails
+	from, err := l.end(s, l.From, secret, true)
 	if err != nil {
 		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
-	to, err := l.end(s, l.To, false)
+	to, err := l.end(s, l.To, secret, false)
 	if err != nil {
 		return Result{}, err
 	}
@@ -60,8 +64,11 @@ func (l *Local) Measure(ctx context.Context, s Spec) (r Result, err error) {
 	return from.result(formLocal, l.From.Name()), nil
 }
 
-func (l *Local) end(s Spec, d fabric.Device, initiator bool) (*end, error) {
+func (l *Local) end(s Spec, d fabric.Device, secret [seal.SecretSize]byte, initiator bool) (_ *end, err error) {
 	c := l.Messaging
 	c.Device = d
+	if c.Keys, err = s.keys(func() ([seal.SecretSize]byte, error) { return secret, nil }, initiator); err != nil {
+		return nil, err
+	}
 	return newEnd(s, c, initiator)
 }

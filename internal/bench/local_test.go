@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // patient has a timeout that is long enough on a busy machine.
@@ -35,7 +36,7 @@ func devices(t testing.TB) (n *fabrictest.Network, a, b fabric.Device) {
 func check(t *testing.T, s Spec, r Result) {
 	t.Helper()
 	if r.Name != s.Kind || r.Mode != s.Mode || r.Size != s.Size || r.Queues != s.Queues ||
-		r.Bidirectional != s.Bidirectional || r.Poll != s.Poll {
+		r.Bidirectional != s.Bidirectional || r.Poll != s.Poll || r.Cipher != s.Cipher {
 		t.Errorf("the result is of something else: %+v", r)
 	}
 	want := s.Iterations
@@ -88,13 +89,16 @@ func TestLocal(t *testing.T) {
 		"polled":       {Kind: BW, Mode: protocol.ModeImm, Size: 1500, Queues: 1, Iterations: 200, Poll: true},
 		"pps":          {Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 2, Iterations: 5000, WarmUp: 500},
 		"unpacked":     {Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 5000, NoPack: true},
+		"encrypted":    {Kind: BW, Mode: protocol.ModeImm, Size: 65519, Queues: 2, Iterations: 300, Cipher: seal.AES128GCM},
 		"lat":          {Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 500, WarmUp: 10},
 		"lat large":    {Kind: Lat, Mode: protocol.ModeImm, Size: MaxSize, Queues: 1, Iterations: 50},
 		"lat time":     {Kind: Lat, Mode: protocol.ModeImm, Size: MinSize, Queues: 1, Duration: 20 * time.Millisecond},
 		"lat polled":   {Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 20, Poll: true},
 		"lat send":     {Kind: Lat, Mode: protocol.ModeSend, Size: 64, Queues: 1, Iterations: 100},
 		"lat indicate": {Kind: Lat, Mode: protocol.ModeIndicate, Size: 64, Queues: 1, Iterations: 100},
-		"lat send-uc":  {Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100},
+		"lat encrypted": {Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100,
+			Cipher: seal.ChaCha20Poly1305},
+		"lat send-uc": {Kind: Lat, Mode: protocol.ModeSendUC, Size: 64, Queues: 1, Iterations: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := l.Measure(t.Context(), s)

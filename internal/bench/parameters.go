@@ -40,6 +40,7 @@ func (s *Spec) parameters(run *string) *pflag.FlagSet {
 	f.BoolVar(&s.Poll, "poll", s.Poll, "")
 	f.BoolVar(&s.NoPack, "no-pack", s.NoPack, "")
 	f.StringVar((*string)(&s.Protection), "protection", string(s.Protection), "")
+	f.StringVar((*string)(&s.Cipher), "cipher", string(s.Cipher), "")
 	return f
 }
 

@@ -10,15 +10,16 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 const someRun = "0123456789abcdef"
 
 var fullSpec = Spec{
-	Kind: BW, Mode: protocol.ModeSend, Size: MaxSize, Queues: 16, Duration: MaxDuration, WarmUp: maxMessages,
+	Kind: BW, Mode: protocol.ModeSend, Size: 65519, Queues: 16, Duration: MaxDuration, WarmUp: maxMessages,
 	Bidirectional: true, PostList: MaxPostList, TxDepth: MaxTxDepth, Poll: true, NoPack: true,
-	Protection: messaging.ProtectOneTouch,
+	Protection: messaging.ProtectOneTouch, Cipher: seal.AES256GCM,
 }
 
 func TestParameters(t *testing.T) {
@@ -35,8 +36,8 @@ func TestParameters(t *testing.T) {
 	}
 	// Only another version of the parameters may change these names.
 	want := "bench.version.2 bench.run." + someRun +
-		" bench.kind.bw bench.size.65535 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
-		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.true bench.poll.true bench.no-pack.true bench.protection.one-touch"
+		" bench.kind.bw bench.size.65519 bench.duration.3600000000000 bench.warm-up.2305843009213693951 " +
+		"bench.post-list.1024 bench.tx-depth.4096 bench.bidirectional.true bench.poll.true bench.no-pack.true bench.protection.one-touch bench.cipher.aes-256-gcm"
 	if got := strings.Join(fullSpec.encode(someRun), " "); got != want {
 		t.Errorf("the words are %s", got)
 	}
@@ -95,6 +96,8 @@ func TestCheck(t *testing.T) {
 		"--protection":       func(s *Spec) { s.Protection = "x" },
 		"--size 23":          func(s *Spec) { s.Size = MinSize - 1 },
 		"--size 65536":       func(s *Spec) { s.Size = MaxSize + 1 },
+		"24 to 65519":        func(s *Spec) { s.Size, s.Cipher = 65520, seal.AES128GCM },
+		"--encrypt":          func(s *Spec) { s.Cipher = "rot13" },
 		"--qp 0":             func(s *Spec) { s.Queues = 0 },
 		"--qp 17":            func(s *Spec) { s.Queues = 17 },
 		"one queue":          func(s *Spec) { s.Kind, s.Queues = Lat, 2 },

@@ -205,7 +205,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	words, numbers := []string{"name", "form", "mode", "device", "protection"}, []string{
+	words, numbers := []string{"name", "form", "mode", "device", "protection", "cipher"}, []string{
 		"size", "queues", "post_list", "tx_depth", "warm_up", "mtu", "iterations", "lost", "seconds", "mib_per_second",
 		"peak_mib_per_second",
 		"mpps", "transfers_per_second", "posts_per_second", "cpu_seconds_per_gb", "peer_cpu_seconds_per_gb",

@@ -13,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -106,6 +107,7 @@ func TestTwoNodes(t *testing.T) {
 		{{Kind: BW, Mode: protocol.ModeImm, Size: 9000, Queues: 2, Iterations: 200, Bidirectional: true, PostList: 8,
 			TxDepth: 32}},
 		{{Kind: PPS, Mode: protocol.ModeImm, Size: 64, Queues: 1, Duration: 50 * time.Millisecond, NoPack: true}},
+		{{Kind: BW, Mode: protocol.ModeIndicate, Size: 65519, Queues: 2, Iterations: 100, Cipher: seal.AES256GCM}},
 		{{Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 100, WarmUp: 10},
 			{Kind: Lat, Mode: protocol.ModeIndicate, Size: 64, Queues: 1, Iterations: 50}},
 	} {

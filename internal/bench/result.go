@@ -6,6 +6,7 @@ import (
 
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
 // Result is the result of one measurement. Rates are rates of delivered messages, including their
@@ -23,6 +24,7 @@ type Result struct {
 	Poll          bool                 `json:"poll"`
 	NoPack        bool                 `json:"no_pack"`
 	Protection    messaging.Protection `json:"protection"` // in force at this end
+	Cipher        seal.Cipher          `json:"cipher"`     // empty: frames are not encrypted
 	// Bound is true if both ends have proved that the queue pairs belong to the authenticated
 	// connection. Within one process there is no such connection.
 	Bound  bool   `json:"bound"`
@@ -75,7 +77,8 @@ func (e *end) result(form string, device string) Result {
 	r := Result{
 		Name: s.Kind, Form: form, Mode: s.Mode, Size: s.Size, Queues: s.Queues, Bidirectional: s.Bidirectional,
 		PostList: s.PostList, TxDepth: s.TxDepth, Poll: s.Poll, NoPack: s.NoPack, Protection: stats.Protection.Name,
-		Bound: stats.Bound, WarmUp: s.WarmUp,
+		Cipher: stats.Cipher,
+		Bound:  stats.Bound, WarmUp: s.WarmUp,
 		Device: device, MTU: e.conn.Addresses()[0].MTU,
 	}
 	if e.pinger != nil {

@@ -249,7 +249,10 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 		mcfg.Bind = messaging.NewBinding(secret, false)
 		features = append(features, protocol.FeatureBind)
 	}
-	e, err := newEnd(r.spec, mcfg, false)
+	var e *end
+	if mcfg.Keys, err = r.spec.keys(c.Frames, false); err == nil {
+		e, err = newEnd(r.spec, mcfg, false)
+	}
 	if err != nil {
 		return false, errors.Join(err, c.Refuse(session.CodeFailed, err.Error()))
 	}

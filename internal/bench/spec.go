@@ -9,6 +9,7 @@ import (
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -50,6 +51,15 @@ type Spec struct {
 	// Protection is the protection of the memory that both ends lend; empty: the default of each
 	// end.
 	Protection messaging.Protection
+	Cipher     seal.Cipher // of all frames and messages; empty: they are not encrypted
+}
+
+// largest returns the size of the largest message, which has room for a tag if it is encrypted.
+func (s *Spec) largest() int {
+	if s.Cipher != "" {
+		return MaxSize - seal.Overhead
+	}
+	return MaxSize
 }
 
 // Check returns an error if s is invalid, in terms of the commands' flags.
@@ -67,9 +77,14 @@ func (s *Spec) Check() error {
 			return fmt.Errorf("--protection: %w", err)
 		}
 	}
+	if s.Cipher != "" {
+		if _, err := seal.ParseCiphers(string(s.Cipher)); err != nil {
+			return fmt.Errorf("--encrypt: %w", err)
+		}
+	}
 	switch {
-	case s.Size < MinSize || s.Size > MaxSize:
-		return fmt.Errorf("--size %d: must be %d to %d bytes", s.Size, MinSize, MaxSize)
+	case s.Size < MinSize || s.Size > s.largest():
+		return fmt.Errorf("--size %d: must be %d to %d bytes", s.Size, MinSize, s.largest())
 	case s.Queues < 1 || s.Queues > cq.MaxQueues:
 		return fmt.Errorf("--qp %d: must be 1 to %d", s.Queues, cq.MaxQueues)
 	case s.Kind == Lat && (s.Queues != 1 || s.Bidirectional):
@@ -112,6 +127,18 @@ func (s *Spec) messaging(c messaging.Config) messaging.Config {
 		c.BatchBytes = s.PostList * s.Size // otherwise batches of large frames would be shorter
 	}
 	return c
+}
+
+// keys returns the keys of an end, or nil if it does not encrypt. secret is that of both ends.
+func (s *Spec) keys(secret func() ([seal.SecretSize]byte, error), initiator bool) (*seal.Keys, error) {
+	if s.Cipher == "" {
+		return nil, nil
+	}
+	some, err := secret()
+	if err != nil {
+		return nil, err
+	}
+	return seal.NewKeys(s.Cipher, some, initiator)
 }
 
 // standardMTU determines the sizes of the pools: for large frames of segmentation offload, and for
