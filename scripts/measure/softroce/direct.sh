@@ -24,7 +24,7 @@ beside_unit() {
 	from=$(ticks "$UNIT_PID") began=$EPOCHREALTIME
 	figures=$("$@") || return 1
 	awk -v figures="$figures" -v ticks="$(($(ticks "$UNIT_PID") - from))" -v from="$began" -v to="$EPOCHREALTIME" -v idle="$idle" \
-		'BEGIN { used = ticks / (to - from) - idle; print figures, used > 0 ? used : 0 }'
+		'BEGIN { used = ticks / (to - from) - idle; print figures, (used > 0 ? used : 0) }'
 }
 
 # nothing takes as long as a measurement, for what the I/O unit does without any.
