@@ -44,18 +44,30 @@ func (q *Queue) ReadFrames(ops []vnet.ReadOp) int {
 // final reports whether err does not concern a single frame, so that reading on is of no use.
 func final(err error) bool { return err != nil && err != vnet.ErrTooLong && err != vnet.ErrInvalid }
 
-// readBursts is ReadFrames through the ring, for the frames after the first one. It may
-// return 0.
+// readBursts is ReadFrames for the frames after the first one: through the ring, unless it asks for a
+// single frame, for which read(2) costs less. It may return 0.
 func (q *Queue) readBursts(ops []vnet.ReadOp) int {
 	done := 0
-	for done < len(ops) {
-		n, more := q.readBurst(ops[done:][:q.burst.Next(len(ops)-done)])
-		done += n
-		if !more {
-			break
+	for more := true; more && done < len(ops); {
+		n := q.burst.Next(len(ops) - done)
+		if n > 1 {
+			n, more = q.readBurst(ops[done:][:n])
+		} else {
+			more = q.readOne(&ops[done])
 		}
+		done += n
 	}
 	return done
+}
+
+// readOne reads a frame, and returns whether reading on may find more.
+func (q *Queue) readOne(op *vnet.ReadOp) (more bool) {
+	op.Frame, op.Err = q.ReadFrame(op.Slot)
+	got := 1
+	if op.Err == errAgain {
+		got = 0
+	}
+	return q.burst.Saw(1, got, len(op.Frame)) && !final(op.Err)
 }
 
 // readBurst runs one list of reads through the ring. It returns how many of ops it has
