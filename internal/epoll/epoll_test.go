@@ -75,6 +75,58 @@ func TestRunHearsWhatHappensMeanwhile(t *testing.T) {
 	}
 }
 
+// TestWatch makes a set wait for one of two events that are set, and for the other one. It expects waits
+// to end only for the event that the set waits for, and Run to notice an event that comes after the
+// change.
+func TestWatch(t *testing.T) {
+	first, second := newEvent(t), newEvent(t)
+	s := newSet(t, epoll.Readable(first.FD()), epoll.Readable(second.FD()))
+	watch := func(e *epoll.Event, on bool) {
+		t.Helper()
+		if err := s.Watch(epoll.Readable(e.FD()), on); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := func() bool {
+		t.Helper()
+		const short = 10 * time.Millisecond
+		began := time.Now()
+		if err := s.WaitFor(short); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began) < short
+	}
+	second.Set()
+	watch(second, false)
+	if ends() {
+		t.Error("the set still waits for an event")
+	}
+	first.Set()
+	if !ends() {
+		t.Error("the set does not wait for the other event any more")
+	}
+	first.Clear()
+	calls := 0
+	if err := s.Run(func() (bool, error) {
+		if calls++; calls == 1 {
+			second.Clear()
+			watch(second, true)
+			second.Set()
+			return false, nil
+		}
+		return true, nil
+	}); err != nil || calls != 2 {
+		t.Errorf("called %d times: %v", calls, err)
+	}
+	if n := testing.AllocsPerRun(100, func() { watch(first, true) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	s.Close()
+	if s.Watch(epoll.Readable(first.FD()), true) == nil {
+		t.Error("a closed set can be changed")
+	}
+}
+
 // TestWaitFailsWhenClosed waits on a closed set, which no event can wake, and expects errors.
 func TestWaitFailsWhenClosed(t *testing.T) {
 	s := newSet(t)

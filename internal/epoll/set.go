@@ -15,6 +15,7 @@ import (
 // goroutine that sleeps in poll(2) holds both, and keeps the runtime's monitor awake, which
 // checks Ps in system calls every 20 microseconds.
 type Set struct {
+	ep   int
 	file *os.File
 	raw  syscall.RawConn
 	// Made once: a closure for each wait would be allocated.
@@ -24,7 +25,8 @@ type Set struct {
 	work   func() (bool, error) // argument of Run
 	err    error                // last error of work
 	ready  [1]unix.EpollEvent
-	looked bool // this wait has polled the epoll instance
+	change unix.EpollEvent // argument of Watch
+	looked bool            // this wait has polled the epoll instance
 }
 
 // Interest is a descriptor and the event to wait for.
@@ -56,7 +58,7 @@ func NewSet(interests ...Interest) (*Set, error) {
 	if err := unix.SetNonblock(ep, true); err != nil {
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), unix.Close(ep))
 	}
-	s := &Set{file: os.NewFile(uintptr(ep), "epoll")}
+	s := &Set{ep: ep, file: os.NewFile(uintptr(ep), "epoll")}
 	if s.raw, err = s.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
@@ -65,6 +67,19 @@ func NewSet(interests ...Interest) (*Set, error) {
 		return ended
 	}
 	return s, nil
+}
+
+// Watch makes the set wait, or no longer wait, for a descriptor that it was made with. Only the goroutine
+// that waits may call it, also within Run: work then has to try the descriptor once more, because Run
+// may not notice an event from before. (The kernel tells Go's poller of it only if the epoll instance
+// does not have it in its list, from when the set last waited for the descriptor.) An error condition
+// of the descriptor, such as its device being deleted, ends waits in any case.
+func (s *Set) Watch(i Interest, on bool) error {
+	s.change = unix.EpollEvent{Fd: int32(i.fd)}
+	if on {
+		s.change.Events = i.events
+	}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(s.ep, unix.EPOLL_CTL_MOD, i.fd, &s.change))
 }
 
 // Run calls work, and calls it again whenever a descriptor has had an event since the last call,

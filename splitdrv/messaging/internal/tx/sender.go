@@ -54,8 +54,11 @@ type Sender struct {
 	indications indications
 
 	paused       atomic.Bool     // reads no more frames
-	waiters      [4]*epoll.Set   // indexed by a mask of waitPort and waitCompletion
-	mask         int             // index of the waiter in use
+	waiter       *epoll.Set      // waits for what mask says, and for the queue
+	held         *epoll.Set      // waits until the port's hold ends; nil if the port has none
+	frames       epoll.Interest  // waitPort
+	completions  epoll.Interest  // waitCompletion
+	mask         int             // of waitPort and waitCompletion
 	notification cq.Notification // of the send completion queue
 	comps        [32]fabric.Completion
 }
@@ -93,22 +96,20 @@ func (s *Sender) Begin(port core.Port, keys *atomic.Pointer[vnet.Keys]) (err err
 	s.in.shared, _ = port.(core.SharedPort)
 	s.in.loans = newLoans(s.o, keys, port, s.Queue.Wake)
 	s.notification = cq.Notification{CQ: s.ch.SendCQ}
-	for w := range s.waiters {
-		interests := []epoll.Interest{epoll.Readable(s.Queue.Event.FD())}
-		if w&waitPort != 0 {
-			interests = append(interests, epoll.Readable(port.FD()))
-		}
-		if w&waitCompletion != 0 {
-			interests = append(interests, epoll.Readable(s.ch.SendCQ.FD()))
-		}
-		if s.waiters[w], err = s.c.NewWaiter(interests...); err != nil {
-			return err
-		}
+	queue := epoll.Readable(s.Queue.Event.FD())
+	s.frames, s.completions = epoll.Readable(port.FD()), epoll.Readable(s.ch.SendCQ.FD())
+	if s.waiter, err = s.c.NewWaiter(queue, s.frames, s.completions); err != nil {
+		return err
 	}
-	return nil
+	s.mask = waitPort | waitCompletion
+	if err := s.watch(waitPort); err != nil || s.in.paced == nil {
+		return err
+	}
+	s.held, err = s.c.NewWaiter(queue, s.completions)
+	return err
 }
 
-// The events that a sender's waiter waits for, in addition to its queue.
+// The events that a sender waits for, in addition to its queue.
 const (
 	waitPort = 1 << iota
 	waitCompletion
@@ -117,21 +118,29 @@ const (
 // Start starts the sender's goroutine.
 func (s *Sender) Start() { s.c.Work(s.W, s.run, s.Failure) }
 
+// watch makes the waiter wait for the events of mask. There is one waiter for all of them: of several,
+// each event would reach all that have its descriptor, and wake a thread for each.
+func (s *Sender) watch(mask int) (err error) {
+	changed := s.mask ^ mask
+	s.mask = mask
+	if changed&waitPort != 0 {
+		err = s.waiter.Watch(s.frames, mask&waitPort != 0)
+	}
+	if changed&waitCompletion != 0 && err == nil {
+		err = s.waiter.Watch(s.completions, mask&waitCompletion != 0)
+	}
+	return err
+}
+
 // run is the sender's goroutine.
 func (s *Sender) run() error {
 	defer s.in.release()
-	work := s.work // a method value is an allocation: make it once
-	for !s.c.Stopped.Load() {
-		if err := s.waiters[s.mask].Run(work); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.waiter.Run(s.work)
 }
 
 // work repeats step until something is missing. The waiter calls it again after each
-// event. leave is true if another waiter is needed, or if the session has ended.
-func (s *Sender) work() (leave bool, err error) {
+// event. ended is true if the session has ended.
+func (s *Sender) work() (ended bool, err error) {
 	if s.Queue.Asleep.Swap(false) {
 		s.Waiting.Store(false)
 		s.W.Woke()
@@ -146,8 +155,11 @@ func (s *Sender) work() (leave bool, err error) {
 			continue
 		}
 		if mask := s.missing(short); mask != s.mask {
-			s.mask = mask
-			return true, nil
+			if err := s.watch(mask); err != nil {
+				return true, err
+			}
+			s.in.drained = false // frames that have come before are not told
+			continue
 		}
 		if sleeps, err := s.prepare(short); sleeps || err != nil {
 			return err != nil, err
@@ -472,7 +484,7 @@ func (s *Sender) settle() error {
 	return s.actions.carryOut()
 }
 
-// missing returns the mask of the waiter for a shortage.
+// missing returns the mask of the events that end a shortage.
 func (s *Sender) missing(short shortage) (mask int) {
 	if short == shortOfFrame {
 		mask |= waitPort
@@ -525,7 +537,10 @@ func (s *Sender) hold(d time.Duration) error {
 	if s.ready(shortOfFrame) {
 		return nil
 	}
-	err := s.waiters[s.mask&^waitPort].WaitFor(d)
+	err := s.held.Watch(s.completions, s.mask&waitCompletion != 0)
+	if err == nil {
+		err = s.held.WaitFor(d)
+	}
 	s.W.Woke()
 	s.in.drained = false
 	return err
