@@ -5,9 +5,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -133,64 +130,4 @@ func LongDatagrams(t testing.TB, ns, addr string, n int) func() {
 	}
 	data := make([]byte, n)
 	return func() { _, _ = c.Write(data) }
-}
-
-// Overload sends long datagrams from one network namespace to an address in another until a part
-// of them has not arrived. It sends some at a time. It checks that every fragment that arrives
-// belongs to a datagram that arrives completely. Nothing else may send fragments there.
-func Overload(t testing.TB, from, to, addr string, some int) {
-	t.Helper()
-	const size, fragments, most = 60000, 41, 10 // with an MTU of 1500
-	NeedTools(t, "ping")
-	reach := func() { Run(t, from, "ping", "-c", "1", "-i", "0.2", "-w", "60", addr) }
-	reach()
-	keepNeighbour(t, from, addr)
-	send := LongDatagrams(t, from, addr, size)
-	for sent := some; ; sent += some {
-		for range some {
-			send()
-		}
-		// The answered request was queued behind all datagrams that had room. Another processor
-		// may still be handling some of these.
-		reach()
-		whole := 0
-		Eventually(t, func() bool {
-			whole = ipCounter(t, to, "ReasmOKs")
-			return whole > 0 && ipCounter(t, to, "ReasmReqds") == fragments*whole
-		}, "no fragment of other datagrams than those that arrive")
-		switch {
-		case sent-whole >= some/10: // the size of the overload depends on the machine
-			return
-		case sent >= most*some:
-			t.Fatalf("%d datagrams of %d arrived: that is no overload", whole, sent)
-		}
-	}
-}
-
-// keepNeighbour makes the entry for addr in a namespace's neighbour table permanent. Otherwise the
-// kernel asks again after some time. If all queues are full, it gets no answer, and drops fragments
-// by itself.
-func keepNeighbour(t testing.TB, ns, addr string) {
-	t.Helper()
-	f := strings.Fields(Run(t, ns, "ip", "neigh", "show", addr)) // ADDR dev NAME lladdr MAC STATE
-	if len(f) < 5 || f[1] != "dev" || f[3] != "lladdr" {
-		t.Fatalf("the neighbour %s: %q", addr, f)
-	}
-	Run(t, ns, "ip", "neigh", "replace", addr, "lladdr", f[4], "dev", f[2], "nud", "permanent")
-}
-
-// ipCounter reads a counter of IPv4 in a network namespace.
-func ipCounter(t testing.TB, ns, name string) int {
-	t.Helper()
-	var lines [][]string // names, and values
-	for l := range strings.Lines(Run(t, ns, "cat", "/proc/net/snmp")) {
-		if f := strings.Fields(l); f[0] == "Ip:" {
-			lines = append(lines, f)
-		}
-	}
-	n, err := strconv.Atoi(lines[1][slices.Index(lines[0], name)])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
