@@ -51,31 +51,6 @@ func (m *mergedQueue) watch(op, fd int) error {
 // FD implements Queue.
 func (m *mergedQueue) FD() int { return m.poll }
 
-// ReadFrame implements Queue. The macvtap and the socket beside take turns.
-//
-// borrowed: slot, for the call.
-func (m *mergedQueue) ReadFrame(slot []byte) ([]byte, error) {
-	beside := m.beside.Load()
-	if beside == nil {
-		return m.Queue.ReadFrame(slot)
-	}
-	m.turn = !m.turn
-	if !m.turn {
-		if frame, err := m.Queue.ReadFrame(slot); !errors.Is(err, unix.EAGAIN) {
-			return frame, err
-		}
-	}
-	frame, err := beside.ReadFrame(slot)
-	switch {
-	case err == nil, errors.Is(err, vnet.ErrTooLong):
-		return frame, err
-	case m.turn:
-		return m.Queue.ReadFrame(slot)
-	}
-	// The socket is being closed, or has an error that the macvtap or Watch reports as well.
-	return nil, errAgain
-}
-
 // ReadFrames implements Queue. The macvtap and the socket beside take turns in being read
 // first.
 //

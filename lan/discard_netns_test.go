@@ -38,7 +38,7 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 			testenv.Eventually(t, func() bool {
 				for i, q := range p.Queues() {
 					for {
-						f, err := q.ReadFrame(slot)
+						f, err := testenv.ReadFrame(q, slot)
 						if err != nil {
 							break
 						}
@@ -68,7 +68,7 @@ func TestNetnsWholeDatagramsOfQueues(t *testing.T) {
 				got := 0
 				for i, q := range p.Queues() {
 					for i != full {
-						if _, err := q.ReadFrame(slot); err != nil {
+						if _, err := testenv.ReadFrame(q, slot); err != nil {
 							break
 						}
 						got++
@@ -105,7 +105,7 @@ func TestNetnsDiscardIsCounted(t *testing.T) {
 			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 			arrived := 0
 			for {
-				f, err := p.Queues()[0].ReadFrame(slot)
+				f, err := testenv.ReadFrame(p.Queues()[0], slot)
 				if err != nil {
 					break
 				}

@@ -107,7 +107,7 @@ func (p *filePort) EarlyDiscard() discard.Status {
 	return discard.Status{Reason: "a file has no queue of the kernel's"}
 }
 
-func (p *filePort) Announce(frame []byte) error { return fileQueue{p}.WriteFrame(frame) }
+func (p *filePort) Announce(frame []byte) error { return fileQueue{p}.write(frame, nil) }
 
 func (p *filePort) Close() error {
 	if p.closed.Swap(true) {
@@ -124,8 +124,6 @@ func (q fileQueue) FD() int      { return q.event }
 func (q fileQueue) WriteFD() int { return q.event }
 func (q fileQueue) Close() error { return nil } // the port does it
 
-func (q fileQueue) ReadFrame([]byte) ([]byte, error) { return nil, errAgain }
-
 func (q fileQueue) ReadFrames(ops []vnet.ReadOp) int {
 	if len(ops) == 0 {
 		return 0
@@ -134,9 +132,7 @@ func (q fileQueue) ReadFrames(ops []vnet.ReadOp) int {
 	return 1
 }
 
-func (q fileQueue) WriteFrame(frame []byte) error { return q.WriteParts(frame, nil) }
-
-func (q fileQueue) WriteParts(head, rest []byte) error {
+func (q fileQueue) write(head, rest []byte) error {
 	switch {
 	case q.closed.Load():
 		return net.ErrClosed
@@ -151,7 +147,7 @@ func (q fileQueue) WriteParts(head, rest []byte) error {
 
 func (q fileQueue) WriteFrames(ops []vnet.WriteOp) int {
 	for i := range ops {
-		ops[i].Err = q.WriteParts(ops[i].Head, ops[i].Rest)
+		ops[i].Err = q.write(ops[i].Head, ops[i].Rest)
 	}
 	return len(ops)
 }

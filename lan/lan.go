@@ -47,37 +47,27 @@ type Config struct {
 // Queue is one queue of a port. A frame is [virtio_net_hdr | Ethernet frame].
 // No call blocks or allocates.
 type Queue interface {
-	// FD returns the descriptor for poll(2), which is readable when ReadFrame may find a
+	// FD returns the descriptor for poll(2), which is readable when ReadFrames may find a
 	// frame. It belongs to the queue.
 	FD() int
-	// WriteFD returns the descriptor for poll(2), which is writable when WriteFrame may
+	// WriteFD returns the descriptor for poll(2), which is writable when WriteFrames may
 	// succeed. It can differ from FD.
 	WriteFD() int
-	// ReadFrame reads one frame into slot and returns the part of slot that has the frame.
-	// This part may begin up to vnet.Headroom bytes into slot. slot should have more than
-	// vnet.Headroom + vnet.MaxFrame bytes. Errors are not wrapped: unix.EAGAIN if there is no
-	// frame, vnet.ErrTooLong if a frame was dropped because it did not fit, net.ErrClosed
-	// after Close.
-	ReadFrame(slot []byte) ([]byte, error)
-	// WriteFrame sends one frame, which it copies. It may change the virtio_net_hdr in place.
-	// Errors are not wrapped. After unix.EAGAIN the queue is full and the caller can try the
-	// frame again. After any other error the frame is lost: unix.EINVAL if the kernel rejects
-	// the header, unix.EMSGSIZE if the frame exceeds the MTU, unix.ENOBUFS if the card's queue
-	// is full, unix.EIO or unix.ENETDOWN if the device is down, net.ErrClosed after Close.
-	WriteFrame(frame []byte) error
-	// WriteParts is WriteFrame for a frame in two parts. head has at least vnet.MinFrame
-	// bytes; rest may be empty. The fields on which the kernel bases its decisions, such as
-	// the addresses, can thus be in memory that nobody else can change.
-	WriteParts(head, rest []byte) error
-	// ReadFrames reads into the slots of ops, from the first on, and returns how many of ops
-	// it has filled: at least one, unless ops is empty. Any of these can have
-	// vnet.ErrTooLong or vnet.ErrInvalid. Only the last one can have unix.EAGAIN or another
-	// error of ReadFrame. ReadFrames may return before all of ops are filled.
+	// ReadFrames reads frames into the slots of ops, from the first on, and returns how many of ops
+	// it has filled: at least one, unless ops is empty. A frame may begin up to vnet.Headroom bytes
+	// into its slot, which should have more than vnet.Headroom + vnet.MaxFrame bytes. Errors are not
+	// wrapped. Any of the operations can have vnet.ErrTooLong, if the frame was dropped because it
+	// did not fit, or vnet.ErrInvalid. Only the last one can have another error: unix.EAGAIN if there
+	// is no frame, net.ErrClosed after Close. ReadFrames may return before all of ops are filled.
 	ReadFrames(ops []vnet.ReadOp) int
-	// WriteFrames writes frames, from the first on, and returns how many of ops are done: all
-	// of them, or those before the first one for which the queue is full at the moment. The
-	// Err of that one is unix.EAGAIN. Other errors are those of WriteFrame and concern only
-	// their own frame.
+	// WriteFrames sends frames, from the first on, and returns how many of ops are done: all of
+	// them, or those before the first one for which the queue is full at the moment. The Err of that
+	// one is unix.EAGAIN. It copies frames, and may change their virtio_net_hdr in place. The head of
+	// a frame has at least vnet.MinFrame bytes. The fields on which the kernel bases its decisions,
+	// such as the addresses, can thus be in memory that nobody else can change. After any other error
+	// the frame is lost, and no other one: unix.EINVAL if the kernel rejects the header, unix.EMSGSIZE
+	// if the frame exceeds the MTU, unix.ENOBUFS if the card's queue is full, unix.EIO or
+	// unix.ENETDOWN if the device is down, net.ErrClosed after Close. Errors are not wrapped.
 	WriteFrames(ops []vnet.WriteOp) int
 	// Close is idempotent. No other goroutine may be in poll(2) on FD any more.
 	Close() error

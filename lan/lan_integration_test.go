@@ -205,7 +205,7 @@ func marks(t *testing.T, p lan.Interface, last byte) string {
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 	testenv.Eventually(t, func() bool {
 		for {
-			f, err := p.Queues()[0].ReadFrame(slot)
+			f, err := testenv.ReadFrame(p.Queues()[0], slot)
 			if errors.Is(err, unix.EAGAIN) {
 				return false
 			}
@@ -236,7 +236,7 @@ func TestNetnsReceive(t *testing.T) {
 			a := s.open(t, spec, lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
 			b := s.open(t, spec, lan.Config{MAC: macB, Offloads: vnet.AllOffloads})
 			write := func(p lan.Interface, f []byte) {
-				if err := p.Queues()[0].WriteFrame(f); err != nil {
+				if err := testenv.WriteFrame(p.Queues()[0], f); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -315,7 +315,7 @@ func TestNetnsQueuesShare(t *testing.T) {
 				drain := func() {
 					for i, q := range p.Queues() {
 						for {
-							f, err := q.ReadFrame(slot)
+							f, err := testenv.ReadFrame(q, slot)
 							if errors.Is(err, unix.EAGAIN) {
 								break
 							}
@@ -360,7 +360,7 @@ func TestNetnsVLAN(t *testing.T) {
 			l := testenv.ListenRaw(t, s.station, "eth0")
 
 			// To the LAN.
-			if err := q.WriteFrame(tagged(macC, macA, 8000)); err != nil {
+			if err := testenv.WriteFrame(q, tagged(macC, macA, 8000)); err != nil {
 				t.Fatal(err)
 			}
 			f, tci := l.Next(func(f []byte) bool { return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA) })
@@ -379,7 +379,7 @@ func TestNetnsVLAN(t *testing.T) {
 			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 			testenv.Eventually(t, func() bool {
 				var err error
-				f, err = q.ReadFrame(slot)
+				f, err = testenv.ReadFrame(q, slot)
 				if err != nil && !errors.Is(err, unix.EAGAIN) {
 					t.Fatal(err)
 				}
@@ -496,10 +496,10 @@ func TestNetnsClose(t *testing.T) {
 			if after := testenv.Links(t, s.unit); !slices.Equal(before, after) {
 				t.Errorf("links before %v, after %v", before, after)
 			}
-			if _, err := q.ReadFrame(make([]byte, 70000)); !errors.Is(err, net.ErrClosed) {
+			if _, err := testenv.ReadFrame(q, make([]byte, 70000)); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("ReadFrame after Close: %v", err)
 			}
-			if err := q.WriteFrame(probe(broadcast, macA, 60, 1)); !errors.Is(err, net.ErrClosed) {
+			if err := testenv.WriteFrame(q, probe(broadcast, macA, 60, 1)); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("WriteFrame after Close: %v", err)
 			}
 			if _, err := p.State(); !errors.Is(err, net.ErrClosed) {
@@ -544,29 +544,30 @@ func TestNetnsPortAllocs(t *testing.T) {
 			testenv.DisableIPv6(t, s.station)
 			p := s.open(t, s.spec(t, kind), lan.Config{MAC: macA, Offloads: vnet.AllOffloads})
 			q := p.Queues()[0]
-			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+			in := []vnet.ReadOp{{Slot: make([]byte, vnet.Headroom+vnet.MaxFrame+1)}}
 			const runs = 50
 			testenv.SendRaw(t, s.station, "eth0", slices.Repeat([][]byte{tagged(macA, macC, 2000)}, runs+1)...)
 			out, bad := tagged(macC, macA, 4000), probe(broadcast, macA, 60, 1)
 			bad[1] = 77
+			outs := [][]vnet.WriteOp{{{Head: out}}, {{Head: bad}}, {{Head: out[:64], Rest: out[64:]}}}
 			read := 0
 			if err := p.SetPromisc(true); err != nil {
 				t.Fatal(err)
 			}
 			if n := testing.AllocsPerRun(runs, func() {
-				if _, err := q.ReadFrame(slot); err == nil {
+				if q.ReadFrames(in); in[0].Err == nil {
 					read++
 				}
-				_ = q.WriteFrame(out)
-				_ = q.WriteFrame(bad)
-				_ = q.WriteParts(out[:64], out[64:])
+				for _, op := range outs {
+					q.WriteFrames(op)
+				}
 			}); n != 0 {
 				t.Errorf("%v allocations for a frame", n)
 			}
 			if read != runs+1 {
 				t.Errorf("%d frames read of %d", read, runs+1)
 			}
-			if n := testing.AllocsPerRun(runs, func() { _, _ = q.ReadFrame(slot) }); n != 0 {
+			if n := testing.AllocsPerRun(runs, func() { q.ReadFrames(in) }); n != 0 {
 				t.Errorf("%v allocations without a frame", n)
 			}
 		})

@@ -62,7 +62,7 @@ func newPacketQueue(fd int) *packetQueue {
 // FD implements Queue.
 func (q *packetQueue) FD() int { return q.fd.Int() }
 
-// ReadFrame implements Queue.
+// ReadFrame is ReadFrames for one frame.
 //
 // borrowed: slot, for the call.
 func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
@@ -168,12 +168,7 @@ func tag(control []byte) (tpid, tci uint16) {
 // WriteFD implements Queue.
 func (q *packetQueue) WriteFD() int { return q.fd.Int() }
 
-// WriteFrame implements Queue.
-//
-// borrowed: frame, for the call.
-func (q *packetQueue) WriteFrame(frame []byte) error { return q.WriteParts(frame, nil) }
-
-// WriteParts implements Queue.
+// WriteParts is WriteFrames for one frame.
 //
 // borrowed: head and rest, for the call.
 func (q *packetQueue) WriteParts(head, rest []byte) error {

@@ -37,7 +37,7 @@ func (s testbed) ports(t *testing.T, kind string) (a, b lan.Interface, lanSend f
 
 func write(t *testing.T, p lan.Interface, f []byte) {
 	t.Helper()
-	if err := p.Queues()[0].WriteFrame(f); err != nil {
+	if err := testenv.WriteFrame(p.Queues()[0], f); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,7 +48,7 @@ func rest(t *testing.T, p lan.Interface) string {
 	var got []byte
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 	for {
-		f, err := p.Queues()[0].ReadFrame(slot)
+		f, err := testenv.ReadFrame(p.Queues()[0], slot)
 		if errors.Is(err, unix.EAGAIN) {
 			return string(got)
 		}
@@ -343,7 +343,7 @@ func TestNetnsSetUp(t *testing.T) {
 				}
 				lanSend(probe(macA, stranger, 60, '1'))
 				lanSend(probe(stranger, stranger, 60, '2'))
-				_ = a.Queues()[0].WriteFrame(probe(broadcast, macA, 60, '3')) // lost, with an error or without
+				_ = testenv.WriteFrame(a.Queues()[0], probe(broadcast, macA, 60, '3')) // lost, with an error or without
 				lanSend(probe(broadcast, stranger, 60, '8'))
 				marks(t, b, '8') // port a would have received the frames before this one
 				if got := rest(t, a); got != "" {
@@ -383,7 +383,7 @@ func TestNetnsParts(t *testing.T) {
 			for i, n := range []int{vnet.MinFrame, 64, 192, 4000} {
 				f := tagged(macC, macA, 5000)
 				f[vnet.HdrLen+60] = byte(i)
-				if err := a.Queues()[0].WriteParts(slices.Clone(f[:n]), f[n:]); err != nil {
+				if err := testenv.WriteFrame(a.Queues()[0], slices.Clone(f[:n]), f[n:]...); err != nil {
 					t.Fatal(err)
 				}
 				got, _ := l.Next(func(f []byte) bool { return bytes.Equal(f[vnet.HdrLen+6:vnet.HdrLen+12], macA) })
@@ -392,7 +392,7 @@ func TestNetnsParts(t *testing.T) {
 					t.Errorf("cut at %d, %d bytes arrived, differing from what was sent", n, len(got))
 				}
 			}
-			if err := a.Queues()[0].WriteParts(probe(broadcast, macA, 60, '1'), nil); err != nil {
+			if err := testenv.WriteFrame(a.Queues()[0], probe(broadcast, macA, 60, '1')); err != nil {
 				t.Fatal(err)
 			}
 			if got, _ := l.Next(func(f []byte) bool {
@@ -401,7 +401,7 @@ func TestNetnsParts(t *testing.T) {
 			}); got[vnet.HdrLen+14] != '1' {
 				t.Errorf("%d bytes arrived", len(got))
 			}
-			if err := a.Queues()[0].WriteParts(make([]byte, vnet.MinFrame-1), make([]byte, 60)); !errors.Is(err, unix.EINVAL) {
+			if err := testenv.WriteFrame(a.Queues()[0], make([]byte, vnet.MinFrame-1), make([]byte, 60)...); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("a head that is too short: %v", err)
 			}
 		})

@@ -301,12 +301,12 @@ func TestNetnsAnnouncedOutside(t *testing.T) {
 			}
 			// The other port has to receive a frame that the host sends, and no announcement before
 			// that frame.
-			if err := ports[0].Queues()[0].WriteFrame(frame(sent)); err != nil {
+			if err := testenv.WriteFrame(ports[0].Queues()[0], frame(sent)); err != nil {
 				t.Fatal(err)
 			}
 			slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 			testenv.Eventually(t, func() bool {
-				got, err := ports[1].Queues()[0].ReadFrame(slot)
+				got, err := testenv.ReadFrame(ports[1].Queues()[0], slot)
 				if err != nil {
 					return false
 				}

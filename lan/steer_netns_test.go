@@ -51,7 +51,7 @@ func arrived(t *testing.T, p lan.Interface, want int) []int {
 	testenv.Eventually(t, func() bool {
 		for i, q := range p.Queues() {
 			for {
-				f, err := q.ReadFrame(slot)
+				f, err := testenv.ReadFrame(q, slot)
 				if errors.Is(err, unix.EAGAIN) {
 					break
 				}

@@ -246,22 +246,5 @@ func (p *switchPort) Close() error {
 // switchQueue is one queue of a switchPort.
 type switchQueue struct{ *vhostuser.Queue }
 
-// ReadFrame implements Queue.
-func (q switchQueue) ReadFrame(slot []byte) ([]byte, error) {
-	ops := [1]vnet.ReadOp{{Slot: slot}}
-	q.ReadFrames(ops[:])
-	return ops[0].Frame, ops[0].Err
-}
-
-// WriteFrame implements Queue.
-func (q switchQueue) WriteFrame(frame []byte) error { return q.WriteParts(frame, nil) }
-
-// WriteParts implements Queue.
-func (q switchQueue) WriteParts(head, rest []byte) error {
-	ops := [1]vnet.WriteOp{{Head: head, Rest: rest}}
-	q.WriteFrames(ops[:])
-	return ops[0].Err
-}
-
 // Close implements Queue and does nothing: the port's Close closes its queues.
 func (q switchQueue) Close() error { return nil }

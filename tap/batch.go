@@ -128,7 +128,7 @@ func (q *Queue) collect(ops []vnet.ReadOp, results []int32, passed uint64) (done
 
 // WriteFrames writes frames, from the first on, and returns how many of ops are done: all of
 // them, or those before the first one for which the device is full at the moment. The Err of
-// that one is unix.EAGAIN. Any other error, see WriteFrame, concerns only its own frame.
+// that one is unix.EAGAIN. Any other error, see WriteParts, concerns only its own frame.
 //
 // borrowed: ops and their frames, for the call.
 func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {

@@ -43,7 +43,7 @@ func discards(t *testing.T, ns string, open func(tap.Config) (*tap.Device, error
 
 // flooded calls Flood. It repeats the call if another process had the processor for so long that
 // all frames passed.
-func flooded(t *testing.T, q testenv.Single, send func()) testenv.Pieces {
+func flooded(t *testing.T, q testenv.Port, send func()) testenv.Pieces {
 	t.Helper()
 	for range 100 {
 		if p, longest := testenv.Flood(t, q, send); longest < discard.Patience {

@@ -34,5 +34,5 @@
 // # Concurrency
 //
 // The methods of a Device may be called from any goroutine. Of a [Queue], one
-// goroutine at a time may call ReadFrame and one WriteFrame.
+// goroutine at a time may call ReadFrames and one WriteFrames.
 package tap

@@ -34,7 +34,7 @@ func NewQueue(fd int) *Queue { return newQueue(fd, false) }
 
 func newQueue(fd int, plain bool) *Queue { return &Queue{fd: framefd.New(fd), plain: plain} }
 
-// FD returns the descriptor for poll(2): readable means that ReadFrame may
+// FD returns the descriptor for poll(2): readable means that ReadFrames may
 // find a frame. It belongs to the queue.
 func (q *Queue) FD() int { return q.fd.Int() }
 
@@ -107,31 +107,6 @@ var (
 	errAgain error = unix.EAGAIN
 	errInval error = unix.EINVAL
 )
-
-// WriteFrame hands one frame to the device. The frame is copied or refused before WriteFrame
-// returns.
-//
-// Errors are not wrapped. In all cases but the first the frame is lost:
-//
-//   - unix.EAGAIN: the device is full.
-//   - unix.EINVAL: the kernel, or a plain device, has refused the header.
-//   - unix.EIO: the device is down.
-//   - net.ErrClosed: the queue has been closed.
-//   - unix.EBADFD: the device has been deleted.
-//
-// borrowed: frame, for the call.
-func (q *Queue) WriteFrame(frame []byte) error {
-	if len(frame) < vnet.MinFrame {
-		return errInval
-	}
-	if q.plain {
-		if !vnet.IsPlain(frame) {
-			return errInval
-		}
-		frame = frame[vnet.HdrLen:]
-	}
-	return q.fd.Write(frame)
-}
 
 // Close waits for reads and writes in progress and closes the descriptor. Calls that begin
 // later return net.ErrClosed. No goroutine may still use FD for poll(2): the number may be

@@ -120,15 +120,15 @@ func TestNetnsQueueErrors(t *testing.T) {
 			if _, err := q.ReadFrame(slot[:vnet.MinFrame-1]); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("slot without room for a frame: %v", err)
 			}
-			if err := q.WriteFrame(rawFrame(60)[:vnet.MinFrame-1]); !errors.Is(err, unix.EINVAL) {
+			if err := q.WriteParts(rawFrame(60)[:vnet.MinFrame-1], nil); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("frame too short: %v", err)
 			}
 			bad := rawFrame(100)
 			(&vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 95, CsumOffset: 16}).Encode(bad)
-			if err := q.WriteFrame(bad); !errors.Is(err, unix.EINVAL) {
+			if err := q.WriteParts(bad, nil); !errors.Is(err, unix.EINVAL) {
 				t.Errorf("checksum outside the frame: %v", err)
 			}
-			if err := q.WriteFrame(rawFrame(100)); err != nil {
+			if err := q.WriteParts(rawFrame(100), nil); err != nil {
 				t.Errorf("good frame: %v", err)
 			}
 			// A frame that does not fit is dropped; the next one is read.
@@ -161,7 +161,7 @@ func TestNetnsQueueErrors(t *testing.T) {
 			if _, err := q.ReadFrame(slot); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("ReadFrame after Close: %v", err)
 			}
-			if err := q.WriteFrame(rawFrame(100)); !errors.Is(err, net.ErrClosed) {
+			if err := q.WriteParts(rawFrame(100), nil); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("WriteFrame after Close: %v", err)
 			}
 		})
@@ -198,8 +198,8 @@ func TestNetnsQueueAllocs(t *testing.T) {
 			var errs [5]error
 			if n := testing.AllocsPerRun(runs, func() {
 				_, errs[0] = q.ReadFrame(slot)
-				errs[1] = q.WriteFrame(frame)
-				errs[2] = q.WriteFrame(bad)
+				errs[1] = q.WriteParts(frame, nil)
+				errs[2] = q.WriteParts(bad, nil)
 			}); n != 0 {
 				t.Errorf("%v allocations for a frame", n)
 			}

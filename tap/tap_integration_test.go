@@ -254,7 +254,7 @@ func TestNetnsDeletedDevice(t *testing.T) {
 	if _, err := q.ReadFrame(make([]byte, 70000)); !errors.Is(err, unix.EBADFD) {
 		t.Errorf("ReadFrame: %v", err)
 	}
-	if err := q.WriteFrame(make([]byte, 100)); !errors.Is(err, unix.EBADFD) {
+	if err := q.WriteParts(make([]byte, 100), nil); !errors.Is(err, unix.EBADFD) {
 		t.Errorf("WriteFrame: %v", err)
 	}
 	if err := d.Close(); err != nil {

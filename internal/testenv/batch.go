@@ -14,11 +14,25 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Port is a Single that can also move several frames in one call.
+// Port is one queue of a TAP device or of a LAN interface.
 type Port interface {
-	Single
+	FD() int
 	ReadFrames(ops []vnet.ReadOp) int
 	WriteFrames(ops []vnet.WriteOp) int
+}
+
+// ReadFrame reads one frame from a port.
+func ReadFrame(p Port, slot []byte) ([]byte, error) {
+	ops := [1]vnet.ReadOp{{Slot: slot}}
+	p.ReadFrames(ops[:])
+	return ops[0].Frame, ops[0].Err
+}
+
+// WriteFrame writes one frame to a port, in two parts if there is a rest.
+func WriteFrame(p Port, head []byte, rest ...byte) error {
+	ops := [1]vnet.WriteOp{{Head: head, Rest: rest}}
+	p.WriteFrames(ops[:])
+	return ops[0].Err
 }
 
 // PortFixture is a port and the network behind its device.
@@ -128,7 +142,7 @@ func (r *PortFixture) Read(t testing.TB, random *rand.Rand, ops []vnet.ReadOp, n
 	Eventually(t, func() bool {
 		for len(got) < n {
 			if random.IntN(4) == 0 {
-				ops[0].Frame, ops[0].Err = r.Port.ReadFrame(ops[0].Slot)
+				ops[0].Frame, ops[0].Err = ReadFrame(r.Port, ops[0].Slot)
 				if take(&ops[0]) {
 					return false
 				}

@@ -29,7 +29,7 @@ func TestBatches(t *testing.T, open func(t *testing.T) *PortFixture) {
 			t.Fatal(err)
 		}
 		testDead(t, r)
-		if err := r.Port.WriteFrame(r.Probe(false, 0, 60)); !errors.Is(err, net.ErrClosed) {
+		if err := WriteFrame(r.Port, r.Probe(false, 0, 60)); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
 	})
@@ -49,14 +49,14 @@ func TestBatches(t *testing.T, open func(t *testing.T) *PortFixture) {
 // single calls.
 func testDead(t *testing.T, r *PortFixture) {
 	reads := Slots(5, 70000)
-	_, want := r.Port.ReadFrame(reads[0].Slot)
+	_, want := ReadFrame(r.Port, reads[0].Slot)
 	for want == nil { // frames from before
-		_, want = r.Port.ReadFrame(reads[0].Slot)
+		_, want = ReadFrame(r.Port, reads[0].Slot)
 	}
 	if n := r.Port.ReadFrames(reads); n != 1 || !errors.Is(reads[0].Err, want) || reads[0].Frame != nil {
 		t.Errorf("%d operations filled, %v; single: %v", n, reads[0].Err, want)
 	}
-	want = r.Port.WriteFrame(r.Probe(false, 0, 60))
+	want = WriteFrame(r.Port, r.Probe(false, 0, 60))
 	ops := WriteOps(rand.New(rand.NewPCG(1, 2)), r.Probe(false, 0, 60), r.Probe(false, 1, 1000), r.Probe(false, 2, 60))
 	if n := r.Port.WriteFrames(ops); n != len(ops) {
 		t.Errorf("%d of %d written", n, len(ops))
@@ -110,7 +110,7 @@ func testReads(t *testing.T, r *PortFixture) {
 // 0 if the device is full.
 func (r *PortFixture) write(t *testing.T, random *rand.Rand, ops []vnet.WriteOp) int {
 	if random.IntN(4) == 0 {
-		err := r.Port.WriteFrame(slices.Concat(ops[0].Head, ops[0].Rest))
+		err := WriteFrame(r.Port, slices.Concat(ops[0].Head, ops[0].Rest))
 		if errors.Is(err, unix.EAGAIN) {
 			return 0
 		}

@@ -70,12 +70,12 @@ func (p *Pieces) Count() {
 // Flood calls send far more often than a queue has room for what it sends. Each time it reads a few
 // frames from the queue, and at the end the rest. It returns the fragments that it has read, and
 // the longest time without a read.
-func Flood(t testing.TB, q Single, send func()) (p Pieces, longest time.Duration) {
+func Flood(t testing.TB, q Port, send func()) (p Pieces, longest time.Duration) {
 	t.Helper()
 	const datagrams, each = 200, 7
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 	read := func() bool {
-		frame, err := q.ReadFrame(slot)
+		frame, err := ReadFrame(q, slot)
 		if err == nil {
 			p.See(frame)
 		}

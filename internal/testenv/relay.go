@@ -13,13 +13,6 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Single is one queue of a TAP device or of a LAN interface, frame by frame.
-type Single interface {
-	FD() int
-	ReadFrame(slot []byte) ([]byte, error)
-	WriteFrame(frame []byte) error
-}
-
 // Relay moves frames between ports within the process, in place of a fabric.
 type Relay struct {
 	t    testing.TB
@@ -36,7 +29,7 @@ type Traffic struct {
 	UDP     atomic.Int64 // UDP super-frames
 	Tagged  atomic.Int64 // frames with a VLAN tag among Frames
 	Longest atomic.Int64 // size of the longest frame in bytes, with its virtio_net_hdr
-	Refused atomic.Int64 // frames that WriteFrame has refused for any reason
+	Refused atomic.Int64 // frames that the port has refused for any reason
 }
 
 // NewRelay returns a relay without ports. It ends with the test, before the
@@ -65,12 +58,12 @@ func (r *Relay) Stop() {
 
 // Join relays between a and b, both ways. Every frame has to pass vnet.Check
 // with the MTU. It returns the traffic from a to b, and from b to a.
-func (r *Relay) Join(a, b Single, mtu int) (ab, ba *Traffic) {
+func (r *Relay) Join(a, b Port, mtu int) (ab, ba *Traffic) {
 	return r.Pipe(a, b, mtu), r.Pipe(b, a, mtu)
 }
 
 // Pipe relays from one port to another only.
-func (r *Relay) Pipe(from, to Single, mtu int) *Traffic {
+func (r *Relay) Pipe(from, to Port, mtu int) *Traffic {
 	tr := new(Traffic)
 	r.wg.Add(1)
 	go func() {
@@ -82,10 +75,10 @@ func (r *Relay) Pipe(from, to Single, mtu int) *Traffic {
 	return tr
 }
 
-func (r *Relay) run(from, to Single, mtu int, tr *Traffic) error {
+func (r *Relay) run(from, to Port, mtu int, tr *Traffic) error {
 	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
 	for {
-		frame, err := from.ReadFrame(slot)
+		frame, err := ReadFrame(from, slot)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			stop, err := r.wait(from.FD(), unix.POLLIN)
@@ -105,7 +98,7 @@ func (r *Relay) run(from, to Single, mtu int, tr *Traffic) error {
 		}
 		tr.count(frame)
 		for {
-			err = to.WriteFrame(frame)
+			err = WriteFrame(to, frame)
 			if !errors.Is(err, unix.EAGAIN) {
 				break
 			}
@@ -121,7 +114,7 @@ func (r *Relay) run(from, to Single, mtu int, tr *Traffic) error {
 }
 
 // writeFD returns the descriptor to poll before writing.
-func writeFD(p Single) int {
+func writeFD(p Port) int {
 	if w, ok := p.(interface{ WriteFD() int }); ok {
 		return w.WriteFD()
 	}

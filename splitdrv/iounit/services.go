@@ -370,10 +370,10 @@ func (s *services) standBy() error {
 		return err
 	}
 	// Drop the frames that have arrived: another session of the host has got them, too.
-	slot := make([]byte, vnet.Headroom+vnet.MaxFrame+1)
+	op := []vnet.ReadOp{{Slot: make([]byte, vnet.Headroom+vnet.MaxFrame+1)}}
 	for _, q := range s.port.Queues() {
 		for range standBySkips {
-			if _, err := q.ReadFrame(slot); errors.Is(err, unix.EAGAIN) || errors.Is(err, net.ErrClosed) {
+			if q.ReadFrames(op); errors.Is(op[0].Err, unix.EAGAIN) || errors.Is(op[0].Err, net.ErrClosed) {
 				break
 			}
 		}

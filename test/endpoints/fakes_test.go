@@ -275,9 +275,6 @@ func (c *card) open1() int {
 type lanQueue struct{ *porttest.Port }
 
 func (q lanQueue) WriteFD() int { return q.FD() }
-func (q lanQueue) WriteParts(head, rest []byte) error {
-	return q.WriteFrame(slices.Concat(head, rest))
-}
 
 func (q lanQueue) ReadFrames(ops []vnet.ReadOp) int {
 	for i := range ops {
@@ -291,7 +288,7 @@ func (q lanQueue) ReadFrames(ops []vnet.ReadOp) int {
 
 func (q lanQueue) WriteFrames(ops []vnet.WriteOp) int {
 	for i := range ops {
-		if ops[i].Err = q.WriteParts(ops[i].Head, ops[i].Rest); errors.Is(ops[i].Err, unix.EAGAIN) {
+		if ops[i].Err = q.WriteFrame(slices.Concat(ops[i].Head, ops[i].Rest)); errors.Is(ops[i].Err, unix.EAGAIN) {
 			return i
 		}
 	}

@@ -38,21 +38,8 @@ func (q *Queue) WriteFD() int { return 4 }
 // Close implements lan.Queue.
 func (q *Queue) Close() error { return nil }
 
-// ReadFrame implements lan.Queue.
-func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
-	if len(q.In) == 0 {
-		return nil, unix.EAGAIN
-	}
-	n := copy(slot, q.In[0])
-	q.In = q.In[1:]
-	return slot[:n], nil
-}
-
-// WriteFrame implements lan.Queue.
-func (q *Queue) WriteFrame(frame []byte) error { return q.WriteParts(frame, nil) }
-
-// WriteParts implements lan.Queue.
-func (q *Queue) WriteParts(head, rest []byte) error {
+// write is WriteFrames for one frame.
+func (q *Queue) write(head, rest []byte) error {
 	if q.Tweak != nil {
 		q.Tweak()
 	}
@@ -69,10 +56,12 @@ func (q *Queue) WriteParts(head, rest []byte) error {
 func (q *Queue) ReadFrames(ops []vnet.ReadOp) int {
 	q.Calls++
 	for i := range ops {
-		ops[i].Frame, ops[i].Err = q.ReadFrame(ops[i].Slot)
-		if errors.Is(ops[i].Err, unix.EAGAIN) {
+		if ops[i].Err = nil; len(q.In) == 0 {
+			ops[i].Frame, ops[i].Err = nil, unix.EAGAIN
 			return i + 1
 		}
+		ops[i].Frame = ops[i].Slot[:copy(ops[i].Slot, q.In[0])]
+		q.In = q.In[1:]
 	}
 	return len(ops)
 }
@@ -85,7 +74,7 @@ func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
 			ops[i].Err = unix.EAGAIN
 			return i
 		}
-		if ops[i].Err = q.WriteParts(ops[i].Head, ops[i].Rest); errors.Is(ops[i].Err, unix.EAGAIN) {
+		if ops[i].Err = q.write(ops[i].Head, ops[i].Rest); errors.Is(ops[i].Err, unix.EAGAIN) {
 			return i
 		}
 	}
