@@ -29,7 +29,7 @@
 //	direct, directstatus           direct connections between hosts
 //	addresses, ownaddress, host    MAC addresses and identities of hosts
 //	statistics, tallies            counters
-//	requests, config, ending, admission, errors
+//	costs, config, ending, admission, errors
 //
 // # The end
 //

@@ -29,7 +29,7 @@ type Unit struct {
 	started    time.Time
 	lines      limit.Log               // limit of log lines about connections
 	setups     *limit.Queue[limit.Key] // see newSetups
-	requests   *limit.Keyed            // limit of the cost of hosts' requests
+	costs      *limit.Keyed            // limit of the cost of hosts' requests
 
 	listener atomic.Pointer[session.Listener] // nil before Run
 
@@ -59,7 +59,7 @@ func New(cfg Config) (*Unit, error) {
 	}
 	u := &Unit{
 		cfg: cfg, protecting: protecting, without: without, started: time.Now(), setups: newSetups(),
-		requests: limit.NewKeyed(requestRate),
+		costs: limit.NewKeyed(requestRate),
 		common: common{
 			addresses: newAddresses(cfg.LinkState),
 			stations:  guard.NewStations(),
@@ -116,7 +116,7 @@ func (u *Unit) Burst(id session.Identity) int {
 // sessions of a key share the limit, including those that have ended.
 func (u *Unit) paced(h *host, t protocol.CfgType, data []byte) time.Duration {
 	burst := costSession * u.Burst(h.peer())
-	return u.requests.Spend(time.Now(), h.limits, costOf(t, data), burst)
+	return u.costs.Spend(time.Now(), h.limits, costOf(t, data), burst)
 }
 
 // over counts and logs the end of a session, or of an attempt to open one.
