@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -68,47 +67,6 @@ func randomMAC() net.HardwareAddr {
 
 // taken reports whether err means that the address is that of another device.
 func taken(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EADDRINUSE) }
-
-// checkMAC returns an error if mac cannot be the address of a station.
-func checkMAC(mac net.HardwareAddr) error {
-	if len(mac) != 6 || mac[0]&1 != 0 || slices.Max(mac) == 0 {
-		return fmt.Errorf("MAC address %q is not that of one station: six bytes, not all zero, the first one even", mac)
-	}
-	return nil
-}
-
-// checkAddrs returns an error if one of addrs cannot be the address of a station, or if
-// there are too many.
-func checkAddrs(addrs []net.HardwareAddr) error {
-	if len(addrs) > MaxUnicast {
-		return fmt.Errorf("%w: %d further addresses, at most %d", ErrUnsupported, len(addrs), MaxUnicast)
-	}
-	for _, a := range addrs {
-		if err := checkMAC(a); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkGroups returns an error if one of groups is not the address of a group.
-func checkGroups(groups []net.HardwareAddr) error {
-	for _, g := range groups {
-		if len(g) != 6 || g[0]&1 == 0 {
-			return fmt.Errorf("%q is not the address of a group: six bytes, the first one odd", g)
-		}
-	}
-	return nil
-}
-
-// cloneAddrs returns a deep copy of addrs.
-func cloneAddrs(addrs []net.HardwareAddr) []net.HardwareAddr {
-	out := make([]net.HardwareAddr, len(addrs))
-	for i, a := range addrs {
-		out[i] = slices.Clone(a)
-	}
-	return out
-}
 
 func whatUp(up bool) string {
 	if up {
