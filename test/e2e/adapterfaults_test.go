@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -42,15 +43,48 @@ func (d *daemon) deviceState(cond func(s deviceState) bool) {
 
 // absence lets RDMA devices disappear for the processes that it is given to.
 type absence struct {
-	t   testing.TB
-	dir string
+	t    testing.TB
+	dir  string
+	idle map[string]map[string]int // the devices' objects in the kernel without the product
 }
 
 // newAbsence makes an absence, and the environment of a process that sees it on adapters of a family.
+// It is called before the product starts.
 func newAbsence(t testing.TB, family string) (a *absence, env []string) {
 	t.Helper()
-	a = &absence{t, t.TempDir()}
+	a = &absence{t, t.TempDir(), rdmaObjects(t)}
 	return a, append(testenv.Adapter(t, family, adapterFacts), "SPLITNIC_ADAPTER_GONE="+a.dir)
+}
+
+func rdmaObjects(t testing.TB) map[string]map[string]int {
+	t.Helper()
+	devices, err := testenv.RDMAObjects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return devices
+}
+
+// held returns the objects that the product has on a device, of which it is the only user. Regions are
+// not among them: their number changes with pools that are lent on request.
+func (a *absence) held(device string) map[string]int {
+	a.t.Helper()
+	n := rdmaObjects(a.t)[device]
+	for kind, idle := range a.idle[device] {
+		n[kind] -= idle
+	}
+	delete(n, "mr")
+	return n
+}
+
+// freed waits until the product has nothing on a device that has disappeared.
+func (a *absence) freed(device string) {
+	a.t.Helper()
+	var now map[string]int
+	eventually(a.t, func() bool {
+		now = rdmaObjects(a.t)[device]
+		return maps.Equal(now, a.idle[device])
+	}, "%s to have no other objects than before the product, %v: it has %v", device, a.idle[device], &now)
 }
 
 func (a *absence) begin(device string) { write(a.t, a.dir, device, "") }
@@ -98,7 +132,7 @@ func TestRDMAAdapterEvents(t *testing.T) {
 // TestRDMAAdapterRemoved takes the adapter away from one end of a session that a TCP connection
 // uses, as an unplug or a reset of the firmware does: a fatal event, and EIO from all calls. The host
 // has to keep its netdevice without carrier, and to have a session again when the adapter is back. An
-// end whose adapter is away has to end on SIGTERM.
+// end whose adapter is away has to give up all that it had there, and to end on SIGTERM.
 func TestRDMAAdapterRemoved(t *testing.T) {
 	for _, c := range []struct{ end, family, device string }{
 		{"host", "mlx5", hostDevice}, {"unit", "mana", unitDevice},
@@ -115,6 +149,7 @@ func TestRDMAAdapterRemoved(t *testing.T) {
 			stream := startStreaming(t, r.lan, h.ns, streamPause)
 			stream.proceeds(t)
 			index := testenv.Link(t, h.ns, "sn0").Attrs().Index
+			held := away.held(c.device)
 			for round := range 2 {
 				away.begin(c.device)
 				h.waitCarrier(false)
@@ -122,9 +157,13 @@ func TestRDMAAdapterRemoved(t *testing.T) {
 					return s.Device.Gone && s.Device.Losses == round+1 && s.Device.Events["device-fatal"] == round+1 &&
 						(c.end == "host" || s.Ended["device"] == round+1)
 				})
+				away.freed(c.device)
 				away.end(c.device)
 				h.waitCarrier(true)
 				stream.proceeds(t)
+				if now := away.held(c.device); !maps.Equal(now, held) {
+					t.Errorf("after %d absences the objects are %v, before them they were %v", round+1, now, held)
+				}
 				if got := testenv.Link(t, h.ns, "sn0").Attrs().Index; got != index {
 					t.Errorf("sn0 is another netdevice: %d and not %d", got, index)
 				}
@@ -182,8 +221,8 @@ func TestRDMAAdapterFailover(t *testing.T) {
 }
 
 // TestRDMAAdapterAgent runs an agent with a card on each of two adapters, and takes one of them away.
-// The card on it has to lose its carrier, and to have a session again when the adapter is back, with
-// the same netdevice; the other card must not notice.
+// The card on it has to lose its carrier, to give up all that it had there, and to have a session again
+// when the adapter is back, with the same netdevice; the other card must not notice.
 func TestRDMAAdapterAgent(t *testing.T) {
 	for _, family := range kinds {
 		t.Run(family, func(t *testing.T) {
@@ -213,6 +252,7 @@ func TestRDMAAdapterAgent(t *testing.T) {
 			card.sock = a.socketOf("goes")
 			card.deviceState(func(s deviceState) bool { return s.Device.Gone && s.Device.Events["device-fatal"] == 1 })
 			eventually(t, func() bool { return !carrier(t, spaces["goes"], "eth0") }, "a card without carrier")
+			away.freed(hostDevice)
 			beside.proceeds(t)
 			away.end(hostDevice)
 			a.connected("goes")

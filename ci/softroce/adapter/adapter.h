@@ -76,6 +76,12 @@ void gone_watch(const char *dir);
 bool gone(const struct ibv_context *ctx);
 bool gone_named(const char *name);
 
+/* Reports whether the kernel refuses to create an object of a device, with errno. */
+bool gone_refuses(const struct ibv_context *ctx);
+
+/* The kernel's answer to a call that has destroyed an object of a device. */
+int gone_answer(const struct ibv_context *ctx, int err);
+
 /* The asynchronous events of a device. */
 void events_open(struct ibv_context *ctx);
 void events_raise(struct ibv_qp *qp, enum ibv_event_type type);
@@ -102,5 +108,7 @@ int adapter_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send
 int adapter_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int adapter_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int adapter_arm(struct ibv_cq *cq, int solicited_only);
+struct ibv_mw *adapter_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int adapter_dealloc_mw(struct ibv_mw *mw);
 
 #endif

@@ -23,10 +23,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, st
 	struct ibv_cq *cq;
 	struct queue *q;
 
-	if (gone(ctx)) {
-		errno = EIO;
+	if (gone_refuses(ctx))
 		return NULL;
-	}
 	events_creates(ctx, true);
 	cq = NEXT(ibv_create_cq)(ctx, cqe, context, ch, vector);
 	events_creates(ctx, false);
@@ -45,16 +43,25 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *context, st
 int ibv_destroy_cq(struct ibv_cq *cq)
 {
 	struct queue *q = active ? queue_of(cq) : NULL;
-	int err;
+	struct ibv_context *ctx = cq->context;
+	struct ibv_comp_channel *ch = cq->channel;
+	int err = NEXT(ibv_destroy_cq)(cq);
 
-	if (gone(cq->context))
-		return EIO;
-	err = NEXT(ibv_destroy_cq)(cq);
-	if (!err && q) {
+	if (err)
+		return gone_answer(ctx, err);
+	if (q) {
 		free(q->kept);
 		free(q);
 	}
-	return err;
+	if (!gone(ctx))
+		return 0;
+	/* libibverbs counts the queue of a destruction that has failed. */
+	if (ch) {
+		pthread_mutex_lock(&ctx->mutex);
+		ch->refcnt++;
+		pthread_mutex_unlock(&ctx->mutex);
+	}
+	return EIO;
 }
 
 /*

@@ -44,8 +44,11 @@ void thread_start(void *(*fn)(void *))
 
 void *next(const char *name)
 {
-	void *fn = dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
+	static const char *const versions[] = {"IBVERBS_1.1", "IBVERBS_1.8", "IBVERBS_1.0"};
+	void *fn = NULL;
 
+	for (size_t i = 0; !fn && i < sizeof(versions) / sizeof(versions[0]); i++)
+		fn = dlvsym(RTLD_NEXT, name, versions[i]);
 	if (!fn)
 		fail("libibverbs has no %s", name);
 	return fn;
@@ -133,15 +136,6 @@ static int modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 	return facts.moderation;
 }
 
-static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
-{
-	if (facts.alloc_mw) {
-		errno = abs(facts.alloc_mw);
-		return NULL;
-	}
-	return real.alloc_mw(pd, type);
-}
-
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
 	struct ibv_context *ctx = NEXT(ibv_open_device)(device);
@@ -158,7 +152,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	v->query_port = query_port;
 	v->query_device_ex = query_device_ex;
 	v->modify_cq = modify_cq;
-	ctx->ops.alloc_mw = alloc_mw;
+	ctx->ops.alloc_mw = adapter_alloc_mw;
+	ctx->ops.dealloc_mw = adapter_dealloc_mw;
 	ctx->ops.post_send = adapter_post_send;
 	ctx->ops.post_recv = adapter_post_recv;
 	ctx->ops.poll_cq = adapter_poll;

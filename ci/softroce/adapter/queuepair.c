@@ -59,14 +59,21 @@ static void *read_late(void *arg)
 	return arg;
 }
 
-void pairs_fail(void)
+/* Moves a pair of a device that has disappeared to the error state. mu is held. */
+static void pair_fail(struct pair *p)
 {
 	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
 
+	if (!p->over)
+		p->over = NEXT(ibv_modify_qp)(p->qp, &err, IBV_QP_STATE) == 0;
+}
+
+void pairs_fail(void)
+{
 	pthread_mutex_lock(&mu);
 	for (struct pair *p = pairs; p; p = p->next) {
-		if (gone(p->qp->context) && !p->over)
-			p->over = NEXT(ibv_modify_qp)(p->qp, &err, IBV_QP_STATE) == 0;
+		if (gone(p->qp->context))
+			pair_fail(p);
 	}
 	pthread_mutex_unlock(&mu);
 }
@@ -138,10 +145,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
 	if (!active)
 		return NEXT(ibv_create_qp)(pd, attr);
-	if (gone(pd->context)) {
-		errno = EIO;
+	if (gone_refuses(pd->context))
 		return NULL;
-	}
 	err = attr->qp_type == IBV_QPT_RC ? facts.rc : facts.uc;
 	if (a.cap.max_send_sge > (unsigned int)facts.sge || a.cap.max_recv_sge > (unsigned int)facts.sge)
 		err = EINVAL;
@@ -178,6 +183,7 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {
+	struct ibv_context *ctx = qp->context;
 	struct pair *p;
 	int err;
 
@@ -185,10 +191,12 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 		return NEXT(ibv_destroy_qp)(qp);
 	p = pair_of(qp);
 	pthread_mutex_lock(&mu);
+	if (gone(ctx))
+		pair_fail(p); /* the program could not */
 	p->over = true;
 	events_forget(qp);
-	err = gone(qp->context) ? EIO : NEXT(ibv_destroy_qp)(qp);
-	if (!err || err == EIO) {
+	err = NEXT(ibv_destroy_qp)(qp);
+	if (!err) {
 		for (struct pair **at = &pairs; *at; at = &(*at)->next) {
 			if (*at == p) {
 				*at = p->next;
@@ -202,7 +210,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 		free(p);
 	}
 	pthread_mutex_unlock(&mu);
-	return err;
+	return gone_answer(ctx, err);
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
