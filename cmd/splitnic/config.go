@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -137,7 +138,12 @@ func (o *origin) set(flags *pflag.FlagSet, values []setting) error {
 		if _, given := o.given[v.key]; given || flags.Lookup(v.key) == nil {
 			continue
 		}
-		for _, word := range v.words {
+		given, err := accepted(flags.Lookup(v.key), v.words)
+		if err != nil {
+			errs = append(errs, o.mistake(v.at, "%s: %w", v.name(), err))
+			continue
+		}
+		for _, word := range given {
 			if err := flags.Set(v.key, word); err != nil {
 				var value *pflag.InvalidValueError
 				if errors.As(err, &value) {
@@ -149,6 +155,22 @@ func (o *origin) set(flags *pflag.FlagSet, values []setting) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// withCommas are the settings whose one value is a list with commas.
+var withCommas = []string{"offloads", "ciphers", "handler-cpus", "handler-priority", "cq-moderation"}
+
+// accepted returns the words in the form in which a flag accepts them, one after the other. It
+// returns an error for a list where there must be one word: the last one would win.
+func accepted(f *pflag.Flag, words []string) ([]string, error) {
+	_, several := f.Value.(pflag.SliceValue)
+	switch {
+	case len(words) <= 1, several: // none: the error is known
+		return words, nil
+	case slices.Contains(withCommas, f.Name):
+		return []string{strings.Join(words, ",")}, nil
+	}
+	return nil, fmt.Errorf("must be one value, not the list %s", strings.Join(words, ", "))
 }
 
 // again sets flags, some of the command's flags, to the values that they would have if the command

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -40,26 +41,40 @@ func TestReadConfig(t *testing.T) {
 		h.Netdevice != "line" {
 		t.Errorf("%+v, %v", h, err)
 	}
+	h, err = configured(t, "iounit: a\nadvanced:\n  ciphers: [chacha20-poly1305, aes-128-gcm]\n")
+	if err != nil || len(h.Ciphers) != 2 {
+		t.Errorf("ciphers %v, %v", h.Ciphers, err)
+	}
+	one, err := configured(t, "iounit: a\noffloads: [csum, tso4]\n")
+	both, bothErr := configured(t, "iounit: a\noffloads: csum,tso4\n")
+	if err = errors.Join(err, bothErr); err != nil || one.Offloads != both.Offloads {
+		t.Errorf("offloads %v as a list, %v with a comma, %v", one.Offloads, both.Offloads, err)
+	}
 	for text, want := range map[string]string{
-		"iounit: a\nmetrics:\n":           "x.yaml:2: metrics: must be a word or a list of words",
-		"iounit: [a, ~]\n":                "x.yaml:1: iounit: must be",
-		"iounit: [[a]]\n":                 "x.yaml:1: iounit: must be",
-		"iounit: {a: 1}\n":                "x.yaml:1: iounit: must be",
-		"iounit: a\nqueues: many\n":       "x.yaml:2: queues: ",
-		"iounit: a\n\nstandby: perhaps\n": "x.yaml:3: standby: ",
-		"config: other\n":                 `x.yaml:1: unknown key "config"`,
-		"iounit: a\nunit-address: b\n":    `x.yaml:2: unknown key "unit-address"`,
-		"- a\n":                           "x.yaml:1: must be a map",
-		"iounit: a\nname: \"b\n":          "x.yaml:2: not YAML",
-		"iounit: a\n---\nname: b\n":       "x.yaml:2: more than one YAML document",
-		"queues: many\nmax-mtu: plenty\n": "x.yaml:2: max-mtu: ", // both mistakes are reported
-		"iounit: a\niounit: b\n":          "x.yaml:2: not YAML",
-		"":                                "--iounit is missing",
-		"iounit: a\nmax-mtu: 20\n":        "--max-mtu 20",
-		"iounit: a\nkey: k\ninsecure: on\ntrust: [a]\n": "--insecure does without",
+		"iounit: a\nmetrics:\n":                              "x.yaml:2: metrics: must be a word or a list of words",
+		"iounit: [a, ~]\n":                                   "x.yaml:1: iounit: must be",
+		"iounit: [[a]]\n":                                    "x.yaml:1: iounit: must be",
+		"iounit: {a: 1}\n":                                   "x.yaml:1: iounit: must be",
+		"iounit: a\nqueues: many\n":                          "x.yaml:2: queues: ",
+		"iounit: a\n\nstandby: perhaps\n":                    "x.yaml:3: standby: ",
+		"config: other\n":                                    `x.yaml:1: unknown key "config"`,
+		"iounit: a\nunit-address: b\n":                       `x.yaml:2: unknown key "unit-address"`,
+		"- a\n":                                              "x.yaml:1: must be a map",
+		"iounit: a\nname: \"b\n":                             "x.yaml:2: not YAML",
+		"iounit: a\n---\nname: b\n":                          "x.yaml:2: more than one YAML document",
+		"queues: many\nmax-mtu: plenty\n":                    "x.yaml:2: max-mtu: ", // both mistakes are reported
+		"iounit: a\nname: [b, c]\n":                          "x.yaml:2: name: must be one value, not the list b, c",
+		"iounit: a\nstandby: [on, off]\n":                    "x.yaml:2: standby: must be one value, not the list on, off",
+		"iounit: a\nadvanced: {ciphers: [aes-128-gcm, x]}\n": "x.yaml:2: advanced.ciphers: ",
+		"iounit: a\niounit: b\n":                             "x.yaml:2: not YAML",
+		"":                                                   "--iounit is missing",
+		"iounit: a\nmax-mtu: 20\n":                           "--max-mtu 20",
+		"iounit: a\nkey: k\ninsecure: on\ntrust: [a]\n":      "--insecure does without",
 	} {
 		if _, err := configured(t, text); exit.Status(err) != exit.Usage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
+		} else if strings.Count(err.Error(), "x.yaml:2: metrics:") > 1 {
+			t.Errorf("%q: two errors about one line: %v", text, err)
 		}
 	}
 }

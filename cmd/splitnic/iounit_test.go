@@ -30,6 +30,7 @@ func TestIOUnitFlags(t *testing.T) {
 			{"--listen fd00::1", func(u *daemon.IOUnit) { u.Listen = "fd00::1" }, ""},
 			{"--listen 7580", nil, `--listen "7580": must be ADDRESS, ADDRESS:PORT or :PORT, such as :7580`},
 			{"--listen :70000", nil, `--listen ":70000": must be`},
+			{"--listen *:7580", nil, `--listen "*:7580": must be ADDRESS, ADDRESS:PORT or :PORT`},
 			{"--listen a:b:c", nil, `--listen "a:b:c": must be`},
 			{"--lan tap:br0", func(u *daemon.IOUnit) { u.LAN, u.Kind, u.NIC = "tap:br0", lan.TAP, "br0" }, ""},
 			{"--lan packet:eth1", func(u *daemon.IOUnit) { u.LAN, u.Kind = "packet:eth1", lan.Packet }, ""},

@@ -392,8 +392,8 @@ func between(flag string, n, least, most int, otherwise string) error {
 // canListen reports whether addr can be an address to listen on, with a port. It does not check
 // whether this machine has the address.
 func canListen(addr string) bool {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || strings.Contains(host, "*") { // that of other programs for all addresses
 		return false
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err == nil {

@@ -38,7 +38,7 @@ func Parse(file string, text []byte) (Node, error) {
 	var at yaml.Error
 	switch {
 	case errors.As(err, &at) && at.GetToken() != nil:
-		return nil, fmt.Errorf("%s:%d: not YAML: %s", file, at.GetToken().Position.Line, at.GetMessage())
+		return nil, fmt.Errorf("%s:%d: not YAML: %s%s", file, at.GetToken().Position.Line, at.GetMessage(), remedy(at))
 	case err != nil:
 		return nil, fmt.Errorf("%s: not YAML: %w", file, err)
 	case len(parsed.Docs) > 1:
@@ -47,7 +47,45 @@ func Parse(file string, text []byte) (Node, error) {
 	case len(parsed.Docs) == 0:
 		return nil, nil
 	}
+	if n := reference(parsed.Docs[0].Body); n != nil {
+		return nil, Errorf(file, n, "there are no anchors and aliases here; put a word that begins with & or * in quotation marks")
+	}
 	return parsed.Docs[0].Body, nil
+}
+
+// remedy returns what to do about an error of the parser, or "".
+func remedy(err yaml.Error) string {
+	if strings.Contains(err.GetMessage(), "'\t'") {
+		return "; indent with spaces, not tabs"
+	}
+	return ""
+}
+
+// reference returns an anchor or alias below a node, or nil. Without this check it would be taken
+// for a word.
+func reference(n Node) Node {
+	var f finder
+	if n != nil {
+		ast.Walk(&f, n)
+	}
+	return f.found
+}
+
+// finder keeps the first anchor or alias of a walk.
+type finder struct{ found Node }
+
+// Visit implements ast.Visitor.
+func (f *finder) Visit(n Node) ast.Visitor {
+	switch n.(type) {
+	case *ast.AnchorNode, *ast.AliasNode:
+		if f.found == nil {
+			f.found = n
+		}
+	}
+	if f.found != nil {
+		return nil
+	}
+	return f
 }
 
 // start returns the number of the line in which a document begins.
@@ -95,8 +133,18 @@ func Map(n Node) (entries []Entry, ok bool) {
 	return entries, true
 }
 
-// Scalar returns the text of a scalar as written in the file, or "" for any other value.
+// Scalar returns the text of a scalar as written in the file, or "" for an empty value. That of a
+// list or map, where there must be one word, is for an error.
 func Scalar(n Node) string {
+	switch n := n.(type) {
+	case *ast.SequenceNode, *ast.MappingNode, *ast.MappingValueNode:
+		return n.String()
+	}
+	return scalar(n)
+}
+
+// scalar is Scalar, but returns "" for a list or map.
+func scalar(n Node) string {
 	switch n := n.(type) {
 	case *ast.NullNode:
 		return ""
@@ -116,7 +164,7 @@ func Scalars(n Node) ([]string, error) {
 	}
 	words := make([]string, len(nodes))
 	for i, n := range nodes {
-		if words[i] = Scalar(n); words[i] == "" {
+		if words[i] = scalar(n); words[i] == "" {
 			return nil, errors.New("must be a word or a list of words")
 		}
 	}

@@ -34,7 +34,10 @@ func Load(path string) (*Policy, error) {
 
 // empty reports whether a file has nothing but comments.
 func empty(text []byte) bool {
-	text, _ = bom.Cut(text) // Parse returns the error
+	text, err := bom.Cut(text)
+	if err != nil {
+		return false // Parse returns the error
+	}
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] != '#' && string(line) != "---" {

@@ -114,6 +114,17 @@ func TestNothingInIt(t *testing.T) {
 	}
 }
 
+// TestOtherEncoding loads a file in UTF-16, which is not an empty one.
+func TestOtherEncoding(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(path, []byte("\xff\xfed\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "UTF-16") {
+		t.Error(err)
+	}
+}
+
 func TestDefault(t *testing.T) {
 	for name, p := range map[string]*Policy{"none": Default(), "an empty file": parse(t, ""),
 		"no entries": parse(t, "hosts:\ndefault:\n"), "only a comment": parse(t, "# nothing\n")} {
@@ -146,7 +157,7 @@ func TestErrors(t *testing.T) {
 		{"hosts:\n  alpha:\n    macs: []", "p.yaml:3: host alpha: macs: the list is empty"},
 		{"hosts:\n  alpha:\n    macs: mine", "p.yaml:3: host alpha: macs: parse MAC address"},
 		{"hosts:\n  alpha:\n    macs: [own, any]", "use own, any, addresses such as"},
-		{"hosts:\n  alpha:\n    share: [a, b]", "p.yaml:3: host alpha: share: \"\" must be a word such as bond1"},
+		{"hosts:\n  alpha:\n    share: [a, b]", "p.yaml:3: host alpha: share: \"[a, b]\" must be a word such as bond1"},
 		{"hosts:\n  alpha:\n    ips: [192.0.2.1, 192.0.2]",
 			"p.yaml:3: host alpha: ips: \"192.0.2\" is no IP address; use any, addresses such as"},
 		{"default:\n  ips: 192.0.2.1/24",
@@ -154,7 +165,7 @@ func TestErrors(t *testing.T) {
 		{"default:\n  ips: []", "the list is empty"},
 		{"default:\n  nested-tags: 2", "p.yaml:2: default: nested-tags: \"2\" must be yes or no"},
 		{"default:\n  link-control: lldp", "link-control: \"lldp\" must be yes or no"},
-		{"default:\n  require-bind: [yes]", "require-bind: \"\" must be yes or no"},
+		{"default:\n  require-bind: [yes]", "require-bind: \"[yes]\" must be yes or no"},
 		{"default:\n  max-tx-pps: 10M/s", "p.yaml:2: default: max-tx-pps: \"10M/s\" is no number of packets per second from 100 to 1G; use k or M such as 50k or 1.5M, or unlimited"},
 		{"default:\n  max-rx-pps: 0", "max-rx-pps: \"0\" is no number"},
 		{"default:\n  vlans: all\n  max-tx-group-pps: 99",
@@ -170,7 +181,7 @@ func TestErrors(t *testing.T) {
 		{"hosts:\n  alpha:\n    vlans: 5\n    max-rx-rate: 500",
 			"p.yaml:4: host alpha: max-rx-rate: \"500\" is no rate from 100k to 1T"},
 		{"default:\n  max-rx-rate: 0", "p.yaml:2: default: max-rx-rate: \"0\" is no rate from 100k to 1T bits per second; use k, M or G such as 500M or 2.5G, or unlimited"},
-		{"default:\n  max-tx-rate: [1G]", "p.yaml:2: default: max-tx-rate: \"\" is no rate"},
+		{"default:\n  max-tx-rate: [1G]", "p.yaml:2: default: max-tx-rate: \"[1G]\" is no rate"},
 		{"hosts:\n  alpha:\n    modes: [imm, fast]", "p.yaml:3: host alpha: modes:"},
 		{"hosts:\n  alpha:\n    vlan: 5", "p.yaml:3: host alpha: unknown key \"vlan\"; there are macs, share, ips, vlans"},
 		{"host:\n  alpha:", "p.yaml:1: unknown key \"host\"; there are default, hosts"},
