@@ -112,10 +112,11 @@ func TestErrdocOfNames(t *testing.T) {
 		"nobody": func() (string, error) {
 			return oneSocket(t.Context(), unitRole, nil, func() ([]string, error) { return nil, nil })
 		},
-		"which":     func() (string, error) { return oneSocket(t.Context(), hostRole, nil, list) },
-		"neither":   func() (string, error) { return socketOf(t.Context(), anyRole, "sn1", list) },
-		"ambiguous": func() (string, error) { return socketOf(t.Context(), anyRole, "eth0", list) },
-		"failed":    func() (string, error) { return socketOf(t.Context(), anyRole, "broken", list) },
+		"which":        func() (string, error) { return oneSocket(t.Context(), hostRole, nil, list) },
+		"neither":      func() (string, error) { return socketOf(t.Context(), anyRole, "sn1", list) },
+		"ambiguous":    func() (string, error) { return socketOf(t.Context(), anyRole, "eth0", list) },
+		"another role": func() (string, error) { return socketOf(t.Context(), hostRole, "gw1", list) },
+		"failed":       func() (string, error) { return socketOf(t.Context(), anyRole, "broken", list) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := find(); err == nil {

@@ -41,6 +41,25 @@ func (r role) String() string {
 	}[r]
 }
 
+// article returns the article of the role, with a space.
+func (r role) article() string {
+	if r == unitRole {
+		return "an "
+	}
+	return "a "
+}
+
+// roleOf returns the role of the process or card with a socket, with its article.
+func roleOf(path string) string {
+	switch {
+	case hostRole.has(path):
+		return "a host"
+	case unitRole.has(path):
+		return "an I/O unit"
+	}
+	return "an agent"
+}
+
 // whichNames describes the names that socketOf accepts.
 const whichNames = `NAME
 is that of a card, such as sn0, or of its host or netdevice if no other card has this name, the port
@@ -141,7 +160,7 @@ func socketOf(ctx context.Context, of role, name string, list lister) (string, e
 		}
 		return "", exit.Usagef("%q is ambiguous; name one of: %s", name, strings.Join(own, ", "))
 	}
-	var found, there []process
+	var found, there, others []process
 	var lost error
 	for _, p := range ask(ctx, sockets) {
 		for _, c := range p.lost {
@@ -150,6 +169,9 @@ func socketOf(ctx context.Context, of role, name string, list lister) (string, e
 			}
 		}
 		if !of.has(p.path) {
+			if isCalled(p.path, name) || slices.Contains(p.also, name) {
+				others = append(others, p)
+			}
 			continue
 		}
 		there = append(there, p)
@@ -164,6 +186,9 @@ func socketOf(ctx context.Context, of role, name string, list lister) (string, e
 		return "", exit.Usagef("%q is ambiguous; name one of: %s", name, listed(found))
 	case lost != nil:
 		return "", lost
+	case len(others) > 0:
+		return "", exit.Usagef("%q is %s, and this command is for %s; there are: %s", name, roleOf(others[0].path),
+			of.article()+of.String(), listed(there))
 	}
 	return "", exit.With(exit.Missing, fmt.Errorf("%w %q on this machine; there are: %s",
 		statussock.ErrNobody, name, listed(there)))

@@ -163,6 +163,8 @@ func answer(path string, resp *http.Response) (raw json.RawMessage, err error) {
 // unanswered returns the error about a request that the socket at path did not answer.
 func unanswered(path string, err error) error {
 	switch {
+	case errors.Is(err, syscall.ECONNREFUSED) && !isSocket(path):
+		return fmt.Errorf("%w %s: it is no socket", ErrNobody, path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w %s: %w", ErrNobody, path, ErrLeft)
 	case errors.Is(err, os.ErrNotExist):

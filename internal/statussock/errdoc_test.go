@@ -59,6 +59,13 @@ func TestErrdocOfSockets(t *testing.T) {
 			}
 			return err
 		},
+		"no socket": func() error {
+			_, err := Read(t.Context(), t.TempDir())
+			if !errors.Is(err, ErrNobody) || errors.Is(err, ErrLeft) {
+				t.Errorf("%v: this advises to remove what is no socket", err)
+			}
+			return err
+		},
 		"nobody":  func() error { _, err := Read(t.Context(), path+"x"); return err },
 		"unknown": func() error { _, err := Do(t.Context(), path, "paint"); return err },
 		"fails":   func() error { _, err := Do(t.Context(), path, "fails"); return err },

@@ -25,6 +25,12 @@ func served(path string) bool {
 	return err == nil
 }
 
+// isSocket reports whether there is a socket at path, or nothing.
+func isSocket(path string) bool {
+	info, err := os.Stat(path)
+	return err != nil || info.Mode().Type() == os.ModeSocket
+}
+
 // Discard removes the socket at path that a killed process has left, if there is one. A socket on
 // which a process listens stays. A file that is not a socket stays too, and is an error.
 func Discard(path string) error {

@@ -65,6 +65,8 @@ func TestErrdoc(t *testing.T) {
 		{"directory of an I/O unit's socket is missing", iounit("--status-socket", missing+"/x.sock"), exitMissing,
 			[]string{"--status-socket", "mkdir -p " + missing}},
 
+		{"alias in the configuration", config("alias.yaml", "iounit: *a\n"), exitUsage, []string{"quotation marks"}},
+
 		{"certificate is missing", host("--cert", missing), exitKeys, nil},
 		{"certificate is none", host("--cert", empty), exitKeys, nil},
 		{"certificate is damaged", host("--cert", write(t, dir, "damaged.crt", block("CERTIFICATE", []byte{1}))), exitKeys,
