@@ -109,7 +109,7 @@ anything that is not a setting are left out; names, addresses and fingerprints a
 	c.Flags().StringVar(&f.device, "device", "", "RDMA device to examine (default: all)")
 	c.Flags().StringVar(&f.peer, "peer", "", "IP address of the peer: the GID is chosen for it, and packets of the path MTU must reach it")
 	c.Flags().StringVar(&f.planned.role, "role", "", "planned role of this machine: host, agent or iounit")
-	completeFlag(c, "role", oneOf("host", "agent", "iounit"))
+	completeFlag(c, "role", oneOf(endpointRoles...))
 	c.Flags().StringSliceVar(&f.planned.iounits, "iounit", nil, "I/O units that hosts are to reach, as for splitnic host")
 	c.Flags().StringVar(&f.planned.lan, "lan", "", "network card to share, as for splitnic iounit")
 	c.Flags().StringVar(&f.planned.netns, "netns", "", "network namespace of the network card")

@@ -23,6 +23,8 @@ func main() {
 		switch c.CommandPath() {
 		case "splitnic host", "splitnic agent", "splitnic iounit":
 			return // package daemon handles signals
+		case "splitnic keygen", "splitnic check host", "splitnic check agent", "splitnic check iounit":
+			return // a signal has to end them while they read a pipe
 		}
 		ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 		c.SetContext(ctx)

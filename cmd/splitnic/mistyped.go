@@ -16,28 +16,25 @@ import (
 	"github.com/splitnic/splitnic/internal/settings"
 )
 
-// instead has what does the work of commands that other programs have.
-var instead = map[string]string{
-	"up":        "`splitnic host` makes a netdevice, as the service splitnic-host@NAME does",
-	"start":     "`splitnic host`, iounit or agent starts one, as the services splitnic-… do: systemctl start",
-	"down":      "the netdevice goes with its process: systemctl stop splitnic-host@NAME",
-	"stop":      "systemctl stop splitnic-host@NAME, splitnic-iounit or splitnic-agent; or SIGTERM",
-	"restart":   "systemctl restart splitnic-host@NAME, splitnic-iounit or splitnic-agent",
-	"logs":      "journalctl -u 'splitnic-*' shows the log",
-	"log":       "journalctl -u 'splitnic-*' shows the log",
-	"bugreport": "`splitnic doctor --report FILE` writes one",
-}
-
 // meant returns what the user may have meant by an unknown word: commands elsewhere that have this
 // name, with their paths, or else similar subcommands of c. Each text begins with a space.
 func meant(c *cobra.Command, word string) string {
 	if text := instead[word]; text != "" && !c.HasParent() {
 		return " (" + text + ")"
 	}
+	if written := asFlags(c, word); len(written) > 0 {
+		return didYouMean(written)
+	}
 	if names := called(c.Root(), c, word); len(names) > 0 {
 		return didYouMean(names)
 	}
-	return didYouMean(similar(c, word))
+	if names := similar(c, word); len(names) > 0 {
+		return didYouMean(names)
+	}
+	if flag := argument[c.CommandPath()]; flag != "" {
+		return didYouMean([]string{"--" + flag + " " + word})
+	}
+	return ""
 }
 
 // didYouMean returns a question with names, or "" if there are none.
@@ -108,7 +105,13 @@ func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
 	if short := err.GetSpecifiedShortnames(); short != "" {
 		name, written = short, "-"+short // short may be a long name with one dash
 	}
-	names := similarFlags(c, name, false)
+	names := synonyms(c, name)
+	if len(names) == 0 {
+		names = similarFlags(c, name, false)
+	}
+	if others := withFlag(c.Root(), name); len(names) == 0 && len(others) > 0 {
+		return fmt.Errorf("unknown flag: %s (a flag of %s)", written, strings.Join(others, " and "))
+	}
 	for i := range names {
 		names[i] = "--" + names[i]
 	}

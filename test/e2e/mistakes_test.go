@@ -126,6 +126,33 @@ func TestStoppedAtStart(t *testing.T) {
 	}
 }
 
+// TestStoppedCheck sends SIGTERM to a check that waits for its file, a pipe. It has to end.
+func TestStoppedCheck(t *testing.T) {
+	bin := needBinary(t)
+	pipe := filepath.Join(t.TempDir(), "pipe.yaml")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, "check", "host", pipe)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the check has opened the pipe
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // an error, because the check ends by the signal
+	if ctx.Err() != nil {
+		t.Errorf("it still runs %v after SIGTERM", patience)
+	}
+}
+
 // TestMistakes runs the program with mistakes that it detects without an RDMA device.
 func TestMistakes(t *testing.T) {
 	bin, dir := needBinary(t), t.TempDir()
