@@ -18,6 +18,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -253,13 +254,13 @@ func checkMemlock(r *report, ipcLock bool) {
 	case !limited:
 		r.ok("locked memory", "unlimited")
 	case ipcLock:
-		r.ok("locked memory", "the limit of %d KiB does not bind a process with CAP_IPC_LOCK", limit>>10)
+		r.ok("locked memory", "the limit of %s does not bind a process with CAP_IPC_LOCK", units.Size(limit))
 	case limit < sessionMemory:
-		r.forbidden("locked memory", fmt.Sprintf("the limit is %d KiB; a session registers about %d MiB for each queue",
-			limit>>10, sessionMemory>>20),
+		r.forbidden("locked memory", fmt.Sprintf("the limit is %s; a session registers about %s for each queue",
+			units.Size(limit), units.Size(sessionMemory)),
 			"LimitMEMLOCK=infinity in the service, `ulimit -l unlimited`, or CAP_IPC_LOCK")
 	default:
-		r.ok("locked memory", "%d MiB, enough for about %d queues", limit>>20, limit/sessionMemory)
+		r.ok("locked memory", "%s, enough for about %d queues", units.Size(limit), limit/sessionMemory)
 	}
 }
 

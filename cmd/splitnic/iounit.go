@@ -165,8 +165,8 @@ func (f *iounitFlags) memory(u *daemon.IOUnit) (int64, error) {
 	case limit == 0:
 		err = errors.New("must be above 0; omit the flag for no limit")
 	case limit < least:
-		err = fmt.Errorf("%d bytes are not enough for one session, which takes %d or more; a size has a unit, such as 2G",
-			limit, least)
+		err = fmt.Errorf("%s is not enough for one session, which takes %s or more; a size has a unit, such as 2G",
+			units.Size(limit), units.Size(least))
 	}
 	if err != nil {
 		return 0, exit.Usagef("--max-memory: %w", err)

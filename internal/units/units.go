@@ -1,5 +1,6 @@
-// Package units parses amounts with suffixes, the same for all flags and files. Amounts of
-// memory use powers of two: 2G, 2Gi and 2GiB are the same. Rates use powers of ten.
+// Package units parses amounts with suffixes, the same for all flags and files, and formats them
+// as it parses them. Amounts of memory use powers of two: 2G, 2Gi and 2GiB are the same. Rates use
+// powers of ten.
 package units
 
 import (
@@ -42,4 +43,12 @@ func amount(s string, read func(string) (int64, error)) (n int64, ok bool) {
 	}
 	n, err := read(s)
 	return n, err == nil && n >= 0 && n < math.MaxInt64
+}
+
+// Size formats a number of bytes as Memory parses it, with at most four digits: 9.523MiB.
+func Size[N ~int | ~int64 | ~uint64](n N) string { return units.BytesSize(float64(n)) }
+
+// Short formats a number, such as a rate, with at most four digits in powers of 1000: 1.299k.
+func Short(n float64) string {
+	return units.CustomSize("%.4g%s", n, 1000, []string{"", "k", "M", "G", "T", "P", "E"})
 }

@@ -30,6 +30,29 @@ func TestDecimal(t *testing.T) {
 	}
 }
 
+// TestSize formats sizes, and parses them again.
+func TestSize(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0B", 2: "2B", 1 << 13: "8KiB", 9985589: "9.523MiB", 1 << 31: "2GiB", 1<<30 + 1: "1GiB",
+	} {
+		got := Size(n)
+		if got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+		if back, err := Memory(got); err != nil || float64(back) < 0.999*float64(n) || float64(back) > 1.001*float64(n) {
+			t.Errorf("%s: %d, %v", got, back, err)
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	for n, want := range map[float64]string{0: "0", 0.5001: "0.5001", 951.1: "951.1", 1299: "1.299k", 25e8: "2.5G"} {
+		if got := Short(n); got != want {
+			t.Errorf("%g: %s, want %s", n, got, want)
+		}
+	}
+}
+
 // FuzzUnits parses amounts as users may write them.
 func FuzzUnits(f *testing.F) {
 	for _, s := range []string{"0", "64M", "3MiB", "9999999999T", "1iB", "", "50k", "2.5Gbit", "1e9", "0x1p-2", "1_0"} {

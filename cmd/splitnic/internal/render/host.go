@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
@@ -130,7 +131,7 @@ func portText(p *vhostuser.Status) string {
 	case p.FrontEnd != "":
 		text := fmt.Sprintf("%v: %s, %d rings, %s", a, p.FrontEnd, p.Rings, strings.Join(p.Features, ","))
 		if p.Registered > 0 || p.NotRegistered != "" {
-			text += fmt.Sprintf(", %s registered", size(p.Registered))
+			text += fmt.Sprintf(", %s registered", units.Size(p.Registered))
 		}
 		if p.NotRegistered != "" {
 			text += ", but not all: " + p.NotRegistered

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -141,9 +142,9 @@ func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
 	if s.LAN.SpeedMbps > 0 {
 		speed = rate(int64(s.LAN.SpeedMbps) * 1e6)
 	}
-	memory := size(s.Memory.Used)
+	memory := units.Size(s.Memory.Used)
 	if s.Memory.Limit > 0 {
-		memory += " of " + size(s.Memory.Limit)
+		memory += " of " + units.Size(s.Memory.Limit)
 	}
 	unit.add(s.Name, upDown(s.LAN.Up), speed, duration(now.Sub(s.Since)), strconv.Itoa(s.LAN.MTU),
 		strconv.Itoa(len(s.Hosts)), s.Device, memory, strings.Join(notes, "; "))
@@ -173,7 +174,7 @@ func unitHostCells(h *iounit.HostStatus, now time.Time) []string {
 	}
 	return []string{
 		h.Name, address, h.MAC, duration(now.Sub(h.Since)), strconv.Itoa(h.MTU),
-		size(h.Statistics.TxBytes), size(h.Statistics.RxBytes),
+		units.Size(h.Statistics.TxBytes), units.Size(h.Statistics.RxBytes),
 		count(Dropped(h)), strings.Join(notes, "; "),
 	}
 }

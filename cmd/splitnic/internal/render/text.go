@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/docker/go-units"
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // ago returns the time since t. It is not negative, even if the clock was set back.
@@ -44,12 +44,7 @@ func inUnits(d, large time.Duration, l string, small time.Duration, s string) st
 }
 
 // count formats a number of frames in a few characters.
-func count(n uint64) string {
-	return units.CustomSize("%.4g%s", float64(n), 1000, []string{"", "k", "M", "G", "T", "P", "E"})
-}
-
-// size formats a number of bytes in powers of 1024, as flags and the policy read them.
-func size[N int | int64 | uint64](n N) string { return units.BytesSize(float64(n)) }
+func count(n uint64) string { return units.Short(float64(n)) }
 
 // rates formats the rate limits of one direction.
 func rates(bits, packets int64) string {

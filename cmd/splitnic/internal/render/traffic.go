@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -49,7 +50,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	}
 	fmt.Fprintf(w, "%spath MTU\t%d bytes%s\n", indent, s.PathMTU, proved)
 	fmt.Fprintf(w, "%spools protected by\t%s: %s\n", indent, s.Protection.Name, s.Protection.Why)
-	fmt.Fprintf(w, "%smemory\t%s registered\n", indent, size(s.MemoryPinned))
+	fmt.Fprintf(w, "%smemory\t%s registered\n", indent, units.Size(s.MemoryPinned))
 	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
 		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
 	for i, c := range s.Channels {
@@ -70,7 +71,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
 			indent, c.Remote.Available, c.Remote.Elements, c.Local.Lent, c.Local.Elements)
 		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %s with the send buffers\n",
-			indent, poolsText(c.RemotePools), poolsText(c.LocalPools), size(c.MemoryPinned))
+			indent, poolsText(c.RemotePools), poolsText(c.LocalPools), units.Size(c.MemoryPinned))
 		if c.WindowsBound > 0 {
 			fmt.Fprintf(w, "%s  windows\t%d bound, %d invalidated here, %d by the peer\n", indent, c.WindowsBound,
 				c.WindowsInvalidated, c.WindowsInvalidatedByPeer)

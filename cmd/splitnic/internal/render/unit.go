@@ -9,6 +9,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/counter"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -86,9 +87,9 @@ func printDirect(w io.Writer, d *iounit.DirectStatus) {
 func printTotals(w io.Writer, s *iounit.Status) {
 	limit := "no limit"
 	if s.Memory.Limit > 0 {
-		limit = "of " + size(s.Memory.Limit)
+		limit = "of " + units.Size(s.Memory.Limit)
 	}
-	fmt.Fprintf(w, "  memory\t%s registered, %s\n", size(s.Memory.Used), limit)
+	fmt.Fprintf(w, "  memory\t%s registered, %s\n", units.Size(s.Memory.Used), limit)
 	b := &s.Bootstrap
 	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections,
 		b.Handshaking, b.Handshakes, b.Delayed)

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/docker/go-units"
-
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // View has the settings for showing rates.
@@ -65,7 +64,7 @@ func line(name, path string, rates []string) string {
 func texts(r Rates, unknown bool) []string {
 	var all []string
 	for _, n := range []float64{r.OutBits, r.OutFrames, r.InBits, r.InFrames, r.Dropped, r.Waits} {
-		text := units.CustomSize("%.4g%s", n, 1000, []string{"", "k", "M", "G", "T", "P", "E"})
+		text := units.Short(n)
 		if unknown {
 			text = "-"
 		}
