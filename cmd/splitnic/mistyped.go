@@ -164,12 +164,18 @@ func badValue(err *pflag.InvalidValueError) error {
 	switch def := err.GetFlag().DefValue; {
 	case !ok:
 		return errors.Unwrap(err) // from a type of this program
-	case kind == "int" && errors.Is(err, strconv.ErrRange):
+	case kind == "int" && tooLarge(text):
 		return fmt.Errorf("%q is out of range", text)
 	case kind == "int" && def != "" && def != "0":
 		accepted = "a whole number, such as " + def
 	}
 	return fmt.Errorf("%q must be %s", text, accepted)
+}
+
+// tooLarge reports whether text is a number that does not fit an int.
+func tooLarge(text string) bool {
+	_, err := strconv.ParseInt(text, 0, strconv.IntSize)
+	return errors.Is(err, strconv.ErrRange)
 }
 
 // numbers has the types of flags that are numbers, and what these accept.
