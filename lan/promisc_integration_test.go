@@ -401,7 +401,8 @@ func TestNetnsParts(t *testing.T) {
 			}); got[vnet.HdrLen+14] != '1' {
 				t.Errorf("%d bytes arrived", len(got))
 			}
-			if err := testenv.WriteFrame(a.Queues()[0], make([]byte, vnet.MinFrame-1), make([]byte, 60)...); !errors.Is(err, unix.EINVAL) {
+			err := testenv.WriteFrame(a.Queues()[0], make([]byte, vnet.MinFrame-1), make([]byte, 60)...)
+			if !errors.Is(err, unix.EINVAL) {
 				t.Errorf("a head that is too short: %v", err)
 			}
 		})

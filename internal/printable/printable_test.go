@@ -33,7 +33,9 @@ func TestWriter(t *testing.T) {
 
 func TestName(t *testing.T) {
 	names := []string{1: "one", 3: "three"}
-	for v, want := range map[uint32]string{0: "value 0", 1: "one", 2: "value 2", 3: "three", 4: "value 4", 1<<32 - 1: "value 4294967295"} {
+	for v, want := range map[uint32]string{
+		0: "value 0", 1: "one", 2: "value 2", 3: "three", 4: "value 4", 1<<32 - 1: "value 4294967295",
+	} {
 		if got := printable.Name(names, v, "value"); got != want {
 			t.Errorf("Name(%d) = %q, want %q", v, got, want)
 		}
