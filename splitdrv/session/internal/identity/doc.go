@@ -12,5 +12,6 @@
 //	key, foreignkey            private keys, and files with others
 //	untrusted                  errors about keys that are not trusted
 //	purpose, validity          purposes, names and terms of certificates
+//	entry                      a name and a fingerprint in a list
 //	fingerprint, name
 package identity
