@@ -43,11 +43,8 @@ func (n *null) begin(from net.HardwareAddr) {
 
 var errAgain error = unix.EAGAIN
 
-func (n *null) FD() int                          { return n.event.FD() }
-func (n *null) WriteFD() int                     { return n.event.FD() } // never waited for
-func (n *null) ReadFrame([]byte) ([]byte, error) { return nil, errAgain }
-func (n *null) WriteFrame([]byte) error          { return nil }
-func (n *null) WriteParts([]byte, []byte) error  { return nil }
+func (n *null) FD() int      { return n.event.FD() }
+func (n *null) WriteFD() int { return n.event.FD() } // never waited for
 
 func (n *null) WriteFrames(ops []vnet.WriteOp) int {
 	for i := range ops {
