@@ -102,12 +102,19 @@ func TestPoolThatIsNotOfferedYet(t *testing.T) {
 	})
 	// More frames than the sockets hold, each in an element of its own.
 	elem := 0
-	for ; h.conn.Stats().Channels[0].RxPortBusy == 0; elem++ {
+	busy := func() bool { return h.conn.Stats().Channels[0].RxPortBusy > 0 }
+	for ; !busy(); elem++ {
 		if elem == 256 {
 			elem = 0
 			p.recycle(p.function(protocol.FuncBufferRecvPoolUpdate))
 		}
-		p.write(0, elem, protocol.PackImm(0, uint8(elem), 2000), good(2000))
+		until(t, func() error { // the queue has room, unless its receiver waits
+			err := p.tryWrite(0, elem, protocol.PackImm(0, uint8(elem), 2000), good(2000))
+			if errors.Is(err, fabric.ErrQueueFull) && busy() {
+				return nil
+			}
+			return err
+		})
 	}
 	p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1}))
 	for signs := 0; signs < 20; {
@@ -199,7 +206,7 @@ func TestFlushAcknowledgesIndications(t *testing.T) {
 			for _, i := range tt.indicated {
 				last = p.pools[i]
 				at := last.Addr + elem*uint64(last.ElementSize)
-				p.post(p.data, fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: at, RKey: last.RKey}, data)
+				p.ok(p.post(p.data, fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: at, RKey: last.RKey}, data))
 				for { // it may be indicated after its completion
 					var c [1]fabric.Completion
 					n, err := p.cq.Poll(c[:])

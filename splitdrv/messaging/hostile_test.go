@@ -113,8 +113,7 @@ func (p *rawPeer) receiveBy(ctx context.Context) []byte {
 
 func (p *rawPeer) scratch() []byte { return p.mem[rawReceives*protocol.MaxControlSize:] }
 
-func (p *rawPeer) post(qp fabric.QP, wr fabric.SendWR, data []byte) {
-	p.t.Helper()
+func (p *rawPeer) post(qp fabric.QP, wr fabric.SendWR, data []byte) error {
 	if p.next+len(data) >= len(p.scratch()) {
 		p.next = 0
 	}
@@ -123,15 +122,24 @@ func (p *rawPeer) post(qp fabric.QP, wr fabric.SendWR, data []byte) {
 	wr.Addr, wr.Len, wr.LKey = uint64(uintptr(unsafe.Pointer(&at[0]))), uint32(len(data)), p.region.LKey()
 	wr.Flags |= fabric.Signaled | fabric.Solicited
 	_, err := qp.PostSend([]fabric.SendWR{wr})
-	p.ok(err)
+	return err
 }
 
-func (p *rawPeer) send(msg []byte) { p.post(p.ctrl, fabric.SendWR{Op: fabric.OpSend}, msg) }
+func (p *rawPeer) send(msg []byte) {
+	p.t.Helper()
+	p.ok(p.post(p.ctrl, fabric.SendWR{Op: fabric.OpSend}, msg))
+}
 
 // write writes data into an element of a lent pool, with imm as immediate data.
 func (p *rawPeer) write(pool, elem int, imm protocol.ImmData, data []byte) {
+	p.t.Helper()
+	p.ok(p.tryWrite(pool, elem, imm, data))
+}
+
+// tryWrite is write, or an error, which may be that the queue is full.
+func (p *rawPeer) tryWrite(pool, elem int, imm protocol.ImmData, data []byte) error {
 	l := p.pools[pool]
-	p.post(p.data, fabric.SendWR{
+	return p.post(p.data, fabric.SendWR{
 		Op: fabric.OpWriteImm, RemoteAddr: l.Addr + uint64(elem)*uint64(l.ElementSize), RKey: l.RKey, Imm: uint32(imm),
 	}, data)
 }
