@@ -97,7 +97,8 @@ func (c *Conn) build(windowBounds bool) (err error) {
 		return err
 	}
 	d := &dispatcher{c: &c.shared, cfg: &c.cfg}
-	if c.control, err = control.New(&c.shared, c.options, c.cfg.controlSlots(), c.ControlReceives(), d.dispatch); err != nil {
+	slots, receives := c.cfg.controlSlots(), c.ControlReceives()
+	if c.control, err = control.New(&c.shared, c.options, slots, receives, d.dispatch); err != nil {
 		return err
 	}
 	c.shared.AtEnd = c.control.Close

@@ -23,7 +23,8 @@ func lacking(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", errLacking, strings.Join(strings.Fields(err.Error()), " "))
+	text := strings.Join(strings.Fields(err.Error()), " ") // one line, for a note
+	return fmt.Errorf("%w: %s", errLacking, strings.TrimSuffix(text, "."))
 }
 
 // network is another way to encrypt what two machines send to each other. The machines are the host
@@ -84,7 +85,8 @@ func userWireGuard(ctx context.Context, b *testbed.Bed, ends [2]netEnd) (list []
 	for _, e := range ends {
 		// It has a socket below /var/run, whose name is that of the device. The program leaves when
 		// this process does.
-		const script = `mount -t tmpfs tmpfs /run && { WG_PROCESS_FOREGROUND=1 "$0" sn0 & echo $!; read -r end; kill $!; wait $!; }`
+		const script = `mount -t tmpfs tmpfs /run && export WG_PROCESS_FOREGROUND=1 || exit
+			"$0" sn0 & echo $!; read -r end; kill $!; wait $!`
 		p, err := start("ip", "netns", "exec", e.ns, "sh", "-c", script, program)
 		if err != nil {
 			return nil, err

@@ -206,17 +206,18 @@ func TestNetnsSubjects(t *testing.T) {
 }
 
 // testEncrypts sends a datagram through a network, and expects that the cable carries more than the
-// datagram, and not the datagram itself.
+// datagram, and not the datagram itself. It looks at the sender's end of the cable: at the other end,
+// IPsec shows what it has decrypted as well.
 func testEncrypts(t *testing.T, st *topology) {
 	var fd int
-	if err := netns.Do(st.lan, func() (err error) {
+	if err := netns.Do(st.host, func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	cable := testenv.Link(t, st.lan, cableDev).Attrs().Index
+	cable := testenv.Link(t, st.host, cableDev).Attrs().Index
 	const everything = 0x0300 // ETH_P_ALL in network order
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything, Ifindex: cable}); err != nil {
 		t.Fatal(err)

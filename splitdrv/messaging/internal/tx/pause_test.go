@@ -11,7 +11,7 @@ import (
 // read before: either it knows of the pause afterwards, or it will read the queue again.
 func TestPauseWhileTheQueueIsRead(t *testing.T) {
 	s := newIdle(t, protocol.ModeImm, usual(), 0, pools.Options{})
-	for i := range 2000 {
+	for i := range 500 {
 		done, paused := make(chan struct{}, 1), make(chan struct{})
 		s.Queue.Wake()
 		go func() {
