@@ -23,9 +23,6 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// endpointRoles are the values of --role, and the commands of the endpoints.
-var endpointRoles = []string{"host", "agent", "iounit"}
-
 // plannedRole has the flags of `splitnic doctor` about the planned role of this machine.
 type plannedRole struct {
 	role, lan, netns string

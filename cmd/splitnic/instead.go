@@ -44,6 +44,9 @@ var argument = map[string]string{
 	"splitnic host": "iounit", "splitnic agent": "iounit", "splitnic iounit": "lan", "splitnic keygen": "out",
 }
 
+// endpointRoles are the values of --role of the doctor, and the commands of the endpoints.
+var endpointRoles = []string{"host", "agent", "iounit"}
+
 // asFlags returns an argument in the form of the flags of c that probably have just this value.
 func asFlags(c *cobra.Command, word string) (written []string) {
 	flags := c.Flags()
