@@ -92,18 +92,27 @@ func (f *topFlags) run(cmd *cobra.Command, names []string, list func() ([]string
 	return top.Screen(cmd.Context(), os.Stdin, out, collect, view, f.interval)
 }
 
-// sample queries the processes in names, or all that list finds. The error is about those that do
-// not answer. The sample has the others.
+// sample queries the processes in names, an agent's cards if it is one of them, or all that list
+// finds. The error is about those that do not answer. The sample has the others.
 func sample(ctx context.Context, names []string, list func() ([]string, error)) (top.Sample, error) {
 	sockets, err := socketsOr(ctx, names, list)
 	errs := []error{err}
 	var all []render.Status
-	for _, path := range sockets {
-		raw, err := statussock.Read(ctx, path)
+	for i := 0; i < len(sockets); i++ { // there may be more
+		raw, err := statussock.Read(ctx, sockets[i])
 		if err == nil {
 			var s render.Status
 			if s, err = render.Parse(raw); err == nil {
 				all = append(all, s)
+			}
+			if len(names) > 0 && s.Agent != nil {
+				for _, c := range s.Agent.Cards {
+					its, err := socketOf(ctx, hostRole, c.Spec.Name, list)
+					if err == nil && !slices.Contains(sockets, its) {
+						sockets = append(sockets, its)
+					}
+					errs = append(errs, err)
+				}
 			}
 		}
 		errs = append(errs, err)

@@ -47,6 +47,20 @@ func TestTop(t *testing.T) {
 	testenv.Ended(t, exit.Missing, err.Error())
 }
 
+// TestTopAgent takes a sample of an agent, with a card that is also named. It expects the card once,
+// and an error about the card that has failed.
+func TestTopAgent(t *testing.T) {
+	list, _ := machine(t)
+	s, err := sample(t.Context(), []string{"agent", "web"}, list)
+	if err == nil || !strings.Contains(err.Error(), "card broken: failed") {
+		t.Errorf("error %v", err)
+	}
+	found := s.Since(s)
+	if len(found) != 1 || found[0].Name != "web" {
+		t.Errorf("cards %+v", found)
+	}
+}
+
 func TestTopMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"top --interval 0s":                 "--interval 0s: must be above 0",
