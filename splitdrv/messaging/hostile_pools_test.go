@@ -109,7 +109,7 @@ func TestPoolThatIsNotOfferedYet(t *testing.T) {
 			p.recycle(p.function(protocol.FuncBufferRecvPoolUpdate))
 		}
 		until(t, func() error { // the queue has room, unless its receiver waits
-			err := p.tryWrite(0, elem, protocol.PackImm(0, uint8(elem), 2000), good(2000))
+			err := p.write(0, elem, protocol.PackImm(0, uint8(elem), 2000), good(2000))
 			if errors.Is(err, fabric.ErrQueueFull) && busy() {
 				return nil
 			}

@@ -130,14 +130,8 @@ func (p *rawPeer) send(msg []byte) {
 	p.ok(p.post(p.ctrl, fabric.SendWR{Op: fabric.OpSend}, msg))
 }
 
-// write writes data into an element of a lent pool, with imm as immediate data.
-func (p *rawPeer) write(pool, elem int, imm protocol.ImmData, data []byte) {
-	p.t.Helper()
-	p.ok(p.tryWrite(pool, elem, imm, data))
-}
-
-// tryWrite is write, or an error, which may be that the queue is full.
-func (p *rawPeer) tryWrite(pool, elem int, imm protocol.ImmData, data []byte) error {
+// write writes data into an element of a lent pool, with imm as immediate data. The queue may be full.
+func (p *rawPeer) write(pool, elem int, imm protocol.ImmData, data []byte) error {
 	l := p.pools[pool]
 	return p.post(p.data, fabric.SendWR{
 		Op: fabric.OpWriteImm, RemoteAddr: l.Addr + uint64(elem)*uint64(l.ElementSize), RKey: l.RKey, Imm: uint32(imm),

@@ -21,7 +21,9 @@ func TestEntryOrder(t *testing.T) {
 			t.Errorf("%q is %q, %v, %v", entry, name, f, err)
 		}
 	}
-	for _, format := range []string{"=%v", "%v=", "a b=%v", "%v=a b", "a %v b", "%[1]v=%[1]v", "%[1]v %[1]v", "a=b=%v", "a:=%v"} {
+	for _, format := range []string{
+		"=%v", "%v=", "a b=%v", "%v=a b", "a %v b", "%[1]v=%[1]v", "%[1]v %[1]v", "a=b=%v", "a:=%v",
+	} {
 		entry := fmt.Sprintf(format, key)
 		if name, _, err := parseEntry(entry); err == nil {
 			t.Errorf("%q is %q", entry, name)
