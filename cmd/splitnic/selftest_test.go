@@ -12,6 +12,7 @@ import (
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/testenv"
+	"github.com/splitnic/splitnic/verbs"
 )
 
 // claiming is a device that reports other limits than it has.
@@ -109,5 +110,31 @@ func TestSelfTestEnds(t *testing.T) {
 	})
 	if !errors.Is(err, gone) || len(s) != 1 || len(s[0].Findings) != 3 {
 		t.Errorf("%v, %+v", err, s)
+	}
+}
+
+// TestSelfTestAll tests devices of which the first cannot be opened. It expects its error, and the
+// findings about the other; and nothing but the error if there is no other.
+func TestSelfTestAll(t *testing.T) {
+	gone := errors.New("without reliable connections")
+	open := func(device string) opener {
+		if device == "efa0" {
+			return func() (conform.Pair, error) { return conform.Pair{}, gone }
+		}
+		return loopback(t, fabrictest.DefaultLimits(), fabrictest.DefaultLimits())
+	}
+	efa, mem := verbs.DeviceInfo{Name: "efa0", Driver: "efa"}, verbs.DeviceInfo{Name: "mem0", Driver: "memory"}
+	var s selfTests
+	if err := s.testAll(t.Context(), []verbs.DeviceInfo{efa, mem}, open); !errors.Is(err, gone) {
+		t.Errorf("error %v", err)
+	}
+	if len(s) != 1 || s[0].Device != "mem0" || !strings.HasPrefix(s[0].Verdict, "splitnic works on mem0") {
+		t.Errorf("%+v", s)
+	}
+	var none selfTests
+	var table bytes.Buffer
+	err := errors.Join(none.testAll(t.Context(), []verbs.DeviceInfo{efa}, open), none.print(&table))
+	if !errors.Is(err, gone) || table.Len() > 0 {
+		t.Errorf("%v, with a table:\n%s", err, &table)
 	}
 }
