@@ -101,7 +101,9 @@ func (s *selfTests) test(ctx context.Context, device, driver string, open opener
 }
 
 // testAll tests devices. One that cannot be tested, as an EFA device, does not stop the others.
-func (s *selfTests) testAll(ctx context.Context, devices []verbs.DeviceInfo, open func(device string) opener) (err error) {
+func (s *selfTests) testAll(
+	ctx context.Context, devices []verbs.DeviceInfo, open func(device string) opener,
+) (err error) {
 	for _, d := range devices {
 		err = errors.Join(err, s.test(ctx, d.Name, d.Driver, open(d.Name)))
 		if ctx.Err() != nil {
@@ -120,7 +122,7 @@ func twice(name string, hint verbs.GIDHint) opener {
 		}
 		a, err := verbs.Open(name, verbs.WithGIDHint(hint))
 		if err != nil {
-			return conform.Pair{}, err
+			return conform.Pair{}, exit.With(exit.Missing, err) // as at the start of an endpoint
 		}
 		b, err := verbs.Open(name, verbs.WithGIDHint(hint))
 		if err != nil {

@@ -115,6 +115,7 @@ func TestRDMAAdapterRefused(t *testing.T) {
 				"iounit", "--device", hostDevice, "--lan", "macvtap:eth1", "--netns", r.card, "--key", k.unit, "--trust",
 				k.hostPrint,
 			}, exitMissing, words},
+			{"self-test", []string{"doctor", "--self-test", "--device", hostDevice}, exitMissing, words},
 		} {
 			t.Run(f.Name+"/"+m.name, func(t *testing.T) { m.fails(t, append(environment, r.bin)...) })
 		}
