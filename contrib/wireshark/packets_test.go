@@ -12,7 +12,8 @@ const (
 	sendFirst    = 0
 	sendOnly     = 4
 	writeFirst   = 6
-	writeLastImm = 9
+	writeLast    = 8
+	writeOnly    = 10
 	writeOnlyImm = 11
 
 	uc = 1 << 5
@@ -24,11 +25,12 @@ type roce struct {
 	qpn     uint32 // of the destination; 0, which is the number for management, stands for 17
 	psn     uint32
 	imm     uint32
-	total   int // length of the write, if longer than the payload
+	address uint64 // of the write
+	total   int    // length of the write, if longer than the payload
 	payload []byte
 }
 
-// bytes returns the packet, from the Ethernet header on. The checksums are 0.
+// bytes returns the packet, from the Ethernet header on. The checksums are 0, but for that of IP.
 func (p roce) bytes() []byte {
 	pad := -len(p.payload) & 3
 	bth := make([]byte, 12)
@@ -37,12 +39,12 @@ func (p roce) bytes() []byte {
 	binary.BigEndian.PutUint16(bth[2:], 0xffff)
 	binary.BigEndian.PutUint32(bth[4:], cmp.Or(p.qpn, 17))
 	binary.BigEndian.PutUint32(bth[8:], p.psn&0xffffff)
-	if p.opcode == writeFirst || p.opcode == writeOnlyImm {
-		reth := binary.BigEndian.AppendUint64(bth, 0x7f0000001000)
+	if p.opcode == writeFirst || p.opcode == writeOnly || p.opcode == writeOnlyImm {
+		reth := binary.BigEndian.AppendUint64(bth, cmp.Or(p.address, 0x7f0000001000))
 		reth = binary.BigEndian.AppendUint32(reth, 0x1234)
 		bth = binary.BigEndian.AppendUint32(reth, uint32(max(p.total, len(p.payload))))
 	}
-	if p.opcode == writeLastImm || p.opcode == writeOnlyImm {
+	if p.opcode == writeLast+1 || p.opcode == writeOnlyImm {
 		bth = binary.BigEndian.AppendUint32(bth, p.imm)
 	}
 	b := append(bth, p.payload...)
@@ -55,29 +57,45 @@ func (p roce) bytes() []byte {
 
 	ip := []byte{0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 199, 0, 2, 10, 199, 0, 1}
 	binary.BigEndian.PutUint16(ip[2:], uint16(20+8+len(b)))
+	var sum uint32
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
 
 	eth := append([]byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2}, 8, 0)
 	return append(append(append(eth, ip...), udp...), b...)
 }
 
-// segments returns the packets of a message that does not fit into one. p has the opcode of the
-// first.
-func segments(p roce, mtu int) [][]byte {
-	var packets [][]byte
+// split returns the packets of a message. p has the opcode of the first of several; a write has
+// immediate data if they are not 0.
+func split(p roce, mtu int) []roce {
+	var packets []roce
 	p.total = len(p.payload)
 	for rest := p.payload; len(rest) > 0; p.psn++ {
 		p.payload = rest[:min(mtu, len(rest))]
 		rest = rest[len(p.payload):]
 		if len(rest) == 0 {
-			p.opcode++ // from middle to last
-			if p.opcode&^uc == writeLastImm-1 {
-				p.opcode++ // with immediate data
+			if p.opcode++; len(packets) == 0 {
+				p.opcode += 3 // from first to only
+			} // or from middle to last
+			if p.imm != 0 {
+				p.opcode++
 			}
 		}
-		packets = append(packets, p.bytes())
+		packets = append(packets, p)
 		if len(packets) == 1 {
 			p.opcode++ // from first to middle
 		}
+	}
+	return packets
+}
+
+// segments returns the packets of a message that does not fit into one.
+func segments(p roce, mtu int) [][]byte {
+	var packets [][]byte
+	for _, p := range split(p, mtu) {
+		packets = append(packets, p.bytes())
 	}
 	return packets
 }
