@@ -17,10 +17,33 @@ import (
 // in them, and must not report anything as malformed.
 func TestRDMADissector(t *testing.T) {
 	testenv.NeedTools(t, "tshark")
-	inEachMode(t, "macvtap", testDissector)
+	inEachMode(t, "macvtap", func(t *testing.T, r *fixture) { testDissector(t, r, nil) })
 }
 
-func testDissector(t *testing.T, r *fixture) {
+// TestRDMADecrypt expects the same of encrypted sessions that contrib/wireshark/decrypt.py has decrypted
+// with the key log.
+func TestRDMADecrypt(t *testing.T) {
+	testenv.NeedTools(t, "tshark", "python3")
+	needFabric(t)
+	r := makeFixture(t, "macvtap", "--encrypt", "required")
+	r.logKeys()
+	r.startUnit()
+	r.inEachMode(t, func(t *testing.T, r *fixture) {
+		testDissector(t, r, func(capture string) string {
+			decrypted := filepath.Join(t.TempDir(), "decrypted.pcap")
+			out, err := exec.CommandContext(t.Context(), "../../contrib/wireshark/decrypt.py",
+				filepath.Join(r.dir, "keys.log"), capture, decrypted).CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil || strings.Count(string(out), " decrypted, 0 not\n") != strings.Count(string(out), " not\n") {
+				t.Errorf("decrypt.py: %v", err)
+			}
+			return decrypted
+		})
+	})
+}
+
+// testDissector dissects the capture of a session, or what decrypt returns for it.
+func testDissector(t *testing.T, r *fixture, decrypt func(capture string) string) {
 	var packets [][]byte
 	c := startCapture(t, fabricNS, fabricPort, func(c captured) {
 		if _, _, _, ok := roce(c.frame); ok {
@@ -35,6 +58,9 @@ func testDissector(t *testing.T, r *fixture) {
 	capture := filepath.Join(t.TempDir(), "fabric.pcap")
 	if err := os.WriteFile(capture, pcap(packets), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if decrypt != nil {
+		capture = decrypt(capture)
 	}
 	cmd := exec.CommandContext(t.Context(), "tshark", "-n", "-r", capture, "-X",
 		"lua_script:../../contrib/wireshark/splitnic.lua",
