@@ -22,33 +22,44 @@ func TestNetnsShortGap(t *testing.T) {
 		// 1.2 and 2.4 s after it, or, without a tail loss probe, 0.6 and 1.8 s.
 		retransmission = 600 * time.Millisecond
 		gap            = 2700 * time.Millisecond
+		longest        = gap + retransmission/2 // longer ones, of a busy machine, show nothing
 	)
 	for _, side := range []role{roleHost, roleUnit} {
 		t.Run(side.String(), func(t *testing.T) {
 			t.Parallel()
-			m := newMachines(t, ServerConfig{PeerTimeout: peerTimeout})
-			retransmitAfter(t, m.hostNS, "host0", retransmission)
-			retransmitAfter(t, m.unitNS, "unit0", retransmission)
-			c := m.dial(t, ClientConfig{PeerTimeout: peerTimeout})
-			s := complete(t, m.ln, c)
-			end := c.Conn
-			if side == roleUnit {
-				end = s.Conn
-			}
-			s.Vouch(true)
-			c.Vouch(true)
-			testenv.Eventually(t, func() bool { return acknowledged(t, end) }, "the handshake is not acknowledged")
+			for {
+				m := newMachines(t, ServerConfig{PeerTimeout: peerTimeout})
+				retransmitAfter(t, m.hostNS, "host0", retransmission)
+				retransmitAfter(t, m.unitNS, "unit0", retransmission)
+				c := m.dial(t, ClientConfig{PeerTimeout: peerTimeout})
+				s := complete(t, m.ln, c)
+				end := c.Conn
+				if side == roleUnit {
+					end = s.Conn
+				}
+				s.Vouch(true)
+				c.Vouch(true)
+				testenv.Eventually(t, func() bool { return acknowledged(t, end) }, "the handshake is not acknowledged")
 
-			m.forward(t, false)
-			over := time.After(gap)
-			end.Vouch(false) // sends a heartbeat
-			testenv.Eventually(t, func() bool { return !acknowledged(t, end) }, "no heartbeat is sent")
-			<-over
-			m.forward(t, true)
-			testenv.Eventually(t, func() bool { return end.Err() != nil || acknowledged(t, end) },
-				"nothing is acknowledged after the gap, and the connection does not end")
-			if err := end.Err(); err != nil {
-				t.Errorf("a gap of %v with a peer time-out of %v: %v", gap, peerTimeout, err)
+				m.forward(t, false)
+				began := time.Now()
+				over := time.After(gap)
+				end.Vouch(false) // sends a heartbeat
+				testenv.Eventually(t, func() bool { return !acknowledged(t, end) }, "no heartbeat is sent")
+				<-over
+				m.forward(t, true)
+				took := time.Since(began)
+				testenv.Eventually(t, func() bool { return end.Err() != nil || acknowledged(t, end) },
+					"nothing is acknowledged after the gap, and the connection does not end")
+				err := end.Err()
+				if err != nil && took > longest {
+					t.Logf("the gap lasted for %v: once more", took)
+					continue
+				}
+				if err != nil {
+					t.Errorf("a gap of %v with a peer time-out of %v: %v", took, peerTimeout, err)
+				}
+				return
 			}
 		})
 	}
