@@ -34,12 +34,12 @@ func figure2Topology(t *testing.T, on fabricOf) {
 				security(t, hostKey, unitKey))
 		}
 	}
-	tp.dropTrials()
 	for h, ns := range hosts {
 		for u := range units {
 			carrier(t, ns, fmt.Sprintf("sn%d", u), fmt.Sprintf("10.79.%d.%d", u, h+2))
 		}
 	}
+	tp.dropTrials()
 	for h, ns := range hosts {
 		for u := range units {
 			ping(t, ns, fmt.Sprintf("10.79.%d.1", u), 20, 500)

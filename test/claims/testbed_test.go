@@ -73,9 +73,9 @@ func newTestbedOn(t *testing.T, on fabricOf, spec string) *testbed {
 	hostKey, unitKey := newKey(t), newKey(t)
 	unit := on.startUnit(t, devs[unitSide], "unit", s.cardNS, spec, security(t, unitKey, hostKey))
 	h, endHost := on.startHost(t, devs[hostSide], "alpha", "sn0", s.hostNS, unit.addr, security(t, hostKey, unitKey))
-	tp.dropTrials()
 	s.host, s.unit, s.end = h, unit.Unit, map[string]func(){hostSide: endHost, unitSide: unit.end}
 	carrier(t, s.hostNS, "sn0", hostAddr)
+	tp.dropTrials()
 	for _, side := range sides {
 		for _, e := range s.pick(side, qpMade) {
 			s.qpns[side] = append(s.qpns[side], e.qpn)

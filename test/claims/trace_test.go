@@ -84,8 +84,8 @@ func (t *trace) add(e entry) {
 	t.entries = append(t.entries, e)
 }
 
-// dropTrials removes the entries of protection domains that are closed: an endpoint tries the device
-// before its first session.
+// dropTrials removes the entries of protection domains that are closed. An endpoint tries the device
+// before its first session: when there is one, all its trials are over.
 func (t *trace) dropTrials() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
