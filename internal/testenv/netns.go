@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -44,6 +46,20 @@ func DisableIPv6(t testing.TB, ns string) {
 	})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
+	}
+}
+
+// RetransmitWithin bounds the time after which TCP retransmits in the namespaces, where the kernel can
+// (since Linux 6.15).
+func RetransmitWithin(t testing.TB, d time.Duration, namespaces ...string) {
+	t.Helper()
+	for _, ns := range namespaces {
+		err := netns.Do(ns, func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte(strconv.FormatInt(d.Milliseconds(), 10)), 0o644)
+		})
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -23,6 +23,8 @@ func TestNetnsFailover(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t)
 			hostNS, lanNS := testenv.NetNS(t), testenv.NetNS(t)
+			// After cuts that last long on a busy machine, TCP would wait for minutes.
+			testenv.RetransmitWithin(t, time.Second, hostNS, lanNS)
 			var gateways [2]*gateway
 			ports := [2]string{"lan0", "lan1"}
 			for i := range gateways {
