@@ -130,6 +130,11 @@ func podIn(container, ns string) *libcni.RuntimeConf {
 func (r *cniRuntime) add(list *libcni.NetworkConfigList, pod *libcni.RuntimeConf) *current.Result {
 	r.t.Helper()
 	got, err := r.libs.AddNetworkList(r.t.Context(), list, pod)
+	// The plugins' library gives the kernel five seconds to find duplicates of IPv6 addresses. On a
+	// busy machine these can be too few: a runtime tries again then.
+	for err != nil && strings.Contains(err.Error(), "tentative addresses") {
+		got, err = r.libs.AddNetworkList(r.t.Context(), list, pod)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
