@@ -189,7 +189,7 @@ func TestLocalEndsEarly(t *testing.T) {
 func TestBeginnings(t *testing.T) {
 	_, a, b := devices(t)
 	l := &Local{From: a, To: b, Messaging: patient}
-	for i := range 400 {
+	for i := range 150 {
 		s := Spec{Kind: BW, Mode: protocol.ModeImm, Size: MaxSize, Queues: 1, Iterations: 3}
 		if i%2 == 1 {
 			s.Kind, s.Iterations = Lat, 1

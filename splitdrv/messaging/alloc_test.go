@@ -45,7 +45,7 @@ func noAllocations(t *testing.T, mode protocol.Mode, copied int, c seal.Cipher) 
 	for _, n := range []int{vnet.MinFrame + 46, 1500, 60000} {
 		f := frame(1, n, 1500)
 		buf := make([]byte, 1<<16)
-		got := testing.AllocsPerRun(500, func() {
+		got := testing.AllocsPerRun(200, func() {
 			if _, err := unix.Write(a, f); err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func noAllocations(t *testing.T, mode protocol.Mode, copied int, c seal.Cipher) 
 	// Several frames at once travel in packs.
 	f := frame(1, vnet.MinFrame+46, 1500)
 	buf := make([]byte, 1<<16)
-	got := testing.AllocsPerRun(500, func() {
+	got := testing.AllocsPerRun(200, func() {
 		for range 20 {
 			if _, err := unix.Write(a, f); err != nil {
 				t.Fatal(err)
@@ -126,7 +126,7 @@ func TestHeldFramesDoNotAllocate(t *testing.T) {
 	})
 	f := frame(1, 1500, 1500)
 	buf := make([]byte, 1<<16)
-	if got := testing.AllocsPerRun(500, func() {
+	if got := testing.AllocsPerRun(200, func() {
 		if _, err := unix.Write(a, f); err != nil {
 			t.Fatal(err)
 		}

@@ -16,10 +16,10 @@ import (
 
 // TestFamilyFrames sends frames of all sizes over adapters of each family, in each mode and with each
 // protection that they can have. TestMillionFrames does the same for longer.
-func TestFamilyFrames(t *testing.T) { familyFrames(t, 20_000, false) }
+func TestFamilyFrames(t *testing.T) { familyFrames(t, 10_000, false) }
 
 // TestFamilyFramesSealed is TestFamilyFrames with encryption.
-func TestFamilyFramesSealed(t *testing.T) { familyFrames(t, 5000, true) }
+func TestFamilyFramesSealed(t *testing.T) { familyFrames(t, 3000, true) }
 
 // familyFrames sends frames over adapters of all families, as many in all, and compares what arrives
 // with what was sent. The frames are inline, in packs, super-frames, and in mode imm also such that

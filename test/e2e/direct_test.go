@@ -138,7 +138,7 @@ func (n *node) nothingLost() {
 // time must not miss any data.
 func TestRDMADirectPath(t *testing.T) {
 	newDirectFixture(t, false).inEachMode(t, func(t *testing.T, r *fixture) {
-		const bytes = 1 << 20
+		const bytes = 1 << 18
 		a, b := r.newHost(t), r.newHost(t, onThird...)
 		a.ready()
 		b.ready()

@@ -4,7 +4,7 @@ package soak
 
 // Defaults under the race detector, which makes the tests ten times as slow.
 const (
-	memoryCycles = 300
+	memoryCycles = 150
 	memoryFrames = 1250
 	exactFrames  = 300
 
