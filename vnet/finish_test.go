@@ -169,6 +169,38 @@ func TestFinisherCompletesChecksums(t *testing.T) {
 	}
 }
 
+// TestFinisherSumOfZero finishes UDP packets whose checksum is 0, which in UDP means that there is none:
+// segments, and a packet that is not segmented. It expects the other form of zero, 0xffff.
+func TestFinisherSumOfZero(t *testing.T) {
+	var f Finisher
+	for _, v6 := range []bool{false, true} {
+		super, plain := superFrame(GSOUDPL4, v6, false, 16, 8), superFrame(GSOUDPL4, v6, false, 8, 8)
+		clear(plain[1:6]) // no segmentation in the header
+		for _, whole := range [][]byte{super, plain} {
+			at := int(binary.LittleEndian.Uint16(whole[6:])) + HdrLen // of the UDP header
+			sums := func() (sums []uint16) {
+				n, err := f.Begin(whole, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range n {
+					sums = append(sums, binary.BigEndian.Uint16(f.Segment(i)[at+udpCsumOff:]))
+				}
+				return sums
+			}
+			for i, sum := range sums() { // added to the data of its segment, it makes the sum zero
+				word := whole[at+udpLen+8*i:]
+				binary.BigEndian.PutUint16(word, fold(uint32(binary.BigEndian.Uint16(word))+uint32(sum)))
+			}
+			for i, sum := range sums() {
+				if sum != 0xffff {
+					t.Errorf("v6 %t, %d bytes, segment %d: checksum %#x", v6, len(whole), i, sum)
+				}
+			}
+		}
+	}
+}
+
 // TestFinisherCompletesInnerChecksums expects the checksum of TCP in UDP to be completed at the
 // place that the header names, and nothing else to change, also in the outer headers.
 func TestFinisherCompletesInnerChecksums(t *testing.T) {
