@@ -55,6 +55,8 @@ func TestChooseGID(t *testing.T) {
 		{"peer as a mapped address", eth, turned, peer("::ffff:10.0.0.77"), "10.0.0.1", v2, "same subnet"},
 		{"peer far away", eth, full, peer("203.0.113.5"), "10.0.0.1", v2, "same address family"},
 		{"IPv6 peer far away", eth, full, peer("2001:db8:1::5"), "2001:db8::1", v2, "same address family"},
+		{"IPv4 before link-local IPv4", eth, []GIDEntry{gid(1, v2, "169.254.3.1/16", "eth0"), gid(2, v2, "10.0.0.1/24", "eth0")},
+			peer("203.0.113.5"), "10.0.0.1", v2, "same address family"},
 		{"link-local peer", eth, full, peer("fe80::99%eth0"), "fe80::1", v2, "same subnet"},
 		{"netdevice", eth, full, GIDHint{Netdev: "eth0.7"}, "192.168.7.1", v2, "netdevice asked for"},
 		{"netdevice before subnet", eth, full, GIDHint{Netdev: "eth0.7", Peer: netip.MustParseAddr("10.0.0.2")},
