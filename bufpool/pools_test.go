@@ -369,6 +369,16 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: FlushReply, Transaction: 1}, ErrReply)
 			w.lend(2, 2048, true)
 		}},
+		{"a pool of another size than was asked for stays", 0, nil, func(w *walk) {
+			w.lend(1, 2048, true)
+			w.now = w.now.Add(time.Hour)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 100}, "ask of 4 × 2048 on 1")
+			w.step(Event{Did: Ask}, "")
+			w.lend(2, 4096, true)
+			for range 5 {
+				w.step(Event{Kind: Tick}, "")
+			}
+		}},
 		{"a pool waits to be given back for the flush that is out", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
 			w.lend(1, 2048, false)
@@ -439,6 +449,12 @@ func TestPools(t *testing.T) {
 			w.now = w.now.Add(time.Hour)
 			ask("") // no more pools were agreed
 		}},
+		{"the smallest elements that are large enough", 0, nil, func(w *walk) {
+			w.now = w.now.Add(time.Hour)
+			w.lend(1, 9000, false)
+			w.lend(2, 4096, false)
+			w.step(Event{Kind: Needed, Channel: 1, Size: 3000}, "ask of 4 × 4096 on 1")
+		}},
 		{"larger elements than there are", 0, nil, func(w *walk) {
 			w.now = w.now.Add(time.Hour)
 			w.lend(1, 2048, false)
@@ -456,6 +472,18 @@ func TestPools(t *testing.T) {
 			w.step(lend(3, 3), ErrTooManyElements)
 			w.step(lend(3, 2), "use 3")
 			w.step(lend(4, 1), ErrTooManyPools)
+		}},
+		{"pools that went are forgotten for their elements", 0, func(c *Config) { c.MaxElements = 7 }, func(w *walk) {
+			for ref := range uint32(2) {
+				r := w.lend(ref, 2048, false)
+				w.step(Event{Kind: Flush, Refs: []uint32{ref}}, fmt.Sprintf("stop %d for good", ref))
+				w.step(Event{Did: Stop, Remote: r, Last: true}, "reply to 0, 1 of 4")
+				w.step(Event{Did: Reply}, "")
+			}
+			w.lend(2, 2048, false)
+			if w.pools.Remote(0) != nil || w.pools.Remote(1) == nil {
+				w.t.Errorf("%d elements are remembered", w.pools.Remembered())
+			}
 		}},
 		{"pools that went long ago are forgotten", 0, nil, func(w *walk) {
 			for ref := range uint32(10) {
