@@ -1,10 +1,13 @@
 package tx
 
 import (
+	"sync/atomic"
 	"testing"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // TestPauseWhileTheQueueIsRead pauses a sender again and again while it reads its queue. Whatever it has
@@ -36,5 +39,47 @@ func TestPauseWhileTheQueueIsRead(t *testing.T) {
 		if len(done) != 1 || s.wantsCompletions() {
 			t.Fatalf("pause %d: reported %d times", i, len(done))
 		}
+	}
+}
+
+// tardyCQ is a completion queue in which a work request has completed when it is polled again.
+type tardyCQ struct {
+	fabric.CQ
+	id    uint64
+	polls int
+}
+
+func (q *tardyCQ) Poll(out []fabric.Completion) (int, error) {
+	if q.polls++; q.polls != 2 {
+		return 0, nil
+	}
+	out[0] = fabric.Completion{ID: q.id}
+	return 1, nil
+}
+
+// TestPauseEndsWhileSlotsAreFreed pauses a sender for which the last work request completes when it looks
+// for free slots, after it has looked for what a pause waits for. The test expects the pause to be reported
+// before the sender sleeps: no event would wake it.
+func TestPauseEndsWhileSlotsAreFreed(t *testing.T) {
+	p := newPacking(t, protocol.ModeImm, usual(), 0, packSlotSize)
+	e, err := p.c.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Begin(emptyPort{e}, new(atomic.Pointer[vnet.Keys])); err != nil {
+		t.Fatal(err)
+	}
+	p.in.ahead = packSlots + 1 // more than there are slots
+	id, _ := p.number(true)
+	cq := &tardyCQ{CQ: p.ch.SendCQ, id: id}
+	p.ch.SendCQ = cq
+	done := make(chan struct{}, 1)
+	p.Pause(done)
+	p.Resume()
+	if ended, err := p.work(); ended || err != nil {
+		t.Fatalf("ended: %v, %v", ended, err)
+	}
+	if len(done) != 1 || !p.Queue.Asleep.Load() {
+		t.Errorf("after %d polls the pause is reported %d times", cq.polls, len(done))
 	}
 }
