@@ -1,6 +1,7 @@
 package rx
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -47,5 +48,25 @@ func TestLateMessageIsNotHeard(t *testing.T) {
 	}
 	if late := r.Count.RxLate.Load(); port.frames != 2 || late != 1 {
 		t.Errorf("%d frames delivered, %d messages late", port.frames, late)
+	}
+}
+
+// TestSequenceJumps has a peer leave out as many messages as it may have sent, and one more. The latter
+// breaks the rule about sequence numbers, whether a message or a report says so, and frees no element.
+func TestSequenceJumps(t *testing.T) {
+	r := newFlooded(t, coretest.New(t, protocol.ModeSendUC), 1)
+	elements := r.numbering.pool.Elements
+	n := uint64(elements.Len())
+	if _, err := r.sequence(n + 1); !errors.Is(err, core.ErrSequence) {
+		t.Errorf("a message after %d others of %d: %v", n+1, n, err)
+	}
+	if err := r.sentSoFar(n + 1); !errors.Is(err, core.ErrSequence) {
+		t.Errorf("a report of %d messages of %d: %v", n+1, n, err)
+	}
+	if l := elements.Ledger(); l.Lent != elements.Len() {
+		t.Errorf("elements are not lent any more: %+v", l)
+	}
+	if err := r.sentSoFar(n); err != nil || r.Count.RxLost.Load() != n {
+		t.Errorf("a report of %d messages: %d lost, %v", n, r.Count.RxLost.Load(), err)
 	}
 }
