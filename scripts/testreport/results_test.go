@@ -139,6 +139,8 @@ func TestUnseen(t *testing.T) {
 		{"all have run", []result{of("p", "TestA", passed), of("p", "TestB/x", passed), of("p", "TestC", skipped)}, nil},
 		{"one has not", []result{of("p", "TestA", passed), of("q", "TestB", passed), of("p", "TestC", passed)},
 			[]string{"fail TestB it was not run"}},
+		{"one has not, another was skipped", []result{of("p", "TestA", passed), of("p", "TestC", skipped)},
+			[]string{"fail TestB it was not run"}},
 		{"the package has failed", []result{of("p", "TestA", failed)}, nil},
 		{"none has", nil, []string{"fail TestA it was not run", "fail TestB it was not run", "fail TestC it was not run"}},
 	} {
