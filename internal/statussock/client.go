@@ -64,17 +64,23 @@ func DoWith(ctx context.Context, path, command string, argument any) (json.RawMe
 	return do(ctx, path, command, raw)
 }
 
-func do(ctx context.Context, path, command string, argument []byte) (json.RawMessage, error) {
-	// A command may take long, but not because the process is stopped or hangs: the status
-	// request finds this out.
-	if _, err := read(ctx, path, patience); errors.Is(err, ErrSilent) {
-		return nil, fmt.Errorf("%s: %w", command, err)
+func do(ctx context.Context, path, command string, argument []byte) (raw json.RawMessage, err error) {
+	if err = answers(ctx, path); err == nil {
+		raw, err = ask(ctx, path, http.MethodPost, "/command/"+command, argument)
 	}
-	raw, err := ask(ctx, path, http.MethodPost, "/command/"+command, argument)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", command, err)
 	}
 	return raw, nil
+}
+
+// answers returns an error if the process at path is stopped or hangs. A command may take long, but
+// not for this reason.
+func answers(ctx context.Context, path string) error {
+	if _, err := read(ctx, path, patience); errors.Is(err, ErrSilent) {
+		return err
+	}
+	return nil
 }
 
 // Call sends a request to the API of the daemon at path, and returns the HTTP status and the JSON
@@ -123,26 +129,29 @@ func failed(path string, raw json.RawMessage) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// transport returns a transport that connects to the socket at path.
-func transport(path string) *http.Transport {
-	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
-	}}
+// send sends one request to the socket at path, over a connection of its own.
+func send(ctx context.Context, path, method, what string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, unanswered(path, err)
+	}
+	return resp, nil
 }
 
 // call sends one request to the socket at path. An answer "not found" that is not in JSON means
 // that the daemon does not have what: the error wraps ErrUnknown.
 func call(ctx context.Context, path, method, what string, body []byte) (status int, raw json.RawMessage, err error) {
-	t := transport(path)
-	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, method, "http://splitnic"+what, bytes.NewReader(body))
+	resp, err := send(ctx, path, method, what, body)
 	if err != nil {
 		return 0, nil, err
-	}
-	resp, err := (&http.Client{Transport: t}).Do(req)
-	if err != nil {
-		return 0, nil, unanswered(path, err)
 	}
 	defer resp.Body.Close()
 	raw, err = answer(path, resp)

@@ -23,50 +23,41 @@ type Command struct {
 
 // serve executes the command and sends the answer.
 func (c Command) serve(w http.ResponseWriter, r *http.Request) {
-	if c.RunTo != nil {
-		c.stream(w, r)
-		return
-	}
-	answer, err := c.run(w, r)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", contentType)
-	// An error means that the client has disconnected.
-	_ = json.NewEncoder(w).Encode(filled(answer))
-}
-
-func (c Command) run(w http.ResponseWriter, r *http.Request) (any, error) {
-	if c.RunWith == nil {
-		return c.Run(r.Context())
-	}
-	argument, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxArgument))
-	if err != nil {
-		return nil, fmt.Errorf("read the argument: %w", err)
-	}
-	return c.RunWith(r.Context(), argument)
-}
-
-// stream is serve for a command that has RunTo.
-func (c Command) stream(w http.ResponseWriter, r *http.Request) {
 	argument, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxArgument))
 	if err != nil {
 		refuse(w, fmt.Errorf("read the argument: %w", err))
 		return
 	}
+	var result any
+	switch {
+	case c.RunTo != nil:
+		c.stream(r.Context(), w, argument)
+		return
+	case c.RunWith != nil:
+		result, err = c.RunWith(r.Context(), argument)
+	default:
+		result, err = c.Run(r.Context())
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answerJSON(w, http.StatusOK, filled(result))
+}
+
+// stream is serve for a command that has RunTo.
+func (c Command) stream(ctx context.Context, w http.ResponseWriter, argument json.RawMessage) {
 	out := &streamWriter{w: w, flush: http.NewResponseController(w).Flush}
-	result, err := c.RunTo(r.Context(), argument, out)
+	result, err := c.RunTo(ctx, argument, out)
 	if err != nil && !out.begun {
 		refuse(w, err)
 		return
 	}
 	out.begin()
-	if err != nil {
-		w.Header().Set(http.TrailerPrefix+trailerError, err.Error())
-		return
+	var raw []byte
+	if err == nil {
+		raw, err = json.Marshal(filled(result))
 	}
-	raw, err := json.Marshal(filled(result))
 	if err != nil {
 		w.Header().Set(http.TrailerPrefix+trailerError, err.Error())
 		return
@@ -76,10 +67,13 @@ func (c Command) stream(w http.ResponseWriter, r *http.Request) {
 
 // refuse sends the answer that a command has failed.
 func refuse(w http.ResponseWriter, err error) {
+	answerJSON(w, http.StatusConflict, failure{err.Error()})
+}
+
+func answerJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", contentType)
-	w.WriteHeader(http.StatusConflict)
-	// An error means that the client has disconnected.
-	_ = json.NewEncoder(w).Encode(failure{err.Error()})
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has disconnected
 }
 
 // streamWriter sends written data immediately.

@@ -1,7 +1,6 @@
 package statussock
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,9 +49,7 @@ func ServeAPI(path string, api http.Handler, status func() any, commands ...Comm
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		// An error means that the client has disconnected.
-		_ = json.NewEncoder(w).Encode(filled(status()))
+		answerJSON(w, http.StatusOK, filled(status()))
 	})
 	for _, c := range commands {
 		mux.HandleFunc("POST /command/"+c.Name, c.serve)

@@ -1,7 +1,6 @@
 package statussock
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,10 +18,7 @@ var errCutOff = errors.New("the process there has ended")
 func Stream(ctx context.Context, path, command string, argument any, w io.Writer) (json.RawMessage, error) {
 	raw, err := json.Marshal(argument)
 	if err == nil {
-		// As in do.
-		if _, statusErr := read(ctx, path, patience); errors.Is(statusErr, ErrSilent) {
-			err = statusErr
-		}
+		err = answers(ctx, path)
 	}
 	var result json.RawMessage
 	if err == nil {
@@ -35,15 +31,9 @@ func Stream(ctx context.Context, path, command string, argument any, w io.Writer
 }
 
 func stream(ctx context.Context, path, what string, body []byte, w io.Writer) (json.RawMessage, error) {
-	t := transport(path)
-	defer t.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://splitnic"+what, bytes.NewReader(body))
+	resp, err := send(ctx, path, http.MethodPost, what, body)
 	if err != nil {
 		return nil, err
-	}
-	resp, err := (&http.Client{Transport: t}).Do(req)
-	if err != nil {
-		return nil, unanswered(path, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != streamType {
