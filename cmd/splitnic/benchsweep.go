@@ -188,9 +188,9 @@ func (f *sweepFlags) between(
 func applySweep(s sweep.Setting, c *messaging.Config) error {
 	switch s.Key {
 	case "spin":
-		return spinValue{&c.Spin, &c.SpinAdaptive}.Set(s.Value)
+		return spinValue(&c.Spin, &c.SpinAdaptive).Set(s.Value)
 	case "cq-moderation":
-		return (*moderationValue)(&c.Moderation).Set(s.Value)
+		return moderationValue(&c.Moderation).Set(s.Value)
 	case "pack-copy":
 		return packCopyValue(&c.PackCopy).Set(s.Value)
 	case "inline":

@@ -24,7 +24,6 @@ const defaultKey = "/etc/splitnic/key.pem"
 // the configuration directly.
 type daemonFlags struct {
 	logFormat             string
-	moderation            moderationValue
 	protection            string
 	handlerCPUs, priority string
 	irqAffinity           string
@@ -102,10 +101,10 @@ func (d *daemonFlags) advanced(flags *pflag.FlagSet, c *daemon.Common) {
 				"set: give the interrupts the processors of their handlers, at the start; not tested on hardware")
 		f.IntVar(&c.Handlers.Budget, "poll-budget", cq.DefaultBudget,
 			"completions to handle in a row before other work of the thread")
-		f.Var(spinValue{&c.Handlers.Spin, &c.Handlers.Adaptive}, "spin",
+		f.Var(spinValue(&c.Handlers.Spin, &c.Handlers.Adaptive), "spin",
 			"time to poll before sleeping, such as 20us: uses a processor, saves some microseconds; auto[:LONGEST]: only "+
 				"after small frames and short sleeps, and if processors are idle, for up to 100us or LONGEST")
-		f.Var(&d.moderation, "cq-moderation",
+		f.Var(moderationValue(&m.Moderation), "cq-moderation",
 			"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
 				"if the device supports it (default: for each completion)")
 		addPackCopy(f, &m.PackCopy)
@@ -130,15 +129,15 @@ func (d *daemonFlags) advanced(flags *pflag.FlagSet, c *daemon.Common) {
 // shorthands of the first two, those of perftest or empty.
 func addPort(f *pflag.FlagSet, a *daemon.Adapter, port, gid string) {
 	a.Port, a.GIDIndex = 1, -1
-	f.VarP(&rangeValue{&a.Port, 1, 255, "PORT"}, "ib-port", port, "port of the RDMA device")
-	f.VarP(&rangeValue{&a.GIDIndex, 0, 255, "INDEX"}, "gid-index", gid,
+	f.VarP(rangeValue(&a.Port, 1, 255, "PORT"), "ib-port", port, "port of the RDMA device")
+	f.VarP(rangeValue(&a.GIDIndex, 0, 255, "INDEX"), "gid-index", gid,
 		"entry of the device's GID table (default: chosen as splitnic doctor explains); on InfiniBand, set at both ends, "+
 			"packets carry GIDs and cross routers")
 }
 
 // addPKey adds the flag for the P_Key of the queue pairs.
 func addPKey(f *pflag.FlagSet, a *daemon.Adapter) {
-	f.Var((*pkeyValue)(&a.PKey), "pkey",
+	f.Var(pkeyValue(&a.PKey), "pkey",
 		"partition key of the queue pairs, by value: with the bit 0x8000, as a full member of the partition alone, without it "+
 			"as a limited one too (default: the first of the port's table)")
 }
@@ -147,7 +146,7 @@ func addPKey(f *pflag.FlagSet, a *daemon.Adapter) {
 func addLogLevel(flags *pflag.FlagSet, level *slog.Level) {
 	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
 		*level = slog.LevelInfo
-		f.Var((*levelValue)(level), "log-level", "debug, info, warn or error")
+		f.Var(levelValue(level), "log-level", "debug, info, warn or error")
 	})
 }
 
@@ -179,7 +178,6 @@ func (d *daemonFlags) complete(c *daemon.Common) error {
 	c.Version = version
 	m := &c.Messaging
 	m.Spin, m.SpinAdaptive = c.Handlers.Spin, c.Handlers.Adaptive
-	m.Moderation = messaging.Moderation(d.moderation)
 	var err error
 	m.Protection, err = parseProtection(d.protection)
 	return errors.Join(err, d.logging(c), timing(c), pools(m), d.handlers(&c.Handlers), d.latencyQueue(c), c.Keys.Check(),

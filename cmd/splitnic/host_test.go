@@ -321,9 +321,10 @@ func TestParseModes(t *testing.T) {
 }
 
 func TestModerationIsReadAgain(t *testing.T) {
-	v := moderationValue{Count: 16, Period: 50 * time.Microsecond}
-	var again moderationValue
-	if err := again.Set(v.String()); err != nil || again != v {
-		t.Errorf("%q is read as %+v: %v", v.String(), again, err)
+	want := messaging.Moderation{Count: 16, Period: 50 * time.Microsecond}
+	var again messaging.Moderation
+	text := moderationValue(&want).String()
+	if err := moderationValue(&again).Set(text); err != nil || again != want {
+		t.Errorf("%q is read as %+v: %v", text, again, err)
 	}
 }

@@ -8,12 +8,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
-// spinValue is the value of advanced.spin: how long to poll before sleeping, or auto.
-type spinValue struct {
-	spin     *time.Duration
-	adaptive *bool
-}
-
 // parseSpin parses a duration, auto, or auto with the longest time, such as auto:50us.
 func parseSpin(text string) (spin time.Duration, adaptive bool, err error) {
 	if text == "auto" {
@@ -35,22 +29,19 @@ func parseSpin(text string) (spin time.Duration, adaptive bool, err error) {
 	return spin, adaptive, nil
 }
 
-// Set implements pflag.Value.
-func (v spinValue) Set(s string) (err error) {
-	*v.spin, *v.adaptive, err = parseSpin(s)
-	return err
-}
-
-// String implements pflag.Value.
-func (v spinValue) String() string {
-	switch {
-	case v.spin == nil || *v.spin == 0:
-		return ""
-	case *v.adaptive:
-		return "auto:" + v.spin.String()
+// spinValue is the value of advanced.spin: how long to poll before sleeping, or auto.
+func spinValue(spin *time.Duration, adaptive *bool) value {
+	set := func(s string) (err error) {
+		*spin, *adaptive, err = parseSpin(s)
+		return err
 	}
-	return v.spin.String()
+	return value{"DURATION", set, func() string {
+		switch {
+		case *spin == 0:
+			return ""
+		case *adaptive:
+			return "auto:" + spin.String()
+		}
+		return spin.String()
+	}}
 }
-
-// Type implements pflag.Value.
-func (spinValue) Type() string { return "DURATION" }

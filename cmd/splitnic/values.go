@@ -19,77 +19,66 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
+// value is the value of a flag that is of no type of pflag. It implements pflag.Value.
+type value struct {
+	kind string // what help calls it
+	set  func(string) error
+	text func() string
+}
+
+func (v value) Set(s string) error { return v.set(s) }
+func (v value) String() string     { return v.text() }
+func (v value) Type() string       { return v.kind }
+
 // boolValue is the value of a flag that is on or off. It accepts the same words as configuration
 // files.
-type boolValue bool
+type boolValue struct{ value }
+
+// IsBoolFlag makes help omit a default of off.
+func (boolValue) IsBoolFlag() bool { return true }
 
 // boolVar adds a flag with a boolValue.
-func boolVar(f *pflag.FlagSet, p *bool, name string, value bool, usage string) {
-	boolVarP(f, p, name, "", value, usage)
+func boolVar(f *pflag.FlagSet, p *bool, name string, on bool, usage string) {
+	boolVarP(f, p, name, "", on, usage)
 }
 
 // boolVarP adds a flag with a boolValue and a shorthand.
-func boolVarP(f *pflag.FlagSet, p *bool, name, letter string, value bool, usage string) {
-	*p = value
-	f.VarPF((*boolValue)(p), name, letter, usage).NoOptDefVal = "true"
+func boolVarP(f *pflag.FlagSet, p *bool, name, letter string, on bool, usage string) {
+	*p = on
+	v := boolValue{value{"bool", func(s string) (err error) {
+		*p, err = settings.Bool(s)
+		return err
+	}, func() string { return strconv.FormatBool(*p) }}}
+	f.VarPF(v, name, letter, usage).NoOptDefVal = "true"
 }
-
-// Set implements pflag.Value.
-func (v *boolValue) Set(s string) error {
-	yes, err := settings.Bool(s)
-	*v = boolValue(yes)
-	return err
-}
-
-// String implements pflag.Value.
-func (v *boolValue) String() string { return strconv.FormatBool(bool(*v)) }
-
-// Type implements pflag.Value.
-func (v *boolValue) Type() string { return "bool" }
-
-// IsBoolFlag makes help omit a default of off.
-func (v *boolValue) IsBoolFlag() bool { return true }
 
 // moderationValue is the value of advanced.cq-moderation.
-type moderationValue messaging.Moderation
-
-// Set implements pflag.Value.
-func (v *moderationValue) Set(s string) error {
-	count, period, ok := strings.Cut(s, ",")
-	if !ok {
-		return fmt.Errorf("%q: must be a number of completions and a time, such as 16,50us", s)
+func moderationValue(m *messaging.Moderation) value {
+	set := func(s string) error {
+		count, period, ok := strings.Cut(s, ",")
+		if !ok {
+			return fmt.Errorf("%q: must be a number of completions and a time, such as 16,50us", s)
+		}
+		var read messaging.Moderation
+		var err error
+		if read.Count, err = strconv.Atoi(strings.TrimSpace(count)); err != nil {
+			return fmt.Errorf("%q is no number of completions", count)
+		}
+		if read.Period, err = time.ParseDuration(strings.TrimSpace(period)); err != nil {
+			return badDuration(period)
+		}
+		if err := read.Check(); err != nil {
+			return err
+		}
+		*m = read
+		return nil
 	}
-	var m messaging.Moderation
-	var err error
-	if m.Count, err = strconv.Atoi(strings.TrimSpace(count)); err != nil {
-		return fmt.Errorf("%q is no number of completions", count)
-	}
-	if m.Period, err = time.ParseDuration(strings.TrimSpace(period)); err != nil {
-		return badDuration(period)
-	}
-	if err := m.Check(); err != nil {
-		return err
-	}
-	*v = moderationValue(m)
-	return nil
-}
-
-// String implements pflag.Value.
-func (v *moderationValue) String() string {
-	if *v == (moderationValue{}) {
-		return ""
-	}
-	return fmt.Sprintf("%d,%v", v.Count, v.Period)
-}
-
-// Type implements pflag.Value.
-func (v *moderationValue) Type() string { return "COUNT,PERIOD" }
-
-// sizeValue is the value of a flag that sets a size in a messaging.Config, where 0 means the
-// default and a negative number none.
-type sizeValue struct {
-	bytes   *int
-	largest int
+	return value{"COUNT,PERIOD", set, func() string {
+		if *m == (messaging.Moderation{}) {
+			return ""
+		}
+		return fmt.Sprintf("%d,%v", m.Count, m.Period)
+	}}
 }
 
 // addPackCopy adds the setting pack-copy.
@@ -100,7 +89,7 @@ func addPackCopy(f *pflag.FlagSet, p *int) {
 			"of a pack from their send slots")
 }
 
-func packCopyValue(p *int) sizeValue { return sizeValue{p, messaging.MaxPackCopy} }
+func packCopyValue(p *int) value { return sizeValue(p, messaging.MaxPackCopy) }
 
 // addInline adds the setting inline.
 func addInline(f *pflag.FlagSet, p *int) {
@@ -110,100 +99,71 @@ func addInline(f *pflag.FlagSet, p *int) {
 			"and status show; 0: none")
 }
 
-func inlineValue(p *int) sizeValue { return sizeValue{p, messaging.LargestInline} }
+func inlineValue(p *int) value { return sizeValue(p, messaging.LargestInline) }
 
-// Set implements pflag.Value.
-func (v sizeValue) Set(s string) error {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > v.largest {
-		return fmt.Errorf("%q: must be 0 to %d bytes", s, v.largest)
+// sizeValue is the value of a flag that sets a size in a messaging.Config, where 0 means the
+// default and a negative number none.
+func sizeValue(p *int, largest int) value {
+	set := func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 0 || n > largest {
+			return fmt.Errorf("%q: must be 0 to %d bytes", s, largest)
+		}
+		if *p = n; n == 0 {
+			*p = -1
+		}
+		return nil
 	}
-	if *v.bytes = n; n == 0 {
-		*v.bytes = -1 // in messaging.Config, 0 is the default
-	}
-	return nil
+	return value{"BYTES", set, func() string { return strconv.Itoa(max(*p, 0)) }}
 }
-
-// String implements pflag.Value. It is also called for the zero value.
-func (v sizeValue) String() string {
-	if v.bytes == nil {
-		return "0"
-	}
-	return strconv.Itoa(max(*v.bytes, 0))
-}
-
-// Type implements pflag.Value.
-func (v sizeValue) Type() string { return "BYTES" }
 
 // rangeValue is the value of a flag that is a number in a range. A default outside of the range
 // means that there is none.
-type rangeValue struct {
-	n           *int
-	least, most int
-	kind        string
-}
-
-// Set implements pflag.Value.
-func (v *rangeValue) Set(s string) error {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < v.least || n > v.most {
-		return fmt.Errorf("%q: must be %d to %d", s, v.least, v.most)
+func rangeValue(p *int, least, most int, kind string) value {
+	set := func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q: must be %d to %d", s, least, most)
+		}
+		*p = n
+		return nil
 	}
-	*v.n = n
-	return nil
+	return value{kind, set, func() string {
+		if *p < least {
+			return ""
+		}
+		return strconv.Itoa(*p)
+	}}
 }
-
-// String implements pflag.Value.
-func (v *rangeValue) String() string {
-	if v.n == nil || *v.n < v.least {
-		return ""
-	}
-	return strconv.Itoa(*v.n)
-}
-
-// Type implements pflag.Value.
-func (v *rangeValue) Type() string { return v.kind }
 
 // pkeyValue is the value of --pkey.
-type pkeyValue uint16
-
-// Set implements pflag.Value.
-func (v *pkeyValue) Set(s string) error {
-	key, err := strconv.ParseUint(s, 0, 16)
-	if err != nil || key&0x7fff == 0 { // such a key names no partition
-		return fmt.Errorf("%q: must be 0x0001 to 0xffff, and not 0x8000", s)
+func pkeyValue(p *uint16) value {
+	set := func(s string) error {
+		key, err := strconv.ParseUint(s, 0, 16)
+		if err != nil || key&0x7fff == 0 { // such a key names no partition
+			return fmt.Errorf("%q: must be 0x0001 to 0xffff, and not 0x8000", s)
+		}
+		*p = uint16(key)
+		return nil
 	}
-	*v = pkeyValue(key)
-	return nil
+	return value{"KEY", set, func() string {
+		if *p == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%#04x", *p)
+	}}
 }
-
-// String implements pflag.Value.
-func (v *pkeyValue) String() string {
-	if *v == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%#04x", uint16(*v))
-}
-
-// Type implements pflag.Value.
-func (v *pkeyValue) Type() string { return "KEY" }
 
 // levelValue is the value of --log-level.
-type levelValue slog.Level
-
-// Set implements pflag.Value.
-func (v *levelValue) Set(s string) error {
-	if (*slog.Level)(v).UnmarshalText([]byte(s)) != nil {
-		return fmt.Errorf("%q must be debug, info, warn or error", s)
+func levelValue(level *slog.Level) value {
+	set := func(s string) error {
+		if level.UnmarshalText([]byte(s)) != nil {
+			return fmt.Errorf("%q must be debug, info, warn or error", s)
+		}
+		return nil
 	}
-	return nil
+	return value{"LEVEL", set, func() string { return strings.ToLower(level.String()) }}
 }
-
-// String implements pflag.Value.
-func (v *levelValue) String() string { return strings.ToLower(slog.Level(*v).String()) }
-
-// Type implements pflag.Value.
-func (v *levelValue) Type() string { return "LEVEL" }
 
 // modeNames returns the names of the transfer modes in flags.
 func modeNames() []string {
@@ -240,59 +200,32 @@ func addOrdering(f *pflag.FlagSet, strict *bool) {
 		"the transfer completes, which some machines need for full throughput (IBV_ACCESS_RELAXED_ORDERING)")
 }
 
-// wishValue is the value of --encrypt.
-type wishValue seal.Wish
-
-// String implements pflag.Value.
-func (v *wishValue) String() string { return string(*v) }
-
-// Type implements pflag.Value.
-func (v *wishValue) Type() string { return "WISH" }
-
-// Set implements pflag.Value.
-func (v *wishValue) Set(s string) error {
-	w, err := seal.ParseWish(s)
-	if err == nil {
-		*v = wishValue(w)
-	}
-	return err
-}
-
 // addEncrypt adds --encrypt.
 func addEncrypt(f *pflag.FlagSet, w *seal.Wish) {
 	*w = seal.Allowed
-	f.Var((*wishValue)(w), "encrypt", "encrypt and authenticate all frames on the fabric: required; allowed, if the "+
-		"peer requires it; or no")
-}
-
-// ciphersValue is the value of the setting ciphers.
-type ciphersValue struct{ ciphers *[]seal.Cipher }
-
-// String implements pflag.Value.
-func (v ciphersValue) String() string {
-	if v.ciphers == nil {
-		return ""
+	set := func(s string) error {
+		read, err := seal.ParseWish(s)
+		if err == nil {
+			*w = read
+		}
+		return err
 	}
-	return seal.Names(*v.ciphers)
-}
-
-// Type implements pflag.Value.
-func (v ciphersValue) Type() string { return "strings" }
-
-// Set implements pflag.Value.
-func (v ciphersValue) Set(s string) error {
-	some, err := seal.ParseCiphers(s)
-	if err == nil {
-		*v.ciphers = some
-	}
-	return err
+	f.Var(value{"WISH", set, func() string { return string(*w) }}, "encrypt",
+		"encrypt and authenticate all frames on the fabric: required; allowed, if the peer requires it; or no")
 }
 
 // addCiphers adds the setting ciphers.
 func addCiphers(f *pflag.FlagSet, some *[]seal.Cipher) {
-	f.Var(ciphersValue{some}, "ciphers", "ciphers of --encrypt in order of preference: some of "+
-		seal.Names(seal.Ciphers())+
-		" (default: all, AES first where the processors have instructions for it)")
+	set := func(s string) error {
+		read, err := seal.ParseCiphers(s)
+		if err == nil {
+			*some = read
+		}
+		return err
+	}
+	f.Var(value{"strings", set, func() string { return seal.Names(*some) }}, "ciphers",
+		"ciphers of --encrypt in order of preference: some of "+seal.Names(seal.Ciphers())+
+			" (default: all, AES first where the processors have instructions for it)")
 }
 
 // addProtection adds --protection.
