@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +24,29 @@ type collector struct {
 
 // emit is the function to which a collector passes each sample.
 type emit func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string)
+
+func (e emit) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emit) count(d *prometheus.Desc, v uint64, labels ...string) {
+	e(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+// each emits the counts of all keys, which are the values of the last label. A key without a count
+// has 0.
+func (e emit) each(d *prometheus.Desc, keys []string, counts map[string]uint64) {
+	for _, key := range keys {
+		e.count(d, counts[key], key)
+	}
+}
+
+// with returns a function that puts labels before those of each sample.
+func (e emit) with(first ...string) emit {
+	return func(d *prometheus.Desc, t prometheus.ValueType, v float64, labels ...string) {
+		e(d, t, v, slices.Concat(first, labels)...)
+	}
+}
 
 // Describe implements prometheus.Collector. The collector is an unchecked one, because the
 // metrics depend on the sessions.

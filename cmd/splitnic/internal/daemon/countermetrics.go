@@ -82,17 +82,16 @@ func counterMetrics(counters []counter.Counter, labels ...string) []counterMetri
 	return all
 }
 
-// emitCounters emits the values of counters. labels are the values of the labels that all
-// metrics have.
-func emitCounters(emit emit, metrics []counterMetric, values []uint64, labels ...string) {
+// emitCounters emits the values of counters.
+func emitCounters(emit emit, metrics []counterMetric, values []uint64) {
 	for i, v := range values {
-		labels := labels[:len(labels):len(labels)]
+		var labels []string
 		for _, l := range []string{metrics[i].part, metrics[i].direction} {
 			if l != "" {
 				labels = append(labels, l)
 			}
 		}
-		emit(metrics[i].desc, prometheus.CounterValue, float64(v), labels...)
+		emit.count(metrics[i].desc, v, labels...)
 	}
 }
 

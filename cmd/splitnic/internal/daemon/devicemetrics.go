@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/splitdrv/device"
 )
@@ -21,9 +19,8 @@ func deviceMetrics(emit emit, name string, s *device.Status) {
 	if s == nil {
 		return
 	}
-	emit(descDevice, prometheus.GaugeValue, flag(!s.Gone), name)
-	emit(descLosses, prometheus.CounterValue, float64(s.Losses), name)
-	for _, key := range fabric.EventKeys() { // also those that never came
-		emit(descEvents, prometheus.CounterValue, float64(s.Events[key]), name, key)
-	}
+	emit = emit.with(name)
+	emit.gauge(descDevice, flag(!s.Gone))
+	emit.count(descLosses, s.Losses)
+	emit.each(descEvents, fabric.EventKeys(), s.Events)
 }

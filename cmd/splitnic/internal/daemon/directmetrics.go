@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/splitnic/splitnic/splitdrv/direct"
 )
 
@@ -25,22 +23,19 @@ func hostDirectMetrics(emit emit, s *direct.Status) {
 		states[s.Connections[i].State]++
 	}
 	for state, n := range states {
-		emit(descHostDirect, prometheus.GaugeValue, float64(n), string(state))
-	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		emit(d, prometheus.CounterValue, float64(v), labels...)
+		emit.gauge(descHostDirect, float64(n), string(state))
 	}
 	c := &s.Total
-	count(descHostDirectEnded, c.Ended)
-	count(descDirectFrames, c.OutFrames, "tx")
-	count(descDirectFrames, c.InFrames, "rx")
-	count(descDirectBytes, c.OutBytes, "tx")
-	count(descDirectBytes, c.InBytes, "rx")
+	emit.count(descHostDirectEnded, c.Ended)
+	emit.count(descDirectFrames, c.OutFrames, "tx")
+	emit.count(descDirectFrames, c.InFrames, "rx")
+	emit.count(descDirectBytes, c.OutBytes, "tx")
+	emit.count(descDirectBytes, c.InBytes, "rx")
 	for reason, n := range map[string]uint64{
 		"source": c.Source, "destination": c.Destination, "vlan": c.VLAN, "malformed": c.Malformed, "full": c.Full,
 		"lost": c.Lost, "uncertain": c.Uncertain, "uplink": s.UplinkFull,
 	} {
-		count(descDirectDropped, n, reason)
+		emit.count(descDirectDropped, n, reason)
 	}
-	count(descDirectMarkers, s.Markers)
+	emit.count(descDirectMarkers, s.Markers)
 }

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 )
 
@@ -17,12 +15,12 @@ var (
 func dnsMetrics(emit emit, names []discovery.Status) {
 	for i := range names {
 		s := &names[i]
-		emit(descDNSFailures, prometheus.CounterValue, float64(s.Failures), s.Name)
-		emit(descDNSUnits, prometheus.GaugeValue, float64(s.Units), s.Name)
+		emit.count(descDNSFailures, s.Failures, s.Name)
+		emit.gauge(descDNSUnits, float64(s.Units), s.Name)
 		answered := 0.0
 		if !s.Answered.IsZero() {
 			answered = float64(s.Answered.Unix())
 		}
-		emit(descDNSAnswered, prometheus.GaugeValue, answered, s.Name)
+		emit.gauge(descDNSAnswered, answered, s.Name)
 	}
 }

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
@@ -21,15 +19,15 @@ var (
 
 func failoverMetrics(emit emit, s *uplink.FailoverStatus) {
 	for _, r := range uplink.Reasons() { // also those that did not occur
-		emit(descFailovers, prometheus.CounterValue, float64(s.Count[r]), string(r))
+		emit.count(descFailovers, s.Count[r], string(r))
 	}
-	emit(descReconnects, prometheus.CounterValue, float64(s.Reconnects))
-	emit(descFailoverFrames, prometheus.CounterValue, float64(s.Carried), "carried")
-	emit(descFailoverFrames, prometheus.CounterValue, float64(s.Uncertain), "uncertain")
-	emit(descFailoverFrames, prometheus.CounterValue, float64(s.Lost), "lost")
+	emit.count(descReconnects, s.Reconnects)
+	emit.count(descFailoverFrames, s.Carried, "carried")
+	emit.count(descFailoverFrames, s.Uncertain, "uncertain")
+	emit.count(descFailoverFrames, s.Lost, "lost")
 	if s.Last != nil {
-		emit(descFailoverTook, prometheus.GaugeValue, s.Last.Took.Seconds(), "all")
-		emit(descFailoverTook, prometheus.GaugeValue, s.Last.Gap.Seconds(), "gap")
+		emit.gauge(descFailoverTook, s.Last.Took.Seconds(), "all")
+		emit.gauge(descFailoverTook, s.Last.Gap.Seconds(), "gap")
 	}
-	emit(descStandby, prometheus.GaugeValue, flag(s.Standby != ""))
+	emit.gauge(descStandby, flag(s.Standby != ""))
 }

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -40,7 +38,7 @@ func buildMetrics(emit emit, version string) {
 			}
 		}
 	}
-	emit(descBuild, prometheus.GaugeValue, 1, version, revision, strconv.Itoa(protocol.Version), runtime.Version(),
+	emit.gauge(descBuild, 1, version, revision, strconv.Itoa(protocol.Version), runtime.Version(),
 		runtime.GOARCH)
 }
 
@@ -54,14 +52,12 @@ func hostMetrics(d *card) http.Handler {
 func (d *card) samples(emit emit) {
 	s := d.host.Status()
 	d.reloads.metrics(emit)
-	for _, reason := range host.Endings() {
-		emit(descHostEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
-	}
-	emit(descConnected, prometheus.GaugeValue, flag(s.State == host.Connected))
-	emit(descCarrier, prometheus.GaugeValue, flag(s.Netdevice.Carrier), s.Netdevice.Name)
-	emit(descAdopted, prometheus.CounterValue, float64(s.Netdevice.Adopted), s.Netdevice.Name)
-	emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
-	emit(descAttempts, prometheus.CounterValue, float64(s.Attempts))
+	emit.each(descHostEnded, host.Endings(), s.Ended)
+	emit.gauge(descConnected, flag(s.State == host.Connected))
+	emit.gauge(descCarrier, flag(s.Netdevice.Carrier), s.Netdevice.Name)
+	emit.count(descAdopted, uint64(s.Netdevice.Adopted), s.Netdevice.Name)
+	emit.count(descSessions, uint64(s.Sessions))
+	emit.count(descAttempts, uint64(s.Attempts))
 	deviceMetrics(emit, s.Device, s.DeviceState)
 	dnsMetrics(emit, s.IOUnit.DNS)
 	failoverMetrics(emit, &s.Failovers)
@@ -81,9 +77,9 @@ func iounitMetrics(u *iounit.Unit, r *reloader) http.Handler {
 		s := u.Status()
 		buildMetrics(emit, s.Software)
 		r.metrics(emit)
-		emit(descHosts, prometheus.GaugeValue, float64(len(s.Hosts)))
-		emit(descSessions, prometheus.CounterValue, float64(s.Sessions))
-		emit(descRefused, prometheus.CounterValue, float64(s.Refused))
+		emit.gauge(descHosts, float64(len(s.Hosts)))
+		emit.count(descSessions, s.Sessions)
+		emit.count(descRefused, s.Refused)
 		deviceMetrics(emit, s.Device, s.DeviceState)
 		unitMetrics(emit, &s)
 		for i, p := range series.of(s.Hosts, time.Now()) {

@@ -58,43 +58,37 @@ func newTraffic(role string) *traffic {
 
 // emit emits the metrics of the session with p.
 func (t *traffic) emit(emit emit, p peer, s *messaging.Stats) {
-	send := func(d *prometheus.Desc, is prometheus.ValueType, v float64, labels ...string) {
-		emit(d, is, v, append([]string{p.name, p.key}, labels...)...)
-	}
-	count := func(d *prometheus.Desc, v uint64, labels ...string) {
-		send(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) { send(d, prometheus.GaugeValue, v, labels...) }
-	gauge(t.protection, 1, string(s.Protection.Name))
-	gauge(t.encrypted, 1, string(cmp.Or(s.Cipher, "none")))
-	gauge(t.pinned, float64(s.MemoryPinned))
-	count(t.control, s.ControlSent, "tx")
-	count(t.control, s.ControlReceived, "rx")
+	emit = emit.with(p.name, p.key)
+	emit.gauge(t.protection, 1, string(s.Protection.Name))
+	emit.gauge(t.encrypted, 1, string(cmp.Or(s.Cipher, "none")))
+	emit.gauge(t.pinned, float64(s.MemoryPinned))
+	emit.count(t.control, s.ControlSent, "tx")
+	emit.count(t.control, s.ControlReceived, "rx")
 	for event, n := range map[string]uint64{
 		"asked": s.PoolsAsked, "given_back": s.PoolsGiven, "lent": s.PoolsGranted,
 		"refused": s.PoolsRefused, "taken_back": s.PoolsReturned,
 	} {
-		count(t.requests, n, event)
+		emit.count(t.requests, n, event)
 	}
-	count(t.throttled, s.RequestsThrottled)
+	emit.count(t.throttled, s.RequestsThrottled)
 	for _, h := range s.Handlers {
 		n := strconv.Itoa(h.Number)
-		count(t.handlers, h.Completions, n, "completions")
-		count(t.handlers, h.Wakeups, n, "wakeups")
-		count(t.handlers, h.BudgetExhausted, n, "budget_exhausted")
+		emit.count(t.handlers, h.Completions, n, "completions")
+		emit.count(t.handlers, h.Wakeups, n, "wakeups")
+		emit.count(t.handlers, h.BudgetExhausted, n, "budget_exhausted")
 	}
 	for i, c := range s.Channels {
 		q := strconv.Itoa(i + 1)
-		gauge(t.assigned, float64(c.Handler), q)
-		gauge(t.latency, flag(c.Latency), q)
-		emitCounters(emit, t.channel, c.Counts(), p.name, p.key, q)
-		gauge(t.pools, float64(len(c.RemotePools)), q, "remote")
-		gauge(t.pools, float64(len(c.LocalPools)), q, "local")
+		emit.gauge(t.assigned, float64(c.Handler), q)
+		emit.gauge(t.latency, flag(c.Latency), q)
+		emitCounters(emit.with(q), t.channel, c.Counts())
+		emit.gauge(t.pools, float64(len(c.RemotePools)), q, "remote")
+		emit.gauge(t.pools, float64(len(c.LocalPools)), q, "local")
 		for state, n := range map[string]int{
 			"available": c.Remote.Available, "out": c.Remote.Out,
 			"lent": c.Local.Lent, "consumed": c.Local.Consumed, "returning": c.Local.Returning,
 		} {
-			gauge(t.elements, float64(n), q, state)
+			emit.gauge(t.elements, float64(n), q, state)
 		}
 	}
 }

@@ -51,27 +51,21 @@ var (
 
 // unitMetrics emits the metrics of the I/O unit as a whole.
 func unitMetrics(emit emit, s *iounit.Status) {
-	for _, rule := range iounit.Rules() { // also those that no host broke
-		emit(descViolations, prometheus.CounterValue, float64(s.Violations[rule]), rule)
-	}
-	for _, reason := range iounit.Refusals() {
-		emit(descRefusals, prometheus.CounterValue, float64(s.Refusals[reason]), reason)
-	}
-	emit(descElsewhere, prometheus.CounterValue, float64(s.Elsewhere))
-	for _, reason := range iounit.Endings() {
-		emit(descEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
-	}
-	emit(descLANUp, prometheus.GaugeValue, flag(s.LAN.Up && s.LAN.Error == ""))
-	emit(descUnrevoked, prometheus.CounterValue, float64(s.Unrevoked))
-	emit(descCame, prometheus.CounterValue, float64(s.Bootstrap.Connections))
-	emit(descHandshaking, prometheus.GaugeValue, float64(s.Bootstrap.Handshaking))
-	emit(descHandshakes, prometheus.CounterValue, float64(s.Bootstrap.Handshakes))
-	emit(descDelayed, prometheus.CounterValue, float64(s.Bootstrap.Delayed))
-	emit(descMemory, prometheus.GaugeValue, float64(s.Memory.Used))
+	emit.each(descViolations, iounit.Rules(), s.Violations)
+	emit.each(descRefusals, iounit.Refusals(), s.Refusals)
+	emit.count(descElsewhere, s.Elsewhere)
+	emit.each(descEnded, iounit.Endings(), s.Ended)
+	emit.gauge(descLANUp, flag(s.LAN.Up && s.LAN.Error == ""))
+	emit.count(descUnrevoked, s.Unrevoked)
+	emit.count(descCame, s.Bootstrap.Connections)
+	emit.gauge(descHandshaking, float64(s.Bootstrap.Handshaking))
+	emit.count(descHandshakes, s.Bootstrap.Handshakes)
+	emit.count(descDelayed, s.Bootstrap.Delayed)
+	emit.gauge(descMemory, float64(s.Memory.Used))
 	if s.Memory.Limit > 0 {
-		emit(descMemoryMax, prometheus.GaugeValue, float64(s.Memory.Limit))
+		emit.gauge(descMemoryMax, float64(s.Memory.Limit))
 	}
-	emit(descDraining, prometheus.GaugeValue, map[bool]float64{true: 1}[s.Drain != nil])
+	emit.gauge(descDraining, flag(s.Drain != nil))
 	if s.Direct != nil {
 		directUnitMetrics(emit, s.Direct)
 	}
@@ -80,41 +74,40 @@ func unitMetrics(emit emit, s *iounit.Status) {
 // directUnitMetrics emits the metrics of the direct connections between hosts.
 func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
 	emitCounters(emit, directMetrics, counter.Values(nil, &s.DirectCounters))
-	for _, reason := range iounit.DirectEndings() {
-		emit(descDirectEnded, prometheus.CounterValue, float64(s.Ended[reason]), reason)
-	}
+	emit.each(descDirectEnded, iounit.DirectEndings(), s.Ended)
 	steps := make(map[string]int)
 	for i := range s.Pairs {
 		steps[s.Pairs[i].Step]++
 	}
 	for _, step := range iounit.DirectSteps() {
-		emit(descDirect, prometheus.GaugeValue, float64(steps[step]), step)
+		emit.gauge(descDirect, float64(steps[step]), step)
 	}
 }
 
 // portMetrics emits the metrics of a host's port on the LAN, with its labels.
 func portMetrics(emit emit, p peer, h *iounit.HostStatus) {
-	emitCounters(emit, portCounterMetrics, h.Counts(), p.name, p.key)
-	for direction, rate := range map[string]int64{"rx": h.MaxRxRate, "tx": h.MaxTxRate} {
-		if rate > 0 {
-			emit(descRate, prometheus.GaugeValue, float64(rate), p.name, p.key, direction)
-		}
-	}
-	for direction, packets := range map[string]int64{"rx": h.MaxRxPPS, "tx": h.MaxTxPPS} {
-		if packets > 0 {
-			emit(descPPS, prometheus.GaugeValue, float64(packets), p.name, p.key, direction)
+	emit = emit.with(p.name, p.key)
+	emitCounters(emit, portCounterMetrics, h.Counts())
+	for _, limit := range []struct {
+		desc      *prometheus.Desc
+		direction string
+		most      int64
+	}{
+		{descRate, "rx", h.MaxRxRate}, {descRate, "tx", h.MaxTxRate}, {descPPS, "rx", h.MaxRxPPS}, {descPPS, "tx", h.MaxTxPPS},
+	} {
+		if limit.most > 0 {
+			emit.gauge(limit.desc, float64(limit.most), limit.direction)
 		}
 	}
 	if h.MaxTxGroupPPS > 0 {
-		emit(descGroupPPS, prometheus.GaugeValue, float64(h.MaxTxGroupPPS), p.name, p.key)
+		emit.gauge(descGroupPPS, float64(h.MaxTxGroupPPS))
 	}
-	gauge := func(d *prometheus.Desc, v float64) { emit(d, prometheus.GaugeValue, v, p.name, p.key) }
-	gauge(descPortUp, flag(h.Up))
-	gauge(descPromisc, flag(h.Filter.Promisc))
+	emit.gauge(descPortUp, flag(h.Up))
+	emit.gauge(descPromisc, flag(h.Filter.Promisc))
 	groups := float64(len(h.Filter.Multicast))
 	if h.Filter.AllMulti || h.Filter.Promisc {
 		groups = -1
 	}
-	gauge(descGroups, groups)
-	gauge(descVLANs, float64(h.VLANs.Len()))
+	emit.gauge(descGroups, groups)
+	emit.gauge(descVLANs, float64(h.VLANs.Len()))
 }
