@@ -13,6 +13,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/seal"
@@ -240,7 +241,9 @@ func TestHostFlags(t *testing.T) {
 		Common: commonDefaults(), IOUnits: []string{"a"}, State: "/var/lib/splitnic", Netdevice: "sn0", MaxMTU: 9000,
 		Offloads: vnet.AllOffloads,
 		Modes:    []protocol.Mode{protocol.ModeImm}, TxQueueLen: 512,
-		Direct: daemon.Direct{On: true, Peers: 64, Idle: time.Minute, Grace: 2 * time.Second, Memory: 512 << 20},
+		Direct: daemon.Direct{
+			Settings: direct.Settings{On: true, Peers: 64, Idle: time.Minute, Grace: 2 * time.Second}, Memory: 512 << 20,
+		},
 	}
 	base.Queues, base.Messaging.Timing.RetryCount = 1, 6
 	checkFlags(t, of, base, append(commonCases(func(h *daemon.Host) *daemon.Common { return &h.Common }),
@@ -293,7 +296,7 @@ func TestHostFlags(t *testing.T) {
 			{"--mode imm,imm", nil, "--mode: duplicate mode imm"},
 			{"--direct=no", func(h *daemon.Host) { h.Direct.On = false }, ""},
 			{"--direct-peers 3 --direct-idle 5s --direct-grace 9s --direct-memory 1.5G", func(h *daemon.Host) {
-				h.Direct = daemon.Direct{On: true, Peers: 3, Idle: 5 * time.Second, Grace: 9 * time.Second, Memory: 3 << 29}
+				h.Direct.Peers, h.Direct.Idle, h.Direct.Grace, h.Direct.Memory = 3, 5*time.Second, 9*time.Second, 3<<29
 			}, ""},
 			{"--direct-peers 0", nil, "advanced.direct-peers 0: must be 1 to"},
 			{"--direct-idle 0", nil, "advanced.direct-idle 0s: must be above 0"},

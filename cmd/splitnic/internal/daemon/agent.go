@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
 	"github.com/splitnic/splitnic/fabric"
@@ -73,15 +71,9 @@ type sharedDevice struct {
 // RunAgent runs an agent until ctx is done. If it fails, the netdevices that the last process
 // has left lose their carrier.
 func RunAgent(ctx context.Context, read func() (Agent, error)) error {
-	return runWithStore(ctx, func() (runner, error) {
+	return runWithStore(ctx, func() (endpoint, error) {
 		c, err := read()
-		if err == nil {
-			err = c.needDirectories()
-		}
-		if err == nil {
-			err = limit(ctx, c.privileges())
-		}
-		return c.run, err
+		return &c, err
 	})
 }
 
@@ -100,11 +92,7 @@ func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
 	a := newAgent(c, store, log, func(name string) (fabric.Device, uint8, error) {
 		adapter := c.Adapter
 		adapter.Device = name
-		d, timeout, err := c.listen(adapter, log)
-		if err != nil {
-			return nil, 0, err
-		}
-		return d, timeout, nil
+		return c.listen(adapter, log)
 	})
 	defer onHangup(ctx, func() { _, _ = a.reload() })() // an error is logged, and in the status
 	state, err := cards.OpenStore(filepath.Join(c.State, "cards"))
@@ -151,7 +139,7 @@ func (a *agent) run(ctx context.Context, state *cards.Store) (err error) {
 	reload := statussock.Command{
 		Name: CommandReload, Run: func(context.Context) (any, error) { return a.reload() },
 	}
-	stop, err := a.cfg.serveAPI(cards.AgentSocket, cards.API(a.set), status, a.metrics(), a.log, reload)
+	stop, err := a.cfg.serve(cards.AgentSocket, cards.API(a.set), status, a.metrics(), a.log, reload)
 	if err != nil {
 		return err
 	}
@@ -220,13 +208,6 @@ func (a *agent) status() AgentStatus {
 	return s
 }
 
-// reloaded returns the status of the agent's reloads.
-func (a *agent) reloaded() ReloadStatus {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.reloads
-}
-
 // states returns the number of cards in each state.
 func (a *agent) states() map[cards.State]int {
 	n := map[cards.State]int{cards.Connecting: 0, cards.Connected: 0, cards.Failed: 0}
@@ -240,16 +221,16 @@ func (a *agent) states() map[cards.State]int {
 func (a *agent) metrics() http.Handler {
 	return cardHandler(func(emit emit) {
 		buildMetrics(emit, a.cfg.Version)
-		reloads := a.reloaded()
+		reloads := a.status().Reload
 		reloads.metrics(emit)
 		for state, n := range a.states() {
-			emit(descCards, prometheus.GaugeValue, float64(n), string(state))
+			emit.gauge(descCards, float64(n), string(state))
 		}
 	}, func() map[string]func(emit) {
 		samples := map[string]func(emit){}
 		for _, i := range a.set.List() {
 			if i.Status.State == cards.Failed { // it has no host, and no session
-				samples[i.Spec.Name] = func(emit emit) { emit(descConnected, prometheus.GaugeValue, 0) }
+				samples[i.Spec.Name] = func(emit emit) { emit.gauge(descConnected, 0) }
 			}
 		}
 		for _, c := range a.present() {
@@ -276,15 +257,11 @@ func (a *agent) reload() (Reloaded, error) {
 	done, err := a.reloadAll()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.reloads.Last, a.reloads.Error = time.Now(), ""
+	a.reloads.add(err)
 	if err != nil {
-		a.reloads.Failed++
-		a.reloads.Error = err.Error()
 		a.log.Error("reload failed; what it is about stays as it was", "error", err)
-		return done, err
 	}
-	a.reloads.Done++
-	return done, nil
+	return done, err
 }
 
 func (a *agent) reloadAll() (done Reloaded, err error) {

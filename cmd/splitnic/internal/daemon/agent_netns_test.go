@@ -29,6 +29,7 @@ import (
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -103,7 +104,7 @@ func newAgentAt(t testing.TB, dir, lan string, store *fdStore, change ...func(*i
 		},
 		IOUnits: []string{addr}, MaxMTU: 1500, Offloads: vnet.AllOffloads, Modes: []protocol.Mode{protocol.ModeImm},
 		TxQueueLen: 512,
-		Direct:     Direct{On: true, Peers: 4, Idle: time.Minute, Grace: time.Second, Memory: 64 << 20},
+		Direct:     Direct{direct.Settings{On: true, Peers: 4, Idle: time.Minute, Grace: time.Second}, 64 << 20},
 	}}
 	f.cfg.Reread = func() (Sources, []string, error) { return Sources{Keys: f.cfg.Keys}, nil, nil }
 	f.start()

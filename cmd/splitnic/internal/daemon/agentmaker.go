@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -120,17 +121,10 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 	}, nil
 }
 
-// sockets returns the directory of the cards' sockets, which is that of the agent's socket.
-func (a *agent) sockets() string {
-	if a.cfg.StatusSocket != "" {
-		return filepath.Dir(a.cfg.StatusSocket)
-	}
-	return statussock.Dir
-}
-
-// socketOf returns the path of a card's status socket.
+// socketOf returns the path of a card's status socket, beside the agent's.
 func (a *agent) socketOf(spec *cards.Spec) string {
-	return filepath.Join(a.sockets(), "host-"+spec.Name+".sock")
+	agents := cmp.Or(a.cfg.StatusSocket, statussock.Path(cards.AgentSocket))
+	return filepath.Join(filepath.Dir(agents), "host-"+spec.Name+".sock")
 }
 
 // identify loads the card's keys. reads is the number of reloads before that. Each card has its

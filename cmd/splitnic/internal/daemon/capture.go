@@ -45,12 +45,6 @@ func captureCommands(point *capture.Point, name, version string, log *slog.Logge
 			"lasted", time.Since(s.Since).Round(time.Millisecond))
 		return s, err
 	}
-	end := func(_ context.Context, argument json.RawMessage) (any, error) {
-		var name string
-		if err := json.Unmarshal(argument, &name); err != nil {
-			return nil, fmt.Errorf("which capture: %w", err)
-		}
-		return struct{}{}, point.End(name)
-	}
-	return []statussock.Command{{Name: CommandCapture, RunTo: run}, {Name: CommandEndCapture, RunWith: end}}
+	end := func(_ context.Context, name string) (any, error) { return struct{}{}, point.End(name) }
+	return []statussock.Command{{Name: CommandCapture, RunTo: run}, {Name: CommandEndCapture, RunWith: with(end)}}
 }

@@ -2,9 +2,7 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
-	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
@@ -96,6 +93,8 @@ func (d *card) assemble() (*host.Host, error) {
 	if c.ZeroCopy > 0 {
 		c.Messaging.ZeroCopy = messaging.NewBudget(c.ZeroCopy) // shared by all sessions
 	}
+	settings := c.Direct.Settings
+	settings.Budget = d.in.budget
 	h, err := host.New(host.Config{
 		Name: name, Software: c.Version, IOUnits: c.IOUnits, Discovery: discovery.Settings{Keep: c.keepDNS()},
 		Security: d.reloads.security,
@@ -103,10 +102,7 @@ func (d *card) assemble() (*host.Host, error) {
 		Offloads: c.Offloads.Intersect(netdev.offloads), // offloads that the kernel lacks cannot be requested
 		Latency:  c.Latency, NoLatency: d.in.noLatency, FailBack: c.FailBack, Standby: c.Standby,
 		Persevere: d.in.persevere,
-		Direct: direct.Settings{
-			On: c.Direct.On, Peers: c.Direct.Peers, Idle: c.Direct.Idle, Grace: c.Direct.Grace, Budget: d.in.budget,
-		},
-		Encrypt: c.Encrypt, Ciphers: c.Ciphers, KeyLog: c.KeyLog,
+		Direct:    settings, Encrypt: c.Encrypt, Ciphers: c.Ciphers, KeyLog: c.KeyLog,
 		Modes: c.Modes, Messaging: c.Messaging, HandshakeTimeout: c.HandshakeTimeout, Log: d.in.log,
 		OnState: d.in.onState, History: netdev.history, KeepCarrier: d.in.store.there() && netdev.tap != nil,
 		OnAgreement: func(a mirror.Agreement) { netdev.remember(a, d.in.log) },
@@ -168,13 +164,9 @@ func hostCommands(h *host.Host, queues int) []statussock.Command {
 		{Name: CommandStats, Run: stats(false)},
 		{Name: CommandClearStats, Run: stats(true)},
 		handlersCommand(func(r HandlersRequest) error { return h.ChangeHandlers(r.Change) }, boundProcs(queues, 1)),
-		{Name: CommandFailover, RunWith: func(ctx context.Context, argument json.RawMessage) (any, error) {
-			var addr string
-			if err := json.Unmarshal(argument, &addr); err != nil {
-				return nil, fmt.Errorf("which I/O unit: %w", err)
-			}
+		{Name: CommandFailover, RunWith: with(func(ctx context.Context, addr string) (any, error) {
 			return h.Failover(ctx, addr)
-		}},
+		})},
 		waitCommand(h.Status, h.Changed),
 		{Name: CommandReset, Run: func(ctx context.Context) (any, error) { return struct{}{}, h.Reset(ctx) }},
 	}

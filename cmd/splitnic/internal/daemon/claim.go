@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -23,8 +22,8 @@ import (
 // could bind it first, and no I/O unit would start. The file has the number of the network
 // namespace in its name, because cards in different namespaces can have the same name. When a
 // process is killed, the kernel releases its lock; the file that is left does not matter.
-func claimCard(dir, nic, ns string) (io.Closer, error) {
-	fail := func(err error) (io.Closer, error) {
+func claimCard(dir, nic, ns string) (*cardClaim, error) {
+	fail := func(err error) (*cardClaim, error) {
 		return nil, fmt.Errorf("lock network card %s: %w; only I/O units may write to %s: install -d -m 755 %s",
 			nic, err, dir, dir)
 	}
@@ -78,12 +77,15 @@ func lockFile(f *os.File, path string) (current bool, err error) {
 	return err == nil && os.SameFile(mine, there), err
 }
 
-// cardClaim is the claim on a network card.
+// cardClaim is the claim on a network card; nil if the card needs none.
 type cardClaim struct{ file *os.File }
 
 // Close ends the claim. It removes the file while the file is still locked. Otherwise another
 // process could lock the file before the removal, and later processes would not find this lock.
 func (c *cardClaim) Close() error {
+	if c == nil {
+		return nil
+	}
 	if err := errors.Join(os.Remove(c.file.Name()), c.file.Close()); err != nil {
 		return fmt.Errorf("unlock the network card: %w", err)
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/splitnic/splitnic/internal/statussock"
@@ -34,11 +33,7 @@ func (c Condition) Missing(s *host.Status) string {
 // waitCommand returns the command that answers when the host meets a Condition. changed returns
 // a channel that is closed at the next change of the status.
 func waitCommand(status func() host.Status, changed func() <-chan struct{}) statussock.Command {
-	run := func(ctx context.Context, argument json.RawMessage) (any, error) {
-		var c Condition
-		if err := json.Unmarshal(argument, &c); err != nil {
-			return nil, fmt.Errorf("for what: %w", err)
-		}
+	run := func(ctx context.Context, c Condition) (any, error) {
 		for {
 			next := changed() // before the status, so that no change is missed
 			s := status()
@@ -52,5 +47,5 @@ func waitCommand(status func() host.Status, changed func() <-chan struct{}) stat
 			}
 		}
 	}
-	return statussock.Command{Name: CommandWait, RunWith: run}
+	return statussock.Command{Name: CommandWait, RunWith: with(run)}
 }

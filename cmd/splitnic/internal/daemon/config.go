@@ -9,6 +9,7 @@ import (
 
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -88,10 +89,8 @@ type Agent struct {
 
 // Direct is the configuration of a host's direct connections to other hosts.
 type Direct struct {
-	On          bool
-	Peers       int
-	Idle, Grace time.Duration
-	Memory      int64
+	direct.Settings
+	Memory int64 // for all connections together
 }
 
 // IOUnit is the configuration of an I/O unit.

@@ -54,15 +54,6 @@ func (c *Common) openKeyLog(log *slog.Logger) (err error) {
 	return nil
 }
 
-// security prepares the process for keys, and loads them. Other processes cannot read them from
-// its memory.
-func (c *Common) security() (*session.Security, error) {
-	if err := c.secure(); err != nil {
-		return nil, err
-	}
-	return c.Keys.load()
-}
-
 // secure prepares the process for keys. Before that, it checks that this machine allows the
 // handlers, and checks the file MetricsConfig.
 func (c *Common) secure() error {
@@ -138,15 +129,9 @@ func Hostname() string {
 	return name
 }
 
-// serve serves the status and commands on the Unix socket, and metrics if they are configured.
+// serve serves the status, commands and an API on the Unix socket, and metrics if they are
+// configured. api is nil if there is no API.
 func (c *Common) serve(
-	name string, status func() any, metrics http.Handler, log *slog.Logger, commands ...statussock.Command,
-) (stop func(), err error) {
-	return c.serveAPI(name, nil, status, metrics, log, commands...)
-}
-
-// serveAPI is serve for an endpoint that also has an API.
-func (c *Common) serveAPI(
 	name string, api http.Handler, status func() any, metrics http.Handler, log *slog.Logger,
 	commands ...statussock.Command,
 ) (stop func(), err error) {

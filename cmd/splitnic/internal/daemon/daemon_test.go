@@ -53,7 +53,7 @@ func TestOpenKeyLog(t *testing.T) {
 // removed.
 func TestServeStatusStops(t *testing.T) {
 	c := Common{StatusSocket: filepath.Join(t.TempDir(), "s"), Metrics: "127.0.0.1:0"}
-	stop, err := c.serve("test", func() any { return 1 }, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	stop, err := c.serve("test", nil, func() any { return 1 }, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,11 +115,6 @@ func MoreProcs(n int) {
 // Capabilities returns a function that reports whether this process has a
 // capability.
 func Capabilities() (has func(bit uint) bool, err error) {
-	var hdr unix.CapUserHeader
-	var data [2]unix.CapUserData
-	hdr.Version = unix.LINUX_CAPABILITY_VERSION_3
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return nil, err
-	}
-	return func(bit uint) bool { return data[bit/32].Effective&(1<<(bit%32)) != 0 }, nil
+	have, err := threadPrivileges()
+	return func(bit uint) bool { return have.effective&(1<<bit) != 0 }, err
 }

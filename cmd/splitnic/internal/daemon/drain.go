@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
@@ -18,11 +16,7 @@ type DrainRequest struct {
 // disconnect a single host.
 func drainCommands(unit *iounit.Unit) []statussock.Command {
 	return []statussock.Command{
-		{Name: CommandDrain, RunWith: func(ctx context.Context, argument json.RawMessage) (any, error) {
-			var request DrainRequest
-			if err := json.Unmarshal(argument, &request); err != nil {
-				return nil, fmt.Errorf("what is to be waited for: %w", err)
-			}
+		{Name: CommandDrain, RunWith: with(func(ctx context.Context, request DrainRequest) (any, error) {
 			status := unit.Drain()
 			if !request.Wait {
 				return status, nil
@@ -30,17 +24,13 @@ func drainCommands(unit *iounit.Unit) []statussock.Command {
 			err := unit.WaitDrained(ctx)
 			status.Remaining = nil
 			return status, err
-		}},
+		})},
 		{Name: CommandUndrain, Run: func(context.Context) (any, error) {
 			unit.Undrain()
 			return struct{}{}, nil
 		}},
-		{Name: CommandDisconnect, RunWith: func(ctx context.Context, argument json.RawMessage) (any, error) {
-			var host string
-			if err := json.Unmarshal(argument, &host); err != nil {
-				return nil, fmt.Errorf("which host: %w", err)
-			}
+		{Name: CommandDisconnect, RunWith: with(func(ctx context.Context, host string) (any, error) {
 			return struct{}{}, unit.Disconnect(ctx, host)
-		}},
+		})},
 	}
 }

@@ -196,18 +196,29 @@ func (s *fdStore) forget(netdevice string) error {
 	return errors.Join(errs...)
 }
 
-// runner runs an endpoint, which adopts netdevices from the store and leaves its own there.
-type runner func(context.Context, *fdStore) error
+// endpoint is the configuration of an endpoint, which adopts netdevices from the store and leaves
+// its own there.
+type endpoint interface {
+	needDirectories() error
+	privileges() privileges
+	run(context.Context, *fdStore) error
+}
 
-// runWithStore runs what prepare returns. If the runner or prepare fails, the netdevices that
-// the last process has left lose their carrier.
-func runWithStore(ctx context.Context, prepare func() (runner, error)) error {
-	run, err := prepare()
+// runWithStore runs the endpoint that read returns. If that fails, the netdevices that the last
+// process has left lose their carrier.
+func runWithStore(ctx context.Context, read func() (endpoint, error)) error {
+	e, err := read()
+	if err == nil {
+		err = e.needDirectories()
+	}
+	if err == nil {
+		err = limit(ctx, e.privileges())
+	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	store, storeErr := openStore()
 	if err = errors.Join(err, storeErr); err == nil {
-		err = run(ctx, store)
+		err = e.run(ctx, store)
 	}
 	if err != nil {
 		store.forsake()

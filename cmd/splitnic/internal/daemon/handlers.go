@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -108,11 +107,7 @@ type HandlersRequest struct {
 // handlersCommand returns the command of a daemon that changes its handlers. Afterwards the
 // workers may need procs additional Ps.
 func handlersCommand(change func(HandlersRequest) error, procs int) statussock.Command {
-	run := func(_ context.Context, argument json.RawMessage) (any, error) {
-		var request HandlersRequest
-		if err := json.Unmarshal(argument, &request); err != nil {
-			return nil, fmt.Errorf("what is to change: %w", err)
-		}
+	run := func(_ context.Context, request HandlersRequest) (any, error) {
 		for _, h := range request.Change.Handlers {
 			if h.CPUs != nil || h.Priority != nil {
 				MoreProcs(procs)
@@ -120,5 +115,5 @@ func handlersCommand(change func(HandlersRequest) error, procs int) statussock.C
 		}
 		return struct{}{}, change(request)
 	}
-	return statussock.Command{Name: CommandHandlers, RunWith: run}
+	return statussock.Command{Name: CommandHandlers, RunWith: with(run)}
 }

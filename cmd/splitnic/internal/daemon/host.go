@@ -12,15 +12,9 @@ import (
 // RunHost runs a host, a process with one card, until ctx is done. If it fails, or cannot read
 // its configuration, a netdevice that the last process has left loses its carrier.
 func RunHost(ctx context.Context, read func() (Host, error)) error {
-	return runWithStore(ctx, func() (runner, error) {
+	return runWithStore(ctx, func() (endpoint, error) {
 		c, err := read()
-		if err == nil {
-			err = c.needDirectories()
-		}
-		if err == nil {
-			err = limit(ctx, c.privileges())
-		}
-		return c.run, err
+		return &c, err
 	})
 }
 
@@ -29,7 +23,10 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 	if err := c.openKeyLog(log); err != nil {
 		return err
 	}
-	security, err := c.security()
+	if err := c.secure(); err != nil {
+		return err
+	}
+	security, err := c.Keys.load()
 	if err != nil {
 		return err
 	}
@@ -63,7 +60,7 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 // serveCard serves the card, its status and metrics until ctx is done.
 func (c *Host) serveCard(ctx context.Context, d *card) error {
 	status := func() any { return d.status() }
-	stop, err := c.serve("host-"+d.name, status, hostMetrics(d), d.in.log, d.commands()...)
+	stop, err := c.serve("host-"+d.name, nil, status, hostMetrics(d), d.in.log, d.commands()...)
 	if err != nil {
 		return err
 	}

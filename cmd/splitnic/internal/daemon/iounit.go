@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"syscall"
@@ -119,7 +118,7 @@ func (c *IOUnit) serveHosts(
 	}
 	commands := append(drainCommands(unit), reloads.command(), handlers)
 	commands = append(commands, captureCommands(unit.Captures(), "I/O unit, port "+port, c.Version, log)...)
-	stop, err := c.serve("iounit-"+port, status, iounitMetrics(unit, reloads), log, commands...)
+	stop, err := c.serve("iounit-"+port, nil, status, iounitMetrics(unit, reloads), log, commands...)
 	if err != nil {
 		return err
 	}
@@ -135,8 +134,9 @@ func (c *IOUnit) serveHosts(
 	return unit.Run(ctx, ln)
 }
 
-// openCard finds the network card and reserves it for this process until claim is closed.
-func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
+// openCard finds the network card and reserves it for this process until claim is closed, which is
+// nil for a card that needs no lock.
+func (c *IOUnit) openCard() (card *lan.Card, claim *cardClaim, err error) {
 	if card, _, err = FindCard(c.LAN, c.NetNS); err != nil {
 		return nil, nil, err
 	}
@@ -144,7 +144,7 @@ func (c *IOUnit) openCard() (card *lan.Card, claim io.Closer, err error) {
 		return nil, nil, err
 	}
 	if !c.Kind.Facts().Netdevice() {
-		return card, noClaim{}, nil // what a port makes, such as a socket, has one owner
+		return card, nil, nil // what a port makes, such as a socket, has one owner
 	}
 	claim, err = claimCard(statussock.Dir, c.NIC, c.NetNS)
 	return card, claim, err
@@ -171,12 +171,6 @@ func FindCard(spec, netns string) (card *lan.Card, info lan.Info, err error) {
 	}
 	return card, info, nil
 }
-
-// noClaim is the claim on a card that needs no lock.
-type noClaim struct{}
-
-// Close implements io.Closer.
-func (noClaim) Close() error { return nil }
 
 // checkCapability reports a missing capability at the start, although it is needed only when
 // the first host connects.

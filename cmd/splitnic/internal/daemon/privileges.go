@@ -199,8 +199,8 @@ func dropPrivileges(p privileges) error {
 
 // thread has the privileges of the calling thread.
 type thread struct {
-	permitted capSet
-	sealed    bool // no_new_privs is set: it can gain no privileges
+	permitted, effective capSet
+	sealed               bool // no_new_privs is set: it can gain no privileges
 }
 
 func threadPrivileges() (thread, error) {
@@ -215,6 +215,7 @@ func threadPrivileges() (thread, error) {
 	}
 	return thread{
 		permitted: capSet(data[0].Permitted) | capSet(data[1].Permitted)<<32,
+		effective: capSet(data[0].Effective) | capSet(data[1].Effective)<<32,
 		sealed:    sealed == 1,
 	}, nil
 }

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/journal"
@@ -43,6 +42,17 @@ type ReloadStatus struct {
 	Failed uint64    `json:"failed"`
 	Last   time.Time `json:"last,omitzero"`
 	Error  string    `json:"error,omitempty"` // of the last reload
+}
+
+// add adds a reload, which has failed if err is not nil.
+func (s *ReloadStatus) add(err error) {
+	s.Last, s.Error = time.Now(), ""
+	if err != nil {
+		s.Failed++
+		s.Error = err.Error()
+		return
+	}
+	s.Done++
 }
 
 // SecurityStatus is what `splitnic status` shows about keys.
@@ -112,14 +122,11 @@ func (r *reloader) reload() (Reloaded, error) {
 	done, err := r.apply()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last.Last, r.last.Error = time.Now(), ""
+	r.last.add(err)
 	if err != nil {
-		r.last.Failed++
-		r.last.Error = err.Error()
 		r.log.Error("reload failed; everything stays as it was", "error", err)
 		return done, err
 	}
-	r.last.Done++
 	r.log.Info("reloaded", "key", done.Fingerprint, "sessions_ended", done.Ended)
 	r.complain()
 	return done, nil
@@ -204,18 +211,18 @@ var (
 
 // metrics emits the numbers of reloads.
 func (s *ReloadStatus) metrics(emit emit) {
-	emit(descReloads, prometheus.CounterValue, float64(s.Done), "done")
-	emit(descReloads, prometheus.CounterValue, float64(s.Failed), "failed")
+	emit.count(descReloads, s.Done, "done")
+	emit.count(descReloads, s.Failed, "failed")
 }
 
 // metrics emits the metrics of the status.
 func (r *reloader) metrics(emit emit) {
 	s := r.status()
 	s.Reload.metrics(emit)
-	emit(descTrusted, prometheus.GaugeValue, float64(s.Keys), "trusted")
-	emit(descTrusted, prometheus.GaugeValue, float64(s.Revoked), "revoked")
+	emit.gauge(descTrusted, float64(s.Keys), "trusted")
+	emit.gauge(descTrusted, float64(s.Revoked), "revoked")
 	if !s.Expires.IsZero() {
-		emit(descExpires, prometheus.GaugeValue, float64(s.Expires.Unix()))
+		emit.gauge(descExpires, float64(s.Expires.Unix()))
 	}
 }
 
