@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/verbs"
@@ -61,11 +60,7 @@ func completeHosts(list lister) cobra.CompletionFunc {
 			if !unitRole.has(path) {
 				continue
 			}
-			raw, err := statussock.Read(c.Context(), path)
-			if err != nil {
-				continue // the I/O unit has ended
-			}
-			if s, err := render.Parse(raw); err == nil && s.Unit != nil {
+			if s, err := readStatus(c.Context(), path); err == nil && s.Unit != nil { // it may have ended
 				for _, h := range s.Unit.Hosts {
 					names = append(names, h.Name)
 				}

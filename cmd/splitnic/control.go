@@ -33,13 +33,9 @@ card for it, and those dropped there, since the session began or the counters we
 			if clear {
 				what = daemon.CommandClearStats
 			}
-			_, raw, err := tell(cmd.Context(), hostRole, args, what, nil)
+			_, s, err := tell[protocol.Statistics](cmd.Context(), hostRole, args, what, nil)
 			if err != nil {
 				return err
-			}
-			var s protocol.Statistics
-			if err := json.Unmarshal(raw, &s); err != nil {
-				return fmt.Errorf("stats: %w", err)
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), s)
@@ -63,7 +59,7 @@ devices need stay.
 ` + whichHost,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, _, err := tell(cmd.Context(), hostRole, args, daemon.CommandReset, nil)
+			_, _, err := tell[any](cmd.Context(), hostRole, args, daemon.CommandReset, nil)
 			return err
 		},
 	}
@@ -89,13 +85,9 @@ It prints the addresses, the total time, and the time in which no frame could mo
   splitnic host failover sn0 --to 10.0.0.2`,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, raw, err := tell(cmd.Context(), hostRole, args, daemon.CommandFailover, to)
+			_, f, err := tell[uplink.Failover](cmd.Context(), hostRole, args, daemon.CommandFailover, to)
 			if err != nil {
 				return err
-			}
-			var f uplink.Failover
-			if err := json.Unmarshal(raw, &f); err != nil {
-				return fmt.Errorf("failover: %w", err)
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), f)

@@ -209,9 +209,7 @@ func timing(c *daemon.Common) error {
 	if m.KeepAlive <= 0 || m.PeerTimeout <= m.KeepAlive {
 		errs.add("--peer-timeout %v must exceed advanced.keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
 	}
-	if c.HandshakeTimeout <= 0 {
-		errs.add("advanced.handshake-timeout %v: must be above 0", c.HandshakeTimeout)
-	}
+	errs = append(errs, positive("advanced.handshake-timeout", c.HandshakeTimeout))
 	if m.Timing.RetryCount < 1 || m.Timing.RetryCount > 6 {
 		errs.add("advanced.qp-retries %d: must be 1 to 6; 7 means infinite on some devices", m.Timing.RetryCount)
 	}
@@ -225,14 +223,11 @@ func timing(c *daemon.Common) error {
 const minPools = 3
 
 func pools(m *messaging.Config) error {
-	var errs mistakes
-	if m.PoolIdle <= 0 {
-		errs.add("advanced.pool-idle %v: must be above 0", m.PoolIdle)
-	}
+	var most error
 	if m.MaxPools != 0 {
-		errs = append(errs, between("advanced.max-pools", m.MaxPools, minPools, messaging.MaxPools, ", or 0 for the default"))
+		most = between("advanced.max-pools", m.MaxPools, minPools, messaging.MaxPools, ", or 0 for the default")
 	}
-	return errors.Join(errs...)
+	return errors.Join(positive("advanced.pool-idle", m.PoolIdle), most)
 }
 
 // handlers parses the flags about handlers. Whether this machine allows them is checked later.

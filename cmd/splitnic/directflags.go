@@ -37,15 +37,11 @@ func (f *directFlags) complete(d *daemon.Direct) (err error) {
 	if err == nil && d.Memory == 0 {
 		err = errors.New("must be above 0; --direct=no disables direct connections")
 	}
-	switch {
-	case err != nil:
-		return exit.Usagef("advanced.direct-memory: %w", err)
-	case d.Idle <= 0:
-		return exit.Usagef("advanced.direct-idle %v: must be above 0", d.Idle)
-	case d.Grace <= 0:
-		return exit.Usagef("advanced.direct-grace %v: must be above 0", d.Grace)
+	if err != nil {
+		err = exit.Usagef("advanced.direct-memory: %w", err)
 	}
-	return between("advanced.direct-peers", d.Peers, 1, maxHostDirectPeers, "")
+	return errors.Join(err, positive("advanced.direct-idle", d.Idle), positive("advanced.direct-grace", d.Grace),
+		between("advanced.direct-peers", d.Peers, 1, maxHostDirectPeers, ""))
 }
 
 // maxHostDirectPeers is the maximum of advanced.direct-peers, more than fit into the memory of any

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -66,7 +65,7 @@ have not moved yet stay. The others return if they prefer it and have --fail-bac
 ` + whichUnit,
 		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, _, err := tell(cmd.Context(), unitRole, args, daemon.CommandUndrain, nil)
+			_, _, err := tell[any](cmd.Context(), unitRole, args, daemon.CommandUndrain, nil)
 			return err
 		},
 	}
@@ -88,7 +87,7 @@ remove its key from the trusted keys, and reload.
 		ValidArgsFunction: completeHosts(statussock.List),
 		Args:              hostOfUnit,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, _, err := tell(cmd.Context(), unitRole, args[1:], daemon.CommandDisconnect, args[0])
+			_, _, err := tell[any](cmd.Context(), unitRole, args[1:], daemon.CommandDisconnect, args[0])
 			return err
 		},
 	}
@@ -107,8 +106,8 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string, timed 
 	if timed && !f.wait {
 		return exit.Usagef("--timeout %v: is the time-out of --wait; add it, or omit --timeout", f.timeout)
 	}
-	if f.timeout <= 0 {
-		return exit.Usagef("--timeout %v: must be above 0", f.timeout)
+	if err := positive("--timeout", f.timeout); err != nil {
+		return err
 	}
 	within := ctx
 	if f.wait {
@@ -116,7 +115,7 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string, timed 
 		within, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	path, raw, err := tell(within, unitRole, args, daemon.CommandDrain, daemon.DrainRequest{Wait: f.wait})
+	path, s, err := tell[iounit.DrainStatus](within, unitRole, args, daemon.CommandDrain, daemon.DrainRequest{Wait: f.wait})
 	name := ownName(path)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -126,10 +125,6 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string, timed 
 	case err != nil:
 		return err
 	}
-	var s iounit.DrainStatus
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("drain: %w", err)
-	}
 	if f.asJSON {
 		return printJSON(w, s)
 	}
@@ -138,19 +133,15 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string, timed 
 
 // late returns the error for the end of the time-out, with the hosts that are left.
 func (f *drainFlags) late(ctx context.Context, path, name string) error {
-	raw, err := statussock.Read(ctx, path)
-	var s iounit.Status
-	if err == nil {
-		err = json.Unmarshal(raw, &s)
-	}
+	s, err := readStatus(ctx, path)
 	switch {
 	case err != nil:
 		return fmt.Errorf("drain: %w", err)
-	case s.Drain == nil:
+	case s.Unit == nil || s.Unit.Drain == nil:
 		return fmt.Errorf("drain: %s accepts hosts again", name)
-	case len(s.Drain.Remaining) == 0: // the last host has left in the last moment
+	case len(s.Unit.Drain.Remaining) == 0: // the last host has left in the last moment
 		return nil
 	}
-	return exit.With(exit.TimedOut, fmt.Errorf("drain: %d hosts are left on %s after %v: %s", len(s.Drain.Remaining), name,
-		f.timeout, strings.Join(render.Remaining(s.Drain), "; ")))
+	return exit.With(exit.TimedOut, fmt.Errorf("drain: %d hosts are left on %s after %v: %s",
+		len(s.Unit.Drain.Remaining), name, f.timeout, strings.Join(render.Remaining(s.Unit.Drain), "; ")))
 }

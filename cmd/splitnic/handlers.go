@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -205,21 +205,19 @@ func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersReques
 // readHandlers reads the handlers from a daemon's status. name is the name of a host if the
 // daemon is an I/O unit, and otherwise empty.
 func readHandlers(ctx context.Context, path, name string) (*render.Handlers, error) {
-	raw, err := statussock.Read(ctx, path)
-	if err != nil {
+	is, err := readStatus(ctx, path)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if name == "" {
-		var s daemon.HostStatus
-		if err := json.Unmarshal(raw, &s); err != nil || s.Role != "host" {
-			return nil, exit.Usagef("%s: no host is there: %w", path, errors.Join(err, errors.New("it is an "+s.Role)))
-		}
+	case name == "" && is.Host == nil:
+		return nil, exit.Usagef("%s: no host is there", path)
+	case name == "":
+		s := is.Host
 		return render.NewHandlers(s.CompVectors, s.Interrupts, s.Handling, s.Traffic), nil
+	case is.Unit == nil:
+		return nil, exit.Usagef("%s: no I/O unit is there", path)
 	}
-	var s daemon.UnitStatus
-	if err := json.Unmarshal(raw, &s); err != nil || s.Role != "iounit" {
-		return nil, exit.Usagef("%s: no I/O unit is there: %w", path, errors.Join(err, errors.New("it is a "+s.Role)))
-	}
+	s := is.Unit
 	var names []string
 	for i := range s.Hosts {
 		names = append(names, s.Hosts[i].Name)
@@ -228,5 +226,5 @@ func readHandlers(ctx context.Context, path, name string) (*render.Handlers, err
 		}
 	}
 	return nil, exit.With(exit.Missing, fmt.Errorf("%s: host %s is not connected; there are: %s", path, name,
-		orNone(strings.Join(names, ", "))))
+		cmp.Or(strings.Join(names, ", "), "none")))
 }

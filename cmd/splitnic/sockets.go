@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,12 +96,8 @@ func ask(ctx context.Context, sockets []string) []process {
 	for i, path := range sockets {
 		asking.Go(func() {
 			all[i].path = path
-			raw, err := statussock.Read(ctx, path)
+			s, err := readStatus(ctx, path)
 			all[i].gone = errors.Is(err, statussock.ErrNobody)
-			if err != nil {
-				return
-			}
-			s, err := render.Parse(raw)
 			switch {
 			case err != nil:
 			case s.Host != nil:
@@ -134,7 +131,7 @@ func listed(all []process) string {
 		}
 		words = append(words, name)
 	}
-	return orNone(strings.Join(words, ", "))
+	return cmp.Or(strings.Join(words, ", "), "none")
 }
 
 // socketOf finds the socket of a process with a role on this machine by a name that the user gave.
@@ -248,13 +245,29 @@ func socketsOr(ctx context.Context, named []string, list lister) (paths []string
 
 // tell sends a command, which may have an argument, to the process that args name, or to the only
 // one with the role. It returns the path of its socket, and the answer.
-func tell(ctx context.Context, of role, args []string, command string, argument any) (string, json.RawMessage, error) {
-	path, err := oneSocket(ctx, of, args, statussock.List)
-	if err != nil {
-		return "", nil, err
+func tell[T any](
+	ctx context.Context, of role, args []string, command string, argument any,
+) (path string, answer T, err error) {
+	if path, err = oneSocket(ctx, of, args, statussock.List); err != nil {
+		return "", answer, err
 	}
 	raw, err := statussock.DoWith(ctx, path, command, argument)
-	return path, raw, explainSocket(err)
+	if err != nil {
+		return path, answer, explainSocket(err)
+	}
+	if err = json.Unmarshal(raw, &answer); err != nil {
+		err = fmt.Errorf("%s: %w", command, err)
+	}
+	return path, answer, err
+}
+
+// readStatus reads the status of the process or card with a socket.
+func readStatus(ctx context.Context, path string) (render.Status, error) {
+	raw, err := statussock.Read(ctx, path)
+	if err != nil {
+		return render.Status{}, err
+	}
+	return render.Parse(raw)
 }
 
 // explainSocket adds what to do to an error about a process's socket.

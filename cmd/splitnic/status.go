@@ -73,8 +73,8 @@ func (f *statusFlags) run(cmd *cobra.Command, names []string, list func() ([]str
 	if !cmd.Flags().Changed("watch") {
 		return f.show(cmd.Context(), w, names, list)
 	}
-	if f.watch <= 0 {
-		return exit.Usagef("--watch %v: must be above 0", f.watch)
+	if err := positive("--watch", f.watch); err != nil {
+		return err
 	}
 	for _, name := range names {
 		if _, err := time.ParseDuration(name); err == nil {

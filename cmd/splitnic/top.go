@@ -65,9 +65,7 @@ terminal, or with --count, it prints a table at each interval.`,
 
 func (f *topFlags) run(cmd *cobra.Command, names []string, list func() ([]string, error)) error {
 	var errs mistakes
-	if f.interval <= 0 {
-		errs.add("--interval %v: must be above 0", f.interval)
-	}
+	errs = append(errs, positive("--interval", f.interval))
 	if !slices.Contains(top.Orders(), top.Order(f.order)) {
 		errs.add("--sort %q: must be one of %s", f.order, orderNames())
 	}
@@ -99,23 +97,22 @@ func sample(ctx context.Context, names []string, list func() ([]string, error)) 
 	errs := []error{err}
 	var all []render.Status
 	for i := 0; i < len(sockets); i++ { // there may be more
-		raw, err := statussock.Read(ctx, sockets[i])
-		if err == nil {
-			var s render.Status
-			if s, err = render.Parse(raw); err == nil {
-				all = append(all, s)
-			}
-			if len(names) > 0 && s.Agent != nil {
-				for _, c := range s.Agent.Cards {
-					its, err := socketOf(ctx, hostRole, c.Spec.Name, list)
-					if err == nil && !slices.Contains(sockets, its) {
-						sockets = append(sockets, its)
-					}
-					errs = append(errs, err)
-				}
-			}
-		}
+		s, err := readStatus(ctx, sockets[i])
 		errs = append(errs, err)
+		if err != nil {
+			continue
+		}
+		all = append(all, s)
+		if len(names) == 0 || s.Agent == nil {
+			continue
+		}
+		for _, c := range s.Agent.Cards {
+			its, err := socketOf(ctx, hostRole, c.Spec.Name, list)
+			if err == nil && !slices.Contains(sockets, its) {
+				sockets = append(sockets, its)
+			}
+			errs = append(errs, err)
+		}
 	}
 	return top.NewSample(all, time.Now()), errors.Join(errs...)
 }

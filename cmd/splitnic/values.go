@@ -322,6 +322,14 @@ func between(flag string, n, least, most int, otherwise string) error {
 	return nil
 }
 
+// positive returns an error for a time that is not above 0.
+func positive(flag string, d time.Duration) error {
+	if d <= 0 {
+		return exit.Usagef("%s %v: must be above 0", flag, d)
+	}
+	return nil
+}
+
 // canListen reports whether addr can be an address to listen on, with a port. It does not check
 // whether this machine has the address.
 func canListen(addr string) bool {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -153,18 +152,13 @@ func (f *waitFlags) ask(ctx context.Context, path string) error {
 // look checks the condition once, and returns an error about what is missing.
 func (f *waitFlags) look(ctx context.Context, args []string, list lister) error {
 	path, err := awaited(ctx, args, list)
-	var raw json.RawMessage
+	var s render.Status
 	if err == nil {
-		raw, err = statussock.Read(ctx, path)
+		s, err = readStatus(ctx, path)
 	}
-	if err != nil {
-		if exit.Status(err) == exit.Missing || errors.Is(err, statussock.ErrSilent) {
-			err = f.missing("wait: " + reason(err))
-		}
-		return err
-	}
-	s, err := render.Parse(raw)
 	switch {
+	case exit.Status(err) == exit.Missing, errors.Is(err, statussock.ErrSilent):
+		return f.missing("wait: " + reason(err))
 	case err != nil:
 		return err
 	case f.Condition == (daemon.Condition{}):
