@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,10 +239,10 @@ func checkCapabilities(r *report) (ipcLock bool) {
 	if len(missing) > 0 {
 		r.forbidden("capabilities", "missing "+strings.Join(missing, ", "),
 			"run as root, or give the service AmbientCapabilities="+strings.Join(missing, " "))
-		return has(unix.CAP_IPC_LOCK)
+	} else {
+		r.ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK")
 	}
-	r.ok("capabilities", "CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK")
-	return true
+	return has(unix.CAP_IPC_LOCK)
 }
 
 // sessionMemory is the approximate size of the memory that a session with one queue registers at
@@ -279,9 +280,10 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 	defer dev.Close()
 	a, limits := dev.Attr(), dev.Limits()
 	netdevs, _ := verbs.NetdevOf(name) // none if the device has vanished meanwhile
+	const none = "none"
 	r.ok(name, "driver %s, firmware %s, libibverbs %s, netdevices %s, %d completion vectors, %d work requests per queue, "+
-		"%d pieces per request", orNone(info.Driver), orNone(a.Firmware), orNone(verbs.LibraryVersion()),
-		orNone(strings.Join(netdevs, " ")), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
+		"%d pieces per request", cmp.Or(info.Driver, none), cmp.Or(a.Firmware, none), cmp.Or(verbs.LibraryVersion(), none),
+		cmp.Or(strings.Join(netdevs, " "), none), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
 	ports, err := dev.Ports()
 	if err != nil {
 		r.missing(name, err.Error(), "")

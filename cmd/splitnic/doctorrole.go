@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,7 @@ type plannedRole struct {
 // check returns an error for an unknown role, and for flags that do not belong to the role.
 func (p *plannedRole) check() error {
 	var errs mistakes
-	switch p.role {
-	case "", "host", "agent", "iounit":
-	default:
+	if p.role != "" && !slices.Contains(endpointRoles, p.role) {
 		errs.add("--role %q: must be host, agent or iounit", p.role)
 	}
 	if len(p.iounits) > 0 && p.role != "host" && p.role != "agent" {
@@ -72,8 +71,7 @@ func (p *plannedRole) examine(ctx context.Context, r *report, devices []verbs.De
 		checkModule(r, p.lan, "/sys", "/lib/modules/"+unix.ByteSliceToString(name.Release[:]))
 	}
 	if p.role == "agent" {
-		here := agentPlaces
-		here.check(ctx, r)
+		agentPlaces.check(ctx, r)
 	}
 	for _, d := range devices {
 		checkFrames(r, d.Name, mtu)
@@ -124,7 +122,7 @@ func checkIOMMU(r *report, sys string) {
 		}
 		slices.Sort(words)
 		r.ok("IOMMU", "%d groups of devices (%s); translation (DMA, DMA-FQ) costs an adapter time, identity does not",
-			len(groups), orNone(strings.Join(words, ", ")))
+			len(groups), cmp.Or(strings.Join(words, ", "), "none"))
 	}
 }
 

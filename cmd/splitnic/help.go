@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +16,7 @@ import (
 func help(c *cobra.Command, _ []string) {
 	w := c.OutOrStdout()
 	width := terminalWidth(w)
-	fmt.Fprintf(w, "%s\n\nUsage:\n", wrap(description(c), width))
+	fmt.Fprintf(w, "%s\n\nUsage:\n", wrap(cmp.Or(c.Long, c.Short), width))
 	if c.Runnable() {
 		fmt.Fprintf(w, "  %s\n", c.UseLine())
 	}
@@ -49,14 +50,6 @@ func help(c *cobra.Command, _ []string) {
 
 // pageName returns the name of the manual page of a command.
 func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
-
-// description returns the long text about a command, or the short one if there is no long one.
-func description(c *cobra.Command) string {
-	if c.Long != "" {
-		return c.Long
-	}
-	return c.Short
-}
 
 // terminalWidth returns the number of columns of w, or 80 if w is no terminal.
 func terminalWidth(w io.Writer) int {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -52,22 +53,10 @@ func manPage(c *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n", strings.ToUpper(pageName(c)),
 		pageName(c), c.Short)
-	fmt.Fprintf(&b, "# SYNOPSIS\n**%s**\n# DESCRIPTION\n%s\n", c.UseLine(), description(c))
-	if list := sections(c); len(list) > 0 {
-		fmt.Fprintln(&b, "# OPTIONS")
-		for _, s := range list {
-			fmt.Fprintf(&b, "### %s\n", s.title)
-			s.flags.VisitAll(func(f *pflag.Flag) { option(&b, f) })
-		}
-	}
-	if list := sectionsOf(c, isAdvanced); len(list) > 0 {
-		fmt.Fprintf(&b, "# ADVANCED SETTINGS\nKeys of the map **%s** in the file of **--config**, not of the command "+
-			"line.\n", advancedMap)
-		for _, s := range list {
-			fmt.Fprintf(&b, "### %s\n", s.title)
-			s.flags.VisitAll(func(f *pflag.Flag) { option(&b, f) })
-		}
-	}
+	fmt.Fprintf(&b, "# SYNOPSIS\n**%s**\n# DESCRIPTION\n%s\n", c.UseLine(), cmp.Or(c.Long, c.Short))
+	options(&b, "# OPTIONS\n", sections(c))
+	options(&b, "# ADVANCED SETTINGS\nKeys of the map **"+advancedMap+"** in the file of **--config**, not of the command "+
+		"line.\n", sectionsOf(c, isAdvanced))
 	if pageName(c) == "splitnic-status" {
 		fmt.Fprint(&b, countersPage())
 	}
@@ -91,6 +80,17 @@ func manPage(c *cobra.Command) string {
 	}
 	fmt.Fprintf(&b, "# SEE ALSO\n%s\n", strings.Join(also, ", "))
 	return b.String()
+}
+
+// options writes a list of flags, or of advanced settings, if there are any.
+func options(b *strings.Builder, heading string, list []section) {
+	if len(list) > 0 {
+		b.WriteString(heading)
+	}
+	for _, s := range list {
+		fmt.Fprintf(b, "### %s\n", s.title)
+		s.flags.VisitAll(func(f *pflag.Flag) { option(b, f) })
+	}
 }
 
 // option writes the text about a flag, or an advanced setting, in a manual page.

@@ -11,11 +11,3 @@ func printJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
-
-// orNone returns s, or "none" if s is empty.
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}
