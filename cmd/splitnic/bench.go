@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -75,11 +74,7 @@ func benchKindCommand(kind bench.Kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = b.run(cmd)
-			if err != nil && cmd.Context().Err() != nil {
-				return errors.New("interrupted")
-			}
-			return err
+			return interrupted(cmd, b.run(cmd))
 		},
 	}
 	f.add(c.Flags())

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/protocol"
@@ -31,9 +30,7 @@ func (b *benchConfig) printer(c *cobra.Command, dev *verbs.Context, where string
 	p := &benchPrinter{
 		out: c.OutOrStdout(), err: c.ErrOrStderr(), json: b.json, device: dev.Name(), where: where, link: "unknown",
 	}
-	if file, ok := p.err.(interface{ Fd() uintptr }); ok {
-		p.terminal = term.IsTerminal(int(file.Fd()))
-	}
+	p.terminal = isTerminal(p.err)
 	p.progress = b.progress || p.terminal
 	ports, err := dev.Ports()
 	if err != nil {

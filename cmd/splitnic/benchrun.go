@@ -61,8 +61,8 @@ func (b *benchConfig) open(name string) (*benchDevice, messaging.Config, error) 
 	}, nil
 }
 
-// both measures with both ends in this process.
-func (b *benchConfig) both(cmd *cobra.Command) (err error) {
+// withBoth calls do with the devices of both ends in this process.
+func (b *benchConfig) withBoth(do func(from, to *benchDevice, m messaging.Config) error) (err error) {
 	from, mcfg, err := b.open(b.device)
 	if err != nil {
 		return err
@@ -75,10 +75,25 @@ func (b *benchConfig) both(cmd *cobra.Command) (err error) {
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
 	}
-	p := b.printer(cmd, from.context, "to "+to.Name()+", both ends in this process")
-	l := &bench.Local{From: from, To: to, Messaging: mcfg, Watch: p.watch()}
-	return b.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
-		return l.Measure(ctx, s)
+	return do(from, to, mcfg)
+}
+
+// interrupted returns the error of a measurement, or of the interrupt that has ended it.
+func interrupted(cmd *cobra.Command, err error) error {
+	if err != nil && cmd.Context().Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// both measures with both ends in this process.
+func (b *benchConfig) both(cmd *cobra.Command) error {
+	return b.withBoth(func(from, to *benchDevice, mcfg messaging.Config) error {
+		p := b.printer(cmd, from.context, "to "+to.Name()+", both ends in this process")
+		l := &bench.Local{From: from, To: to, Messaging: mcfg, Watch: p.watch()}
+		return b.measure(cmd.Context(), p, func(ctx context.Context, s bench.Spec, _ bool) (bench.Result, error) {
+			return l.Measure(ctx, s)
+		})
 	})
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -124,28 +123,14 @@ func (f *sweepFlags) settings() ([]sweep.Setting, error) {
 }
 
 // run tries the settings on RDMA devices.
-func (f *sweepFlags) run(cmd *cobra.Command) (err error) {
+func (f *sweepFlags) run(cmd *cobra.Command) error {
 	settings, err := f.settings()
 	if err != nil {
 		return err
 	}
-	from, mcfg, err := f.open(f.device)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, from.Close()) }()
-	to := from
-	if f.peerDevice != "" {
-		if to, _, err = f.open(f.peerDevice); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, to.Close()) }()
-	}
-	err = f.between(cmd.Context(), cmd.OutOrStdout(), from, to, mcfg, settings)
-	if err != nil && cmd.Context().Err() != nil {
-		return errors.New("interrupted")
-	}
-	return err
+	return interrupted(cmd, f.withBoth(func(from, to *benchDevice, mcfg messaging.Config) error {
+		return f.between(cmd.Context(), cmd.OutOrStdout(), from, to, mcfg, settings)
+	}))
 }
 
 // between tries the settings and prints the results.
