@@ -23,24 +23,20 @@ import (
 //go:embed agent-v1.schema.json
 var agentSchema []byte
 
-// cardFlags are the flags of all commands about cards.
-type cardFlags struct{ socket string }
-
-func (f *cardFlags) client() cards.Client { return cards.Client(f.socket) }
-
 func cardCommand() *cobra.Command {
-	var f cardFlags
+	var agent cards.Client // the value of --socket
 	c := group(&cobra.Command{
 		Use:   "card",
 		Short: "Make and remove the cards of the agent on this machine",
 		Long: `Make and remove the cards of the agent on this machine. The commands status, top, wait,
 stats and reset accept the name of a card, like the name of a host's netdevice.`,
-	}, cardAddCommand(&f), cardDelCommand(&f), cardListCommand(&f))
-	c.PersistentFlags().StringVar(&f.socket, "socket", statussock.Path(cards.AgentSocket), "status socket of the agent")
+	}, cardAddCommand(&agent), cardDelCommand(&agent), cardListCommand(&agent))
+	c.PersistentFlags().StringVar((*string)(&agent), "socket", statussock.Path(cards.AgentSocket),
+		"status socket of the agent")
 	return c
 }
 
-func cardAddCommand(f *cardFlags) *cobra.Command {
+func cardAddCommand(agent *cards.Client) *cobra.Command {
 	var spec cards.Spec
 	var asJSON bool
 	c := &cobra.Command{
@@ -65,7 +61,7 @@ session. If the card exists with the same flags nothing happens; with others it 
 					}
 				}
 			}
-			i, err := f.client().Add(cmd.Context(), &spec)
+			i, err := agent.Add(cmd.Context(), &spec)
 			if err != nil {
 				return explainCard(err)
 			}
@@ -111,7 +107,7 @@ func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 	})
 }
 
-func cardDelCommand(f *cardFlags) *cobra.Command {
+func cardDelCommand(agent *cards.Client) *cobra.Command {
 	return &cobra.Command{
 		Use:        "del NAME",
 		SuggestFor: []string{"rm", "remove", "delete"},
@@ -123,19 +119,19 @@ func cardDelCommand(f *cardFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return explainCard(f.client().Del(cmd.Context(), name))
+			return explainCard(agent.Del(cmd.Context(), name))
 		},
-		ValidArgsFunction: completeCards(f),
+		ValidArgsFunction: completeCards(agent),
 	}
 }
 
 // completeCards makes the shell complete the names of the agent's cards.
-func completeCards(f *cardFlags) cobra.CompletionFunc {
+func completeCards(agent *cards.Client) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		list, _, err := f.client().List(c.Context())
+		list, _, err := agent.List(c.Context())
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
@@ -147,7 +143,7 @@ func completeCards(f *cardFlags) cobra.CompletionFunc {
 	}
 }
 
-func cardListCommand(f *cardFlags) *cobra.Command {
+func cardListCommand(agent *cards.Client) *cobra.Command {
 	var asJSON, schema bool
 	c := &cobra.Command{
 		Use:        "list",
@@ -160,7 +156,7 @@ func cardListCommand(f *cardFlags) *cobra.Command {
 				_, err := cmd.OutOrStdout().Write(agentSchema)
 				return err
 			}
-			list, raw, err := f.client().List(cmd.Context())
+			list, raw, err := agent.List(cmd.Context())
 			switch {
 			case err != nil:
 				return explainCard(err)
