@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -32,8 +33,5 @@ func dropped(h *iounit.HostStatus, direction string) string {
 			all = append(all, fmt.Sprintf("%d %s", counts[i], strings.ReplaceAll(c.Part, "_", " ")))
 		}
 	}
-	if len(all) == 0 {
-		return "none"
-	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "none")
 }

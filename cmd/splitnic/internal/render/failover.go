@@ -19,11 +19,7 @@ func printFailovers(w io.Writer, indent string, s *uplink.FailoverStatus) {
 	if s.Last == nil {
 		return
 	}
-	counts := map[string]uint64{}
-	for r, n := range s.Count {
-		counts[string(r)] = n
-	}
-	printCounts(w, "fail-overs", counts)
+	printCounts(w, "fail-overs", s.Count)
 	fmt.Fprintf(w, "%sreconnected\t%d times with the same I/O unit\n", indent, s.Reconnects)
 	fmt.Fprintf(w, "%sframes then\t%d carried over, %d uncertain, %d lost\n", indent, s.Carried, s.Uncertain, s.Lost)
 	fmt.Fprintf(w, "%slast fail-over\t%v ago, %s\n", indent, ago(s.Last.At), Failover(s.Last))

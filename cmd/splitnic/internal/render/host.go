@@ -31,7 +31,11 @@ func printHost(w io.Writer, s *daemon.HostStatus) {
 	fmt.Fprintf(w, "  I/O unit\t%s %s %s\n", s.IOUnit.Address, s.IOUnit.Name, s.IOUnit.Fingerprint)
 	printDNS(w, &s.IOUnit)
 	if s.IOUnit.Drains {
-		fmt.Fprintf(w, "  drains\tthe I/O unit asks its hosts to go%s\n", stayText(s.IOUnit.Stays))
+		stays := ""
+		if s.IOUnit.Stays != "" {
+			stays = "; this one stays: " + s.IOUnit.Stays
+		}
+		fmt.Fprintf(w, "  drains\tthe I/O unit asks its hosts to go%s\n", stays)
 	}
 	if s.IOUnit.Platform != 0 {
 		fmt.Fprintf(w, "  its platform\t%v\n", s.IOUnit.Platform)
@@ -119,9 +123,8 @@ func filterText(f *protocol.ReceiveFilter) string {
 		return "everything on the LAN"
 	case f.AllMulti:
 		return fmt.Sprintf("all multicast, %d further addresses", len(f.Unicast))
-	default:
-		return fmt.Sprintf("%d groups, %d further addresses", len(f.Multicast), len(f.Unicast))
 	}
+	return fmt.Sprintf("%d groups, %d further addresses", len(f.Multicast), len(f.Unicast))
 }
 
 // portText describes a vhost-user port.
@@ -139,15 +142,6 @@ func portText(p *vhostuser.Status) string {
 		return text
 	case p.LastError != "":
 		return fmt.Sprintf("%v: nobody is connected: %s", a, p.LastError)
-	default:
-		return fmt.Sprintf("%v: nobody is connected", a)
 	}
-}
-
-// stayText says why a host stays with an I/O unit that drains.
-func stayText(why string) string {
-	if why == "" {
-		return ""
-	}
-	return "; this one stays: " + why
+	return fmt.Sprintf("%v: nobody is connected", a)
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -49,13 +50,9 @@ func Table(w io.Writer, all []Status, now time.Time) error {
 }
 
 func hostCells(s *daemon.HostStatus, now time.Time) []string {
-	unit := s.IOUnit.Name
-	if unit == "" {
-		unit = s.IOUnit.Address
-	}
 	return []string{
 		s.Card, s.Name, string(s.State), duration(now.Sub(s.Since)), s.Netdevice.Name, upDown(s.Netdevice.Carrier),
-		strconv.Itoa(s.Netdevice.MTU), unit, established(&s.Direct), hostNote(s, now),
+		strconv.Itoa(s.Netdevice.MTU), cmp.Or(s.IOUnit.Name, s.IOUnit.Address), established(&s.Direct), hostNote(s, now),
 	}
 }
 
@@ -75,27 +72,22 @@ func established(s *direct.Status) string {
 
 // hostNote returns what an operator has to know first about a host.
 func hostNote(s *daemon.HostStatus, now time.Time) string {
-	var notes []string
-	add := func(is bool, format string, args ...any) {
-		if is {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
+	var n notes
 	dns, isLast := dnsNotes(s)
-	add(s.State != host.Connected && s.LastError != "" && !isLast, "%s", s.LastError)
-	add(s.State == host.Connected && !s.Netdevice.Carrier, "the I/O unit's link is down")
-	add(s.IOUnit.Drains && s.IOUnit.Stays == "", "the I/O unit drains")
-	add(s.IOUnit.Drains && s.IOUnit.Stays != "", "stays, I/O unit drains: %s", s.IOUnit.Stays)
+	n.add(s.State != host.Connected && s.LastError != "" && !isLast, "%s", s.LastError)
+	n.add(s.State == host.Connected && !s.Netdevice.Carrier, "the I/O unit's link is down")
+	n.add(s.IOUnit.Drains && s.IOUnit.Stays == "", "the I/O unit drains")
+	n.add(s.IOUnit.Drains && s.IOUnit.Stays != "", "stays, I/O unit drains: %s", s.IOUnit.Stays)
 	for _, note := range dns {
-		add(s.State == host.Connected || isLast, "DNS: %s", note)
+		n.add(s.State == host.Connected || isLast, "DNS: %s", note)
 	}
-	addSecurity(add, &s.Security, s.IOUnit.Insecure, now)
-	add(s.Port != nil && s.Port.FrontEnd == "", "nobody is at the vhost-user port")
-	add(s.Failovers.NoStandby != "", "no standby: %s", s.Failovers.NoStandby)
+	n.security(&s.Security, s.IOUnit.Insecure, now)
+	n.add(s.Port != nil && s.Port.FrontEnd == "", "nobody is at the vhost-user port")
+	n.add(s.Failovers.NoStandby != "", "no standby: %s", s.Failovers.NoStandby)
 	if r := s.LastRefusal; r != nil {
-		add(true, "refused: %s %s: %s", r.What, r.Wanted, r.Reason)
+		n.add(true, "refused: %s %s: %s", r.What, r.Wanted, r.Reason)
 	}
-	return strings.Join(notes, "; ")
+	return strings.Join(n, "; ")
 }
 
 // dnsNotes returns the errors of DNS, without their beginnings, which are too long for a line, and
@@ -112,32 +104,35 @@ func dnsNotes(s *daemon.HostStatus) (notes []string, isLast bool) {
 	return notes, isLast
 }
 
-// addSecurity adds the problems with keys.
-func addSecurity(
-	add func(is bool, format string, args ...any), s *daemon.SecurityStatus, insecure bool, now time.Time,
-) {
-	add(insecure || s.Insecure, "INSECURE")
-	add(s.OwnRevoked, "its own key is REVOKED")
-	add(daemon.Untimely(&s.Standing, now), "its certificate is NOT VALID NOW")
-	add(s.Reload.Error != "", "reload FAILED: %s", s.Reload.Error)
+// notes is the text of a line's last cell, in parts.
+type notes []string
+
+// add adds a part if it applies.
+func (n *notes) add(is bool, format string, args ...any) {
+	if is {
+		*n = append(*n, fmt.Sprintf(format, args...))
+	}
+}
+
+// security adds the problems with keys.
+func (n *notes) security(s *daemon.SecurityStatus, insecure bool, now time.Time) {
+	n.add(insecure || s.Insecure, "INSECURE")
+	n.add(s.OwnRevoked, "its own key is REVOKED")
+	n.add(daemon.Untimely(&s.Standing, now), "its certificate is NOT VALID NOW")
+	n.add(s.Reload.Error != "", "reload FAILED: %s", s.Reload.Error)
 }
 
 // unitTables returns a table with the I/O unit's line, and one with the lines of its hosts.
 func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
 	unit := &columns{}
 	unit.add(unitHeading, "LAN", "SPEED", "FOR", "MTU", "HOSTS", "DEVICE", "MEMORY", noteHeading)
-	var notes []string
-	add := func(is bool, format string, args ...any) {
-		if is {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
-	add(s.LAN.Error != "", "%s", s.LAN.Error)
+	var n notes
+	n.add(s.LAN.Error != "", "%s", s.LAN.Error)
 	if d := s.Drain; d != nil {
-		add(true, "DRAINING: %d left, %d of them stay", len(d.Remaining), stays(d))
+		n.add(true, "DRAINING: %d left, %d of them stay", len(d.Remaining), stays(d))
 	}
-	addSecurity(add, &s.Security, false, now)
-	add(s.Refused > 0, "%d refused", s.Refused)
+	n.security(&s.Security, false, now)
+	n.add(s.Refused > 0, "%d refused", s.Refused)
 	speed := none
 	if s.LAN.SpeedMbps > 0 {
 		speed = rate(int64(s.LAN.SpeedMbps) * 1e6)
@@ -147,7 +142,7 @@ func unitTables(s *daemon.UnitStatus, now time.Time) []*columns {
 		memory += " of " + units.Size(s.Memory.Limit)
 	}
 	unit.add(s.Name, upDown(s.LAN.Up), speed, duration(now.Sub(s.Since)), strconv.Itoa(s.LAN.MTU),
-		strconv.Itoa(len(s.Hosts)), s.Device, memory, strings.Join(notes, "; "))
+		strconv.Itoa(len(s.Hosts)), s.Device, memory, strings.Join(n, "; "))
 	if len(s.Hosts) == 0 {
 		return []*columns{unit}
 	}
@@ -165,16 +160,12 @@ func unitHostCells(h *iounit.HostStatus, now time.Time) []string {
 	if err != nil {
 		address = h.Address
 	}
-	var notes []string
-	if h.Insecure {
-		notes = append(notes, "INSECURE")
-	}
-	if !h.Up {
-		notes = append(notes, "set down")
-	}
+	var n notes
+	n.add(h.Insecure, "INSECURE")
+	n.add(!h.Up, "set down")
 	return []string{
 		h.Name, address, h.MAC, duration(now.Sub(h.Since)), strconv.Itoa(h.MTU),
 		units.Size(h.Statistics.TxBytes), units.Size(h.Statistics.RxBytes),
-		count(Dropped(h)), strings.Join(notes, "; "),
+		units.Short(float64(Dropped(h))), strings.Join(n, "; "),
 	}
 }

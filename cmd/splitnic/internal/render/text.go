@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/splitnic/splitnic/internal/units"
 )
 
 // ago returns the time since t. It is not negative, even if the clock was set back.
@@ -42,9 +40,6 @@ func inUnits(d, large time.Duration, l string, small time.Duration, s string) st
 	}
 	return text
 }
-
-// count formats a number of frames in a few characters.
-func count(n uint64) string { return units.Short(float64(n)) }
 
 // rates formats the rate limits of one direction.
 func rates(bits, packets int64) string {

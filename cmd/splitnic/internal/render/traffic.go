@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -22,10 +23,7 @@ func poolsText(pools []messaging.Pool) string {
 		}
 		text = append(text, t)
 	}
-	if text == nil {
-		return "none"
-	}
-	return strings.Join(text, ", ")
+	return cmp.Or(strings.Join(text, ", "), "none")
 }
 
 // printProtection prints what restricts the peer to the memory that it is lent.
@@ -34,16 +32,16 @@ func printProtection(w io.Writer, indent string, p messaging.ProtectionInForce) 
 }
 
 func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
+	binding := "none: the peer has not proved that the queue pairs are its own"
 	if s.Bound {
-		fmt.Fprintf(w, "%sbinding\tboth sides have proved that the queue pairs are theirs\n", indent)
-	} else {
-		fmt.Fprintf(w, "%sbinding\tnone: the peer has not proved that the queue pairs are its own\n", indent)
+		binding = "both sides have proved that the queue pairs are theirs"
 	}
+	fmt.Fprintf(w, "%sbinding\t%s\n", indent, binding)
+	encryption := "none: the fabric sees all frames"
 	if s.Cipher != "" {
-		fmt.Fprintf(w, "%sencryption\t%s, of all frames and messages\n", indent, s.Cipher)
-	} else {
-		fmt.Fprintf(w, "%sencryption\tnone: the fabric sees all frames\n", indent)
+		encryption = string(s.Cipher) + ", of all frames and messages"
 	}
+	fmt.Fprintf(w, "%sencryption\t%s\n", indent, encryption)
 	proved := ", which was not tried"
 	if s.PathProved {
 		proved = ", packets of that length have got through"
@@ -54,7 +52,10 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 	fmt.Fprintf(w, "%spools on request\t%d asked for, %d given back; %d lent, %d refused, %d taken back\n",
 		indent, s.PoolsAsked, s.PoolsGiven, s.PoolsGranted, s.PoolsRefused, s.PoolsReturned)
 	for i, c := range s.Channels {
-		moderated := ""
+		latency, moderated := "", ""
+		if c.Latency {
+			latency = " (latency)"
+		}
 		if c.Moderated {
 			moderated = ", moderated"
 		}
@@ -63,7 +64,7 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 			handler = "no handler"
 		}
 		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, %s, completion vector %d%s, up to %d bytes inline\n", indent, i+1,
-			class(&c), c.QPN, c.PeerQPN, handler, c.CompVector, moderated, c.Inline)
+			latency, c.QPN, c.PeerQPN, handler, c.CompVector, moderated, c.Inline)
 		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
 			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
 		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
@@ -99,12 +100,4 @@ func printLatency(w io.Writer, indent string, s *steer.Status) {
 	default:
 		fmt.Fprintf(w, "%slatency queue\tnone: %s\n", indent, s.Reason)
 	}
-}
-
-// class says for which frames a data channel is, if it is not for all frames.
-func class(c *messaging.ChannelStats) string {
-	if c.Latency {
-		return " (latency)"
-	}
-	return ""
 }

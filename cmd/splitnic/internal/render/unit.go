@@ -16,12 +16,8 @@ import (
 )
 
 func printUnit(w io.Writer, s *daemon.UnitStatus) {
-	link := "down"
-	if s.LAN.Up {
-		link = "up"
-	}
 	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
-	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", link, s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
+	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", upDown(s.LAN.Up), s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
 	printDevice(w, s.Device, s.DeviceState)
 	if s.Drain != nil {
 		fmt.Fprintf(w, "  DRAINING\tfor %v, takes no hosts; %d left\n", ago(s.Drain.Since), len(s.Drain.Remaining))
@@ -105,7 +101,7 @@ func printTotals(w io.Writer, s *iounit.Status) {
 }
 
 // printCounts prints counts with their names, if there are any.
-func printCounts(w io.Writer, what string, counts map[string]uint64) {
+func printCounts[K ~string](w io.Writer, what string, counts map[K]uint64) {
 	if len(counts) == 0 {
 		return
 	}
@@ -119,11 +115,7 @@ func printCounts(w io.Writer, what string, counts map[string]uint64) {
 
 // printPort prints a host's port on the LAN.
 func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
-	state := "up"
-	if !h.Up {
-		state = "down"
-	}
-	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, state, h.Mode, h.VLANs, receives(h))
+	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, upDown(h.Up), h.Mode, h.VLANs, receives(h))
 	if h.MaxTxRate+h.MaxRxRate+h.MaxTxPPS+h.MaxRxPPS > 0 || h.TxLimited+h.RxLimited > 0 { // there is a limit, or was
 		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
 			indent, rates(h.MaxTxRate, h.MaxTxPPS), h.TxLimited, rates(h.MaxRxRate, h.MaxRxPPS), h.RxLimited)
