@@ -31,33 +31,42 @@ type heldSpace struct {
 	file *os.File
 }
 
-// holdSpace returns the namespace at a path. A runtime that has unmounted a namespace may leave an
-// empty file at the path. For such a file, the error is ENOENT.
+// spaceAt returns the namespace at a path, without its cookie. A runtime that has unmounted a
+// namespace may leave an empty file at the path. For such a file, the error is ENOENT.
+func spaceAt(path string) (space, error) {
+	fail := func(call string, err error) (space, error) {
+		return space{}, &os.PathError{Op: call, Path: path, Err: err}
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return fail("statfs", err)
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return fail("statfs", unix.ENOENT)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return fail("stat", err)
+	}
+	return space{Dev: st.Dev, Ino: st.Ino}, nil
+}
+
+// holdSpace returns the namespace at a path. The error is that of spaceAt.
 func holdSpace(path string) (*heldSpace, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // opening a pipe would block
 	if err != nil {
 		return nil, err
 	}
-	fail := func(call string, err error) (*heldSpace, error) {
+	held := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	in, err := spaceAt(held)
+	if err != nil {
 		f.Close()
-		return nil, &os.PathError{Op: call, Path: path, Err: err}
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return fail("fstatfs", err)
+	if cookie, err := netns.Cookie(held); err == nil {
+		in.Cookie = cookie
 	}
-	if fs.Type != unix.NSFS_MAGIC {
-		return fail("fstatfs", unix.ENOENT)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fail("fstat", err)
-	}
-	h := &heldSpace{space{Dev: st.Dev, Ino: st.Ino}, f}
-	if cookie, err := netns.Cookie(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err == nil {
-		h.Cookie = cookie
-	}
-	return h, nil
+	return &heldSpace{in, f}, nil
 }
 
 // spaceOf returns the network namespace of a transient card, or nil if there is none at its path.
@@ -78,21 +87,8 @@ func (h *heldSpace) release() {
 	}
 }
 
-// isAt reports whether a path is that of the namespace. The error is that of holdSpace.
+// isAt reports whether a path is that of the namespace. The error is that of spaceAt.
 func (h *heldSpace) isAt(path string) (bool, error) {
-	fail := func(call string, err error) (bool, error) {
-		return false, &os.PathError{Op: call, Path: path, Err: err}
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(path, &fs); err != nil {
-		return fail("statfs", err)
-	}
-	if fs.Type != unix.NSFS_MAGIC {
-		return fail("statfs", unix.ENOENT)
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return fail("stat", err)
-	}
-	return h != nil && st.Dev == h.Dev && st.Ino == h.Ino, nil
+	there, err := spaceAt(path)
+	return err == nil && h != nil && h.is(there), err
 }
