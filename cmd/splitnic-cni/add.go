@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -51,9 +52,8 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 	case !isUnknown(err):
 		return explain(a.String(), c, err, types.ErrTryAgainLater)
 	}
-	undo := &undo{}
-	defer func() { err = undo.unless(ctx, err) }()
-	undo.add(func(ctx context.Context) error { return c.agent().Del(ctx, spec.Name) })
+	made := undo{func(ctx context.Context) error { return c.agent().Del(ctx, spec.Name) }}
+	defer func() { err = made.unless(ctx, err) }()
 	if err := c.makeCard(bounded, spec); err != nil {
 		return explain(a.String(), c, err, types.ErrTryAgainLater)
 	}
@@ -77,7 +77,9 @@ func add(ctx context.Context, args *skel.CmdArgs) (err error) {
 		}
 	}
 	if c.IPAM.Type != "" {
-		undo.add(func(ctx context.Context) error { return invoke.DelegateDel(ctx, c.IPAM.Type, args.StdinData, nil) })
+		made = append(made, func(ctx context.Context) error {
+			return invoke.DelegateDel(ctx, c.IPAM.Type, args.StdinData, nil)
+		})
 		if err := c.address(bounded, args, link, own); err != nil {
 			return err
 		}
@@ -123,22 +125,18 @@ func merge(before, own *current.Result) *current.Result {
 }
 
 // undo has the functions that undo the steps of a request. The last step is undone first.
-type undo struct {
-	steps []func(context.Context) error
-}
-
-func (u *undo) add(step func(context.Context) error) { u.steps = append(u.steps, step) }
+type undo []func(context.Context) error
 
 // unless undoes all steps if err is not nil, also when ctx is done. It adds to err what could not
 // be removed.
-func (u *undo) unless(ctx context.Context, err error) error {
+func (u undo) unless(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	for i := len(u.steps) - 1; i >= 0; i-- {
-		if left := u.steps[i](ctx); left != nil {
+	for _, step := range slices.Backward(u) {
+		if left := step(ctx); left != nil {
 			err = leftBehind(err, left)
 		}
 	}
