@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,11 +79,8 @@ func RunAgent(ctx context.Context, read func() (Agent, error)) error {
 }
 
 func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
-	log := c.logger()
-	if err := c.openKeyLog(log); err != nil {
-		return err
-	}
-	if err := c.secure(); err != nil {
+	log, err := c.begin()
+	if err != nil {
 		return err
 	}
 	if err := (&Sources{Keys: c.Keys}).Check(false); err != nil {
@@ -104,9 +102,7 @@ func (c *Agent) run(ctx context.Context, store *fdStore) (err error) {
 	if _, err := a.device(""); err != nil {
 		return err
 	}
-	if a.noLatency = probe(c.Latency, log); a.noLatency != nil {
-		c.Latency = nil
-	}
+	a.noLatency = c.probe(log)
 	return a.run(ctx, state)
 }
 
@@ -174,9 +170,7 @@ func (a *agent) close() error {
 func (a *agent) device(name string) (sharedDevice, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if name == "" {
-		name = a.usual
-	}
+	name = cmp.Or(name, a.usual)
 	if d, open := a.devices[name]; open {
 		return d, nil
 	}
@@ -192,14 +186,10 @@ func (a *agent) device(name string) (sharedDevice, error) {
 	return a.devices[name], nil
 }
 
-// status returns what `splitnic status` shows about the process.
 func (a *agent) status() AgentStatus {
 	s := AgentStatus{
-		Role: "agent", Name: a.cfg.Name, Software: a.cfg.Version, Since: a.since, MaxCards: a.cfg.MaxCards,
-		Cards: a.set.List(),
-	}
-	if s.Name == "" {
-		s.Name = Hostname()
+		Role: "agent", Name: cmp.Or(a.cfg.Name, Hostname()), Software: a.cfg.Version, Since: a.since,
+		MaxCards: a.cfg.MaxCards, Cards: a.set.List(),
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +198,6 @@ func (a *agent) status() AgentStatus {
 	return s
 }
 
-// states returns the number of cards in each state.
 func (a *agent) states() map[cards.State]int {
 	n := map[cards.State]int{cards.Connecting: 0, cards.Connected: 0, cards.Failed: 0}
 	for _, i := range a.set.List() {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -38,7 +39,7 @@ func (x *agentCard) Status() cards.Status {
 	s := x.host.Status()
 	status := cards.Status{
 		State: cards.Connecting, Since: s.Since, HostName: s.Name, Error: s.LastError, Permanent: s.Permanent,
-		Fingerprint: x.reloads.security.Fingerprint().String(), IOUnit: s.IOUnit.Name,
+		Fingerprint: x.reloads.security.Fingerprint().String(), IOUnit: cmp.Or(s.IOUnit.Name, s.IOUnit.Address),
 		MAC: s.Netdevice.MAC, MTU: s.Netdevice.MTU, Carrier: s.Netdevice.Carrier, VLANs: s.VLANs,
 		Socket: x.path,
 	}
@@ -47,9 +48,6 @@ func (x *agentCard) Status() cards.Status {
 	}
 	if s.State == host.Connected {
 		status.State, status.Error = cards.Connected, ""
-	}
-	if status.IOUnit == "" {
-		status.IOUnit = s.IOUnit.Address
 	}
 	return status
 }

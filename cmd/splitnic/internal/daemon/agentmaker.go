@@ -65,7 +65,6 @@ func (a *agent) enter(x *agentCard) (reads uint64) {
 	return a.reads
 }
 
-// leave removes a card from the open ones.
 func (a *agent) leave(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,25 +77,16 @@ func (a *agent) plan(spec *cards.Spec) (*Host, surroundings, error) {
 		return nil, surroundings{}, &cards.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 	}
 	c := a.cfg.Host
-	c.Netdevice, c.NetNS, c.Name, c.Metrics = spec.Netdevice, spec.NetNS, spec.HostName, ""
-	if c.Name == "" {
-		c.Name = Hostname() + "." + spec.Name
-	}
+	c.Netdevice, c.NetNS, c.Metrics = spec.Netdevice, spec.NetNS, ""
+	c.Name = cmp.Or(spec.HostName, Hostname()+"."+spec.Name)
 	if !session.ValidName(c.Name) {
 		return fail("host_name", "%q is not possible: must be 1 to 253 letters, digits, '.', '_' or '-'", c.Name)
 	}
 	if spec.MAC != "" {
 		c.MAC, _ = protocol.ParseMAC(spec.MAC) // valid: Spec.Complete has checked it
 	}
-	if spec.MTU != 0 {
-		c.MaxMTU = spec.MTU
-	}
-	if spec.Queues != 0 {
-		c.Queues = spec.Queues
-	}
-	if spec.Encrypt != "" {
-		c.Encrypt = seal.Wish(spec.Encrypt)
-	}
+	c.MaxMTU, c.Queues = cmp.Or(spec.MTU, c.MaxMTU), cmp.Or(spec.Queues, c.Queues)
+	c.Encrypt = cmp.Or(seal.Wish(spec.Encrypt), c.Encrypt)
 	if most := cq.MaxQueues - extra(c.Latency); c.Queues > most {
 		return fail("queues", "%d: must be 1 to %d: the agent has --latency-queue", c.Queues, most)
 	}
@@ -161,7 +151,6 @@ func (a *agent) own(k *Keys, spec *cards.Spec) {
 	}
 }
 
-// keyPath returns the path of the key that newKey makes for a card.
 func (a *agent) keyPath(name string) string { return filepath.Join(a.keyDir, name+".pem") }
 
 // newKey makes a key for a card, unless there is one from an earlier call.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -83,20 +84,21 @@ func (c *Host) openCard(name string, in surroundings, reloads *reloader) (*card,
 // when the host ends.
 func (d *card) assemble() (*host.Host, error) {
 	c, netdev := d.cfg, d.netdev
-	name := c.Name
-	if name == "" {
-		name = Hostname() + "." + netdev.Name()
-	}
+	name := cmp.Or(c.Name, Hostname()+"."+netdev.Name())
 	if err := CheckName("--host-name", name); err != nil {
 		return nil, err
 	}
 	if c.ZeroCopy > 0 {
 		c.Messaging.ZeroCopy = messaging.NewBudget(c.ZeroCopy) // shared by all sessions
 	}
+	var dns discovery.Settings
+	if c.State != "" {
+		dns.Keep = filepath.Join(c.State, "dns")
+	}
 	settings := c.Direct.Settings
 	settings.Budget = d.in.budget
 	h, err := host.New(host.Config{
-		Name: name, Software: c.Version, IOUnits: c.IOUnits, Discovery: discovery.Settings{Keep: c.keepDNS()},
+		Name: name, Software: c.Version, IOUnits: c.IOUnits, Discovery: dns,
 		Security: d.reloads.security,
 		Device:   d.in.device, Netdev: netdev.Netdevice, MAC: c.MAC, MaxMTU: c.MaxMTU,
 		Offloads: c.Offloads.Intersect(netdev.offloads), // offloads that the kernel lacks cannot be requested
@@ -111,14 +113,6 @@ func (d *card) assemble() (*host.Host, error) {
 		return nil, exit.With(exit.Usage, err)
 	}
 	return h, nil
-}
-
-// keepDNS returns the directory in which answers of DNS are kept, or "" if they are not kept.
-func (c *Host) keepDNS() string {
-	if c.State == "" {
-		return ""
-	}
-	return filepath.Join(c.State, "dns")
 }
 
 // close closes the netdevice, which thereby ends unless the next process gets it. If the card
@@ -144,13 +138,11 @@ func (d *card) remove() error {
 	return errors.Join(append(errs, d.netdev.Close())...)
 }
 
-// status returns what `splitnic status` shows.
 func (d *card) status() HostStatus {
 	s := d.host.Status()
 	return HostStatus{d.name, s, d.netdev.portStatus(), d.reloads.status(), interruptsOf(irq.Kernel, s.Device)}
 }
 
-// commands returns the commands of the card's status socket.
 func (d *card) commands() []statussock.Command {
 	all := append(hostCommands(d.host, len(d.netdev.Ports())), d.reloads.command())
 	return append(all, captureCommands(d.host.Captures(), "host "+d.host.Status().Name, d.cfg.Version, d.in.log)...)

@@ -12,7 +12,6 @@ import (
 	"github.com/splitnic/splitnic/internal/printable"
 )
 
-// desc returns the description of a metric.
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
@@ -92,7 +91,6 @@ func cardHandler(collect func(emit), cards func() map[string]func(emit)) http.Ha
 	})
 }
 
-// flag returns the value of a boolean metric.
 func flag(is bool) float64 {
 	if is {
 		return 1

@@ -82,7 +82,6 @@ func counterMetrics(counters []counter.Counter, labels ...string) []counterMetri
 	return all
 }
 
-// emitCounters emits the values of counters.
 func emitCounters(emit emit, metrics []counterMetric, values []uint64) {
 	for i, v := range values {
 		var labels []string

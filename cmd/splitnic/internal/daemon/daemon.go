@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,6 +53,15 @@ func (c *Common) openKeyLog(log *slog.Logger) (err error) {
 	log.Warn("the secrets of encrypted sessions are written to the file of SSLKEYLOGFILE: who has it can read and "+
 		"forge their frames", "file", path)
 	return nil
+}
+
+// begin returns the logger of the process, opens the key log, and prepares the process for keys.
+func (c *Common) begin() (*slog.Logger, error) {
+	log := c.logger()
+	if err := c.openKeyLog(log); err != nil {
+		return nil, err
+	}
+	return log, c.secure()
 }
 
 // secure prepares the process for keys. Before that, it checks that this machine allows the
@@ -135,11 +145,7 @@ func (c *Common) serve(
 	name string, api http.Handler, status func() any, metrics http.Handler, log *slog.Logger,
 	commands ...statussock.Command,
 ) (stop func(), err error) {
-	path := c.StatusSocket
-	if path == "" {
-		path = statussock.Path(name)
-	}
-	sock, err := statussock.ServeAPI(path, api, status, commands...)
+	sock, err := statussock.ServeAPI(cmp.Or(c.StatusSocket, statussock.Path(name)), api, status, commands...)
 	if err != nil {
 		return nil, err
 	}

@@ -236,7 +236,6 @@ func (s *fdStore) forsake() {
 	}
 }
 
-// send sends a notification with descriptors.
 func (s *fdStore) send(state string, fds ...int) error {
 	fail := func(call string, err error) error {
 		return fmt.Errorf("service manager: %w", os.NewSyscallError(call, err))

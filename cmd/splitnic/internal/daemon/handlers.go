@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,7 @@ func (h *Handlers) Make(queues, vectors int) ([]cq.Handler, error) {
 	if h.Number == 0 && h.Budget == cq.DefaultBudget && !h.bound() {
 		return nil, nil
 	}
-	n := h.Number
-	if n == 0 {
-		n = max(1, min(vectors, queues))
-	}
+	n := cmp.Or(h.Number, max(1, min(vectors, queues)))
 	all := make([]cq.Handler, 1+n)
 	for i := range all {
 		all[i] = cq.Handler{Number: i, Budget: h.Budget}
@@ -73,7 +71,6 @@ func (h *Handlers) Make(queues, vectors int) ([]cq.Handler, error) {
 	return all, nil
 }
 
-// allowed returns an error if this machine does not allow a handler.
 func allowed(h cq.Handler) error {
 	err := messaging.Config{Handlers: []cq.Handler{h}}.Check()
 	switch {

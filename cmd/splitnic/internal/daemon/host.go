@@ -19,11 +19,8 @@ func RunHost(ctx context.Context, read func() (Host, error)) error {
 }
 
 func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
-	log := c.logger()
-	if err := c.openKeyLog(log); err != nil {
-		return err
-	}
-	if err := c.secure(); err != nil {
+	log, err := c.begin()
+	if err != nil {
 		return err
 	}
 	security, err := c.Keys.load()
@@ -39,12 +36,9 @@ func (c *Host) run(ctx context.Context, store *fdStore) (err error) {
 	defer func() { err = errors.Join(err, device.Close()) }()
 	c.Messaging.SpinLimit = spin.NewLimit()
 	in := surroundings{
-		device: device, store: store, log: log, noLatency: probe(c.Latency, log),
+		device: device, store: store, log: log, noLatency: c.probe(log),
 		budget:  messaging.NewBudget(c.Direct.Memory),
 		onState: func(s host.State) { notify("STATUS=" + string(s)) },
-	}
-	if in.noLatency != nil {
-		c.Latency = nil
 	}
 	d, err := c.openCard(c.Netdevice, in, reloads)
 	if err != nil {

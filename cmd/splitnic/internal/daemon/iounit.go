@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,15 +46,12 @@ func RunIOUnit(ctx context.Context, c IOUnit) error {
 }
 
 func (c *IOUnit) run(ctx context.Context) (err error) {
-	log := c.logger()
-	rules, err := loadPolicy(c.Policy)
+	log, err := c.begin()
 	if err != nil {
 		return err
 	}
-	if err := c.openKeyLog(log); err != nil {
-		return err
-	}
-	if err := c.secure(); err != nil {
+	rules, err := loadPolicy(c.Policy)
+	if err != nil {
 		return err
 	}
 	// An error about --lan is reported before one about the key, whose path may be a default.
@@ -73,9 +71,7 @@ func (c *IOUnit) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, device.Close()) }()
 	vectors := device.Limits().CompVectors
-	if c.Queues == 0 {
-		c.Queues = DefaultQueues(vectors)
-	}
+	c.Queues = cmp.Or(c.Queues, DefaultQueues(vectors))
 	queues := min(c.Queues+extra(c.Latency), cq.MaxQueues)
 	if err = c.handlers(device, c.Queues, vectors, log); err != nil {
 		return err
@@ -203,14 +199,10 @@ func (c *IOUnit) prepareCard(log *slog.Logger) (restore func() error, err error)
 	return lan.Prepare(c.NIC, c.NetNS)
 }
 
-// assemble creates the I/O unit.
 func (c *IOUnit) assemble(
 	device fabric.Device, card *lan.Card, rules *policy.Policy, log *slog.Logger,
 ) (*iounit.Unit, error) {
-	name := c.Name
-	if name == "" {
-		name = Hostname()
-	}
+	name := cmp.Or(c.Name, Hostname())
 	if err := CheckName("--name", name); err != nil {
 		return nil, err
 	}

@@ -8,14 +8,16 @@ import (
 )
 
 // probe logs and returns the reason why the kernel cannot steer frames, before anything depends
-// on that. The BPF programs that are loaded later differ from that of the probe only in numbers.
-func probe(c *steer.Classes, log *slog.Logger) error {
-	if c == nil {
+// on that. Then there is no latency queue. The BPF programs that are loaded later differ from that of
+// the probe only in numbers.
+func (c *Common) probe(log *slog.Logger) error {
+	if c.Latency == nil {
 		return nil
 	}
-	err := CanSteer(*c)
+	err := CanSteer(*c.Latency)
 	if err != nil {
 		log.Warn("no latency queue", "error", err)
+		c.Latency = nil
 	}
 	return err
 }

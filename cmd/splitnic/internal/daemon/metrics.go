@@ -28,7 +28,6 @@ var (
 	descHosts     = desc("splitnic_hosts", "Hosts connected.")
 )
 
-// buildMetrics emits the version of this program.
 func buildMetrics(emit emit, version string) {
 	revision := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -48,7 +47,6 @@ func hostMetrics(d *card) http.Handler {
 		func() map[string]func(emit) { return map[string]func(emit){d.name: d.samples} })
 }
 
-// samples emits the metrics of a card.
 func (d *card) samples(emit emit) {
 	s := d.host.Status()
 	d.reloads.metrics(emit)

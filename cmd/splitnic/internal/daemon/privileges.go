@@ -21,7 +21,6 @@ import (
 // capSet is a set of capabilities(7), by number.
 type capSet uint64
 
-// caps makes a set.
 func caps(numbers ...int) capSet {
 	var s capSet
 	for _, n := range numbers {

@@ -44,7 +44,6 @@ type ReloadStatus struct {
 	Error  string    `json:"error,omitempty"` // of the last reload
 }
 
-// add adds a reload, which has failed if err is not nil.
 func (s *ReloadStatus) add(err error) {
 	s.Last, s.Error = time.Now(), ""
 	if err != nil {
@@ -209,13 +208,11 @@ var (
 	descTrusted = desc("splitnic_keys", "Keys that are listed, as trusted or as revoked.", "as")
 )
 
-// metrics emits the numbers of reloads.
 func (s *ReloadStatus) metrics(emit emit) {
 	emit.count(descReloads, s.Done, "done")
 	emit.count(descReloads, s.Failed, "failed")
 }
 
-// metrics emits the metrics of the status.
 func (r *reloader) metrics(emit emit) {
 	s := r.status()
 	s.Reload.metrics(emit)
@@ -226,7 +223,6 @@ func (r *reloader) metrics(emit emit) {
 	}
 }
 
-// command returns the command of the status socket that reloads.
 func (r *reloader) command() statussock.Command {
 	return statussock.Command{Name: CommandReload, Run: func(context.Context) (any, error) { return r.reload() }}
 }

@@ -29,7 +29,6 @@ var (
 	unitTraffic = newTraffic("host")
 )
 
-// newTraffic returns the metrics of an endpoint whose peer has that role.
 func newTraffic(role string) *traffic {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return desc(name, help, append([]string{role, "key"}, labels...)...)
@@ -56,7 +55,6 @@ func newTraffic(role string) *traffic {
 	}
 }
 
-// emit emits the metrics of the session with p.
 func (t *traffic) emit(emit emit, p peer, s *messaging.Stats) {
 	emit = emit.with(p.name, p.key)
 	emit.gauge(t.protection, 1, string(s.Protection.Name))

@@ -49,7 +49,6 @@ var (
 	descVLANs  = desc("splitnic_iounit_host_vlans", "VLANs that the host receives.", "host", "key")
 )
 
-// unitMetrics emits the metrics of the I/O unit as a whole.
 func unitMetrics(emit emit, s *iounit.Status) {
 	emit.each(descViolations, iounit.Rules(), s.Violations)
 	emit.each(descRefusals, iounit.Refusals(), s.Refusals)
@@ -71,7 +70,6 @@ func unitMetrics(emit emit, s *iounit.Status) {
 	}
 }
 
-// directUnitMetrics emits the metrics of the direct connections between hosts.
 func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
 	emitCounters(emit, directMetrics, counter.Values(nil, &s.DirectCounters))
 	emit.each(descDirectEnded, iounit.DirectEndings(), s.Ended)
@@ -84,7 +82,6 @@ func directUnitMetrics(emit emit, s *iounit.DirectStatus) {
 	}
 }
 
-// portMetrics emits the metrics of a host's port on the LAN, with its labels.
 func portMetrics(emit emit, p peer, h *iounit.HostStatus) {
 	emit = emit.with(p.name, p.key)
 	emitCounters(emit, portCounterMetrics, h.Counts())
