@@ -7,7 +7,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 )
 
-// printCaptures prints the captures that are running.
 func printCaptures(w io.Writer, indent string, all []capture.Status) {
 	for _, c := range all {
 		of := ""

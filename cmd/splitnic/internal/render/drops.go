@@ -21,7 +21,6 @@ func Dropped(h *iounit.HostStatus) (n uint64) {
 	return n
 }
 
-// isDrop reports whether a counter counts dropped frames.
 func isDrop(c counter.Counter) bool { return strings.HasPrefix(c.Help, "dropped: ") }
 
 // dropped returns the numbers of dropped frames in one direction, with the reasons.

@@ -127,7 +127,6 @@ func filterText(f *protocol.ReceiveFilter) string {
 	return fmt.Sprintf("%d groups, %d further addresses", len(f.Multicast), len(f.Unicast))
 }
 
-// portText describes a vhost-user port.
 func portText(p *vhostuser.Status) string {
 	a := vhostuser.Address{Path: p.Path, Client: p.Client}
 	switch {

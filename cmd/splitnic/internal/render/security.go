@@ -8,7 +8,6 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 )
 
-// printSecurity prints the status of keys, trust and reloads.
 func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
 	if s.Platform != 0 {
 		fmt.Fprintf(w, "  platform\t%v\n", s.Platform)

@@ -107,14 +107,12 @@ func dnsNotes(s *daemon.HostStatus) (notes []string, isLast bool) {
 // notes is the text of a line's last cell, in parts.
 type notes []string
 
-// add adds a part if it applies.
 func (n *notes) add(is bool, format string, args ...any) {
 	if is {
 		*n = append(*n, fmt.Sprintf(format, args...))
 	}
 }
 
-// security adds the problems with keys.
 func (n *notes) security(s *daemon.SecurityStatus, insecure bool, now time.Time) {
 	n.add(insecure || s.Insecure, "INSECURE")
 	n.add(s.OwnRevoked, "its own key is REVOKED")

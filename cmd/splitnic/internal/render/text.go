@@ -41,7 +41,6 @@ func inUnits(d, large time.Duration, l string, small time.Duration, s string) st
 	return text
 }
 
-// rates formats the rate limits of one direction.
 func rates(bits, packets int64) string {
 	if packets == 0 {
 		return rate(bits)

@@ -57,7 +57,6 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 	}
 }
 
-// printDirect prints the direct connections between hosts.
 func printDirect(w io.Writer, d *iounit.DirectStatus) {
 	if d == nil {
 		fmt.Fprintf(w, "  direct\toff\n")
@@ -79,7 +78,6 @@ func printDirect(w io.Writer, d *iounit.DirectStatus) {
 	}
 }
 
-// printTotals prints the values of the I/O unit as a whole.
 func printTotals(w io.Writer, s *iounit.Status) {
 	limit := "no limit"
 	if s.Memory.Limit > 0 {
@@ -113,7 +111,6 @@ func printCounts[K ~string](w io.Writer, what string, counts map[K]uint64) {
 	fmt.Fprintf(w, "  %s\t%s\n", what, strings.Join(list, ", "))
 }
 
-// printPort prints a host's port on the LAN.
 func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, upDown(h.Up), h.Mode, h.VLANs, receives(h))
 	if h.MaxTxRate+h.MaxRxRate+h.MaxTxPPS+h.MaxRxPPS > 0 || h.TxLimited+h.RxLimited > 0 { // there is a limit, or was
@@ -136,7 +133,6 @@ func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	}
 }
 
-// receives describes what a host's filter receives.
 func receives(h *iounit.HostStatus) string {
 	f := &h.Filter
 	if f.Promisc {
