@@ -1,6 +1,7 @@
 package cards
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +54,6 @@ var statuses = map[Code]int{
 	Unknown: http.StatusNotFound, Stopping: http.StatusServiceUnavailable, Broken: http.StatusInternalServerError,
 }
 
-// failureOf returns the answer for an error.
 func failureOf(err error) Failure {
 	f := Failure{Code: Broken, Error: err.Error()}
 	var field *FieldError
@@ -118,16 +118,13 @@ func readSpec(w http.ResponseWriter, r *http.Request) (spec Spec, err error) {
 		return spec, err
 	}
 	name := r.PathValue("name")
-	if spec.Name == "" {
-		spec.Name = name
-	}
+	spec.Name = cmp.Or(spec.Name, name)
 	if spec.Name != name {
 		return spec, &FieldError{"name", fmt.Sprintf("%q is not that of the path, %q", spec.Name, name)}
 	}
 	return spec, nil
 }
 
-// parseSpec parses the body of a request.
 func parseSpec(text []byte) (spec Spec, err error) {
 	err = decode(text, &spec)
 	var wrong *json.UnmarshalTypeError

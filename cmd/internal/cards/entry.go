@@ -109,7 +109,6 @@ func (e *entry) start(card Card, err error) {
 	}()
 }
 
-// set records whether the card is open.
 func (e *entry) set(card Card, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -193,7 +192,6 @@ func (e *entry) stop(remove bool) error {
 	return err
 }
 
-// info returns what API v1 returns about the card.
 func (e *entry) info() Info {
 	e.mu.Lock()
 	defer e.mu.Unlock()

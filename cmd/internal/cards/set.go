@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // errFull is wrapped by errors of Add if there would be too many cards.
@@ -121,12 +123,10 @@ func (s *Set) Restore() (left []string) {
 		}
 		s.log.Error("a card does not come back", "error", err)
 	}
-	var opens sync.WaitGroup
-	free := make(chan struct{}, concurrentOpens)
+	var opens errgroup.Group
+	opens.SetLimit(concurrentOpens)
 	for _, n := range all {
-		free <- struct{}{}
-		opens.Go(func() {
-			defer func() { <-free }()
+		opens.Go(func() error {
 			e := s.newEntry(&n.Spec)
 			if n.elsewhere(e.space) { // since load has looked
 				e.space.release()
@@ -137,9 +137,10 @@ func (s *Set) Restore() (left []string) {
 				s.log.Error("the card does not come back yet", "card", n.Spec.Name, "error", err)
 			}
 			s.keep(e, card, err, 0)
+			return nil
 		})
 	}
-	opens.Wait()
+	_ = opens.Wait()
 	return left
 }
 
@@ -255,7 +256,6 @@ func (s *Set) remove(e *entry) error {
 	return errors.Join(err, s.store.Delete(e.spec.Name))
 }
 
-// entry returns the entry of a card, or nil if there is none.
 func (s *Set) entry(name string) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package cards
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -80,9 +81,7 @@ func (s Spec) Complete() (Spec, error) {
 	if err := checkName(s.Name); err != nil {
 		errs = append(errs, err)
 	}
-	if s.Netdevice == "" {
-		s.Netdevice = s.Name
-	}
+	s.Netdevice = cmp.Or(s.Netdevice, s.Name)
 	refuse(!validNetdevice(s.Netdevice), "netdevice",
 		"%q is not possible: must be 1 to %d bytes without '/', ':', '%%' and spaces; the default is the card's name",
 		s.Netdevice, unix.IFNAMSIZ-1)
@@ -128,7 +127,6 @@ func ValidName(name string) bool {
 	return len(name) <= maxName && session.ValidName(name) && name[0] != '.' && name[0] != '-'
 }
 
-// checkName returns a FieldError for a name that a card cannot have.
 func checkName(name string) error {
 	if ValidName(name) {
 		return nil

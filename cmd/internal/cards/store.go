@@ -199,7 +199,6 @@ func (n *noted) elsewhere(in *heldSpace) bool {
 	return n.Space != (space{}) && in != nil && !in.is(n.Space)
 }
 
-// read reads the file of a card.
 func (s *Store) read(name string) (noted, error) {
 	text, err := os.ReadFile(s.path(name))
 	var n noted
