@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,7 +63,6 @@ const (
 // validKey is the field of a GC request with the valid attachments.
 const validKey = "cni.dev/valid-attachments"
 
-// duration returns Timeout, or an error if it is invalid.
 func (c *config) duration() (time.Duration, error) {
 	d, err := time.ParseDuration(c.Timeout)
 	if err != nil {
@@ -121,7 +121,6 @@ func load(args *skel.CmdArgs) (*config, error) {
 // device is. Runtimes and Multus pass arguments of the pod in args.
 var foreign = []string{"args", "deviceID", "pciBusID"}
 
-// knownFields returns the fields of config.
 func knownFields() []string {
 	var names []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
@@ -152,22 +151,15 @@ func explainJSON(err error) error {
 	return &fieldError{wrong.Field, fmt.Sprintf("is a %s, and must be of type %v", wrong.Value, wrong.Type)}
 }
 
-// spec returns the requested configuration of an attachment's card.
 func (c *config) spec(a attachment, args *skel.CmdArgs) (*cards.Spec, error) {
 	var env environment
 	if err := types.LoadArgs(args.Args, &env); err != nil {
 		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_ARGS: %v", err), "")
 	}
-	mac := c.MAC
-	if env.MAC != "" {
-		mac = string(env.MAC)
-	}
-	if c.RuntimeConfig.MAC != "" {
-		mac = c.RuntimeConfig.MAC
-	}
 	return &cards.Spec{
-		Name: a.card(), Owner: a.owner(), Netdevice: c.netdevice(a), NetNS: args.Netns, MAC: mac, MTU: c.MTU,
-		Queues: c.Queues, IOUnits: c.IOUnits, Device: c.Device, Key: c.Key, Cert: c.Cert,
+		Name: a.card(), Owner: a.owner(), Netdevice: c.netdevice(a), NetNS: args.Netns,
+		MAC: cmp.Or(c.RuntimeConfig.MAC, string(env.MAC), c.MAC), MTU: c.MTU, Queues: c.Queues,
+		IOUnits: c.IOUnits, Device: c.Device, Key: c.Key, Cert: c.Cert,
 		Transient: true,
 	}, nil
 }
@@ -191,7 +183,6 @@ func attachmentOf(c *config, args *skel.CmdArgs) attachment {
 	return attachment{c.Name, args.ContainerID, args.IfName}
 }
 
-// netdevice returns the name of the card's netdevice in the container.
 func (c *config) netdevice(a attachment) string {
 	if c.VLAN == 0 {
 		return a.ifname

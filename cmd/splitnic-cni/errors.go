@@ -13,7 +13,6 @@ const (
 	errDiffers                    // CHECK has found something else than ADD has made
 )
 
-// invalid returns an error about the configuration of a network.
 func invalid(network string, err error) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("configuration of network %s: %v", network, err), "")
 }

@@ -116,7 +116,6 @@ func (c *config) noVLAN(a attachment, why string) error {
 	return types.NewError(types.ErrTryAgainLater, what, "")
 }
 
-// compareVLAN compares the VLAN of the container's interface with the configured one.
 func (c *config) compareVLAN(link netlink.Link) error {
 	v, ok := link.(*netlink.Vlan)
 	switch {
