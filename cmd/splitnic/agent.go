@@ -51,18 +51,15 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	f.addSessions(flags)
 }
 
-// read reads the configuration file, and the flags.
 func (f *agentFlags) read(c *cobra.Command) (daemon.Agent, error) {
 	o, err := readConfig(c, f.set.ConfigFile)
 	if err != nil {
 		return daemon.Agent{}, err
 	}
-	a, err := f.config()
-	a.Reread = o.reread(addHostSources)
-	return a, err
+	f.set.Reread = o.reread(addHostSources)
+	return f.config()
 }
 
-// config returns the configuration that the flags specify.
 func (f *agentFlags) config() (daemon.Agent, error) {
 	h, err := f.shared()
 	f.port = "tap"

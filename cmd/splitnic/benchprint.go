@@ -128,7 +128,6 @@ func (p *benchPrinter) watch() func(bench.Progress) {
 	}
 }
 
-// clear removes the line about progress.
 func (p *benchPrinter) clear() {
 	if p.terminal {
 		fmt.Fprint(p.err, "\r\x1b[K")

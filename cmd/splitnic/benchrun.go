@@ -86,7 +86,6 @@ func interrupted(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// both measures with both ends in this process.
 func (b *benchConfig) both(cmd *cobra.Command) error {
 	return b.withBoth(func(from, to *benchDevice, mcfg messaging.Config) error {
 		p := b.printer(cmd, from.context, "to "+to.Name()+", both ends in this process")
@@ -133,7 +132,6 @@ func benchName() string {
 	return "unnamed"
 }
 
-// measure makes all measurements and prints their results.
 func (b *benchConfig) measure(
 	ctx context.Context, p *benchPrinter, measure func(context.Context, bench.Spec, bool) (bench.Result, error),
 ) error {
@@ -179,7 +177,6 @@ func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
 	return err
 }
 
-// readSecret returns the secret, if one is given.
 func (b *benchConfig) readSecret() (s bench.Secret, given bool, err error) {
 	text, from := b.secret, "--secret"
 	switch env := os.Getenv(secretVariable); {

@@ -15,7 +15,6 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// serve waits for the other node.
 func (b *benchConfig) serve(cmd *cobra.Command) (err error) {
 	secret, given, err := b.readSecret()
 	if err != nil {
@@ -107,15 +106,12 @@ func reachable(dev *verbs.Context, listening net.Addr) string {
 	name := at.IP.String()
 	if at.IP.IsUnspecified() {
 		name = daemon.Hostname()
-		if gid, _, err := dev.ChooseGID(); err == nil && isHostAddr(gid.GID.Addr()) {
+		if gid, _, err := dev.ChooseGID(); err == nil && gid.GID.Addr().Unmap().IsGlobalUnicast() {
 			name = gid.GID.Addr().Unmap().String()
 		}
 	}
 	return shortAddr(name, at.Port)
 }
-
-// isHostAddr reports whether a GID is an IP address to connect to.
-func isHostAddr(a netip.Addr) bool { return a.Unmap().IsGlobalUnicast() }
 
 // shortAddr joins name and port, and omits the default port.
 func shortAddr(name string, port int) string {
@@ -125,7 +121,6 @@ func shortAddr(name string, port int) string {
 	return net.JoinHostPort(name, strconv.Itoa(port))
 }
 
-// servedLine returns the line about a measurement of the other node.
 func servedLine(s bench.Served) string {
 	text := fmt.Sprintf("%v measured %s, mode %s, %d bytes", s.Peer, s.Spec.Kind, s.Spec.Mode, s.Spec.Size)
 	if s.Time > 0 {

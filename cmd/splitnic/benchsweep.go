@@ -41,7 +41,6 @@ var sweepSettings = []sweep.Setting{
 	{Key: "inline", Value: "0"},
 }
 
-// sweepNames returns the keys of sweepSettings.
 func sweepNames() (names []string) {
 	for _, s := range sweepSettings {
 		if !slices.Contains(names, s.Key) {
@@ -101,7 +100,6 @@ func (f *sweepFlags) add(flags *pflag.FlagSet) {
 	})
 }
 
-// settings returns the settings to try.
 func (f *sweepFlags) settings() ([]sweep.Setting, error) {
 	bad := func(format string, args ...any) error {
 		return exit.Usagef(format+"; see `splitnic bench --help`", args...)
@@ -122,7 +120,6 @@ func (f *sweepFlags) settings() ([]sweep.Setting, error) {
 	}), nil
 }
 
-// run tries the settings on RDMA devices.
 func (f *sweepFlags) run(cmd *cobra.Command) error {
 	settings, err := f.settings()
 	if err != nil {
@@ -194,7 +191,6 @@ func threeDigits(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// printSweep prints the results and the settings to use.
 func printSweep(w io.Writer, rows []sweep.Row, aims []sweep.Aim) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := []string{""}

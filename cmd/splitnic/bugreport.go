@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"path/filepath"
@@ -45,7 +46,6 @@ func (b *bugReport) write(ctx context.Context, path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// text returns the report without secrets.
 func (b *bugReport) text(ctx context.Context) string {
 	var out bytes.Buffer
 	section := func(title, text string) {
@@ -119,15 +119,24 @@ func netdevices() string {
 // processes returns the command lines of splitnic's processes.
 func (b *bugReport) processes() string {
 	var all strings.Builder
-	files, _ := filepath.Glob(filepath.Join(b.proc, "[0-9]*", "cmdline"))
-	for _, f := range files {
-		line, err := os.ReadFile(f)
-		args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-		if err == nil && filepath.Base(args[0]) == "splitnic" {
-			fmt.Fprintf(&all, "%s: %s\n", filepath.Base(filepath.Dir(f)), strings.Join(args, " "))
-		}
+	for pid, args := range commandLines(b.proc) {
+		fmt.Fprintf(&all, "%s: %s\n", pid, strings.Join(args, " "))
 	}
 	return all.String()
+}
+
+// commandLines yields the process ID and the command line of each of splitnic's processes.
+func commandLines(proc string) iter.Seq2[string, []string] {
+	return func(yield func(string, []string) bool) {
+		files, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
+		for _, f := range files {
+			line, _ := os.ReadFile(f) // none if the process has ended
+			args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
+			if filepath.Base(args[0]) == "splitnic" && !yield(filepath.Base(filepath.Dir(f)), args) {
+				return
+			}
+		}
+	}
 }
 
 // configuration adds the settings in each configuration file whose keys are flags. It leaves out
@@ -176,7 +185,6 @@ func settingsText(path string, text []byte) string {
 	return b.String()
 }
 
-// status adds the status of each process.
 func (b *bugReport) status(ctx context.Context, section func(title, text string)) {
 	sockets, err := b.sockets()
 	if err != nil {

@@ -24,7 +24,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/capture"
 )
 
-// captureFlags are the flags of `splitnic capture`.
 type captureFlags struct {
 	write, paths, filter, buffer string
 	frames                       uint64
@@ -75,7 +74,6 @@ socket, through which they are read. Only its owner can read a new FILE.`,
 	return c
 }
 
-// request returns the request that the flags specify.
 func (f *captureFlags) request(ctx context.Context) (daemon.CaptureRequest, error) {
 	r := daemon.CaptureRequest{Duration: f.duration, Config: capture.Config{
 		Name: rand.Text(), Paths: f.paths, Text: f.filter, SnapLength: f.snap, Frames: f.frames,

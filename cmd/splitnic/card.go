@@ -77,7 +77,6 @@ session. If the card exists with the same flags nothing happens; with others it 
 	return c
 }
 
-// addSpec adds the flags that specify a card.
 func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 	const asAgent = " (default: that of the agent's flags)"
 	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
@@ -125,7 +124,6 @@ func cardDelCommand(agent *cards.Client) *cobra.Command {
 	}
 }
 
-// completeCards makes the shell complete the names of the agent's cards.
 func completeCards(agent *cards.Client) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

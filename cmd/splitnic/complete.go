@@ -91,7 +91,6 @@ func completeValues(c *cobra.Command) {
 	}
 }
 
-// completeDevices makes the shell complete the RDMA devices of this machine.
 func completeDevices(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
 	devices, err := verbs.Devices()
 	if err != nil {
@@ -178,7 +177,6 @@ func oneOf(words ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// completeFlag makes the shell complete the value of a flag.
 func completeFlag(c *cobra.Command, flag string, complete cobra.CompletionFunc) {
 	if err := c.RegisterFlagCompletionFunc(flag, complete); err != nil {
 		panic(err) // there is no such flag

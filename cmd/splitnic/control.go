@@ -65,7 +65,6 @@ devices need stay.
 	}
 }
 
-// failoverCommand returns `splitnic host failover`.
 func failoverCommand() *cobra.Command {
 	var to string
 	var asJSON bool
@@ -165,7 +164,6 @@ func reloadEach(ctx context.Context, w io.Writer, sockets []string, asJSON bool)
 	return errors.Join(errs...)
 }
 
-// reloadedLine returns the text about a reload for the user.
 func reloadedLine(done *reloaded) string {
 	key := ""
 	if done.Fingerprint != "" { // empty for an agent, whose cards can have different keys

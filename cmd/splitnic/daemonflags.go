@@ -203,9 +203,7 @@ func (d *daemonFlags) logging(c *daemon.Common) error {
 func timing(c *daemon.Common) error {
 	m := &c.Messaging
 	var errs mistakes
-	if m.KeepAlive == 0 {
-		m.KeepAlive = messaging.DefaultKeepAlive(m.PeerTimeout)
-	}
+	m.KeepAlive = cmp.Or(m.KeepAlive, messaging.DefaultKeepAlive(m.PeerTimeout))
 	if m.KeepAlive <= 0 || m.PeerTimeout <= m.KeepAlive {
 		errs.add("--peer-timeout %v must exceed advanced.keep-alive %v, which must be above 0", m.PeerTimeout, m.KeepAlive)
 	}

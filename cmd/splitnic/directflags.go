@@ -31,7 +31,6 @@ func (f *directFlags) add(flags *pflag.FlagSet, d *daemon.Direct) {
 	})
 }
 
-// complete checks the flags.
 func (f *directFlags) complete(d *daemon.Direct) (err error) {
 	d.Memory, err = units.Memory(f.memory)
 	if err == nil && d.Memory == 0 {

@@ -31,7 +31,6 @@ import (
 	"github.com/splitnic/splitnic/verbs"
 )
 
-// doctorFlags are the flags of `splitnic doctor`.
 type doctorFlags struct {
 	device, peer   string
 	selfTest, json bool

@@ -33,7 +33,6 @@ var agentPlaces = places{
 	writable: func(path string) error { return unix.Access(path, unix.W_OK) },
 }
 
-// check checks what an agent requires.
 func (p *places) check(ctx context.Context, r *report) {
 	p.checkState(r)
 	has, err := daemon.Capabilities()

@@ -31,15 +31,18 @@ func (l classPlaces) check(r *report, device, driver string, p verbs.PortAttr) {
 // set reports whether the traffic class of sessions of a device is set in a configuration file, or by a
 // flag of a process.
 func (l classPlaces) set(device string) bool {
-	files, _ := filepath.Glob(filepath.Join(l.config, "*.yaml"))
-	lines, _ := filepath.Glob(filepath.Join(l.proc, "[0-9]*", "cmdline"))
 	sets := func(value func(key string) string) bool {
 		class, err := strconv.ParseUint(value("traffic-class"), 0, 8)
 		of := value("device")
 		return err == nil && class != 0 && (of == "" || of == device)
 	}
-	return slices.ContainsFunc(files, func(path string) bool { return sets(inFile(path)) }) ||
-		slices.ContainsFunc(lines, func(path string) bool { return sets(inCommand(path)) })
+	for _, args := range commandLines(l.proc) {
+		if sets(inCommand(args)) {
+			return true
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(l.config, "*.yaml"))
+	return slices.ContainsFunc(files, func(path string) bool { return sets(inFile(path)) })
 }
 
 // inFile returns a function that returns the value of a key of a configuration file, "" if it has none.
@@ -61,13 +64,8 @@ func inFile(path string) func(key string) string {
 	}
 }
 
-// inCommand returns such a function for the flags of a command line of splitnic.
-func inCommand(path string) func(key string) string {
-	line, _ := os.ReadFile(path) // none if the process has ended
-	args := strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-	if filepath.Base(args[0]) != "splitnic" {
-		args = nil
-	}
+// inCommand returns such a function for the flags of a command line.
+func inCommand(args []string) func(key string) string {
 	return func(key string) string {
 		for i, arg := range args {
 			if value, ok := strings.CutPrefix(arg, "--"+key+"="); ok {

@@ -36,7 +36,6 @@ func kernelDevices() (names []string) {
 	return names
 }
 
-// noDevice reports why there is no device to examine.
 func noDevice(r *report, only string, devices []verbs.DeviceInfo, kernel []string) {
 	switch {
 	case len(devices) == 0 && len(kernel) > 0:

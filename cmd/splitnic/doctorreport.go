@@ -67,7 +67,6 @@ func (r report) tell(w io.Writer, asJSON bool) error {
 	return errors.Join(err, r.err())
 }
 
-// text returns the report as text.
 func (r report) text() string {
 	marks := map[string]string{"ok": "ok  ", "warning": "warn", "error": "FAIL"}
 	var b strings.Builder

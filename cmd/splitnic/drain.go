@@ -20,7 +20,6 @@ import (
 const whichUnit = `PORT is the port on which the I/O unit listens, its name, or the path of its status socket. It
 can be omitted if there is only one I/O unit.`
 
-// drainFlags are the flags of `splitnic iounit drain`.
 type drainFlags struct {
 	wait, asJSON bool
 	timeout      time.Duration

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,14 +65,9 @@ func sectionsOf(c *cobra.Command, belong func(*pflag.Flag) bool) []section {
 				part.AddFlag(f)
 			}
 		})
-		if !part.HasFlags() {
-			continue
+		if part.HasFlags() {
+			all = append(all, section{cmp.Or(group, "Flags"), part})
 		}
-		title := group
-		if title == "" {
-			title = "Flags"
-		}
-		all = append(all, section{title, part})
 	}
 	return all
 }

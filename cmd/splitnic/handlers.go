@@ -22,7 +22,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
-// changeFlags has the flags that specify the changes.
 type changeFlags struct {
 	assign, cpus, budget, spin, priority []string
 }
@@ -35,7 +34,6 @@ func (f *changeFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.priority, "priority", nil, "HANDLER=PRIORITY: -20 (first) to 19 (last), latency or normal")
 }
 
-// config returns the change that the flags specify.
 func (f *changeFlags) config() (cq.HandlerChange, error) {
 	var ch cq.HandlerChange
 	patch := func(number int) *cq.HandlerPatch {
@@ -110,7 +108,6 @@ func eachNumber(flag string, texts []string, set func(number int, value string) 
 	return nil
 }
 
-// emptyChange reports whether nothing is to change.
 func emptyChange(ch *cq.HandlerChange) bool { return len(ch.Assign)+len(ch.Handlers) == 0 }
 
 const handlersLong = `A completion-queue handler has processors, a priority, a budget and a polling time, which

@@ -127,15 +127,13 @@ func (f *hostFlags) addSessions(flags *pflag.FlagSet) {
 		"add a queue and data channel for latency-sensitive frames, if the I/O unit supports it")
 }
 
-// read reads the configuration file, and the flags.
 func (f *hostFlags) read(c *cobra.Command) (daemon.Host, error) {
 	o, err := readConfig(c, f.set.ConfigFile)
 	if err != nil {
 		return daemon.Host{}, err
 	}
-	h, err := f.config()
-	h.Reread = o.reread(addHostSources)
-	return h, err
+	f.set.Reread = o.reread(addHostSources)
+	return f.config()
 }
 
 // addHostSources adds the flags that a host reads again on a reload.
@@ -145,7 +143,6 @@ func addHostSources(flags *pflag.FlagSet, s *daemon.Sources) {
 	addLogLevel(flags, &s.LogLevel)
 }
 
-// config returns the configuration that the flags specify.
 func (f *hostFlags) config() (daemon.Host, error) {
 	var errs mistakes
 	if len(f.set.IOUnits) == 0 {
@@ -195,7 +192,6 @@ func checkState(dir string) error {
 	return nil
 }
 
-// checkUnits returns an error for each invalid address of an I/O unit.
 func checkUnits(iounits []string) (errs mistakes) {
 	for i, entry := range iounits {
 		if slices.Contains(iounits[:i], entry) {

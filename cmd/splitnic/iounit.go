@@ -94,15 +94,13 @@ func addPolicy(flags *pflag.FlagSet, path *string) {
 	})
 }
 
-// read reads the configuration file, and the flags.
 func (f *iounitFlags) read(c *cobra.Command) (daemon.IOUnit, error) {
 	o, err := readConfig(c, f.set.ConfigFile)
 	if err != nil {
 		return daemon.IOUnit{}, err
 	}
-	u, err := f.config()
-	u.Reread = o.reread(addUnitSources)
-	return u, err
+	f.set.Reread = o.reread(addUnitSources)
+	return f.config()
 }
 
 // addUnitSources adds the flags that an I/O unit reads again on a reload.
@@ -112,7 +110,6 @@ func addUnitSources(flags *pflag.FlagSet, s *daemon.Sources) {
 	addLogLevel(flags, &s.LogLevel)
 }
 
-// config returns the configuration that the flags specify.
 func (f *iounitFlags) config() (daemon.IOUnit, error) {
 	u := f.set
 	var errs mistakes

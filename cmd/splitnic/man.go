@@ -48,7 +48,6 @@ func writePages(c *cobra.Command, dir string) error {
 	return errors.Join(errs...)
 }
 
-// manPage returns the manual page of a command.
 func manPage(c *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%% %q \"8\" \"\" \"splitnic\" \"splitnic\"\n# NAME\n%s - %s\n", strings.ToUpper(pageName(c)),

@@ -161,21 +161,16 @@ func badValue(err *pflag.InvalidValueError) error {
 		return fmt.Errorf("%q must be words with commas between them and without quotation marks", text)
 	}
 	accepted, ok := numbers[kind]
+	_, rangeErr := strconv.ParseInt(text, 0, strconv.IntSize)
 	switch def := err.GetFlag().DefValue; {
 	case !ok:
 		return errors.Unwrap(err) // from a type of this program
-	case kind == "int" && tooLarge(text):
+	case kind == "int" && errors.Is(rangeErr, strconv.ErrRange):
 		return fmt.Errorf("%q is out of range", text)
 	case kind == "int" && def != "" && def != "0":
 		accepted = "a whole number, such as " + def
 	}
 	return fmt.Errorf("%q must be %s", text, accepted)
-}
-
-// tooLarge reports whether text is a number that does not fit an int.
-func tooLarge(text string) bool {
-	_, err := strconv.ParseInt(text, 0, strconv.IntSize)
-	return errors.Is(err, strconv.ErrRange)
 }
 
 // numbers has the types of flags that are numbers, and what these accept.
@@ -186,7 +181,6 @@ var numbers = map[string]string{
 	"uint64":   "a whole number, such as 1000",
 }
 
-// badDuration returns the error for text that is no duration.
 func badDuration(text string) error {
 	example := "5s"
 	if _, err := time.ParseDuration(text + "s"); err == nil { // the unit is missing

@@ -5,7 +5,6 @@ import (
 	"io"
 )
 
-// printJSON prints v in JSON.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -86,7 +86,6 @@ func (s selfTests) err() error {
 // opener opens a device twice, for a trial of the self-test.
 type opener func() (conform.Pair, error)
 
-// test tests the properties of a device.
 func (s *selfTests) test(ctx context.Context, device, driver string, open opener) error {
 	found, err := conform.Examine(ctx, open)
 	if len(found) > 0 {

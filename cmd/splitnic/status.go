@@ -25,7 +25,6 @@ import (
 //go:embed status.schema.json
 var statusSchema []byte
 
-// statusFlags are the flags of `splitnic status`.
 type statusFlags struct {
 	json, verbose, schema bool
 	watch                 time.Duration
@@ -123,7 +122,6 @@ func (f *statusFlags) repeat(cmd *cobra.Command, names []string, list func() ([]
 	}
 }
 
-// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))

@@ -15,7 +15,6 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// topFlags are the flags of `splitnic top`.
 type topFlags struct {
 	interval time.Duration
 	order    string
@@ -25,7 +24,6 @@ type topFlags struct {
 	asJSON   bool
 }
 
-// orderNames returns the sort orders of cards.
 func orderNames() string {
 	var names []string
 	for _, o := range top.Orders() {

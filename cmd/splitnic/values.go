@@ -37,12 +37,10 @@ type boolValue struct{ value }
 // IsBoolFlag makes help omit a default of off.
 func (boolValue) IsBoolFlag() bool { return true }
 
-// boolVar adds a flag with a boolValue.
 func boolVar(f *pflag.FlagSet, p *bool, name string, on bool, usage string) {
 	boolVarP(f, p, name, "", on, usage)
 }
 
-// boolVarP adds a flag with a boolValue and a shorthand.
 func boolVarP(f *pflag.FlagSet, p *bool, name, letter string, on bool, usage string) {
 	*p = on
 	v := boolValue{value{"bool", func(s string) (err error) {
@@ -52,7 +50,6 @@ func boolVarP(f *pflag.FlagSet, p *bool, name, letter string, on bool, usage str
 	f.VarPF(v, name, letter, usage).NoOptDefVal = "true"
 }
 
-// moderationValue is the value of advanced.cq-moderation.
 func moderationValue(m *messaging.Moderation) value {
 	set := func(s string) error {
 		count, period, ok := strings.Cut(s, ",")
@@ -81,7 +78,6 @@ func moderationValue(m *messaging.Moderation) value {
 	}}
 }
 
-// addPackCopy adds the setting pack-copy.
 func addPackCopy(f *pflag.FlagSet, p *int) {
 	*p = messaging.DefaultPackCopy
 	f.Var(packCopyValue(p), "pack-copy",
@@ -91,7 +87,6 @@ func addPackCopy(f *pflag.FlagSet, p *int) {
 
 func packCopyValue(p *int) value { return sizeValue(p, messaging.MaxPackCopy) }
 
-// addInline adds the setting inline.
 func addInline(f *pflag.FlagSet, p *int) {
 	*p = messaging.DefaultInline
 	f.Var(inlineValue(p), "inline",
@@ -154,7 +149,6 @@ func pkeyValue(p *uint16) value {
 	}}
 }
 
-// levelValue is the value of --log-level.
 func levelValue(level *slog.Level) value {
 	set := func(s string) error {
 		if level.UnmarshalText([]byte(s)) != nil {
@@ -174,7 +168,6 @@ func modeNames() []string {
 	return names
 }
 
-// parseModes parses the value of the flag, a list of transfer modes.
 func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 	var modes []protocol.Mode
 	for _, name := range names {
@@ -193,14 +186,12 @@ func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 	return modes, nil
 }
 
-// addOrdering adds the setting strict-ordering.
 func addOrdering(f *pflag.FlagSet, strict *bool) {
 	boolVar(f, strict, "strict-ordering", false, "have the adapter write to the memory that is lent in order; otherwise, "+
 		"where no windows are around it (--protection region, modes send and send-uc), data may arrive in any order until "+
 		"the transfer completes, which some machines need for full throughput (IBV_ACCESS_RELAXED_ORDERING)")
 }
 
-// addEncrypt adds --encrypt.
 func addEncrypt(f *pflag.FlagSet, w *seal.Wish) {
 	*w = seal.Allowed
 	set := func(s string) error {
@@ -214,7 +205,6 @@ func addEncrypt(f *pflag.FlagSet, w *seal.Wish) {
 		"encrypt and authenticate all frames on the fabric: required; allowed, if the peer requires it; or no")
 }
 
-// addCiphers adds the setting ciphers.
 func addCiphers(f *pflag.FlagSet, some *[]seal.Cipher) {
 	set := func(s string) error {
 		read, err := seal.ParseCiphers(s)
@@ -228,7 +218,6 @@ func addCiphers(f *pflag.FlagSet, some *[]seal.Cipher) {
 			" (default: all, AES first where the processors have instructions for it)")
 }
 
-// addProtection adds --protection.
 func addProtection(f *pflag.FlagSet, p *string) {
 	f.StringVar(p, "protection", "", "what bounds the writes of the peer to the memory that it is lent: "+
 		protectionNames()+" (default: window where the device enforces the bounds of memory windows, else region)")
@@ -253,7 +242,6 @@ func protectionNames() string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// protections returns the values of --protection.
 func protections() (names []string) {
 	for _, p := range messaging.Protections() {
 		names = append(names, string(p))
@@ -314,7 +302,6 @@ type mistakes []error
 
 func (m *mistakes) add(format string, args ...any) { *m = append(*m, exit.Usagef(format, args...)) }
 
-// between returns an error for a number that is out of range.
 func between(flag string, n, least, most int, otherwise string) error {
 	if n < least || n > most {
 		return exit.Usagef("%s %d: must be %d to %d%s", flag, n, least, most, otherwise)
@@ -322,7 +309,6 @@ func between(flag string, n, least, most int, otherwise string) error {
 	return nil
 }
 
-// positive returns an error for a time that is not above 0.
 func positive(flag string, d time.Duration) error {
 	if d <= 0 {
 		return exit.Usagef("%s %v: must be above 0", flag, d)

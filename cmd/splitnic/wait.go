@@ -18,7 +18,6 @@ import (
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
-// waitFlags are the flags of `splitnic wait`.
 type waitFlags struct {
 	daemon.Condition
 	timeout time.Duration
