@@ -163,7 +163,7 @@ func (f *iounitFlags) memory(u *daemon.IOUnit) (int64, error) {
 		err = errors.New("must be above 0; omit the flag for no limit")
 	case limit < least:
 		err = fmt.Errorf("%s is not enough for one session, which takes %s or more; a size has a unit, such as 2G",
-			units.Size(limit), units.Size(least))
+			units.Size(limit), units.AtLeast(least))
 	}
 	if err != nil {
 		return 0, exit.Usagef("--max-memory: %w", err)

@@ -62,3 +62,26 @@ func TestIOUnitFlags(t *testing.T) {
 		t.Errorf("no LAN: %v", err)
 	}
 }
+
+// TestLeastMaxMemory gives --max-memory the size that is said to be enough, for each mode.
+func TestLeastMaxMemory(t *testing.T) {
+	of := func(args ...string) error {
+		var f iounitFlags
+		_, err := parse(f.add, f.config, append([]string{"--lan", "eth1"}, args...)...)
+		return err
+	}
+	for _, mode := range protocol.Modes() {
+		err := of("--modes", string(mode), "--max-memory", "64k")
+		if err == nil {
+			t.Fatalf("%v: 64k is enough", mode)
+		}
+		_, least, _ := strings.Cut(err.Error(), "which takes ")
+		least, _, found := strings.Cut(least, " or more")
+		if !found {
+			t.Fatalf("%v: %v", mode, err)
+		}
+		if err := of("--modes", string(mode), "--max-memory", least); err != nil {
+			t.Errorf("%v: %v", mode, err)
+		}
+	}
+}

@@ -48,6 +48,16 @@ func amount(s string, read func(string) (int64, error)) (n int64, ok bool) {
 // Size formats a number of bytes as Memory parses it, with at most four digits: 9.523MiB.
 func Size[N ~int | ~int64 | ~uint64](n N) string { return units.BytesSize(float64(n)) }
 
+// AtLeast formats n as Size does, rounded up: Memory parses the text as n or a little more.
+func AtLeast(n int64) string {
+	for at := n; ; at += max(1, n/10000) {
+		s := Size(at)
+		if back, err := Memory(s); err != nil || back >= n {
+			return s
+		}
+	}
+}
+
 // Short formats a number, such as a rate, with at most four digits in powers of 1000: 1.299k.
 func Short(n float64) string {
 	return units.CustomSize("%.4g%s", n, 1000, []string{"", "k", "M", "G", "T", "P", "E"})

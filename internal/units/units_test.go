@@ -45,6 +45,22 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// TestAtLeast parses sizes that are rounded up.
+func TestAtLeast(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0B", 1023: "1023B", 1 << 13: "8KiB", 9985589: "9.523MiB", 9985589 + 500: "9.524MiB", 1<<30 + 1: "1.001GiB",
+		1<<20 - 1: "1024KiB",
+	} {
+		got := AtLeast(n)
+		if got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+		if back, err := Memory(got); err != nil || back < n || float64(back) > 1.001*float64(n) {
+			t.Errorf("%s: %d, %v, want %d or more", got, back, err, n)
+		}
+	}
+}
+
 func TestShort(t *testing.T) {
 	for n, want := range map[float64]string{0: "0", 0.5001: "0.5001", 951.1: "951.1", 1299: "1.299k", 25e8: "2.5G"} {
 		if got := Short(n); got != want {
