@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/numa"
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 const (
@@ -39,7 +40,7 @@ func NewArena(size, node int) (*Arena, error) {
 	}
 	mem, err := unix.Mmap(-1, 0, roundUp(size, unix.Getpagesize()), prot, flags)
 	if err != nil {
-		return nil, fmt.Errorf("bufpool: map %d bytes: %w", size, err)
+		return nil, fmt.Errorf("bufpool: map %s: %w", units.Size(size), err)
 	}
 	if size >= hugePage {
 		// This is only advice. A kernel without transparent huge pages returns an error.

@@ -274,7 +274,7 @@ func TestRDMAMemlockHint(t *testing.T) {
 		done <- err
 	}()
 	err := <-done
-	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK is 64 KiB and 1024 KiB") {
+	if !errors.Is(err, syscall.ENOMEM) || !strings.Contains(err.Error(), "RLIMIT_MEMLOCK is 64KiB and 1MiB") {
 		t.Errorf("error %v", err)
 	}
 	check(t, must(d.Register(mem, fabric.LocalWrite))(t).Close())

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // OpError is the error of every operation of this package.
@@ -126,8 +127,8 @@ func regHint(no syscall.Errno, length int, limit uint64, limited bool) string {
 	switch no {
 	case syscall.ENOMEM:
 		if limited {
-			return fmt.Sprintf("RLIMIT_MEMLOCK is %d KiB and %d KiB were to be locked: raise it with `ulimit -l unlimited`, LimitMEMLOCK=infinity in the unit, or grant CAP_IPC_LOCK",
-				limit/1024, (length+1023)/1024)
+			return fmt.Sprintf("RLIMIT_MEMLOCK is %s and %s were to be locked: raise it with `ulimit -l unlimited`, LimitMEMLOCK=infinity in the unit, or grant CAP_IPC_LOCK",
+				units.Size(limit), units.Size(length))
 		}
 		return "RLIMIT_MEMLOCK is unlimited: the machine is out of memory, or the device out of memory regions"
 	case syscall.EFAULT:

@@ -47,7 +47,7 @@ func TestHints(t *testing.T) {
 		parts     []string // parts of the hint; none: no hint
 	}{
 		{"memlock", regHint(syscall.ENOMEM, 1<<20, 64<<10, true),
-			[]string{"RLIMIT_MEMLOCK is 64 KiB", "1024 KiB", "ulimit -l unlimited", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
+			[]string{"RLIMIT_MEMLOCK is 64KiB", "1MiB", "ulimit -l unlimited", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
 		{"no memory", regHint(syscall.ENOMEM, 1, 0, false), []string{"out of memory"}},
 		{"read-only", regHint(syscall.EFAULT, 1, 0, false), []string{"not writable"}},
 		{"reg other", regHint(syscall.EIO, 1, 0, false), nil},

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // MR is a registered memory region. It implements fabric.Region, and is safe
@@ -51,7 +52,7 @@ var _ fabric.Region = (*MR)(nil)
 //
 // Implements: struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 func (d *PD) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
-	op := fmt.Sprintf("register %d bytes of memory", len(mem))
+	op := fmt.Sprintf("register %s of memory", units.Size(len(mem)))
 	if !d.family.enter() {
 		return nil, d.closedErr(op)
 	}

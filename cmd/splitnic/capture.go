@@ -93,7 +93,7 @@ func (f *captureFlags) request(ctx context.Context) (daemon.CaptureRequest, erro
 	case err != nil:
 		wrong.add("--buffer: %w", err)
 	case size < capture.MinBuffer || size > capture.MaxBuffer:
-		wrong.add("--buffer %s: must be %dKiB to %dMiB", f.buffer, capture.MinBuffer>>10, capture.MaxBuffer>>20)
+		wrong.add("--buffer %s: must be %s to %s", f.buffer, units.Size(capture.MinBuffer), units.Size(capture.MaxBuffer))
 	}
 	r.Buffer = int(size)
 	if len(wrong) == 0 && f.filter != "" {

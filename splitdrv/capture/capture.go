@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"github.com/splitnic/splitnic/internal/pcapng"
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -52,7 +53,8 @@ func (c *Config) complete() (*bpf.VM, error) {
 		return nil, fmt.Errorf("capture: snap length %d, must be 1 to %d", c.SnapLength, MaxSnapLength)
 	}
 	if c.Buffer < MinBuffer || c.Buffer > MaxBuffer {
-		return nil, fmt.Errorf("capture: buffer of %d bytes, must be %d to %d", c.Buffer, MinBuffer, MaxBuffer)
+		return nil, fmt.Errorf("capture: buffer of %s, must be %s to %s", units.Size(c.Buffer), units.Size(MinBuffer),
+			units.Size(MaxBuffer))
 	}
 	if _, err := path.Match(c.Paths, ""); err != nil {
 		return nil, fmt.Errorf("capture: paths %q: %w", c.Paths, err)

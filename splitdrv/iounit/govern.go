@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/splitdrv/seal"
@@ -122,7 +123,7 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 	case may.MaxQueues > 0 && queues > may.MaxQueues:
 		return no("this host may have %d queues, and has %d", may.MaxQueues, queues)
 	case may.MaxMemory > 0 && (s.policy.MaxMemory == 0 || may.MaxMemory < s.policy.MaxMemory):
-		return no("this host may have %d bytes of memory for its session", may.MaxMemory)
+		return no("this host may have %s of memory for its session", units.Size(may.MaxMemory))
 	case s.now.filter.Promisc && !s.mayBePromiscuous(may):
 		return no("this host may not be promiscuous")
 	case s.shared.encryption(may) == seal.Required && s.conn.Stats().Cipher == "":

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/splitnic/splitnic/bufpool"
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // ErrMemory is wrapped by errors about registered memory beyond a limit: that of
@@ -53,7 +54,8 @@ func (b *Budget) Take(n int64, urgent bool) error {
 		if urgent {
 			b.refused = time.Now()
 		}
-		return fmt.Errorf("%w: %d bytes of %d are in use, %d more are needed", ErrBudget, b.used, b.limit, n)
+		return fmt.Errorf("%w: %s of %s are in use, %s more are needed", ErrBudget, units.Size(b.used),
+			units.Size(b.limit), units.Size(n))
 	}
 	if urgent {
 		b.refused = time.Time{}
@@ -97,8 +99,8 @@ func (m *Memory) Get(size int, urgent bool) (*bufpool.Arena, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.Limit > 0 && m.bytes+n > m.Limit {
-		err = fmt.Errorf("%w: %d bytes are in use by the session, %d more are needed, %d are the most", ErrMemory, m.bytes, n,
-			m.Limit)
+		err = fmt.Errorf("%w: %s are in use by the session, %s more are needed, %s are the most", ErrMemory,
+			units.Size(m.bytes), units.Size(n), units.Size(m.Limit))
 	} else if m.Budget != nil {
 		err = m.Budget.Take(n, urgent)
 	}

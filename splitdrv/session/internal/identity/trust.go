@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/internal/bom"
+	"github.com/splitnic/splitnic/internal/units"
 )
 
 // Trust determines which peers are trusted: those with listed keys, and those with a
@@ -289,7 +290,7 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if len(b) > maxPEMFile {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxPEMFile)
+		return nil, fmt.Errorf("%s is larger than %s", path, units.Size(maxPEMFile))
 	}
 	if b, err = bom.Cut(b); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
