@@ -12,17 +12,12 @@ import (
 // MAC is a unicast Ethernet address, the data of CfgMAC: 6 bytes.
 type MAC [6]byte
 
-// ParseMAC parses the usual notations of a 48-bit address.
+// ParseMAC parses the usual notations of a 48-bit address, if it is Valid.
 func ParseMAC(s string) (MAC, error) {
-	hw, err := net.ParseMAC(s)
-	if err != nil {
-		return MAC{}, fmt.Errorf("parse MAC address %q: %w", s, ErrMAC)
+	if hw, err := net.ParseMAC(s); err == nil && len(hw) == len(MAC{}) && MAC(hw).Valid() {
+		return MAC(hw), nil
 	}
-	m, err := DecodeMAC(hw)
-	if err != nil {
-		return MAC{}, fmt.Errorf("parse MAC address %q: %w", s, err)
-	}
-	return m, nil
+	return MAC{}, fmt.Errorf("parse MAC address %q: %w of six bytes, such as 02:00:00:00:00:01", s, ErrMAC)
 }
 
 // String is the address in colon notation.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -284,7 +285,9 @@ func TestParseMAC(t *testing.T) {
 		"02:00:5e:10:00:01":       nil,
 		"02-00-5E-10-00-01":       nil,
 		"ff:ff:ff:ff:ff:ff":       ErrMAC,
-		"02:00:5e:10:00:01:00:00": ErrTrailing,
+		"02:00:5e:10:00:01:00:00": ErrMAC,
+		"02:00:5e:10:00":          ErrMAC,
+		"01:00:5e:00:00:01":       ErrMAC,
 		"eth0":                    ErrMAC,
 		"":                        ErrMAC,
 	} {
@@ -294,6 +297,9 @@ func TestParseMAC(t *testing.T) {
 		}
 		if err == nil && m.String() != "02:00:5e:10:00:01" {
 			t.Errorf("%q is %v", s, m)
+		}
+		if err != nil && (strings.Count(err.Error(), s) != 1 && s != "" || !strings.Contains(err.Error(), "six bytes")) {
+			t.Errorf("%q: %v", s, err)
 		}
 	}
 }
