@@ -63,8 +63,9 @@ func roleOf(path string) string {
 
 // whichNames describes the names that socketOf accepts.
 const whichNames = `NAME
-is that of a card, such as sn0, or of its host or netdevice if no other card has this name, the port
-or name of an I/O unit, the name of a socket there, such as iounit-7580, or a path.`
+is that of a card, such as sn0, or of its host or netdevice if no other card has this name, the name
+of an agent, the port or name of an I/O unit, the name of a socket there, such as iounit-7580, or a
+path.`
 
 const whichHost = `NAME is the name of a card, or of its host or netdevice if no other card has this name, or the
 path of the status socket. It can be omitted if there is only one card.`
@@ -105,6 +106,7 @@ func ask(ctx context.Context, sockets []string) []process {
 			case s.Unit != nil:
 				all[i].also = []string{s.Unit.Name}
 			case s.Agent != nil:
+				all[i].also = []string{s.Agent.Name}
 				all[i].lost = slices.DeleteFunc(s.Agent.Cards, func(c cards.Info) bool { return c.Status.State != cards.Failed })
 			}
 		})

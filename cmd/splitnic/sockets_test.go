@@ -99,7 +99,7 @@ func TestSocketOf(t *testing.T) {
 		{hostRole, "node1.web", at("host-web"), 0},
 		{hostRole, "lan0", at("host-sn0"), 0}, {anyRole, "7580", at("iounit-7580"), 0},
 		{unitRole, "gw1", at("iounit-7580"), 0},
-		{unitRole, "iounit-7580", at("iounit-7580"), 0}, {anyRole, "agent", at("agent"), 0},
+		{unitRole, "iounit-7580", at("iounit-7580"), 0}, {anyRole, "agent", at("agent"), 0}, {anyRole, "node1", at("agent"), 0},
 		{anyRole, "./x", "./x", 0}, {hostRole, "/run/x", "/run/x", 0}, {hostRole, "x.sock", "x.sock", 0},
 		// A name of several processes is taken if only one of them has the role.
 		{hostRole, "sn0", at("host-sn0"), 0}, {unitRole, "sn0", at("iounit-sn0"), 0},
@@ -109,6 +109,7 @@ func TestSocketOf(t *testing.T) {
 		{hostRole, "gw1", `"gw1" is an I/O unit, and this command is for a host; there are: db (node1.db, eth0), sn0 (`, exit.Usage},
 		{hostRole, "7580", `"7580" is an I/O unit, and this command is for a host; there are: db`, exit.Usage},
 		{frameRole, "agent", `"agent" is an agent, and this command is for a host or I/O unit; there are: db`, exit.Usage},
+		{hostRole, "node1", `"node1" is an agent, and this command is for a host; there are: db`, exit.Usage},
 		{unitRole, "lan0", `"lan0" is a host, and this command is for an I/O unit; there are: iounit-7580 (gw1)`, exit.Usage},
 		{anyRole, "eth1", "web (node1.web, eth0), iounit-7580 (gw1), iounit-sn0 (gw2)", exit.Missing},
 		{hostRole, "broken", "card broken: failed, and is tried again: no such namespace", exit.Missing},
