@@ -40,6 +40,8 @@ func TestPrivileges(t *testing.T) {
 		"vhost-user":     {at(func(c *Host) { c.Port.Path = "/run/vm1" }), host &^ caps(unix.CAP_BPF)},
 		"high port":      {at(func(c *Host) { c.Metrics = ":9580" }), host},
 		"low port":       {at(func(c *Host) { c.Metrics = ":80" }), host | caps(unix.CAP_NET_BIND_SERVICE)},
+		"last low port":  {at(func(c *Host) { c.Metrics = ":1023" }), host | caps(unix.CAP_NET_BIND_SERVICE)},
+		"lowest high":    {at(func(c *Host) { c.Metrics = ":1024" }), host},
 		"unit":           {unitAt(func(*IOUnit) {}), unit},
 		"unit, latency":  {unitAt(func(c *IOUnit) { c.Latency = &steer.Classes{} }), unit | caps(unix.CAP_BPF)},
 		"bridge":         {unitAt(func(c *IOUnit) { c.Kind = lan.TAP }), unit | caps(unix.CAP_BPF)},
