@@ -154,9 +154,13 @@ func TestWaitForWhom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nobody := func() ([]string, error) { return nil, nil }
-			err := (&waitFlags{timeout: c.timeout}).run(t.Context(), t.Output(), c.args, nobody)
+			var said strings.Builder
+			err := (&waitFlags{timeout: c.timeout}).run(t.Context(), &said, c.args, nobody)
 			if exit.Status(err) != exit.TimedOut {
 				t.Fatal(err)
+			}
+			if c.timeout == 0 && said.Len() > 0 {
+				t.Errorf("who does not wait says %q", &said)
 			}
 			testenv.Ended(t, exit.TimedOut, err.Error())
 		})
