@@ -126,8 +126,11 @@ func TestPrintHost(t *testing.T) {
 	vlans := protocol.AllVLANs()
 	raw, err := json.Marshal(host.Status{
 		Role: "host", Name: "alpha", State: host.Connected,
-		IOUnit: host.IOUnitStatus{Mode: protocol.ModeIndicate},
-		Filter: &protocol.ReceiveFilter{AllMulti: true, Unicast: []protocol.MAC{{2}}}, VLANs: &vlans,
+		IOUnit: host.IOUnitStatus{
+			Mode: protocol.ModeIndicate, Insecure: true, Drains: true, Stays: "alone", PathMTULimit: 2048,
+		},
+		LastError: "was before",
+		Filter:    &protocol.ReceiveFilter{AllMulti: true, Unicast: []protocol.MAC{{2}}}, VLANs: &vlans,
 		LastRefusal: &mirror.Rejection{What: "promiscuous mode", Wanted: "on", Reason: "the I/O unit: denied",
 			At: time.Now()},
 		Traffic: &messaging.Stats{PoolsAsked: 4711, Channels: []messaging.ChannelStats{{
@@ -146,9 +149,20 @@ func TestPrintHost(t *testing.T) {
 		"indicate", "all multicast, 1 further", "VLANs", "promiscuous mode on", "denied",
 		"4711 asked for", "256×2048, 32×65535 (asked for) lent", "3MiB", "23 frames",
 		"keys void 25µs after", "at most 70µs, in 4 batches", "no handler, completion",
+		"INSECURE: nobody is authenticated", "asks its hosts to go; this one stays: alone", "2048 bytes: larger packets",
+		"was before",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the status does not say %q:\n%s", want, text)
+		}
+	}
+	if raw, err = json.Marshal(host.Status{Role: "host", Name: "alpha", State: host.Connected}); err != nil {
+		t.Fatal(err)
+	}
+	text = details(t, raw)
+	for _, no := range []string{"INSECURE", "drains", "path MTU", "last error", "VLANs"} {
+		if strings.Contains(text, no) {
+			t.Errorf("the status of another host says %q:\n%s", no, text)
 		}
 	}
 }
