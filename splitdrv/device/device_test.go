@@ -91,7 +91,7 @@ func (w *watched) heard(t fabric.EventType, n uint64) {
 }
 
 // TestEventEndsItsSession expects that an event about a queue pair or a completion queue ends the
-// session that it belongs to, with the event as the reason, and no other.
+// session that it belongs to, with the event as the reason, once, and no other.
 func TestEventEndsItsSession(t *testing.T) {
 	for _, typ := range []fabric.EventType{
 		fabric.EventQPFatal, fabric.EventQPReqErr, fabric.EventQPAccessErr, fabric.EventCQErr,
@@ -113,6 +113,13 @@ func TestEventEndsItsSession(t *testing.T) {
 			w.heard(typ, 1)
 			if len(other.ended) != 0 || w.Status().Gone {
 				t.Errorf("another session ended with %d reasons; %+v", len(other.ended), w.Status())
+			}
+			// Events are heard in turn: with the last one, the session would know of the one before.
+			w.net.Raise("a", ev)
+			w.net.Raise("a", fabric.Event{Type: fabric.EventGIDChange, Port: 1})
+			w.heard(fabric.EventGIDChange, 1)
+			if n := len(s.ended); n != 0 {
+				t.Errorf("it ended %d times more", n)
 			}
 		})
 	}
