@@ -143,3 +143,21 @@ func TestKeptFile(t *testing.T) {
 		}
 	})
 }
+
+// TestKeptAgain keeps the same answer again and again. It expects the file to be written again after an
+// hour, and at once if a clock was ahead.
+func TestKeptAgain(t *testing.T) {
+	s, now := shelf(t.TempDir()), time.Unix(1_700_000_000, 0).UTC()
+	records := []Record{{Port: 1, Target: "a"}}
+	for _, step := range []struct{ at, want time.Duration }{
+		{2 * rekeep, 2 * rekeep}, {0, 0}, {rekeep - time.Second, 0}, {rekeep, rekeep},
+	} {
+		if err := s.put("x", records, nil, now.Add(step.at)); err != nil {
+			t.Fatal(err)
+		}
+		k, err := s.get("x", now)
+		if err != nil || !k.Answered.Equal(now.Add(step.want)) {
+			t.Errorf("kept after %v: it is from %v, want %v: %v", step.at, k.Answered.Sub(now), step.want, err)
+		}
+	}
+}
