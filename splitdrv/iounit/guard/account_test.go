@@ -3,6 +3,8 @@ package guard
 import (
 	"testing"
 	"time"
+
+	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 )
 
 // TestAccounts tests accounts of an owner with several sessions at the same time, each with its
@@ -42,5 +44,33 @@ func TestAccounts(t *testing.T) {
 	h.at += 50 * time.Millisecond
 	if k.Put("two", fresh()); k.left["one"] != nil {
 		t.Errorf("%+v is left when it is paid for", k.left["one"])
+	}
+}
+
+// TestLimitKeepsLevels sets the rates of a session again, as a reload of the policy does, the same ones and
+// others. A bucket for frames that are dropped begins full. A host must not get another burst afterwards.
+func TestLimitKeepsLevels(t *testing.T) {
+	var a Account
+	a.Limit(&policy.Host{MaxTxRate: 8e6, MaxTxGroupPPS: 1000})
+	for _, b := range []*bucket{a.toGroups, a.toUnknown} {
+		if b.packets.now != b.packets.burst {
+			t.Errorf("at the beginning the level is %d of %d", b.packets.now, b.packets.burst)
+		}
+	}
+	const empty = -17
+	for _, b := range []*bucket{a.tx, a.toGroups, a.toUnknown} {
+		b.now, b.at = func() time.Duration { return time.Hour }, time.Hour // no time passes
+		b.bits.now, b.packets.now = empty, empty
+	}
+	before := a
+	for _, pps := range []int64{1000, 2000} {
+		a.Limit(&policy.Host{MaxTxRate: 8e6, MaxTxGroupPPS: pps})
+		if a != before {
+			t.Fatalf("a bucket is another one: %+v", a)
+		}
+		if a.tx.bits.now != empty || a.toGroups.packets.now != empty || a.toUnknown.packets.now != empty {
+			t.Errorf("levels with %d packets a second: %d, %d, %d", pps, a.tx.bits.now, a.toGroups.packets.now,
+				a.toUnknown.packets.now)
+		}
 	}
 }
