@@ -38,6 +38,8 @@ func TestChooseGID(t *testing.T) {
 	otherPort.Port = 2
 	farOff := full[5]
 	farOff.Index = 256
+	last := full[5]
+	last.Index = 255
 	peer := func(s string) GIDHint { return GIDHint{Peer: netip.MustParseAddr(s)} }
 	for _, c := range []struct {
 		name  string
@@ -69,6 +71,7 @@ func TestChooseGID(t *testing.T) {
 		{"only the other family", eth, full[2:4], peer("10.0.0.2"), "2001:db8::1", v2, "another address family"},
 		{"other port", eth, []GIDEntry{otherPort, full[1]}, GIDHint{}, "fe80::1", v2, ""},
 		{"index over 8 bits", eth, []GIDEntry{farOff, full[1]}, GIDHint{}, "fe80::1", v2, ""},
+		{"largest index", eth, []GIDEntry{last, full[1]}, GIDHint{}, "10.0.0.1", v2, ""},
 		{"empty slots", eth, []GIDEntry{{Index: 0, Port: 1, Type: v2}}, GIDHint{}, "", 0, "no usable GID"},
 		{"empty table", eth, nil, GIDHint{}, "", 0, "table is empty"},
 		{"InfiniBand", ib, []GIDEntry{{Index: 1, Port: 1, GID: GID{0: 0xfe, 15: 2}},
