@@ -29,6 +29,7 @@ func TestTryWindows(t *testing.T) {
 		{"binds refused", fabrictest.NoWindowBind, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"binds fail", fabrictest.FailedWindowBind, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"no bounds", fabrictest.UnboundedWindows, fabrictest.DefaultLimits(), works, false},
+		{"no bounds at the end", fabrictest.OpenEndedWindows, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"guard nothing", fabrictest.UncheckedWindows, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"binds take effect late", fabrictest.LateWindowBind, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"invalidations take effect late", fabrictest.LateWindowUnbind, fabrictest.DefaultLimits(), conform.Windows{}, false},

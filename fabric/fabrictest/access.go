@@ -1,6 +1,7 @@
 package fabrictest
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -98,8 +99,12 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 	if op == fabric.OpRead && !w.at.mayRead || op != fabric.OpRead && !w.at.mayWrite {
 		return nil
 	}
+	size := w.at.length
+	if fault == OpenEndedWindows {
+		size = math.MaxUint64 - w.at.addr
+	}
 	bounds := q.dom.dev.net.limits.WindowBounds && fault != UnboundedWindows
-	if bounds && !within(addr, uint64(length), w.at.addr, w.at.length) {
+	if bounds && !within(addr, uint64(length), w.at.addr, size) {
 		return nil
 	}
 	return w.at.region.slice(addr, length)

@@ -63,6 +63,7 @@ const (
 	NoWindowBind                 // the post of a bind is refused
 	FailedWindowBind             // a bind completes with an error
 	UnboundedWindows             // a window grants access to all of its region
+	OpenEndedWindows             // a window grants access to its region from its beginning on
 	// UncheckedWindows means that a bind grants access to all of the window's region, from any
 	// queue pair of the domain, with any key that the window has ever had, and for as long as
 	// the window exists.
