@@ -377,6 +377,23 @@ func TestRestsLast(t *testing.T) {
 	}
 }
 
+// TestRestIsForgiven expects rests that double, and that begin again with the first one when nothing has
+// happened for long enough since the last one was over.
+func TestRestIsForgiven(t *testing.T) {
+	const first = 10 * time.Second
+	rs, k, now := make(rests), restKey{"a", "b"}, time.Unix(1000, 0)
+	for i, step := range []struct{ after, want time.Duration }{ // after the end of the last rest
+		{0, first}, {0, 2 * first}, {forgiven - 1, 4 * first}, {forgiven, first}, {time.Minute, 2 * first},
+	} {
+		now = now.Add(step.after)
+		rs.begin(now, k, first, false)
+		if d := rs[k].until.Sub(now); d != step.want {
+			t.Errorf("rest %d takes %v, want %v", i, d, step.want)
+		}
+		now = rs[k].until
+	}
+}
+
 // TestRestsOfOneKey expects that hosts with the same key do not rest because of each other.
 func TestRestsOfOneKey(t *testing.T) {
 	f := newFixture(t)
