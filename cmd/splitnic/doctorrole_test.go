@@ -193,4 +193,9 @@ func TestDoctorMistakes(t *testing.T) {
 		}
 		testenv.Ended(t, exit.Usage, err.Error())
 	}
+	for _, role := range []string{"host", "agent"} {
+		if err := (&plannedRole{role: role, iounits: []string{"10.0.0.1"}}).check(); err != nil {
+			t.Errorf("an I/O unit of a planned %s: %v", role, err)
+		}
+	}
 }
