@@ -113,6 +113,9 @@ func TestFinisher(t *testing.T) {
 						if err != nil {
 							t.Fatalf("%s: segment %d: %v", name, i, err)
 						}
+						if id := binary.BigEndian.Uint16(s[LayersOf(s).At+4:]); !v6 && id-0xfffe != uint16(i) {
+							t.Errorf("%s: segment %d has identification %#x", name, i, id)
+						}
 						checkTCP(t, s, gso, i, n)
 						got = append(got, p...)
 					}
