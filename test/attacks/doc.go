@@ -2,8 +2,6 @@
 // users run it, on RDMA devices, with an honest host that must not be affected. docs/attacks.md
 // lists which test tries what, what refuses it, and where it is counted.
 //
-// Somebody on the fabric who is no host makes packets from those of others ([Transfer]).
-//
 // A hostile host consists of a bootstrap connection ([Connection]) and of bare queue pairs
 // ([Queues]), which execute the attacker's requests regardless of the protocol. A [Session] is
 // both, after a correct handshake. [Classes] are attacks of any duration: tests run them for a

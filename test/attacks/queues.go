@@ -17,12 +17,11 @@ import (
 const (
 	controlReceives = 128
 	dataReceives    = 64
-	// LentElements is the number of elements that Session.Lend lends.
-	LentElements = 4
-	lentElement  = 2048
-	scratchSize  = 256 << 10
-	lentAt       = controlReceives * protocol.MaxControlSize
-	scratchAt    = lentAt + LentElements*lentElement
+	lentElements    = 4
+	lentElement     = 2048
+	scratchSize     = 256 << 10
+	lentAt          = controlReceives * protocol.MaxControlSize
+	scratchAt       = lentAt + lentElements*lentElement
 )
 
 // Types of completions, in bits 63–32 of their IDs.

@@ -214,15 +214,6 @@ func (s *Session) Element(pool, elem int) uint64 {
 	return s.Pools[pool].Addr + uint64(elem)*uint64(s.Pools[pool].ElementSize)
 }
 
-// GiveBack gives back a pool and waits until the I/O unit has withdrawn it.
-func (s *Session) GiveBack(ctx context.Context, pool int) error {
-	if err := s.Send(protocol.AppendBufferPoolFlushRequest(nil, 7, s.Pools[pool].Ref|protocol.FlushGiveBack)); err != nil {
-		return err
-	}
-	_, err := s.Message(ctx, protocol.FuncBufferPoolFlushReply)
-	return err
-}
-
 // Request sends a request and returns the status of the answer.
 func (s *Session) Request(ctx context.Context, t protocol.CfgType, data []byte) (protocol.CfgStatus, error) {
 	if err := s.Send(protocol.AppendCfgUtilRequest(nil,
@@ -246,14 +237,6 @@ func (s *Session) Alive(ctx context.Context) error {
 	return err
 }
 
-// Lend lends the I/O unit a pool of LentElements, of which no element is ever returned.
-func (s *Session) Lend() error {
-	return s.Send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{
-		Ref: 3, Elements: LentElements, ElementSize: lentElement, Context: protocol.PoolContext(1, 0),
-		RKey: s.region.RKey(), Addr: s.region.Addr() + lentAt,
-	}))
-}
-
 // LendAndTakeBack lends the I/O unit a pool of so many elements, which are too small for any frame,
 // and takes it back.
 func (s *Session) LendAndTakeBack(ctx context.Context, elements int) error {
@@ -270,13 +253,4 @@ func (s *Session) LendAndTakeBack(ctx context.Context, elements int) error {
 	}
 	_, err = s.Message(ctx, protocol.FuncBufferPoolFlushReply)
 	return err
-}
-
-// Taken handles all available completions and returns the number of transfers from the I/O unit.
-func (s *Session) Taken() (int, error) {
-	for {
-		if n, err := s.poll(); err != nil || n == 0 {
-			return s.arrived, err
-		}
-	}
 }
