@@ -5,7 +5,6 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
 // Attack is one thing that a peer can do wrong.
@@ -17,23 +16,17 @@ type Attack struct {
 	// on Channel; 0 is the control channel. With Refused, the attacker's own device reports one of
 	// these statuses, and the session ends because its queue pair has failed. Dropped is for
 	// unreliable queue pairs: the attacker's device reports no error, and the session's queue pair
-	// may fail or just drop the message. With Silent, the attacker sends nothing, and the session
-	// ends although no rule was broken. With none of these, nothing happens.
+	// may fail or just drop the message. With none of these, nothing
+	// happens.
 	Code    string
 	Channel int
 	Refused []fabric.Status
 	Dropped bool
-	Silent  bool
 
 	// Delivered is the number of valid frames delivered before the attack takes effect.
 	Delivered int
-	// Local attacks need a session in the same process.
-	Local bool
 
-	do         func(p *Peer)
-	prepare    func(v *victim, cfg *messaging.Config)
-	oneReceive bool
-	unbound    bool // the attack takes the place of the proof, or precedes it
+	do func(p *Peer)
 }
 
 // Do attacks. The Peer must have Started.

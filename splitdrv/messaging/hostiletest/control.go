@@ -1,8 +1,6 @@
 package hostiletest
 
 import (
-	"time"
-
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -50,16 +48,6 @@ func poolsAndUpdates() []Attack {
 			do: func(p *Peer) { lent(p); p.send(update(3, 1)) }},
 		{Name: "update of an element beyond the pool", Modes: everywhere, Code: "not-out",
 			do: func(p *Peer) { lent(p); p.send(update(3, ownElements)) }},
-		{Name: "element returned twice", Modes: everywhere, Code: "not-out", Local: true, do: func(p *Peer) {
-			lent(p)
-			p.victim.sendFrame(p.ctx, frame(100))
-			if p.mode == protocol.ModeIndicate {
-				p.message(protocol.FuncBufferRDMAIndicate)
-			} else {
-				p.until(p.session, func() bool { return p.arrived > 0 }, "a frame")
-			}
-			p.send(update(3, 0, 0))
-		}},
 		{Name: "get for a channel that is not there", Modes: writing, Code: "no-channel", do: func(p *Peer) {
 			p.send(protocol.AppendBufferRecvPoolGet(nil,
 				protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: uint32(len(p.data) + 1)}))
@@ -71,7 +59,6 @@ func poolsAndUpdates() []Attack {
 func flushes() []Attack {
 	lent := func(p *Peer) { p.send(p.lend(func(*protocol.Pool) {})) }
 	giveBack := func(ref uint32) uint32 { return ref | protocol.FlushGiveBack }
-	quick := func(_ *victim, cfg *messaging.Config) { cfg.PoolIdle = 40 * time.Millisecond }
 	return []Attack{
 		{Name: "flush of a pool that was not lent", Modes: writing, Code: "pool-unknown", do: func(p *Peer) { p.flush(3) }},
 		{Name: "flush of one pool twice", Modes: writing, Code: "pool-unknown", do: func(p *Peer) { lent(p); p.flush(3, 3) }},
@@ -91,32 +78,10 @@ func flushes() []Attack {
 			p.giveBack(p.Pools[0].Ref)
 			p.flush(giveBack(p.Pools[0].Ref))
 		}},
-		{Name: "second flush while one is unanswered", Modes: writing, Code: "too-many-flushes", Delivered: 1, Local: true,
-			prepare: func(v *victim, _ *messaging.Config) { v.port.hold() },
-			do: func(p *Peer) {
-				// The receiver does not handle the first flush while its port blocks.
-				p.transfer(0, 0, frame(100))
-				p.victim.until(p.ctx, func() bool { return p.victim.port.delivered.Load() == 1 })
-				p.flush(giveBack(p.Pools[0].Ref))
-				p.flush(giveBack(p.Pools[1].Ref))
-			}},
 		{Name: "reply to no flush", Modes: writing, Code: "reply",
 			do: func(p *Peer) { p.send(protocol.AppendBufferPoolFlushReply(nil, 1)) }},
 		{Name: "reply to no flush, transaction 0", Modes: writing, Code: "reply",
 			do: func(p *Peer) { p.send(protocol.AppendBufferPoolFlushReply(nil, 0)) }},
-		{Name: "reply to another flush", Modes: writing, Code: "reply", Local: true, prepare: quick, do: func(p *Peer) {
-			p.another()
-			m, err := protocol.DecodeBufferPoolFlushRequest(p.message(protocol.FuncBufferPoolFlushRequest))
-			p.ok(err)
-			p.send(protocol.AppendBufferPoolFlushReply(nil, m.TransactionContext+1))
-		}},
-		{Name: "second reply to a flush", Modes: writing, Code: "reply", Local: true, prepare: quick, do: func(p *Peer) {
-			p.another()
-			m, err := protocol.DecodeBufferPoolFlushRequest(p.message(protocol.FuncBufferPoolFlushRequest))
-			p.ok(err)
-			reply := protocol.AppendBufferPoolFlushReply(nil, m.TransactionContext)
-			p.sendEach(reply, reply)
-		}},
 	}
 }
 
@@ -129,22 +94,6 @@ func requests() []Attack {
 		{Name: "reply to no request", Modes: everywhere, Code: "reply", do: func(p *Peer) {
 			p.send(protocol.AppendCfgUtilReply(nil, protocol.CfgUtilReply{TransactionContext: 77, Type: protocol.CfgMTU}))
 		}},
-		{Name: "reply about something else", Modes: everywhere, Code: "reply", Local: true, do: func(p *Peer) {
-			r := p.asked()
-			r.Type++
-			p.send(protocol.AppendCfgUtilReply(nil, r))
-		}},
-		{Name: "second reply to a request", Modes: everywhere, Code: "reply", Local: true, do: func(p *Peer) {
-			r := protocol.AppendCfgUtilReply(nil, p.asked())
-			p.sendEach(r, r)
-		}},
-		{Name: "requests without waiting", Modes: everywhere, Code: "too-many-requests", Local: true,
-			prepare: func(v *victim, cfg *messaging.Config) { cfg.OnRequest = v.busy },
-			do: func(p *Peer) {
-				for range messaging.MaxRequests + 1 {
-					p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgMTU}))
-				}
-			}},
 		{Name: "SendData on the control channel", Modes: everywhere, Code: "unexpected",
 			do: func(p *Peer) { p.send(sendData(0, frame(100))) }},
 		{Name: "immediate data on the control channel", Modes: everywhere, Code: "unexpected", do: func(p *Peer) {
@@ -159,15 +108,4 @@ func requests() []Attack {
 			return protocol.AppendBufferRDMAIndicate(nil, 0, protocol.Indication{Length: 100})
 		}),
 	}
-}
-
-// asked makes the session send a request, and returns a possible reply.
-func (p *Peer) asked() protocol.CfgUtilReply {
-	p.t.Helper()
-	p.surly = true
-	conn := p.victim.conn
-	go func() { _, _ = conn.Request(p.ctx, protocol.CfgMTU, nil) }() // ends with the session
-	m, err := protocol.DecodeCfgUtilRequest(p.message(protocol.FuncCfgUtilRequest))
-	p.ok(err)
-	return protocol.CfgUtilReply{TransactionContext: m.TransactionContext, Type: m.Type}
 }

@@ -5,28 +5,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
-
-// twoChannels gives the session a second data channel.
-func twoChannels(_ *victim, cfg *messaging.Config) { cfg.Queues = 2 }
-
-// regions is twoChannels for a session that protects its pools only by regions.
-func regions(v *victim, cfg *messaging.Config) {
-	twoChannels(v, cfg)
-	cfg.Protection = messaging.ProtectRegion
-}
-
-// ofChannel returns the index of a pool of a data channel.
-func (p *Peer) ofChannel(ch uint16) int {
-	for i, l := range p.Pools {
-		if l.Channel() == ch {
-			return i
-		}
-	}
-	p.t.Fatalf("no pool of data channel %d among %+v", ch, p.Pools)
-	return 0
-}
 
 // writes returns attacks with writes with immediate data, and with operations that must not be used.
 func writes() []Attack {
@@ -35,12 +14,6 @@ func writes() []Attack {
 		{Name: "immediate data about a pool that was not lent", Modes: onlyImm, Code: "pool-unknown", Channel: 1,
 			do: func(p *Peer) {
 				p.imm(0, 0, imm(200, 0, 100), frame(100))
-			}},
-		{Name: "immediate data about another channel's pool", Modes: onlyImm, Code: "pool-unknown", Channel: 1, Local: true,
-			prepare: regions, do: func(p *Peer) {
-				// The keys allow a write to this pool.
-				other := p.ofChannel(2)
-				p.imm(other, 0, imm(uint8(p.Pools[other].Ref), 0, 100), frame(100))
 			}},
 		{Name: "immediate data about a pool that was returned", Modes: onlyImm, Code: "pool-unknown", Channel: 1,
 			do: func(p *Peer) {
@@ -82,13 +55,15 @@ func writes() []Attack {
 	}
 }
 
+// indication returns the indication of a transfer to a pool that the session lends.
+func (p *Peer) indication(pool int, elem, length uint32) protocol.Indication {
+	return protocol.Indication{Pool: p.Pools[pool].Ref, Element: elem, Length: length}
+}
+
 // indications returns attacks with indications on the control channel.
 func indications() []Attack {
 	says := func(name, code string, channel int, what func(p *Peer) protocol.Indication) Attack {
 		return Attack{Name: name, Modes: writing, Code: code, Channel: channel, do: func(p *Peer) { p.indicate(what(p)) }}
-	}
-	of := func(p *Peer, pool int, elem, length uint32) protocol.Indication {
-		return protocol.Indication{Pool: p.Pools[pool].Ref, Element: elem, Length: length}
 	}
 	return []Attack{
 		says("indication of a channel that is not there", "pool-unknown", 0,
@@ -101,32 +76,28 @@ func indications() []Attack {
 		}),
 		{Name: "indication of a pool that was returned", Modes: writing, Code: "pool-unknown", Channel: 1, do: func(p *Peer) {
 			p.giveBack(p.Pools[0].Ref)
-			p.indicate(of(p, 0, 0, 100))
+			p.indicate(p.indication(0, 0, 100))
 		}},
 		says("indication of an element beyond the pool", "not-lent", 1,
-			func(p *Peer) protocol.Indication { return of(p, 0, p.Pools[0].Elements, 100) }),
+			func(p *Peer) protocol.Indication { return p.indication(0, p.Pools[0].Elements, 100) }),
 		says("indication of element 2^32-1", "not-lent", 1,
-			func(p *Peer) protocol.Indication { return of(p, 0, math.MaxUint32, 100) }),
+			func(p *Peer) protocol.Indication { return p.indication(0, math.MaxUint32, 100) }),
 		says("indication with a length over the element's", "length", 1,
-			func(p *Peer) protocol.Indication { return of(p, 0, 0, p.Pools[0].ElementSize+1) }),
+			func(p *Peer) protocol.Indication { return p.indication(0, 0, p.Pools[0].ElementSize+1) }),
 		says("indication of 2^32-1 bytes", "length", 1,
-			func(p *Peer) protocol.Indication { return of(p, 0, 0, math.MaxUint32) }),
-		says("indication of no bytes", "length", 1, func(p *Peer) protocol.Indication { return of(p, 0, 0, 0) }),
+			func(p *Peer) protocol.Indication { return p.indication(0, 0, math.MaxUint32) }),
+		says("indication of no bytes", "length", 1, func(p *Peer) protocol.Indication { return p.indication(0, 0, 0) }),
 		{Name: "message about what immediate data can name", Modes: onlyImm, Code: "needless-indication", Channel: 1,
 			do: func(p *Peer) {
 				p.write(fabric.OpWrite, 1, 0, 0, frame(1000))
 				p.completed()
-				p.indicate(of(p, 1, 0, 1000))
+				p.indicate(p.indication(1, 0, 1000))
 			}},
 		{Name: "element indicated twice", Modes: onlyInd, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
 			p.write(fabric.OpWrite, 0, 3, 0, frame(100))
 			p.completed()
-			p.indicate(of(p, 0, 3, 100), of(p, 0, 3, 100))
+			p.indicate(p.indication(0, 3, 100), p.indication(0, 3, 100))
 		}},
-		{Name: "two channels in one indication", Modes: writing, Code: "pool-unknown", Local: true, prepare: twoChannels,
-			do: func(p *Peer) {
-				p.indicate(of(p, p.ofChannel(1), 0, 100), of(p, p.ofChannel(2), 0, 100))
-			}},
 		{Name: "more indications than elements", Modes: writing, Code: "indications", Channel: 1, do: func(p *Peer) {
 			p.indicate(make([]protocol.Indication, protocol.MaxIndications)...)
 		}},
@@ -152,14 +123,6 @@ func sequences() []Attack {
 		}},
 		{Name: "first message with number 2^64-1", Modes: onlyRC, Code: "sequence", Channel: 1,
 			do: func(p *Peer) { p.sendData(math.MaxUint64, frame(100)) }},
-		{Name: "message without credit", Modes: onlyRC, Code: "not-lent", Channel: 1, Delivered: -1, Local: true,
-			oneReceive: true, do: func(p *Peer) {
-				// A peer that receives no updates runs out of elements, but not of receives.
-				for i := uint64(0); p.victim.conn.Err() == nil; i++ {
-					p.sendData(i, frame(100))
-					p.victim.until(p.ctx, func() bool { return p.stats().Channels[0].RxFrames > i || p.victim.conn.Err() != nil })
-				}
-			}},
 		{Name: "message of the next round", Modes: onlyUC, Code: "not-lent", Channel: 1,
 			do: func(p *Peer) { p.sendData(elements(p), frame(100)) }},
 		{Name: "message far ahead", Modes: onlyUC, Code: "sequence", Channel: 1,

@@ -15,41 +15,27 @@ var (
 	tooLong = []fabric.Status{fabric.StatusRemInvReqErr, fabric.StatusRemOpErr}
 )
 
+// writeNames has the beginnings of the names of attacks by writes.
+var writeNames = map[fabric.Opcode]string{fabric.OpWrite: "write ", fabric.OpWriteImm: "write with immediate data "}
+
 // devices returns attacks that an RDMA device refuses by itself. The queue pair fails, and the session
 // ends.
 func devices() []Attack {
-	// at writes to an address of the session's memory.
-	at := func(p *Peer, op fabric.Opcode, addr uint64, key uint32) {
-		p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: addr, RKey: key, Imm: uint32(protocol.PackImm(0, 0, 100))},
-			frame(100))
-	}
 	end := func(l protocol.Pool) uint64 { return l.Addr + l.Bytes() }
 	var attacks []Attack
 	for _, op := range []fabric.Opcode{fabric.OpWrite, fabric.OpWriteImm} {
-		name := map[fabric.Opcode]string{fabric.OpWrite: "write ", fabric.OpWriteImm: "write with immediate data "}[op]
+		name := writeNames[op]
 		refused := func(what string, do func(p *Peer)) {
 			attacks = append(attacks, Attack{Name: name + what, Modes: writing, Refused: accessError, do: do})
 		}
-		refused("behind a pool", func(p *Peer) { at(p, op, end(p.Pools[0]), p.Pools[0].RKey) })
-		refused("across a pool's end", func(p *Peer) { at(p, op, end(p.Pools[0])-99, p.Pools[0].RKey) })
-		refused("before a pool", func(p *Peer) { at(p, op, p.Pools[0].Addr-1, p.Pools[0].RKey) })
-		refused("to one pool with another's key", func(p *Peer) { at(p, op, p.Pools[0].Addr, p.Pools[1].RKey) })
-		refused("with a key that is none", func(p *Peer) { at(p, op, p.Pools[0].Addr, ^p.Pools[0].RKey) })
-		refused("to address 0", func(p *Peer) { at(p, op, 0, p.Pools[0].RKey) })
-		attacks = append(attacks,
-			Attack{Name: name + "to another session's pool", Modes: writing, Refused: accessError, Local: true,
-				do: func(p *Peer) {
-					at(p, op, p.foreign[0].Addr, p.foreign[0].RKey)
-				}},
-			Attack{Name: name + "with the key of a pool that was returned", Modes: writing, Refused: accessError, Local: true,
-				do: func(p *Peer) {
-					p.giveBack(p.Pools[0].Ref)
-					p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == 1 })
-					at(p, op, p.Pools[0].Addr, p.Pools[0].RKey)
-				}},
-			Attack{Name: name + "where frames are sent", Modes: onlyRC, Refused: accessError,
-				do: func(p *Peer) { at(p, op, 4096, 1) }},
-		)
+		refused("behind a pool", func(p *Peer) { p.writeAt(op, end(p.Pools[0]), p.Pools[0].RKey) })
+		refused("across a pool's end", func(p *Peer) { p.writeAt(op, end(p.Pools[0])-99, p.Pools[0].RKey) })
+		refused("before a pool", func(p *Peer) { p.writeAt(op, p.Pools[0].Addr-1, p.Pools[0].RKey) })
+		refused("to one pool with another's key", func(p *Peer) { p.writeAt(op, p.Pools[0].Addr, p.Pools[1].RKey) })
+		refused("with a key that is none", func(p *Peer) { p.writeAt(op, p.Pools[0].Addr, ^p.Pools[0].RKey) })
+		refused("to address 0", func(p *Peer) { p.writeAt(op, 0, p.Pools[0].RKey) })
+		attacks = append(attacks, Attack{Name: name + "where frames are sent", Modes: onlyRC, Refused: accessError,
+			do: func(p *Peer) { p.writeAt(op, 4096, 1) }})
 	}
 	return append(attacks,
 		Attack{Name: "control message longer than the receive", Modes: everywhere, Refused: tooLong, do: func(p *Peer) {
@@ -78,11 +64,6 @@ func tolerated() []Attack {
 		{Name: "nothing", Modes: everywhere, do: func(*Peer) {}},
 		{Name: "write that is not indicated", Modes: writing,
 			do: func(p *Peer) { p.write(fabric.OpWrite, 0, 0, 0, frame(100)); p.completed() }},
-		{Name: "write to another channel's pool", Modes: writing, Local: true, prepare: regions, do: func(p *Peer) {
-			// All pools for a peer are in one protection domain.
-			p.write(fabric.OpWrite, p.ofChannel(2), 0, 0, frame(100))
-			p.completed()
-		}},
 		{Name: "frame over the MTU", Modes: everywhere, do: func(p *Peer) { p.transfer(0, 0, frame(2000)) }},
 		{Name: "frame with its checksum in the Ethernet header", Modes: everywhere, do: func(p *Peer) {
 			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 2, CsumOffset: 2}))
@@ -109,6 +90,15 @@ func tolerated() []Attack {
 			do: func(p *Peer) { p.answered(999, nil, protocol.CfgUnsupported) }},
 		{Name: "keep-alive with data", Modes: everywhere,
 			do: func(p *Peer) { p.answered(protocol.CfgKeepAlive, []byte{1}, protocol.CfgInvalid) }},
+		{Name: "keys where nothing is lent, or not so", Modes: everywhere, do: func(p *Peer) {
+			p.answered(protocol.CfgPoolKeys, protocol.AppendPoolKeys(nil, 3, 0, make([]uint32, 2)), protocol.CfgUnsupported)
+		}},
+		{Name: "proof that nobody asked for", Modes: everywhere, do: func(p *Peer) {
+			proof := p.proof([32]byte{})
+			p.answered(protocol.CfgBind, proof[:], protocol.CfgUnsupported)
+		}},
+		{Name: "path that nobody asked for", Modes: everywhere,
+			do: func(p *Peer) { p.answered(protocol.CfgPath, nil, protocol.CfgUnsupported) }},
 		{Name: "sent where nothing is lost", Modes: reliable, do: func(p *Peer) {
 			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 5}), protocol.CfgUnsupported)
 		}},
@@ -131,39 +121,6 @@ func tolerated() []Attack {
 			p.sendData(4, frame(100))
 			p.completed()
 		}},
-		{Name: "get of giant elements", Modes: writing, Local: true, do: func(p *Peer) {
-			p.send(protocol.AppendBufferRecvPoolGet(nil,
-				protocol.BufferRecvPoolGet{ElementSize: 1<<32 - 1, Elements: protocol.MaxPoolElements, Channel: 1}))
-			p.victim.until(p.ctx, func() bool { return p.stats().PoolsRefused == 1 })
-		}},
-		{Name: "gets without end", Modes: writing, Local: true, do: func(p *Peer) {
-			const n = 16 // fewer than there are receives
-			for range n {
-				p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 64, Elements: 1, Channel: 1}))
-			}
-			p.victim.until(p.ctx, func() bool { s := p.stats(); return s.PoolsRefused+s.PoolsGranted == n })
-			if s := p.stats(); s.PoolsGranted > 2 {
-				p.t.Errorf("%d pools were granted", s.PoolsGranted)
-			}
-		}},
-		{Name: "everything returned, and as much as possible got", Modes: writing, Local: true, Delivered: 1,
-			do: func(p *Peer) {
-				var refs []uint32
-				for _, l := range p.Pools {
-					refs = append(refs, l.Ref)
-				}
-				p.giveBack(refs...)
-				p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == uint64(len(refs)) })
-				p.Pools = nil
-				for range len(refs) + 2 {
-					p.send(protocol.AppendBufferRecvPoolGet(nil,
-						protocol.BufferRecvPoolGet{ElementSize: 64, Elements: protocol.MaxPoolElements, Channel: 1}))
-					m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
-					p.ok(err)
-					p.Pools = append(p.Pools, m.At(0))
-				}
-				p.transfer(len(p.Pools)-1, int(p.Pools[0].Elements)-1, frame(60))
-			}},
 		{Name: "pools lent and taken back again and again", Modes: writing, do: func(p *Peer) {
 			for ref := range uint32(4) { // each takes a second
 				p.send(p.lend(func(l *protocol.Pool) { l.Ref = 1000 + ref; l.Elements = protocol.MaxPoolElements }))

@@ -4,9 +4,10 @@
 //
 // An [Attack] is one thing that a peer can do wrong, with the expected result: the session ends
 // with the rule that was broken, or the RDMA device refuses, or nothing happens. The tests of this
-// package make a session for each attack. They also check that no frame of the attacker is
-// delivered, that other sessions on the same device go on, and that nothing is left behind. Unit
-// tests use memory as the fabric, and TestRDMAHostile uses Soft-RoCE.
+// package make a session for each attack, and have more attacks, which need a session in the same
+// process. They also check that no frame of the attacker is delivered, that other sessions on the
+// same device go on, and that nothing is left behind. Unit tests use memory as the fabric, and
+// TestRDMAHostile uses Soft-RoCE.
 //
 // A [Peer], made of bare queue pairs, can be used alone in tests that reach the session in other
 // ways, for example in a process of the product.

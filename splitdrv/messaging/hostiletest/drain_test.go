@@ -119,7 +119,6 @@ func drained(t *testing.T, f twoDevices, cfg messaging.Config) (*victim, *Peer) 
 	cfg.NoPack, cfg.MaxInline = true, -1
 	v := newVictim(t, cfg, nil)
 	p := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: cfg.Mode, Channels: 1, Timing: f.Timing})
-	p.victim = v
 	v.connect(p, 1)
 	p.Watch(v.conn.Done(), v.conn.Err)
 	return v, p

@@ -5,18 +5,11 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
 
 // The steps of attacks.
-
-// sendEach sends control messages.
-func (p *Peer) sendEach(msgs ...[]byte) {
-	p.t.Helper()
-	for _, m := range msgs {
-		p.send(m)
-	}
-}
 
 // element returns the address of an element of a pool that the session lends.
 func (p *Peer) element(pool, elem int) uint64 {
@@ -31,6 +24,13 @@ func (p *Peer) write(op fabric.Opcode, pool, elem int, imm protocol.ImmData, dat
 		key = k
 	}
 	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: p.element(pool, elem), RKey: key, Imm: uint32(imm)}, data)
+}
+
+// writeAt writes to an address of the session's memory.
+func (p *Peer) writeAt(op fabric.Opcode, addr uint64, key uint32) {
+	p.t.Helper()
+	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: addr, RKey: key, Imm: uint32(protocol.PackImm(0, 0, 100))},
+		frame(100))
 }
 
 // imm writes to an element with immediate data.
@@ -93,15 +93,6 @@ func (p *Peer) lend(change func(*protocol.Pool)) []byte {
 	return protocol.AppendBufferRecvPool(nil, 0, l)
 }
 
-// another requests another pool for the first data channel, and returns it.
-func (p *Peer) another() protocol.Pool {
-	p.t.Helper()
-	p.send(protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1}))
-	m, err := protocol.DecodeBufferRecvPool(p.message(protocol.FuncBufferRecvPool))
-	p.ok(err)
-	return m.At(0)
-}
-
 // giveBack gives pools back to the session and waits for the reply.
 func (p *Peer) giveBack(refs ...uint32) {
 	p.t.Helper()
@@ -116,6 +107,32 @@ func (p *Peer) giveBack(refs ...uint32) {
 func (p *Peer) flush(refs ...uint32) {
 	p.t.Helper()
 	p.send(protocol.AppendBufferPoolFlushRequest(nil, 7, refs...))
+}
+
+// proof returns the proof that a host with this secret sends first.
+func (p *Peer) proof(secret [32]byte) protocol.Proof {
+	ours, _ := messaging.NewBinding(secret, true).Proofs(p.Addresses(), p.remote)
+	return ours
+}
+
+// prove sends data as the proof.
+func (p *Peer) prove(data []byte) {
+	p.t.Helper()
+	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: protocol.CfgBind,
+		Data: data}))
+}
+
+// Prove sends the proof that the session expects from a host with this secret.
+func (p *Peer) Prove(secret [32]byte) {
+	p.t.Helper()
+	proof := p.proof(secret)
+	p.prove(proof[:])
+}
+
+// Ask sends a request without data, and does not wait for the reply.
+func (p *Peer) Ask(t protocol.CfgType) {
+	p.t.Helper()
+	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: t}))
 }
 
 // update returns the message that returns elements of one pool.

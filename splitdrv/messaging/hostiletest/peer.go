@@ -8,10 +8,12 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging"
-	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 )
+
+// patience is the time limit of every wait.
+const patience = testenv.Patience
 
 // The layout of the peer's memory: receives of the control channel, receives of the data channels,
 // the pool that it lends, and the data that it sends.
@@ -47,9 +49,7 @@ type Peer struct {
 	timing     fabric.Timing
 	oneReceive bool
 	surly      bool             // the peer does not answer requests
-	victim     *victim          // the session, or nil if it is in another process
 	remote     []fabric.Address // addresses of the session's queue pairs, once connected
-	foreign    []protocol.Pool  // pools that another session on the same device lends to its peer
 
 	mem     []byte
 	region  fabric.Region
@@ -159,29 +159,6 @@ func (p *Peer) Started() {
 	for i := range m.Len() {
 		p.Pools = append(p.Pools, m.At(i))
 	}
-}
-
-// connect connects the session to a peer, starts it, and waits until the peer has received all its
-// pools.
-func (v *victim) connect(p *Peer, queues int) {
-	v.t.Helper()
-	v.meet(p, queues)
-	for len(p.Pools) < v.pools*queues { // one-touch pools are offered one by one
-		p.Started()
-	}
-}
-
-// meet connects the session to a peer and starts it.
-func (v *victim) meet(p *Peer, queues int) {
-	v.t.Helper()
-	p.ok(v.conn.Connect(p.Addresses(), 1<<14))
-	p.Connect(v.conn.Addresses())
-	ports := []messaging.Port{porttest.Batched{Single: v.port}}
-	for len(ports) < queues {
-		more, _ := porttest.New(v.t, 1<<16)
-		ports = append(ports, porttest.Batched{Single: more})
-	}
-	p.ok(v.conn.Start(ports))
 }
 
 func (p *Peer) ok(err error) {
@@ -373,14 +350,3 @@ func (p *Peer) request(t protocol.CfgType, data []byte) protocol.CfgStatus {
 		}
 	}
 }
-
-// Alive fails the test unless the session answers a keep-alive.
-func (p *Peer) Alive() {
-	p.t.Helper()
-	if s := p.request(protocol.CfgKeepAlive, nil); s != protocol.CfgOK {
-		p.t.Errorf("a keep-alive was answered with %v", s)
-	}
-}
-
-// stats returns the session's statistics.
-func (p *Peer) stats() messaging.Stats { return p.victim.conn.Stats() }

@@ -46,8 +46,8 @@ func attackAll(t *testing.T, newFabric func(t *testing.T) twoDevices, wanted fun
 			otherPeer := NewPeer(t, PeerConfig{Device: f.Attacker, Mode: mode, Channels: 1, Timing: f.Timing})
 			other.connect(otherPeer, 1)
 			otherPeer.send(otherPeer.lend(func(*protocol.Pool) {})) // so that the session does not ask for pools
-			for _, a := range Attacks() {
-				if a.In(mode) && wanted(a) {
+			for _, a := range allAttacks() {
+				if a.In(mode) && wanted(a.Attack) {
 					timely(t, a.Name, func(t *testing.T) {
 						a.run(t, f, mode, beside, otherPeer.Pools)
 						otherPeer.renew(t)
@@ -72,7 +72,7 @@ func timely(t *testing.T, name string, part func(t *testing.T)) {
 }
 
 // run makes the attack on a new session.
-func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *healthy, foreign []protocol.Pool) {
+func (a *localAttack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *healthy, foreign []protocol.Pool) {
 	notReady := f.RNR()
 	queues := 1
 	v := newVictim(t, small(f.Victim, mode, f.Timing), func(v *victim, cfg *messaging.Config) {
@@ -81,15 +81,14 @@ func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *hea
 		}
 		queues = max(cfg.Queues, 1)
 	})
-	p := NewPeer(t, PeerConfig{
-		Device: f.Attacker, Mode: mode, Channels: queues, Timing: f.Timing, OneReceive: a.oneReceive,
-	})
-	p.victim, p.foreign = v, foreign
-	if a.unbound {
+	p := &attacker{NewPeer(t, PeerConfig{
+		Device: f.Attacker, Mode: mode, Channels: queues, Timing: f.Timing, OneReceive: v.oneReceive,
+	}), v, foreign}
+	if v.bound {
 		p.surly = true // a reply would be a message before the proof
-		v.meet(p, queues)
+		v.meet(p.Peer, queues)
 	} else {
-		v.connect(p, queues)
+		v.connect(p.Peer, queues)
 	}
 	p.Watch(v.conn.Done(), v.conn.Err)
 
@@ -109,7 +108,7 @@ func (a *Attack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside *hea
 }
 
 // check checks the result of the attack.
-func (a *Attack) check(p *Peer, f twoDevices) {
+func (a *localAttack) check(p *attacker, f twoDevices) {
 	conn := p.victim.conn
 	switch {
 	case a.Code != "":
@@ -122,7 +121,7 @@ func (a *Attack) check(p *Peer, f twoDevices) {
 		}
 		testenv.Explained(p.t, broken.Code())
 		testenv.Explained(p.t, err.Error())
-	case a.Silent:
+	case p.victim.silence:
 		err := p.victim.ended(p.ctx)
 		var broken *messaging.ProtocolError
 		if !errors.Is(err, messaging.ErrPeerSilent) || errors.As(err, &broken) {
@@ -158,7 +157,7 @@ func (a *Attack) check(p *Peer, f twoDevices) {
 }
 
 // checkFailed checks that a session ended because of its device.
-func (a *Attack) checkFailed(p *Peer, err error) {
+func (a *localAttack) checkFailed(p *attacker, err error) {
 	var broken *messaging.ProtocolError
 	var failed *fabric.WCError
 	if errors.As(err, &broken) || !errors.As(err, &failed) {
@@ -167,7 +166,7 @@ func (a *Attack) checkFailed(p *Peer, err error) {
 }
 
 // checkRefused checks the status that the attacker's device reports.
-func (a *Attack) checkRefused(p *Peer, traits conform.Traits) {
+func (a *localAttack) checkRefused(p *attacker, traits conform.Traits) {
 	for _, s := range p.refused {
 		if !slices.Contains(a.Refused, s) && !traits.Lost(s) {
 			p.t.Errorf("the device refused with %q, want one of %q", s, a.Refused)
@@ -179,7 +178,7 @@ func (a *Attack) checkRefused(p *Peer, traits conform.Traits) {
 // in which the rule can be broken.
 func covered(t *testing.T) {
 	tried := make(map[string][]protocol.Mode)
-	for _, a := range Attacks() {
+	for _, a := range allAttacks() {
 		tried[a.Code] = append(tried[a.Code], a.Modes...)
 	}
 	codes := messaging.Codes()

@@ -21,8 +21,11 @@ func agreed(v *victim, cfg *messaging.Config) {
 // keysSent is agreed with keys of windows that are sent behind their binds.
 func keysSent(v *victim, cfg *messaging.Config) {
 	agreed(v, cfg)
-	cfg.KeySend = true
+	keySend(v, cfg)
 }
+
+// keySend lets the keys of windows be sent.
+func keySend(_ *victim, cfg *messaging.Config) { cfg.KeySend = true }
 
 // key sends a key on the first data channel.
 func (p *Peer) key(key uint32) {
@@ -60,7 +63,7 @@ func listed(prepare func(*victim, *messaging.Config)) func(*victim, *messaging.C
 
 // pastWindow writes to the first element of a pool with the own key of the region behind it, past
 // the window.
-func (p *Peer) pastWindow(l protocol.Pool) {
+func (p *attacker) pastWindow(l protocol.Pool) {
 	p.t.Helper()
 	r := p.victim.registry.behind(l.Addr)
 	if r == nil {
@@ -76,7 +79,7 @@ func (p *Peer) tell(pool, first uint32, keys int) protocol.CfgStatus {
 }
 
 // delivered waits until n frames have been delivered.
-func (p *Peer) delivered(n int64) {
+func (p *attacker) delivered(n int64) {
 	p.t.Helper()
 	p.victim.until(p.ctx, func() bool {
 		p.poll()
@@ -92,24 +95,24 @@ func (p *Peer) invalidate(key uint32) {
 }
 
 // windows returns attacks on pools with memory windows, and with keys.
-func windows() []Attack {
-	gone := func(p *Peer) {
+func windows() []localAttack {
+	gone := func(p *attacker) {
 		p.victim.until(p.ctx, func() bool { return p.stats().PoolsReturned == 1 })
 	}
-	first := func(p *Peer) protocol.Pool { return p.Pools[p.ofChannel(1)] }
-	write := func(p *Peer, channel int, l protocol.Pool) {
+	first := func(p *attacker) protocol.Pool { return p.Pools[p.ofChannel(1)] }
+	write := func(p *attacker, channel int, l protocol.Pool) {
 		p.post(p.data[channel-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: l.RKey}, frame(100))
 	}
-	usable := func(p *Peer) { // the pool must be usable at once
+	usable := func(p *attacker) { // the pool must be usable at once
 		p.send(p.lend(func(l *protocol.Pool) { l.Context = protocol.PoolContext(1, protocol.PoolKeyFollows) }))
 		p.Alive()
 		if n := p.stats().Channels[0].Remote.Elements; n != ownElements {
 			p.t.Errorf("there are %d elements to write to, and %d are lent", n, ownElements)
 		}
 	}
-	return []Attack{
-		{Name: "write through a window over another channel", Modes: writing, Refused: accessError, Local: true,
-			prepare: windowed, do: func(p *Peer) {
+	return []localAttack{
+		{Attack{Name: "write through a window over another channel", Modes: writing, Refused: accessError}, windowed,
+			func(p *attacker) {
 				write(p, 1, first(p))
 				p.completed()
 				if len(p.refused) != 0 {
@@ -117,40 +120,42 @@ func windows() []Attack {
 				}
 				write(p, 2, first(p))
 			}},
-		{Name: "write through a window that its owner has withdrawn", Modes: writing, Refused: accessError, Local: true,
-			prepare: windowed, do: func(p *Peer) {
+		{Attack{Name: "write through a window that its owner has withdrawn", Modes: writing, Refused: accessError},
+			windowed, func(p *attacker) {
 				p.giveBack(first(p).Ref)
 				gone(p)
 				write(p, 1, first(p))
 			}},
-		{Name: "write through a window that the attacker has given up", Modes: writing, Refused: accessError, Local: true,
-			prepare: agreed, do: func(p *Peer) {
+		{Attack{Name: "write through a window that the attacker has given up", Modes: writing, Refused: accessError},
+			agreed, func(p *attacker) {
 				p.giveBack(first(p).Ref)
 				p.invalidate(first(p).RKey)
 				gone(p)
 				write(p, 1, first(p))
 			}},
-		{Name: "invalidation of a pool that is in use", Modes: writing, Code: "invalidated", Channel: 1, Local: true,
-			prepare: agreed, do: func(p *Peer) {
+		{Attack{Name: "invalidation of a pool that is in use", Modes: writing, Code: "invalidated", Channel: 1}, agreed,
+			func(p *attacker) {
 				p.invalidate(first(p).RKey)
 			}},
-		{Name: "invalidation that was not agreed on", Modes: writing, Code: "invalidated", Channel: 1, Local: true,
-			prepare: windowed, do: func(p *Peer) {
+		{Attack{Name: "invalidation that was not agreed on", Modes: writing, Code: "invalidated", Channel: 1}, windowed,
+			func(p *attacker) {
 				p.invalidate(first(p).RKey)
 			}},
-		{Name: "write past a window with the key of the region behind it", Modes: writing, Refused: accessError, Local: true,
-			prepare: listed(windowed), do: func(p *Peer) { p.pastWindow(first(p)) }},
-		{Name: "write past a one-touch window with the key of the region behind it", Modes: writing, Refused: accessError,
-			Local: true, prepare: listed(oneTouch), do: func(p *Peer) { p.pastWindow(p.Pools[0]) }},
-		{Name: "second write to a one-touch element", Modes: writing, Refused: accessError, Delivered: 1, Local: true,
-			prepare: oneTouch, do: func(p *Peer) {
+		{Attack{Name: "write past a window with the key of the region behind it", Modes: writing, Refused: accessError},
+			listed(windowed), func(p *attacker) { p.pastWindow(first(p)) }},
+		{Attack{Name: "write past a one-touch window with the key of the region behind it", Modes: writing,
+			Refused: accessError},
+			listed(oneTouch), func(p *attacker) { p.pastWindow(p.Pools[0]) }},
+		{Attack{Name: "second write to a one-touch element", Modes: writing, Refused: accessError, Delivered: 1}, oneTouch,
+			func(p *attacker) {
 				// When the frame is delivered, its element can no longer be written.
 				p.transfer(0, 0, frame(100))
 				p.delivered(1)
 				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
 			}},
-		{Name: "second write to a one-touch element before its window is invalid", Modes: writing, Refused: accessError,
-			Delivered: 1, Local: true, prepare: heldBack, do: func(p *Peer) {
+		{Attack{Name: "second write to a one-touch element before its window is invalid", Modes: writing,
+			Refused: accessError, Delivered: 1},
+			heldBack, func(p *attacker) {
 				first, second := frame(100), frame(100)
 				first[99], second[99] = 1, 2
 				p.transfer(0, 0, first)
@@ -170,55 +175,49 @@ func windows() []Attack {
 				p.victim.receives(p.ctx, second) // the frame that was there when it was checked
 				p.write(fabric.OpWrite, 0, 0, 0, first)
 			}},
-		{Name: "write to a one-touch element with the key of its neighbour", Modes: writing, Refused: accessError,
-			Local: true, prepare: oneTouch, do: func(p *Peer) {
+		{Attack{Name: "write to a one-touch element with the key of its neighbour", Modes: writing, Refused: accessError},
+			oneTouch, func(p *attacker) {
 				p.keys[element{p.Pools[0].Ref, 0}] = p.keys[element{p.Pools[0].Ref, 1}]
 				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
 			}},
-		{Name: "write to a one-touch element with a later key", Modes: writing, Refused: accessError, Local: true,
-			prepare: oneTouch, do: func(p *Peer) {
+		{Attack{Name: "write to a one-touch element with a later key", Modes: writing, Refused: accessError}, oneTouch,
+			func(p *attacker) {
 				e := element{p.Pools[0].Ref, 0}
 				p.keys[e] = protocol.NextKey(p.keys[e])
 				p.write(fabric.OpWrite, 0, 0, 0, frame(100))
 			}},
-		{Name: "write across the end of a one-touch element", Modes: writing, Refused: accessError, Local: true,
-			prepare: oneTouch, do: func(p *Peer) {
+		{Attack{Name: "write across the end of a one-touch element", Modes: writing, Refused: accessError}, oneTouch,
+			func(p *attacker) {
 				p.write(fabric.OpWrite, 0, 0, 0, frame(int(p.Pools[0].ElementSize)+1))
 			}},
-		{Name: "one-touch pool without keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch,
-			do: func(p *Peer) {
+		{Attack{Name: "one-touch pool without keys", Modes: writing, Code: "pool-keys"}, oneTouch,
+			func(p *attacker) {
 				p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
 			}},
-		{Name: "one-touch pool with too few keys", Modes: writing, Code: "pool-keys", Local: true, prepare: oneTouch,
-			do: func(p *Peer) {
+		{Attack{Name: "one-touch pool with too few keys", Modes: writing, Code: "pool-keys"}, oneTouch,
+			func(p *attacker) {
 				p.tell(3, 0, ownElements-1)
 				p.send(p.lend(func(l *protocol.Pool) { l.RKey = 0 }))
 			}},
-		{Name: "keys of an element in the middle", Modes: writing, Local: true, prepare: oneTouch, do: func(p *Peer) {
+		{Attack{Name: "keys of an element in the middle", Modes: writing}, oneTouch, func(p *attacker) {
 			if s := p.tell(3, 2, 2); s != protocol.CfgInvalid {
 				p.t.Errorf("they were answered with %v", s)
 			}
 			p.Alive()
 		}},
-		{Name: "keys where nothing is lent, or not so", Modes: everywhere, do: func(p *Peer) {
-			if s := p.tell(3, 0, 2); s != protocol.CfgUnsupported {
-				p.t.Errorf("they were answered with %v", s)
-			}
-			p.Alive()
-		}},
-		{Name: "key that was not agreed on", Modes: writing, Code: "data-send", Channel: 1, Local: true, prepare: agreed,
-			do: func(p *Peer) { p.key(7) }},
-		{Name: "more keys than there can be pools", Modes: writing, Code: "key-message", Channel: 1, Local: true,
-			prepare: keysSent, do: func(p *Peer) {
+		{Attack{Name: "key that was not agreed on", Modes: writing, Code: "data-send", Channel: 1}, agreed,
+			func(p *attacker) { p.key(7) }},
+		{Attack{Name: "more keys than there can be pools", Modes: writing, Code: "key-message", Channel: 1}, keysSent,
+			func(p *attacker) {
 				for key := range uint32(p.victim.lends + 1) {
 					p.key(key)
 				}
 			}},
-		{Name: "write with the key of a pool that has not come", Modes: writing, Refused: accessError, Local: true,
-			prepare: keysSent, do: func(p *Peer) {
+		{Attack{Name: "write with the key of a pool that has not come", Modes: writing, Refused: accessError}, keysSent,
+			func(p *attacker) {
 				write(p, 1, p.another()) // with the key in the offer, which is not a valid one
 			}},
-		{Name: "pool whose key never comes", Modes: writing, Local: true, prepare: keysSent, do: func(p *Peer) {
+		{Attack{Name: "pool whose key never comes", Modes: writing}, keysSent, func(p *attacker) {
 			p.send(p.keyless())
 			p.victim.sendFrame(p.ctx, frame(100))
 			p.flush(3) // must not be answered
@@ -227,7 +226,7 @@ func windows() []Attack {
 				p.t.Errorf("%d frames were written to %d elements, %d messages came", s.TxFrames, s.Remote.Elements, p.arrived)
 			}
 		}},
-		{Name: "pool whose key comes first", Modes: writing, Local: true, prepare: keysSent, do: func(p *Peer) {
+		{Attack{Name: "pool whose key comes first", Modes: writing}, keysSent, func(p *attacker) {
 			p.key(p.region.RKey())
 			p.completed()
 			p.send(p.keyless())
@@ -238,8 +237,8 @@ func windows() []Attack {
 			})
 			p.Alive()
 		}},
-		{Name: "pools whose keys come in the order of their offer", Modes: writing, Local: true, prepare: keysSent,
-			do: func(p *Peer) {
+		{Attack{Name: "pools whose keys come in the order of their offer", Modes: writing}, keysSent,
+			func(p *attacker) {
 				first, second := p.pool(3), p.pool(4)
 				for _, l := range []*protocol.Pool{&first, &second} {
 					l.RKey, l.Context = 0, protocol.PoolContext(1, protocol.PoolKeyFollows)
@@ -259,11 +258,11 @@ func windows() []Attack {
 				})
 				p.Alive()
 			}},
-		{Name: "pool that says that its key follows, where that was not agreed on", Modes: writing, Local: true,
-			prepare: agreed, do: usable},
-		{Name: "pool that says that its key follows, where there are no keys", Modes: sending, Local: true,
-			prepare: func(_ *victim, cfg *messaging.Config) { cfg.KeySend = true }, do: usable},
-		{Name: "return of a pool that is not invalidated", Modes: writing, Local: true, prepare: agreed, do: func(p *Peer) {
+		{Attack{Name: "pool that says that its key follows, where that was not agreed on", Modes: writing}, agreed,
+			usable},
+		{Attack{Name: "pool that says that its key follows, where there are no keys", Modes: sending},
+			keySend, usable},
+		{Attack{Name: "return of a pool that is not invalidated", Modes: writing}, agreed, func(p *attacker) {
 			// It costs the attacker a pool.
 			p.giveBack(first(p).Ref)
 			p.Alive()

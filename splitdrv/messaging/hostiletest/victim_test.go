@@ -8,15 +8,11 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
-	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/porttest"
 	"github.com/splitnic/splitnic/vnet"
 )
-
-// patience is the time limit of every wait.
-const patience = testenv.Patience
 
 // victim is a session under attack, with a port that counts frames.
 type victim struct {
@@ -29,8 +25,11 @@ type victim struct {
 	release func() // cancels ctx, which ends everything that is held back
 	ctx     context.Context
 
-	gate     *gate     // holds back invalidations, if not nil
-	registry *registry // knows the regions' own keys, if not nil
+	bound      bool      // it requires a proof, which the attack takes the place of, or precedes
+	silence    bool      // it ends because the peer is silent
+	oneReceive bool      // the peer posts only one receive on the control channel
+	gate       *gate     // holds back invalidations, if not nil
+	registry   *registry // knows the regions' own keys, if not nil
 }
 
 // small returns a configuration of a session that is quick to make and to close.
@@ -95,6 +94,29 @@ func (v *victim) receives(ctx context.Context, want []byte) {
 	if err != nil || !bytes.Equal(got, want) {
 		v.t.Errorf("%d bytes were delivered that differ from the %d that were judged: %v", len(got), len(want), err)
 	}
+}
+
+// connect connects the session to a peer, starts it, and waits until the peer has received all its
+// pools.
+func (v *victim) connect(p *Peer, queues int) {
+	v.t.Helper()
+	v.meet(p, queues)
+	for len(p.Pools) < v.pools*queues { // one-touch pools are offered one by one
+		p.Started()
+	}
+}
+
+// meet connects the session to a peer and starts it.
+func (v *victim) meet(p *Peer, queues int) {
+	v.t.Helper()
+	p.ok(v.conn.Connect(p.Addresses(), 1<<14))
+	p.Connect(v.conn.Addresses())
+	ports := []messaging.Port{porttest.Batched{Single: v.port}}
+	for len(ports) < queues {
+		more, _ := porttest.New(v.t, 1<<16)
+		ports = append(ports, porttest.Batched{Single: more})
+	}
+	p.ok(v.conn.Start(ports))
 }
 
 // ended waits for the end of the session and returns its reason.
