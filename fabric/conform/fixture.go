@@ -194,26 +194,12 @@ func (r *fixture) take(cq fabric.CQ, n int) []fabric.Completion {
 	return out
 }
 
-func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (int, error) {
-	for got, armed := 0, false; ; {
-		n, err := cq.Poll(out[got:])
-		if got += n; err != nil || got == len(out) {
-			return got, err
-		}
-		switch {
-		case n != 0:
-		case !armed:
-			if err := cq.Arm(false); err != nil {
-				return got, err
-			}
-			armed = true
-		default:
-			if err := cq.Wait(ctx); err != nil {
-				return got, err
-			}
-			armed = false
-		}
+// reap waits until out is full, and returns how many completions it has.
+func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (got int, err error) {
+	for n := 0; got < len(out) && err == nil; got += n {
+		n, err = fabric.Reap(ctx, cq, out[got:])
 	}
+	return got, err
 }
 
 // spin waits for n completions without arming.

@@ -12,25 +12,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/device"
 )
 
-// reap waits for completions and returns the number of completions in out.
-func reap(ctx context.Context, cq fabric.CQ, out []fabric.Completion) (int, error) {
-	for armed := false; ; {
-		n, err := cq.Poll(out)
-		if n != 0 || err != nil {
-			return n, err
-		}
-		if !armed {
-			err = cq.Arm(false)
-		} else {
-			err = cq.Wait(ctx)
-		}
-		if err != nil {
-			return 0, err
-		}
-		armed = !armed
-	}
-}
-
 // post posts wrs, the last of which has to be signaled, and waits until all are complete. Its error
 // is the cause of a failure, if cq shows it within the time look.
 func post(ctx context.Context, qp fabric.QP, cq fabric.CQ, wrs []fabric.SendWR, look time.Duration) error {
@@ -38,7 +19,7 @@ func post(ctx context.Context, qp fabric.QP, cq fabric.CQ, wrs []fabric.SendWR, 
 		return causeOf(ctx, fabric.Refused(qp, err), qp, cq, look)
 	}
 	var done [1]fabric.Completion
-	if _, err := reap(ctx, cq, done[:]); err != nil {
+	if _, err := fabric.Reap(ctx, cq, done[:]); err != nil {
 		return err
 	}
 	// The completion of the first failed request, or that of the last one.

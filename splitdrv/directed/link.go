@@ -163,7 +163,7 @@ func (l *Link) run() error {
 	var flush error
 	ctx := l.ctx
 	for {
-		n, err := reap(ctx, l.recv, done[:])
+		n, err := fabric.Reap(ctx, l.recv, done[:])
 		if err != nil {
 			if flush != nil {
 				return asFlushed(l.qp, flush)
