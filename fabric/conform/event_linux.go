@@ -126,16 +126,14 @@ func testEventVectors(r *fixture) {
 		cfg := r.config(r.b, fabric.RC)
 		cfg.RecvCQ = cq
 		r.a.qp, r.b.qp = r.newQP(r.a, fabric.RC), must(r.b.dom.NewQP(cfg))(r)
-		r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
-		r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+		r.link(r.Timing)
 		id := uint64(v)
 		r.receive(r.b.qp, fabric.RecvWR{ID: id})
 		r.check(cq.Arm(false))
 		r.message(id, 0)
 		r.wait(cq)
 		r.ok(r.b.qp, id, r.spin(cq, 1)...)
-		r.check(r.a.qp.Close())
-		r.check(r.b.qp.Close())
+		r.hangUp()
 		r.check(cq.Close())
 	}
 }

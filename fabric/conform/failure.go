@@ -139,8 +139,7 @@ func testRefusedFailed(r *fixture) {
 		}
 		r.untouched(r.b.mem)
 		r.all(r.b.qp, fabric.StatusWRFlushErr, 2, r.take(r.b.recvCQ, 1)...)
-		r.check(r.a.qp.Close())
-		r.check(r.b.qp.Close())
+		r.hangUp()
 	}
 	r.Logf("%d refusals lost", lost)
 }

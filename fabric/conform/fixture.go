@@ -79,8 +79,21 @@ func (r *fixture) connectWith(tr fabric.Transport, t fabric.Timing) {
 		r.Skip("this device has no unreliable connections")
 	}
 	r.a.qp, r.b.qp = r.newQP(r.a, tr), r.newQP(r.b, tr)
+	r.link(t)
+}
+
+// link connects the queue pairs.
+func (r *fixture) link(t fabric.Timing) {
+	r.Helper()
 	r.check(r.a.qp.Connect(r.b.qp.Address(), t))
 	r.check(r.b.qp.Connect(r.a.qp.Address(), t))
+}
+
+// hangUp closes the queue pairs.
+func (r *fixture) hangUp() {
+	r.Helper()
+	r.check(r.a.qp.Close())
+	r.check(r.b.qp.Close())
 }
 
 // inlines skips the test if the queue pairs carry less inline data than it sends.
@@ -94,8 +107,7 @@ func (r *fixture) inlines() {
 // reconnect replaces the queue pairs, and discards their pending completions.
 func (r *fixture) reconnect(tr fabric.Transport) {
 	r.Helper()
-	r.check(r.a.qp.Close())
-	r.check(r.b.qp.Close())
+	r.hangUp()
 	for _, e := range []*end{r.a, r.b} { // some devices keep the completions of a closed queue pair
 		for _, cq := range []fabric.CQ{e.sendCQ, e.recvCQ} {
 			for len(r.poll(cq)) != 0 {

@@ -252,8 +252,7 @@ func testGatherAccess(r *fixture) {
 			r.dead(r.a, r.b)
 			r.reconnect(fabric.RC)
 			r.works()
-			r.check(r.a.qp.Close())
-			r.check(r.b.qp.Close())
+			r.hangUp()
 		}
 	}
 }

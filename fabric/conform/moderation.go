@@ -62,8 +62,7 @@ func testMarks(r *fixture) {
 			cfg.TrafficClass, cfg.ServiceLevel, cfg.HopLimit = c.TrafficClass, c.ServiceLevel, c.HopLimit
 			e.qp = must(e.dom.NewQP(cfg))(r)
 		}
-		r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
-		r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+		r.link(r.Timing)
 		r.works()
 	}
 	cfg := r.config(r.a, fabric.RC)

@@ -27,8 +27,7 @@ func (r *fixture) connectReading(depth int) {
 	a.MaxRdAtomic = uint8(min(depth, limit, 255))
 	b.MaxDestRdAtomic = a.MaxRdAtomic
 	r.a.qp, r.b.qp = must(r.a.dom.NewQP(a))(r), must(r.b.dom.NewQP(b))(r)
-	r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
-	r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+	r.link(r.Timing)
 }
 
 // read is a signaled read of n bytes from the start of a region of b's to the
@@ -89,8 +88,7 @@ func testReadDepth(r *fixture) {
 		r.send(r.a.qp, wrs...)
 		r.ok(r.a.qp, 0, r.take(r.a.sendCQ, len(wrs))...)
 		r.same(r.a.mem[:n*size], want[:n*size])
-		r.check(r.a.qp.Close())
-		r.check(r.b.qp.Close())
+		r.hangUp()
 		r.check(source.Close())
 	}
 }
@@ -151,8 +149,7 @@ func testReadAccess(r *fixture) {
 		r.untouched(r.a.mem[8:])
 		r.dead(r.a, r.b)
 		r.dead(r.b, r.a)
-		r.check(r.a.qp.Close())
-		r.check(r.b.qp.Close())
+		r.hangUp()
 		r.connectReading(4)
 	}
 }
@@ -171,8 +168,7 @@ func testReadLocalAccess(r *fixture) {
 		if c := r.take(r.a.sendCQ, 1)[0]; c.Status == fabric.StatusSuccess || c.ID != 1 {
 			r.Fatalf("%s: a read completed with %q", name, c.Status)
 		}
-		r.check(r.a.qp.Close())
-		r.check(r.b.qp.Close())
+		r.hangUp()
 		r.connectReading(4)
 	}
 }
@@ -187,14 +183,12 @@ func testReadNotAllowed(r *fixture) {
 		r.Fatalf("a read without MaxRdAtomic: %d posted, %v", n, err)
 	}
 	r.works()
-	r.check(r.a.qp.Close())
-	r.check(r.b.qp.Close())
+	r.hangUp()
 
 	hostile := r.config(r.a, fabric.RC)
 	hostile.MaxRdAtomic = 1
 	r.a.qp, r.b.qp = must(r.a.dom.NewQP(hostile))(r), r.newQP(r.b, fabric.RC)
-	r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
-	r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+	r.link(r.Timing)
 	r.works()
 	clear(r.a.mem)
 	r.send(r.a.qp, wr)

@@ -17,8 +17,7 @@ func (r *fixture) connectInline() int {
 		cfg.MaxInline = max(r.Inline, inlineMax)
 		e.qp = must(e.dom.NewQP(cfg))(r)
 	}
-	r.check(r.a.qp.Connect(r.b.qp.Address(), r.Timing))
-	r.check(r.b.qp.Connect(r.a.qp.Address(), r.Timing))
+	r.link(r.Timing)
 	n := r.a.qp.MaxInline()
 	if n == 0 {
 		r.Skip("there is none")

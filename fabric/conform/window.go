@@ -209,8 +209,7 @@ func testWindowRights(r *fixture) {
 					r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
 				}
 				r.access(w.RKey(), reads, map[bool]fabric.Status{false: c.write, true: c.read}[reads])
-				r.check(r.a.qp.Close())
-				r.check(r.b.qp.Close())
+				r.hangUp()
 				r.check(w.Close())
 			}
 		}
