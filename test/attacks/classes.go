@@ -202,7 +202,7 @@ func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
 		}
 	})
 	// Meanwhile the control channel works correctly.
-	err = unless(ctx, s.until(ctx, func() bool { return false }))
+	err = unless(ctx, s.Until(ctx, func() bool { return false }))
 	err = errors.Join(err, s.Close())
 	writer.Wait()
 	return err

@@ -146,15 +146,15 @@ func (r *fixture) replay(t *testing.T, to Target) {
 func (s *Session) lend() error {
 	return s.Send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{
 		Ref: 3, Elements: lentElements, ElementSize: lentElement, Context: protocol.PoolContext(1, 0),
-		RKey: s.region.RKey(), Addr: s.region.Addr() + lentAt,
+		RKey: s.Region.RKey(), Addr: s.At(s.LentAt()),
 	}))
 }
 
 // taken handles all available completions and returns the number of transfers from the I/O unit.
 func (s *Session) taken() (int, error) {
 	for {
-		if n, err := s.poll(); err != nil || n == 0 {
-			return s.arrived, err
+		if n, err := s.Poll(); err != nil || n == 0 {
+			return s.Arrived, err
 		}
 	}
 }

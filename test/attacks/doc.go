@@ -3,7 +3,7 @@
 // lists which test tries what, what refuses it, and where it is counted.
 //
 // A hostile host consists of a bootstrap connection ([Connection]) and of bare queue pairs
-// ([Queues]), which execute the attacker's requests regardless of the protocol. A [Session] is
-// both, after a correct handshake. [Classes] are attacks of any duration: tests run them for a
-// while, and `make bench-attacks` measures their cost for others.
+// ([hostiletest.Queues]), which execute the attacker's requests regardless of the protocol. A
+// [Session] is both, after a correct handshake. [Classes] are attacks of any duration: tests run
+// them for a while, and `make bench-attacks` measures their cost for others.
 package attacks

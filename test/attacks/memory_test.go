@@ -124,12 +124,12 @@ func thirdParty(r *fixture, victim *Session) {
 	for _, name := range []string{hostDevice, unitDevice} { // the victim's own address, and another
 		for channel, what := range []string{"control channel", "data channel"} {
 			r.sub("third party on "+name+", "+what, func(t *testing.T) {
-				stranger, err := NewQueues(open(t, name))
+				stranger, err := newQueues(open(t, name))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer stranger.Close()
-				if err := stranger.Data.Connect(victim.Welcome.Channels[channel].Address(),
+				if err := stranger.Data[0].Connect(victim.Welcome.Channels[channel].Address(),
 					fabric.Timing{Timeout: 12, RetryCount: 1}); err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +138,7 @@ func thirdParty(r *fixture, victim *Session) {
 					Op: fabric.OpWriteImm, RemoteAddr: pool.Addr, RKey: pool.RKey,
 					Imm: uint32(protocol.PackImm(uint8(pool.Ref), 0, uint16(len(frame)))),
 				}
-				if err := stranger.Post(stranger.Data, wr, frame); err != nil {
+				if err := stranger.Post(stranger.Data[0], wr, frame); err != nil {
 					t.Fatal(err)
 				}
 				var failed *fabric.WCError

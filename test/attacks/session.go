@@ -11,6 +11,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging/hostiletest"
 	"github.com/splitnic/splitnic/splitdrv/session"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -31,10 +32,23 @@ type Target struct {
 // one goroutine.
 type Session struct {
 	*Connection
-	*Queues
+	*hostiletest.Queues
 	Welcome session.Welcome
 	Pools   []protocol.Pool // the pools that the I/O unit lends
 	free    [][]uint16      // free elements of each pool
+}
+
+const (
+	lentElements = 4
+	lentElement  = 2048
+)
+
+// newQueues makes a control channel and a data channel.
+func newQueues(dev fabric.Device) (*hostiletest.Queues, error) {
+	return hostiletest.NewQueues(hostiletest.QueuesConfig{
+		Device: dev, Transport: fabric.RC, Channels: 1, Receives: 128, DataReceives: 64,
+		Lent: lentElements * lentElement, Scratch: 256 << 10,
+	})
 }
 
 // honestHello returns a hello as an honest host could send it.
@@ -55,7 +69,7 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if s.Queues, err = NewQueues(to.Device); err != nil {
+	if s.Queues, err = newQueues(to.Device); err != nil {
 		return s, err
 	}
 	nc, err := Dial(ctx, to.Address, to.From)
@@ -72,13 +86,13 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 	w := &s.Welcome
 	err = s.Accept(session.Accept{
 		ControlReceives: protocol.ControlReceives(w.Mode, w.Queues, w.Pools),
-		Channels:        session.Channels([]fabric.Address{s.Control.Address(), s.Data.Address()}),
+		Channels:        session.Channels([]fabric.Address{s.Control.Address(), s.Data[0].Address()}),
 	})
 	if err != nil {
 		return s, err
 	}
 	if err = errors.Join(s.Control.Connect(w.Channels[0].Address(), to.Timing),
-		s.Data.Connect(w.Channels[1].Address(), to.Timing)); err != nil {
+		s.Data[0].Connect(w.Channels[1].Address(), to.Timing)); err != nil {
 		return s, err
 	}
 	if err = s.Ready(); err != nil {
@@ -160,7 +174,7 @@ func (s *Session) Frame(ctx context.Context, frame []byte) error {
 	elem := s.free[i][0]
 	s.free[i] = s.free[i][1:]
 	pool := s.Pools[i]
-	return s.Post(s.Data, fabric.SendWR{
+	return s.Post(s.Data[0], fabric.SendWR{
 		Op: fabric.OpWriteImm, RemoteAddr: s.Element(i, int(elem)), RKey: pool.RKey,
 		Imm: uint32(protocol.PackImm(uint8(pool.Ref), uint8(elem), uint16(len(frame)))),
 	}, frame)
@@ -203,7 +217,7 @@ func (s *Session) Close() error {
 func (s *Session) RDMAWrite(ctx context.Context, op fabric.Opcode, addr uint64, rkey uint32, data []byte) error {
 	wr := fabric.SendWR{Op: op, RemoteAddr: addr, RKey: rkey,
 		Imm: uint32(protocol.PackImm(uint8(s.Pools[0].Ref), 0, uint16(len(data))))}
-	if err := s.Post(s.Data, wr, data); err != nil {
+	if err := s.Post(s.Data[0], wr, data); err != nil {
 		return err
 	}
 	return s.Completed(ctx)
@@ -243,7 +257,7 @@ func (s *Session) LendAndTakeBack(ctx context.Context, elements int) error {
 	const ref = 5
 	err := s.Send(protocol.AppendBufferRecvPool(nil, 0, protocol.Pool{
 		Ref: ref, Elements: uint32(elements), ElementSize: protocol.MinElementSize, Context: protocol.PoolContext(1, 0),
-		RKey: s.region.RKey(), Addr: s.region.Addr() + lentAt,
+		RKey: s.Region.RKey(), Addr: s.At(s.LentAt()),
 	}))
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ func poolsAndUpdates() []Attack {
 	lent := func(p *Peer) { p.send(p.lend(func(*protocol.Pool) {})) } // pool 3
 	return []Attack{
 		{Name: "pool for a channel that is not there", Modes: everywhere, Code: "no-channel", do: func(p *Peer) {
-			p.send(p.lend(func(l *protocol.Pool) { l.Context = protocol.PoolContext(uint16(len(p.data)+1), 0) }))
+			p.send(p.lend(func(l *protocol.Pool) { l.Context = protocol.PoolContext(uint16(len(p.Data)+1), 0) }))
 		}},
 		{Name: "pool for channel 65535", Modes: everywhere, Code: "no-channel", do: func(p *Peer) {
 			p.send(p.lend(func(l *protocol.Pool) { l.Context = protocol.PoolContext(65535, 0) }))
@@ -33,10 +33,10 @@ func poolsAndUpdates() []Attack {
 			p.send(protocol.AppendBufferRecvPool(nil, 0, a, b))
 		}},
 		{Name: "memory key for receives", Modes: sending, Code: "pool-memory", do: func(p *Peer) {
-			p.send(p.lend(func(l *protocol.Pool) { l.RKey = p.region.RKey() }))
+			p.send(p.lend(func(l *protocol.Pool) { l.RKey = p.Region.RKey() }))
 		}},
 		{Name: "address for receives", Modes: sending, Code: "pool-memory", do: func(p *Peer) {
-			p.send(p.lend(func(l *protocol.Pool) { l.Addr = p.at(p.own()) }))
+			p.send(p.lend(func(l *protocol.Pool) { l.Addr = p.At(p.LentAt()) }))
 		}},
 		{Name: "update of a pool that was not lent", Modes: everywhere, Code: "pool-unknown",
 			do: func(p *Peer) { p.send(update(3, 0)) }},
@@ -50,7 +50,7 @@ func poolsAndUpdates() []Attack {
 			do: func(p *Peer) { lent(p); p.send(update(3, ownElements)) }},
 		{Name: "get for a channel that is not there", Modes: writing, Code: "no-channel", do: func(p *Peer) {
 			p.send(protocol.AppendBufferRecvPoolGet(nil,
-				protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: uint32(len(p.data) + 1)}))
+				protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: uint32(len(p.Data) + 1)}))
 		}},
 	}
 }
@@ -97,7 +97,7 @@ func requests() []Attack {
 		{Name: "SendData on the control channel", Modes: everywhere, Code: "unexpected",
 			do: func(p *Peer) { p.send(sendData(0, frame(100))) }},
 		{Name: "immediate data on the control channel", Modes: everywhere, Code: "unexpected", do: func(p *Peer) {
-			p.post(p.control, fabric.SendWR{Op: fabric.OpWriteImm, Imm: 1}, nil)
+			p.post(p.Control, fabric.SendWR{Op: fabric.OpWriteImm, Imm: 1}, nil)
 		}},
 		unexpected("get where nothing is to be had", func() []byte {
 			return protocol.AppendBufferRecvPoolGet(nil, protocol.BufferRecvPoolGet{ElementSize: 2048, Elements: 4, Channel: 1})

@@ -44,13 +44,13 @@ func writes() []Attack {
 			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 99), frame(100))
 		}},
 		{Name: "message where only writes belong", Modes: writing, Code: "data-send", Channel: 1, do: func(p *Peer) {
-			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, nil)
+			p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, nil)
 		}},
 		{Name: "immediate data where none belongs", Modes: onlyInd, Code: "immediate", Channel: 1, do: func(p *Peer) {
 			p.imm(0, 0, imm(0, 0, 100), frame(100))
 		}},
 		{Name: "immediate data where frames are sent", Modes: sending, Code: "immediate", Channel: 1, do: func(p *Peer) {
-			p.post(p.data[0], fabric.SendWR{Op: fabric.OpWriteImm, Imm: uint32(imm(0, 0, 100))}, nil)
+			p.post(p.Data[0], fabric.SendWR{Op: fabric.OpWriteImm, Imm: uint32(imm(0, 0, 100))}, nil)
 		}},
 	}
 }

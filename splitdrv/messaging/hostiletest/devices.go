@@ -42,7 +42,7 @@ func devices() []Attack {
 			p.send(make([]byte, protocol.MaxControlSize+1))
 		}},
 		Attack{Name: "message with data where only writes belong", Modes: writing, Refused: tooLong, do: func(p *Peer) {
-			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, frame(100))
+			p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, frame(100))
 		}},
 		Attack{Name: "message longer than the element", Modes: onlyRC, Refused: tooLong, do: func(p *Peer) {
 			p.sendData(0, make([]byte, p.Pools[0].ElementSize))
@@ -52,7 +52,7 @@ func devices() []Attack {
 			p.completed()
 		}},
 		Attack{Name: "write with a key that is none, unreliably", Modes: onlyUC, Dropped: true, do: func(p *Peer) {
-			p.post(p.data[0], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: 4096, RKey: 1}, frame(100))
+			p.post(p.Data[0], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: 4096, RKey: 1}, frame(100))
 			p.completed()
 		}},
 	)
@@ -103,7 +103,7 @@ func tolerated() []Attack {
 			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 5}), protocol.CfgUnsupported)
 		}},
 		{Name: "sent on a channel that is not there", Modes: onlyUC, do: func(p *Peer) {
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: uint32(len(p.data) + 1), Next: 1}),
+			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: uint32(len(p.Data) + 1), Next: 1}),
 				protocol.CfgInvalid)
 		}},
 		{Name: "sent on the control channel", Modes: onlyUC, do: func(p *Peer) {

@@ -9,6 +9,6 @@
 // same device go on, and that nothing is left behind. Unit tests use memory as the fabric, and
 // TestRDMAHostile uses Soft-RoCE.
 //
-// A [Peer], made of bare queue pairs, can be used alone in tests that reach the session in other
-// ways, for example in a process of the product.
+// A [Peer], made of bare queue pairs ([Queues]), can be used alone in tests that reach the session in
+// other ways, for example in a process of the product.
 package hostiletest

@@ -148,7 +148,7 @@ func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	// the last transfer is not signaled.
 	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive}))
 	early := func() bool {
-		return slices.ContainsFunc(p.inbox, func(msg []byte) bool {
+		return slices.ContainsFunc(p.Inbox, func(msg []byte) bool {
 			h, err := protocol.DecodeHeader(msg)
 			return err == nil && h.Function == protocol.FuncBufferPoolFlushReply
 		})
@@ -156,7 +156,7 @@ func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	v.until(p.ctx, func() bool {
 		p.poll()
 		_, drains := d.counts()
-		return early() || len(p.inbox) > 0 && (drains > 0 || mode == protocol.ModeIndicate)
+		return early() || len(p.Inbox) > 0 && (drains > 0 || mode == protocol.ModeIndicate)
 	})
 	if early() {
 		t.Errorf("the flush was answered while %d transfers were on their way", transfers)
@@ -164,10 +164,10 @@ func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	p.ok(d.release())
 	arrived, indicated := 0, 0
 	for replied := false; !replied; {
-		p.until(p.session, func() bool { return len(p.inbox) > 0 }, "the reply to the flush")
-		msg := p.inbox[0]
-		p.inbox = p.inbox[1:]
-		arrived = p.arrived
+		p.until(p.session, func() bool { return len(p.Inbox) > 0 }, "the reply to the flush")
+		msg := p.Inbox[0]
+		p.Inbox = p.Inbox[1:]
+		arrived = p.Arrived
 		h, err := protocol.DecodeHeader(msg)
 		p.ok(err)
 		switch h.Function {
@@ -182,7 +182,7 @@ func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	}
 	written := 0
 	for i := range ownElements {
-		if last := p.mem[p.own()+i*ownElement+999]; last != 0 {
+		if last := p.Mem[p.LentAt()+i*ownElement+999]; last != 0 {
 			written++
 		}
 	}

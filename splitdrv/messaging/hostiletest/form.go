@@ -103,7 +103,7 @@ func formOfData() []Attack {
 	var attacks []Attack
 	bad := func(name, code string, msg func() []byte) {
 		attacks = append(attacks, Attack{Name: name, Modes: sending, Code: code, Channel: 1, do: func(p *Peer) {
-			p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, msg())
+			p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, msg())
 		}})
 	}
 	good := func() []byte { return sendData(0, frame(100)) }

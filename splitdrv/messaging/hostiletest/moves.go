@@ -23,13 +23,13 @@ func (p *Peer) write(op fabric.Opcode, pool, elem int, imm protocol.ImmData, dat
 	if k, ok := p.keys[element{p.Pools[pool].Ref, uint32(elem)}]; ok {
 		key = k
 	}
-	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: p.element(pool, elem), RKey: key, Imm: uint32(imm)}, data)
+	p.post(p.Data[0], fabric.SendWR{Op: op, RemoteAddr: p.element(pool, elem), RKey: key, Imm: uint32(imm)}, data)
 }
 
 // writeAt writes to an address of the session's memory.
 func (p *Peer) writeAt(op fabric.Opcode, addr uint64, key uint32) {
 	p.t.Helper()
-	p.post(p.data[0], fabric.SendWR{Op: op, RemoteAddr: addr, RKey: key, Imm: uint32(protocol.PackImm(0, 0, 100))},
+	p.post(p.Data[0], fabric.SendWR{Op: op, RemoteAddr: addr, RKey: key, Imm: uint32(protocol.PackImm(0, 0, 100))},
 		frame(100))
 }
 
@@ -48,7 +48,7 @@ func (p *Peer) indicate(of ...protocol.Indication) {
 // sendData sends a SendData on the first data channel.
 func (p *Peer) sendData(seq uint64, frame []byte) {
 	p.t.Helper()
-	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, sendData(seq, frame))
+	p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, sendData(seq, frame))
 }
 
 func sendData(seq uint64, frame []byte) []byte {
@@ -81,7 +81,7 @@ func (p *Peer) transfer(pool, elem int, frame []byte) {
 func (p *Peer) pool(ref uint32) protocol.Pool {
 	l := protocol.Pool{Ref: ref, Elements: ownElements, ElementSize: ownElement, Context: protocol.PoolContext(1, 0)}
 	if !p.mode.Sends() {
-		l.RKey, l.Addr = p.region.RKey(), p.at(p.own())
+		l.RKey, l.Addr = p.Region.RKey(), p.At(p.LentAt())
 	}
 	return l
 }

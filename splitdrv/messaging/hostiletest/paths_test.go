@@ -44,7 +44,7 @@ func paths() []localAttack {
 		func(p *attacker) {
 			p.Prove(bindingSecret)
 			p.path(protocol.CfgPath, pathMTU)
-			p.surly = false
+			p.Surly = false
 			p.Started()
 			p.transfer(0, 0, frame(100))
 			if s := p.request(protocol.CfgPath, nil); s != protocol.CfgInvalid {

@@ -93,7 +93,7 @@ func proofs() []localAttack {
 				if p.mode.Sends() {
 					data = sendData(0, frame(100))
 				}
-				p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, data)
+				p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, data)
 			}},
 		localAttack{Attack{Name: "transfer before the proof", Modes: reliable, Code: "proof-missing", Channel: 1}, bound,
 			func(p *attacker) {
@@ -101,14 +101,14 @@ func proofs() []localAttack {
 				if p.mode.Sends() {
 					data = sendData(0, frame(100))
 				}
-				p.post(p.data[0], fabric.SendWR{Op: fabric.OpSend}, data)
+				p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, data)
 				p.completed()
 				p.Prove(bindingSecret)
 			}},
 		localAttack{Attack{Name: "second proof", Modes: everywhere, Delivered: 1}, bound,
 			func(p *attacker) {
 				p.Prove(bindingSecret)
-				p.surly = false
+				p.Surly = false
 				p.Started()
 				p.transfer(0, 0, frame(100))
 				p.Prove(bindingSecret)

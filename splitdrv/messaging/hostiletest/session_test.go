@@ -23,6 +23,13 @@ type attacker struct {
 	foreign []protocol.Pool // pools that another session on the same device lends to its peer
 }
 
+// poll handles the completions that are there.
+func (p *Peer) poll() {
+	p.t.Helper()
+	_, err := p.Poll()
+	p.ok(err)
+}
+
 // stats returns the session's statistics.
 func (p *attacker) stats() messaging.Stats { return p.victim.conn.Stats() }
 
@@ -64,7 +71,7 @@ func controls() []localAttack {
 			if p.mode == protocol.ModeIndicate {
 				p.message(protocol.FuncBufferRDMAIndicate)
 			} else {
-				p.until(p.session, func() bool { return p.arrived > 0 }, "a frame")
+				p.until(p.session, func() bool { return p.Arrived > 0 }, "a frame")
 			}
 			p.send(update(3, 0, 0))
 		}},
@@ -110,7 +117,7 @@ func controls() []localAttack {
 // asked makes the session send a request, and returns a possible reply.
 func (p *attacker) asked() protocol.CfgUtilReply {
 	p.t.Helper()
-	p.surly = true
+	p.Surly = true
 	conn := p.victim.conn
 	go func() { _, _ = conn.Request(p.ctx, protocol.CfgMTU, nil) }() // ends with the session
 	m, err := protocol.DecodeCfgUtilRequest(p.message(protocol.FuncCfgUtilRequest))

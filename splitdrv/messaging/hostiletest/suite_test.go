@@ -85,7 +85,7 @@ func (a *localAttack) run(t *testing.T, f twoDevices, mode protocol.Mode, beside
 		Device: f.Attacker, Mode: mode, Channels: queues, Timing: f.Timing, OneReceive: v.oneReceive,
 	}), v, foreign}
 	if v.bound {
-		p.surly = true // a reply would be a message before the proof
+		p.Surly = true // a reply would be a message before the proof
 		v.meet(p.Peer, queues)
 	} else {
 		v.connect(p.Peer, queues)
@@ -129,8 +129,8 @@ func (a *localAttack) check(p *attacker, f twoDevices) {
 		}
 		testenv.Explained(p.t, err.Error())
 	case a.Refused != nil:
-		p.until(p.ctx, func() bool { return len(p.refused) > 0 || p.sent == p.posted }, "the device to refuse")
-		if len(p.refused) == 0 {
+		p.until(p.ctx, func() bool { return len(p.Refused) > 0 || p.Sent == p.Posted }, "the device to refuse")
+		if len(p.Refused) == 0 {
 			p.t.Error("the device has refused nothing")
 			return
 		}
@@ -140,7 +140,7 @@ func (a *localAttack) check(p *attacker, f twoDevices) {
 		p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{Type: protocol.CfgKeepAlive}))
 		p.victim.until(p.ctx, func() bool {
 			p.poll()
-			return len(p.inbox) > 0 || conn.Err() != nil
+			return len(p.Inbox) > 0 || conn.Err() != nil
 		})
 		if err := conn.Err(); err != nil {
 			a.checkFailed(p, err)
@@ -167,9 +167,9 @@ func (a *localAttack) checkFailed(p *attacker, err error) {
 
 // checkRefused checks the status that the attacker's device reports.
 func (a *localAttack) checkRefused(p *attacker, traits conform.Traits) {
-	for _, s := range p.refused {
-		if !slices.Contains(a.Refused, s) && !traits.Lost(s) {
-			p.t.Errorf("the device refused with %q, want one of %q", s, a.Refused)
+	for _, e := range p.Refused {
+		if !slices.Contains(a.Refused, e.Status) && !traits.Lost(e.Status) {
+			p.t.Errorf("the device refused with %q, want one of %q", e.Status, a.Refused)
 		}
 	}
 }

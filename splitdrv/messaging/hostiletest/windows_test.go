@@ -30,7 +30,7 @@ func keySend(_ *victim, cfg *messaging.Config) { cfg.KeySend = true }
 // key sends a key on the first data channel.
 func (p *Peer) key(key uint32) {
 	p.t.Helper()
-	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSendImm, Imm: key}, nil)
+	p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSendImm, Imm: key}, nil)
 }
 
 // keyless returns the message that lends a pool whose key follows.
@@ -69,7 +69,7 @@ func (p *attacker) pastWindow(l protocol.Pool) {
 	if r == nil {
 		p.t.Fatalf("no region has the address %#x of pool %d", l.Addr, l.Ref)
 	}
-	p.post(p.data[l.Channel()-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: r.RKey()}, frame(100))
+	p.post(p.Data[l.Channel()-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: r.RKey()}, frame(100))
 }
 
 // tell sends keys of a pool that the peer is about to lend, and returns the status of the reply.
@@ -91,7 +91,7 @@ func (p *attacker) delivered(n int64) {
 // Soft-RoCE, doing this twice crashes the kernel.
 func (p *Peer) invalidate(key uint32) {
 	p.t.Helper()
-	p.post(p.data[0], fabric.SendWR{Op: fabric.OpSendInv, RKey: key}, nil)
+	p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSendInv, RKey: key}, nil)
 }
 
 // windows returns attacks on pools with memory windows, and with keys.
@@ -101,7 +101,7 @@ func windows() []localAttack {
 	}
 	first := func(p *attacker) protocol.Pool { return p.Pools[p.ofChannel(1)] }
 	write := func(p *attacker, channel int, l protocol.Pool) {
-		p.post(p.data[channel-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: l.RKey}, frame(100))
+		p.post(p.Data[channel-1], fabric.SendWR{Op: fabric.OpWrite, RemoteAddr: l.Addr, RKey: l.RKey}, frame(100))
 	}
 	usable := func(p *attacker) { // the pool must be usable at once
 		p.send(p.lend(func(l *protocol.Pool) { l.Context = protocol.PoolContext(1, protocol.PoolKeyFollows) }))
@@ -115,8 +115,8 @@ func windows() []localAttack {
 			func(p *attacker) {
 				write(p, 1, first(p))
 				p.completed()
-				if len(p.refused) != 0 {
-					p.t.Errorf("a write over the channel of the window was refused with %v", p.refused)
+				if len(p.Refused) != 0 {
+					p.t.Errorf("a write over the channel of the window was refused with %v", p.Refused)
 				}
 				write(p, 2, first(p))
 			}},
@@ -167,8 +167,8 @@ func windows() []localAttack {
 				// the first frame.
 				p.write(fabric.OpWrite, 0, 0, 0, second)
 				p.completed()
-				if n := p.victim.port.delivered.Load(); n != 0 || len(p.refused) != 0 {
-					p.t.Errorf("%d frames were delivered from an element that could be written, refused: %v", n, p.refused)
+				if n := p.victim.port.delivered.Load(); n != 0 || len(p.Refused) != 0 {
+					p.t.Errorf("%d frames were delivered from an element that could be written, refused: %v", n, p.Refused)
 				}
 				p.victim.gate.lift()
 				p.delivered(1)
@@ -222,12 +222,12 @@ func windows() []localAttack {
 			p.victim.sendFrame(p.ctx, frame(100))
 			p.flush(3) // must not be answered
 			p.Alive()
-			if s := p.stats().Channels[0]; s.TxFrames != 0 || s.Remote.Elements != 0 || p.arrived > 0 {
-				p.t.Errorf("%d frames were written to %d elements, %d messages came", s.TxFrames, s.Remote.Elements, p.arrived)
+			if s := p.stats().Channels[0]; s.TxFrames != 0 || s.Remote.Elements != 0 || p.Arrived > 0 {
+				p.t.Errorf("%d frames were written to %d elements, %d messages came", s.TxFrames, s.Remote.Elements, p.Arrived)
 			}
 		}},
 		{Attack{Name: "pool whose key comes first", Modes: writing}, keysSent, func(p *attacker) {
-			p.key(p.region.RKey())
+			p.key(p.Region.RKey())
 			p.completed()
 			p.send(p.keyless())
 			p.victim.sendFrame(p.ctx, frame(100))
@@ -245,7 +245,7 @@ func windows() []localAttack {
 				}
 				first.ElementSize /= 2
 				p.send(protocol.AppendBufferRecvPool(nil, 0, first, second))
-				p.key(p.region.RKey())
+				p.key(p.Region.RKey())
 				p.key(7) // not a valid key: the frame is not written with it
 				p.victim.until(p.ctx, func() bool {
 					p.poll()
