@@ -12,7 +12,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -90,7 +89,7 @@ func gather(ctx context.Context, c load, sink results.Sink) (err error) {
 	if err != nil {
 		return err
 	}
-	begin, used := time.Now(), cpu()
+	begin, used := time.Now(), testbed.CPU()
 	for i := range c.hosts {
 		if err := m.host(ctx, i, keys[i], own.Fingerprint(), at); err != nil {
 			return err
@@ -101,7 +100,7 @@ func gather(ctx context.Context, c load, sink results.Sink) (err error) {
 	select {
 	case <-m.all:
 		sink.Add(allIn, "s", time.Since(begin).Seconds())
-		sink.Add("processor", "s", (cpu() - used).Seconds())
+		sink.Add("processor", "s", (testbed.CPU() - used).Seconds())
 		err = m.idle(ctx, sink)
 		if err == nil && c.flood > 0 {
 			err = m.flooded(ctx, sink)
@@ -280,12 +279,12 @@ func (m *gathering) idle(ctx context.Context, sink results.Sink) error {
 	if err := results.Pause(ctx, settle); err != nil { // meanwhile garbage of connecting is collected
 		return err
 	}
-	begin, used, woken := time.Now(), cpu(), wakeups()
+	begin, used, woken := time.Now(), testbed.CPU(), wakeups()
 	if err := results.Pause(ctx, m.stay); err != nil {
 		return err
 	}
 	took, n := time.Since(begin).Seconds(), float64(m.load.hosts)
-	sink.Add(idling, "%", 100*(cpu()-used).Seconds()/took)
+	sink.Add(idling, "%", 100*(testbed.CPU()-used).Seconds()/took)
 	sink.Add("wake-ups while idle", "/s/host", (wakeups()-woken)/took/n)
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -329,16 +328,16 @@ func settled(ctx context.Context, resident func() (uint64, error)) error {
 // flooded makes all hosts send frames to the LAN, and records what they share.
 func (m *gathering) flooded(ctx context.Context, sink results.Sink) error {
 	for _, n := range m.nets {
-		n.begin(n.MAC())
+		n.Flood(testbed.Frame(net.HardwareAddr{2, 0xff, 0, 0, 0, 1}, n.MAC(), 64)) // to nobody
 	}
 	if err := settled(ctx, resident); err != nil {
 		return err
 	}
-	begin, used, before := time.Now(), cpu(), m.taken()
+	begin, used, before := time.Now(), testbed.CPU(), m.taken()
 	if err := results.Pause(ctx, m.flood); err != nil {
 		return err
 	}
-	took, used, after := time.Since(begin), cpu()-used, m.taken()
+	took, used, after := time.Since(begin), testbed.CPU()-used, m.taken()
 	sum := uint64(0)
 	for i := range after {
 		if i < len(before) { // a host whose session has ended meanwhile has another port
@@ -363,7 +362,7 @@ func (m *gathering) taken() (n []uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.ports {
-		n = append(n, p.null.taken.Load())
+		n = append(n, p.Taken())
 	}
 	return n
 }
@@ -391,13 +390,6 @@ func wakeups() (n float64) {
 		n += 8 * float64(count)
 	}
 	return n
-}
-
-// cpu returns the processor time that this process has used.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails only for a bad argument
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // resident returns how many bytes of memory this process has touched.

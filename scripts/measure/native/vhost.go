@@ -11,13 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/cpus"
-	"github.com/splitnic/splitnic/internal/epoll"
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/scripts/measure/results"
@@ -82,10 +80,10 @@ func (r *vhostRun) measure(ctx context.Context, rec *results.Recorder) (err erro
 		return err
 	}
 	before, err := count()
-	begin, used := time.Now(), ownCPU()
+	begin, used := time.Now(), testbed.CPU()
 	err = errors.Join(err, results.Pause(ctx, vhostTime))
 	after, err2 := count()
-	seconds, cpu := time.Since(begin).Seconds(), (ownCPU() - used).Seconds()
+	seconds, cpu := time.Since(begin).Seconds(), (testbed.CPU() - used).Seconds()
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
@@ -100,13 +98,6 @@ func (r *vhostRun) measure(ctx context.Context, rec *results.Recorder) (err erro
 	return nil
 }
 
-// ownCPU returns the processor time of this process so far.
-func ownCPU() time.Duration {
-	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for a bad argument
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // port has testpmd at a vhost-user port, which transmits or receives only.
 func (v vhostBed) port(ctx context.Context, mode string) (counter, error) {
 	a := vhostuser.Address{Path: filepath.Join(v.Dir, "port")}
@@ -119,9 +110,9 @@ func (v vhostBed) port(ctx context.Context, mode string) (counter, error) {
 		"--auto-start"); err != nil {
 		return nil, err
 	}
-	f, err := v.layer(d.Queues()[0], mode == "rxonly")
+	arrived, err := v.layer(d.Queues()[0], mode == "rxonly")
 	if err != nil || mode == "txonly" {
-		return f.arrived, err
+		return arrived, err
 	}
 	return func() (uint64, error) { return d.Status().WrittenFrames, nil }, nil
 }
@@ -137,14 +128,14 @@ func (v vhostBed) tap(ctx context.Context, in bool) (counter, error) {
 		return nil, err
 	}
 	v.Later(d.Close)
-	f, err := v.layer(d.Queues()[0], in)
+	arrived, err := v.layer(d.Queues()[0], in)
 	if err := errors.Join(err, d.Up(), d.SetCarrier(true)); err != nil {
 		return nil, err
 	}
 	if in {
 		return received(ns, "sn0"), nil
 	}
-	return f.arrived, v.send(ctx, ns, "sn0")
+	return arrived, v.send(ctx, ns, "sn0")
 }
 
 func (v vhostBed) veth(ctx context.Context) (counter, error) {
@@ -165,8 +156,8 @@ func received(ns, name string) counter {
 	}
 }
 
-// header is the Ethernet header of the frames: of the EtherType for experiments (IEEE Std 802).
-var header = []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5}
+// frame is what is sent.
+var frame = testbed.Frame(net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}, vhostFrame)
 
 // send starts to send frames by a packet socket on a netdevice, as fast as the netdevice accepts
 // them.
@@ -187,7 +178,7 @@ func (v vhostBed) send(ctx context.Context, ns, name string) error {
 	}
 	frames := newVector(vhostFrame, 64)
 	for i := range frames.iovs {
-		copy(frames.data(i), header)
+		copy(frames.data(i), frame[vnet.HdrLen:])
 	}
 	v.Go(func() error {
 		for ctx.Err() == nil {
@@ -198,48 +189,16 @@ func (v vhostBed) send(ctx context.Context, ns, name string) error {
 	return nil
 }
 
-// far is the port at the far end of a data channel. If it sends, it always has the same frame.
-// It accepts and counts all frames that it gets.
-type far struct {
-	event *epoll.Event
-	frame []byte
-	sends bool
-	got   atomic.Uint64
-}
-
-func (p *far) FD() int                  { return p.event.FD() }
-func (p *far) arrived() (uint64, error) { return p.got.Load(), nil }
-
-func (p *far) ReadFrames(ops []vnet.ReadOp) int {
-	if !p.sends {
-		ops[0].Frame, ops[0].Err = nil, unix.EAGAIN
-		return 1
-	}
-	for i := range ops {
-		ops[i].Frame, ops[i].Err = ops[i].Slot[:copy(ops[i].Slot, p.frame)], nil
-	}
-	return len(ops)
-}
-
-func (p *far) WriteFrames(ops []vnet.WriteOp) int {
-	for i := range ops {
-		ops[i].Err = nil
-	}
-	p.got.Add(uint64(len(ops)))
-	return len(ops)
-}
-
-// layer connects a port with a far end by a data channel over the fabric in memory.
-func (v vhostBed) layer(port messaging.Port, sends bool) (*far, error) {
-	event, err := epoll.NewEvent()
+// layer connects a port by a data channel over the fabric in memory with a far end that counts what it
+// gets. If it sends, it always has the same frame.
+func (v vhostBed) layer(port messaging.Port, sends bool) (counter, error) {
+	far, err := testbed.NewNull()
 	if err != nil {
 		return nil, err
 	}
-	v.Later(event.Close)
-	f := &far{event: event, frame: make([]byte, vnet.HdrLen+vhostFrame), sends: sends}
-	copy(f.frame[vnet.HdrLen:], header)
+	v.Later(far.Close)
 	if sends {
-		event.Set()
+		far.Flood(frame)
 	}
 	var conns [2]*messaging.Conn
 	for i, name := range []string{"near", "far"} {
@@ -257,9 +216,9 @@ func (v vhostBed) layer(port messaging.Port, sends bool) (*far, error) {
 		err = errors.Join(err, c.Connect(conns[1-i].Addresses(), conns[1-i].ControlReceives()))
 	}
 	for i, c := range conns {
-		err = errors.Join(err, c.Start([]messaging.Port{[]messaging.Port{port, f}[i]}))
+		err = errors.Join(err, c.Start([]messaging.Port{[]messaging.Port{port, far}[i]}))
 	}
-	return f, err
+	return func() (uint64, error) { return far.Taken(), nil }, err
 }
 
 // card starts both endpoints. One process of testpmd is at the host's netdevice, and is also the
