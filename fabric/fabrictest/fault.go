@@ -47,12 +47,6 @@ func (n *Network) Resume(dev string) {
 	n.kickAll()
 }
 
-// FailNextPost makes the next PostSend on the device post nothing and return an error that
-// wraps err.
-func (n *Network) FailNextPost(dev string, err error) {
-	n.known(dev).failPost.Store(&err)
-}
-
 // RefuseNext makes the device refuse the next message with data, as if its key was wrong.
 func (n *Network) RefuseNext(dev string) { n.known(dev).refuseNext.Store(true) }
 

@@ -224,19 +224,6 @@ func TestKill(t *testing.T) {
 	check(t, again.Close())
 }
 
-func TestFailNextPost(t *testing.T) {
-	l := newLink(t, fabric.RC, fabric.Timing{})
-	l.receives(1)
-	boom := errors.New("boom")
-	l.net.FailNextPost("a", boom)
-	n, err := l.a.qp.PostSend([]fabric.SendWR{{Op: fabric.OpWriteImm, Flags: fabric.Signaled}})
-	if n != 0 || !errors.Is(err, boom) {
-		t.Fatalf("%d posted, %v", n, err)
-	}
-	l.post(1, 8, 0)
-	l.status(l.a.send, 1, fabric.StatusSuccess)
-}
-
 func TestOnSend(t *testing.T) {
 	l := newLink(t, fabric.RC, fabric.Timing{})
 	l.receives(4)

@@ -54,7 +54,6 @@ type node struct {
 	delay atomic.Int64 // nanoseconds
 	hook  atomic.Pointer[Hook]
 
-	failPost   atomic.Pointer[error]
 	refuseNext atomic.Bool
 	dropUC     atomic.Int64
 	largest    atomic.Int64 // bytes of a packet that gets through; 0: any

@@ -15,11 +15,6 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 	if len(wrs) == 0 {
 		return 0, nil
 	}
-	if q.node.failPost.Load() != nil {
-		if err := q.node.failPost.Swap(nil); err != nil {
-			return 0, q.errorf("posting sends on", fmt.Errorf("injected: %w", *err))
-		}
-	}
 	q.sq.Lock()
 	for i := 0; i < len(wrs); {
 		w, err := q.checkSend(wrs[i:])
