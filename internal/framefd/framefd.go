@@ -16,12 +16,6 @@ import (
 	"github.com/splitnic/splitnic/internal/uring"
 )
 
-// Errors without wrapping, converted once: a conversion in each call would allocate.
-var (
-	errAgain error = unix.EAGAIN
-	errInval error = unix.EINVAL
-)
-
 // FD is a non-blocking descriptor. One goroutine may read while another one
 // writes; Close may be called meanwhile. No call blocks or allocates.
 type FD struct {
@@ -54,37 +48,72 @@ func (f *FD) Read(buf []byte) (int, error) {
 //
 // borrowed: what arg2 points to, for the call.
 func (f *FD) Receive(trap uintptr, arg2 unsafe.Pointer, arg3 uintptr) (int, error) {
-	f.reading.Store(true)
-	if f.closed.Load() {
-		f.reading.Store(false)
-		return 0, net.ErrClosed
-	}
-	n, errno := f.call(trap, arg2, arg3, 0)
-	f.reading.Store(false)
-	return int(n), Bare(errno)
+	return f.call(&f.reading, trap, arg2, arg3, 0)
+}
+
+// ReceiveMany calls recvmmsg(2) with these flags, on a socket, and returns how many messages
+// were received. Errors are as for Read.
+//
+// borrowed: messages and what they refer to, for the call.
+func (f *FD) ReceiveMany(messages []unix.Mmsghdr, flags uintptr) (int, error) {
+	return f.call(&f.reading, unix.SYS_RECVMMSG, unsafe.Pointer(unsafe.SliceData(messages)), uintptr(len(messages)), flags)
 }
 
 // Write calls write(2). Errors are as for Read.
 //
 // borrowed: buf, for the call.
 func (f *FD) Write(buf []byte) error {
-	f.writing.Store(true)
-	if f.closed.Load() {
-		f.writing.Store(false)
-		return net.ErrClosed
-	}
-	_, errno := f.call(unix.SYS_WRITE, unsafe.Pointer(unsafe.SliceData(buf)), uintptr(len(buf)), 0)
-	f.writing.Store(false)
-	return Bare(errno)
+	_, err := f.call(&f.writing, unix.SYS_WRITE, unsafe.Pointer(unsafe.SliceData(buf)), uintptr(len(buf)), 0)
+	return err
 }
 
-func (f *FD) call(trap uintptr, arg2 unsafe.Pointer, arg3, arg4 uintptr) (n uintptr, errno unix.Errno) {
-	for {
-		n, _, errno = unix.RawSyscall6(trap, uintptr(f.fd), uintptr(arg2), arg3, arg4, 0, 0)
-		if errno != unix.EINTR {
-			return n, errno
-		}
+// Writev is Write for a frame in two parts, by writev(2).
+//
+// borrowed: head and rest, for the call.
+func (f *FD) Writev(head, rest []byte) error {
+	f.iov[0].Base, f.iov[1].Base = unsafe.SliceData(head), unsafe.SliceData(rest)
+	f.iov[0].SetLen(len(head))
+	f.iov[1].SetLen(len(rest))
+	_, err := f.call(&f.writing, unix.SYS_WRITEV, unsafe.Pointer(&f.iov[0]), uintptr(len(f.iov)), 0)
+	f.iov = [2]unix.Iovec{}
+	return err
+}
+
+// SendMany calls sendmmsg(2), on a socket, and returns how many messages were sent before the
+// first one that could not be sent. If that is the first message SendMany returns its error, as
+// Write does. Errors of other messages are not reported.
+//
+// borrowed: messages and what they refer to, for the call.
+func (f *FD) SendMany(messages []unix.Mmsghdr) (int, error) {
+	return f.call(&f.writing, unix.SYS_SENDMMSG, unsafe.Pointer(unsafe.SliceData(messages)), uintptr(len(messages)), 0)
+}
+
+// call makes a system call on the descriptor. busy is reading or writing.
+func (f *FD) call(busy *atomic.Bool, trap uintptr, arg2 unsafe.Pointer, arg3, arg4 uintptr) (int, error) {
+	if !f.enter(busy) {
+		return 0, net.ErrClosed
 	}
+	for {
+		n, _, errno := unix.RawSyscall6(trap, uintptr(f.fd), uintptr(arg2), arg3, arg4, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		busy.Store(false)
+		if errno != 0 {
+			return 0, Bare(errno)
+		}
+		return int(n), nil
+	}
+}
+
+// enter sets busy, for which Close waits, unless the descriptor is closed.
+func (f *FD) enter(busy *atomic.Bool) bool {
+	busy.Store(true)
+	if f.closed.Load() {
+		busy.Store(false)
+		return false
+	}
+	return true
 }
 
 // Bare returns errno as an error without wrapping and without an allocation.
@@ -92,10 +121,10 @@ func Bare(errno unix.Errno) error {
 	switch errno {
 	case 0:
 		return nil
-	case unix.EAGAIN:
-		return errAgain
+	case unix.EAGAIN: // a constant: no conversion at run time
+		return unix.EAGAIN
 	case unix.EINVAL:
-		return errInval
+		return unix.EINVAL
 	}
 	return errno
 }

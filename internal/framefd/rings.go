@@ -74,9 +74,7 @@ func (f *FD) Enters() (reads, writes uint64) {
 // BeginReads returns the ring for reads. UseRings must have succeeded. The reader may use the
 // ring until EndReads, and Close waits for EndReads. The only error is net.ErrClosed.
 func (f *FD) BeginReads() (*uring.Ring, error) {
-	f.reading.Store(true)
-	if f.closed.Load() {
-		f.reading.Store(false)
+	if !f.enter(&f.reading) {
 		return nil, net.ErrClosed
 	}
 	return f.reads, nil
@@ -87,9 +85,7 @@ func (f *FD) EndReads() { f.reading.Store(false) }
 
 // BeginWrites is BeginReads for the writer, until EndWrites.
 func (f *FD) BeginWrites() (*uring.Ring, error) {
-	f.writing.Store(true)
-	if f.closed.Load() {
-		f.writing.Store(false)
+	if !f.enter(&f.writing) {
 		return nil, net.ErrClosed
 	}
 	return f.writes, nil
