@@ -69,13 +69,13 @@ func (m *mergedQueue) ReadFrames(ops []vnet.ReadOp) int {
 		return n + m.Queue.ReadFrames(ops[n:])
 	}
 	n := m.Queue.ReadFrames(ops)
-	if ops[n-1].Err != errAgain {
+	if ops[n-1].Err != unix.EAGAIN {
 		return n
 	}
 	more, dry := readBeside(beside, ops[n-1:])
 	n += more - 1
 	if dry && n < len(ops) {
-		ops[n].Frame, ops[n].Err = nil, errAgain
+		ops[n].Frame, ops[n].Err = nil, unix.EAGAIN
 		n++
 	}
 	return n

@@ -128,7 +128,7 @@ func (q fileQueue) ReadFrames(ops []vnet.ReadOp) int {
 	if len(ops) == 0 {
 		return 0
 	}
-	ops[0].Frame, ops[0].Err = nil, errAgain
+	ops[0].Frame, ops[0].Err = nil, unix.EAGAIN
 	return 1
 }
 
@@ -137,9 +137,9 @@ func (q fileQueue) write(head, rest []byte) error {
 	case q.closed.Load():
 		return net.ErrClosed
 	case q.down.Load():
-		return errNetDown
+		return unix.ENETDOWN
 	case len(head) < vnet.MinFrame:
-		return errInval
+		return unix.EINVAL
 	}
 	_, err := q.file.Write(slices.Concat(head[vnet.HdrLen:], rest)) // one call: other queues write too
 	return err

@@ -248,7 +248,7 @@ func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 func (m *macvtap) Announce(frame []byte) error {
 	return m.do("announcing", func() error {
 		if m.beside.down {
-			return errNetDown
+			return unix.ENETDOWN
 		}
 		err := m.sendOut(frame)
 		if errors.Is(err, unix.EPERM) { // no CAP_NET_RAW: use the port; other ports get it too

@@ -301,7 +301,7 @@ func (p *packetPort) SetUnicast(addrs []net.HardwareAddr) error {
 // Announce implements Interface.
 func (p *packetPort) Announce(frame []byte) error {
 	if p.queues[0].down.Load() {
-		return fmt.Errorf("announcing: %w", errNetDown)
+		return fmt.Errorf("announcing: %w", unix.ENETDOWN)
 	}
 	return p.do("announcing", func() error { return p.sendOut(frame) })
 }

@@ -74,7 +74,7 @@ func (q *packetQueue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 	}
 	more = q.burst.Saw(asked, n, bytes)
 	if n < asked {
-		ops[done].Frame, ops[done].Err = nil, errAgain
+		ops[done].Frame, ops[done].Err = nil, unix.EAGAIN
 		return done + 1, false
 	}
 	return done, more && done > 0
@@ -92,7 +92,7 @@ func (q *packetQueue) WriteFrames(ops []vnet.WriteOp) int {
 		// This frame cannot be part of a burst, or has ended one. It is written by itself, as
 		// sendmmsg(2) returns an error for its first message only.
 		op := &ops[done]
-		if op.Err = q.WriteParts(op.Head, op.Rest); op.Err == errAgain {
+		if op.Err = q.WriteParts(op.Head, op.Rest); op.Err == unix.EAGAIN {
 			return done
 		}
 		done++

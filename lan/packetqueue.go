@@ -43,14 +43,6 @@ const (
 	statusTPIDValid = 1 << 6
 )
 
-// Errors that are returned without wrapping. They are made once, because a conversion for
-// each call would allocate.
-var (
-	errInval   error = unix.EINVAL
-	errNetDown error = unix.ENETDOWN
-	errAgain   error = unix.EAGAIN
-)
-
 func newPacketQueue(fd int) *packetQueue {
 	q := &packetQueue{fd: framefd.New(fd), in: newMessages(true), out: newMessages(false)}
 	q.msg.Iov = &q.iov
@@ -67,7 +59,7 @@ func (q *packetQueue) FD() int { return q.fd.Int() }
 // borrowed: slot, for the call.
 func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
 	if len(slot) < vnet.Headroom+vnet.MinFrame {
-		return nil, errInval
+		return nil, unix.EINVAL
 	}
 	buf := place(slot)
 	q.iov.Base = unsafe.SliceData(buf)
@@ -173,10 +165,10 @@ func (q *packetQueue) WriteFD() int { return q.fd.Int() }
 // borrowed: head and rest, for the call.
 func (q *packetQueue) WriteParts(head, rest []byte) error {
 	if len(head) < vnet.MinFrame {
-		return errInval
+		return unix.EINVAL
 	}
 	if q.down.Load() {
-		return errNetDown
+		return unix.ENETDOWN
 	}
 	// The kernel allocates contiguous memory for as many bytes as the header length says.
 	vnet.RewriteHdrLen(head)

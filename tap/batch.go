@@ -64,7 +64,7 @@ func (q *Queue) readBursts(ops []vnet.ReadOp) int {
 func (q *Queue) readOne(op *vnet.ReadOp) (more bool) {
 	op.Frame, op.Err = q.ReadFrame(op.Slot)
 	got := 1
-	if op.Err == errAgain {
+	if op.Err == unix.EAGAIN {
 		got = 0
 	}
 	return q.burst.Saw(1, got, len(op.Frame)) && !final(op.Err)
@@ -120,7 +120,7 @@ func (q *Queue) collect(ops []vnet.ReadOp, results []int32, passed uint64) (done
 	q.meter.Took(got)
 	if empty {
 		q.meter.Emptied(passed)
-		ops[done].Frame, ops[done].Err = nil, errAgain
+		ops[done].Frame, ops[done].Err = nil, unix.EAGAIN
 		done++
 	}
 	return done, got, bytes
@@ -142,7 +142,7 @@ func (q *Queue) WriteFrames(ops []vnet.WriteOp) int {
 			}
 		}
 		op := &ops[done]
-		if op.Err = q.WriteParts(op.Head, op.Rest); op.Err == errAgain {
+		if op.Err = q.WriteParts(op.Head, op.Rest); op.Err == unix.EAGAIN {
 			return done
 		}
 		done++

@@ -29,7 +29,7 @@
 //	device, label                             its attributes
 //	subscription, tun, glance, query, state,  its state in the kernel, and its namespace
 //	location, link
-//	config, batch, parts, queue, pace, ioctl
+//	config, batch, queue, pace, ioctl
 //
 // # Concurrency
 //

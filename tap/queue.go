@@ -56,16 +56,16 @@ func (q *Queue) TooLong() uint64 { return q.tooLong.Load() }
 // borrowed: slot, for the call.
 func (q *Queue) ReadFrame(slot []byte) ([]byte, error) {
 	if len(slot) < vnet.MinFrame {
-		return nil, errInval
+		return nil, unix.EINVAL
 	}
 	n, err := q.fd.Read(q.readable(slot))
-	if err == errAgain && !q.meter.InStep() {
+	if err == unix.EAGAIN && !q.meter.InStep() {
 		passed := q.meter.Passed()
-		if n, err = q.fd.Read(q.readable(slot)); err == errAgain {
+		if n, err = q.fd.Read(q.readable(slot)); err == unix.EAGAIN {
 			q.meter.Emptied(passed)
 		}
 	}
-	if err == nil || err == errInval {
+	if err == nil || err == unix.EINVAL {
 		q.meter.Took(1)
 	}
 	return q.result(slot, n, err)
@@ -83,7 +83,7 @@ func (q *Queue) readable(slot []byte) []byte {
 // result returns the result of ReadFrame after a read of n bytes into readable(slot).
 func (q *Queue) result(slot []byte, n int, err error) ([]byte, error) {
 	switch {
-	case err == errInval:
+	case err == unix.EINVAL:
 		return nil, vnet.ErrInvalid
 	case err != nil:
 		return nil, err
@@ -102,11 +102,38 @@ func (q *Queue) result(slot []byte, n int, err error) ([]byte, error) {
 	return slot[:n], nil
 }
 
-// Errors without wrapping, converted once: a conversion in each call would allocate.
-var (
-	errAgain error = unix.EAGAIN
-	errInval error = unix.EINVAL
-)
+// WriteFD returns the descriptor for poll(2): writable means that WriteFrames
+// may succeed. It belongs to the queue, and is the same as FD.
+func (q *Queue) WriteFD() int { return q.fd.Int() }
+
+// WriteParts hands one frame to the device, in two parts: head, of at least vnet.MinFrame bytes, and
+// rest, which may be empty. This allows a caller to put a private copy of the headers before data in
+// memory that others can write. The frame is copied or refused before WriteParts returns.
+//
+// Errors are not wrapped. In all cases but the first the frame is lost:
+//
+//   - unix.EAGAIN: the device is full.
+//   - unix.EINVAL: the kernel, or a plain device, has refused the header.
+//   - unix.EIO: the device is down.
+//   - net.ErrClosed: the queue has been closed.
+//   - unix.EBADFD: the device has been deleted.
+//
+// borrowed: head and rest, for the call.
+func (q *Queue) WriteParts(head, rest []byte) error {
+	if len(head) < vnet.MinFrame {
+		return unix.EINVAL
+	}
+	if q.plain {
+		if !vnet.IsPlain(head) {
+			return unix.EINVAL
+		}
+		head = head[vnet.HdrLen:]
+	}
+	if len(rest) == 0 {
+		return q.fd.Write(head)
+	}
+	return q.fd.Writev(head, rest)
+}
 
 // Close waits for reads and writes in progress and closes the descriptor. Calls that begin
 // later return net.ErrClosed. No goroutine may still use FD for poll(2): the number may be

@@ -10,12 +10,12 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Errors that are not wrapped. They are converted once, because a conversion allocates.
-var (
-	errAgain   error = unix.EAGAIN
-	errDown    error = unix.EIO
-	errInvalid error = unix.EINVAL
-	errTooLong error = unix.EMSGSIZE
+// Errors of frames, which are not wrapped.
+const (
+	errAgain   = unix.EAGAIN
+	errDown    = unix.EIO
+	errInvalid = unix.EINVAL
+	errTooLong = unix.EMSGSIZE
 )
 
 // write writes frames to buffers of the driver, and returns the number of ops that are done. sleep

@@ -3,6 +3,8 @@ package guard
 import (
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -37,7 +39,7 @@ func TestOversize(t *testing.T) {
 		if got := p.oversize.Load(); got != tc.want {
 			t.Errorf("%s: %d are counted", tc.name, got)
 		}
-		q.Err = errInval
+		q.Err = unix.EINVAL
 		if _ = p.WriteFrame(tc.frame); p.oversize.Load() != tc.want {
 			t.Errorf("%s: counted although it was not written", tc.name)
 		}

@@ -67,12 +67,6 @@ var (
 	_ messaging.PacedPort    = (*policed)(nil)
 )
 
-// Errors as values of type error: a conversion for each call would allocate.
-var (
-	errAgain error = unix.EAGAIN
-	errInval error = unix.EINVAL
-)
-
 // FD implements messaging.Port.
 func (p *policed) FD() int { return p.queue.FD() }
 
@@ -121,7 +115,7 @@ func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 	if rate != nil {
 		room := rate.room(p.urgent)
 		if p.rxHeld = room == 0; p.rxHeld {
-			ops[0].Frame, ops[0].Err = nil, errAgain
+			ops[0].Frame, ops[0].Err = nil, unix.EAGAIN
 			return 1
 		}
 		ops = ops[:min(room, len(ops))]
@@ -277,7 +271,7 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 		op.Err = nil
 		if v := p.verdicts[done]; v != pass {
 			if v == malformed {
-				op.Err = errInval
+				op.Err = unix.EINVAL
 				continue
 			}
 			if v == groupRate { // noted here, because frames behind one that waits are checked again
@@ -290,7 +284,7 @@ func (p *policed) settle(ops []vnet.WriteOp, written int) (done int) {
 			continue
 		}
 		if next == written {
-			op.Err = errAgain // the queue is full, or the rate is exceeded
+			op.Err = unix.EAGAIN // the queue is full, or the rate is exceeded
 			break
 		}
 		if op.Err = p.passed[next].Err; op.Err == nil {

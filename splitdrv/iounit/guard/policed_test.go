@@ -168,7 +168,7 @@ func TestHeaderChanges(t *testing.T) {
 
 func TestWriteErrors(t *testing.T) {
 	p, q := newPoliced(hostWith("all"))
-	q.Err = errAgain
+	q.Err = unix.EAGAIN
 	if err := p.WriteFrame(frame(Broadcast, own, 60)); !errors.Is(err, unix.EAGAIN) {
 		t.Errorf("a queue that is full: %v", err)
 	}

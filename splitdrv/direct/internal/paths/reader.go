@@ -37,8 +37,7 @@ type reader struct {
 	until atomic.Int64 // Unix time in nanoseconds until which slow counts
 }
 
-// errAgain is unix.EAGAIN as an error. A conversion for each call would allocate.
-var errAgain error = unix.EAGAIN
+const errAgain = unix.EAGAIN
 
 // newReader returns a reader that watches only its event; queues are added later.
 func newReader(full *atomic.Uint64) (*reader, error) {
