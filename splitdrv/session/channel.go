@@ -11,15 +11,19 @@ import (
 type GID [16]byte
 
 // MarshalText encodes the identifier in hexadecimal.
-func (g GID) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(g[:])), nil }
+func (g GID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, g[:]), nil }
 
 // UnmarshalText decodes 32 hexadecimal digits.
-func (g *GID) UnmarshalText(b []byte) error {
-	if len(b) != hex.EncodedLen(len(g)) {
-		return fmt.Errorf("gid of %d characters, must be %d hexadecimal digits", len(b), hex.EncodedLen(len(g)))
+func (g *GID) UnmarshalText(b []byte) error { return decodeHex("gid", g[:], b) }
+
+// decodeHex decodes as many hexadecimal digits as dst needs. The error does not show more of
+// them than one invalid character.
+func decodeHex(what string, dst, b []byte) error {
+	if len(b) != hex.EncodedLen(len(dst)) {
+		return fmt.Errorf("%s of %d characters, must be %d hexadecimal digits", what, len(b), hex.EncodedLen(len(dst)))
 	}
-	if _, err := hex.Decode(g[:], b); err != nil {
-		return fmt.Errorf("gid: %w", err)
+	if _, err := hex.Decode(dst, b); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }

@@ -43,11 +43,8 @@ func (d DirectID) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *DirectID) UnmarshalText(b []byte) error {
 	var raw [8]byte
-	if len(b) != hex.EncodedLen(len(raw)) {
-		return fmt.Errorf("identifier of %d characters, must be %d hexadecimal digits", len(b), hex.EncodedLen(len(raw)))
-	}
-	if _, err := hex.Decode(raw[:], b); err != nil {
-		return fmt.Errorf("identifier: %w", err)
+	if err := decodeHex("identifier", raw[:], b); err != nil {
+		return err
 	}
 	*d = DirectID(binary.BigEndian.Uint64(raw[:]))
 	return nil
@@ -68,16 +65,7 @@ func (DirectSecret) GoString() string { return "session.DirectSecret" }
 func (s DirectSecret) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (s *DirectSecret) UnmarshalText(b []byte) error {
-	if len(b) != hex.EncodedLen(len(s)) {
-		return fmt.Errorf("secret of %d characters, must be %d hexadecimal digits", len(b), hex.EncodedLen(len(s)))
-	}
-	_, err := hex.Decode(s[:], b)
-	if err != nil {
-		return fmt.Errorf("secret: %w", err) // the error shows only the invalid character
-	}
-	return nil
-}
+func (s *DirectSecret) UnmarshalText(b []byte) error { return decodeHex("secret", s[:], b) }
 
 // DirectPeer describes the other host of a direct connection, according to the I/O unit.
 type DirectPeer struct {

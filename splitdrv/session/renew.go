@@ -29,15 +29,7 @@ type proof [proofSize]byte
 func (p proof) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, p[:]), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (p *proof) UnmarshalText(b []byte) error {
-	if len(b) != hex.EncodedLen(proofSize) {
-		return fmt.Errorf("proof of %d characters, must be %d hexadecimal digits", len(b), hex.EncodedLen(proofSize))
-	}
-	if _, err := hex.Decode(p[:], b); err != nil {
-		return fmt.Errorf("proof: %w", err)
-	}
-	return nil
-}
+func (p *proof) UnmarshalText(b []byte) error { return decodeHex("proof", p[:], b) }
 
 type renewMessage struct {
 	Type    string `json:"type"`
