@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -34,21 +35,9 @@ type ClientConfig struct {
 type Client struct {
 	*Conn
 	cfg     ClientConfig // of Dial
-	next    step
 	hello   Hello
 	welcome Welcome
 }
-
-// step is the method that has to be called next.
-type step int
-
-const (
-	stepHello   step = iota // Client.Hello
-	stepWelcome             // Server.Welcome
-	stepAccept              // Client.Accept
-	stepReady
-	stepNone
-)
 
 // Dial connects to the I/O unit at addr, on DefaultPort unless addr has a port, and
 // authenticates both sides. A *UntrustedError means that one side does not trust the other's
@@ -59,7 +48,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 		return nil, errors.New("dial: no Security in the ClientConfig")
 	}
 	addr = WithPort(addr)
-	deadline := time.Now().Add(orDefault(cfg.HandshakeTimeout, defaultHandshakeTimeout))
+	deadline := time.Now().Add(cmp.Or(cfg.HandshakeTimeout, defaultHandshakeTimeout))
 	dial := cfg.DialContext
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
@@ -70,7 +59,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the I/O unit at %s: %w%s", addr, err, unreachable(err))
 	}
-	conn := newConn(nc, cfg.Security, roleUnit, deadline, orDefault(cfg.PeerTimeout, defaultPeerTimeout))
+	conn := newConn(nc, cfg.Security, roleUnit, deadline, cmp.Or(cfg.PeerTimeout, defaultPeerTimeout))
 	conn.useTLS(tls.Client(&records{Conn: nc}, conn.tlsConfig()))
 	if err = conn.authenticate(ctx); err != nil {
 		return nil, err
@@ -81,11 +70,7 @@ func Dial(ctx context.Context, addr string, cfg ClientConfig) (*Client, error) {
 // Hello sends the host's requests and returns what the I/O unit grants. A refusal is a
 // *RefusedError or a *VersionError.
 func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
-	if c.next != stepHello {
-		return Welcome{}, fmt.Errorf("hello: %w", ErrOrder)
-	}
-	c.next = stepNone
-	err := c.step(ctx, "open a session with", func() error {
+	err := c.turn(ctx, stepHello, stepAccept, "open a session with", func() error {
 		hello.Run = c.security.run
 		if err := hello.validate(); err != nil {
 			return fmt.Errorf("%w hello: %w", errOwn, err)
@@ -106,7 +91,6 @@ func (c *Client) Hello(ctx context.Context, hello Hello) (Welcome, error) {
 	if err != nil {
 		return Welcome{}, err
 	}
-	c.next = stepAccept
 	return c.welcome, nil
 }
 
@@ -128,11 +112,7 @@ func (c *Client) checkIssued(w *Welcome) error {
 // are ready to receive. The host's own need not be connected yet, but their receives must be
 // posted.
 func (c *Client) Accept(ctx context.Context, accept Accept) error {
-	if c.next != stepAccept {
-		return fmt.Errorf("accept: %w", ErrOrder)
-	}
-	c.next = stepNone
-	err := c.step(ctx, "exchange channels with", func() error {
+	return c.turn(ctx, stepAccept, stepReady, "exchange channels with", func() error {
 		if err := accept.validate(&c.welcome); err != nil {
 			return fmt.Errorf("%w accept: %w", errOwn, err)
 		}
@@ -142,21 +122,12 @@ func (c *Client) Accept(ctx context.Context, accept Accept) error {
 		_, err := c.receive(typeReady)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	c.next = stepReady
-	return nil
 }
 
 // Ready tells the I/O unit that the host's queue pairs are connected and their receives are
 // posted. Then the session is established.
 func (c *Client) Ready(ctx context.Context) error {
-	if c.next != stepReady {
-		return fmt.Errorf("ready: %w", ErrOrder)
-	}
-	c.next = stepNone
-	err := c.step(ctx, "establish the session with", func() error {
+	err := c.turn(ctx, stepReady, stepNone, "establish the session with", func() error {
 		return c.send(readyMessage{typeReady})
 	})
 	if err != nil {
@@ -194,13 +165,6 @@ func WithPort(addr string) string {
 		return addr // neither; Dial's error will say so
 	}
 	return net.JoinHostPort(host, strconv.Itoa(DefaultPort))
-}
-
-func orDefault(d, fallback time.Duration) time.Duration {
-	if d == 0 {
-		return fallback
-	}
-	return d
 }
 
 // HandleDrain registers fn, which is called each time the I/O unit reports that it is being

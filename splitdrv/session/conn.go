@@ -39,6 +39,7 @@ type Conn struct {
 	handshake   func(context.Context) error // TLS handshake
 	deadline    time.Time                   // end of the handshake time-out
 	peerTimeout time.Duration
+	next        step // of the handshake
 
 	authenticated atomic.Bool   // the TLS handshake is over, also if it has failed
 	throttled     atomic.Uint64 // heartbeats of the peer that had to wait
@@ -76,6 +77,7 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 		raw:            nc,
 		deadline:       deadline,
 		peerTimeout:    peerTimeout,
+		next:           stepHello, // of a client; greet sets that of a server
 		broken:         make(chan struct{}),
 	}
 	c.conn = c
@@ -85,9 +87,6 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 
 // useTLS sets the TLS connection.
 func (c *Conn) useTLS(t *tls.Conn) { c.tls, c.stream, c.handshake = t, t, t.HandshakeContext }
-
-// LocalAddr returns this side's TCP address.
-func (c *Conn) LocalAddr() net.Addr { return c.raw.LocalAddr() }
 
 // Done returns a channel that is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.end.done }
@@ -183,6 +182,38 @@ func (c *Conn) expel(err *RevokedError) bool {
 		c.shut()
 	}
 	return first
+}
+
+// step names the method of a handshake that has to be called next.
+type step string
+
+const (
+	stepHello   step = "hello"   // Client.Hello
+	stepWelcome step = "welcome" // Server.Welcome, or Refuse
+	stepAccept  step = "accept"  // Client.Accept
+	stepReady   step = "ready"
+	stepNone    step = ""
+)
+
+// begin reports whether s is the next step. No other one can follow it before its end.
+func (c *Conn) begin(s step) bool {
+	next := c.next == s
+	if next {
+		c.next = stepNone
+	}
+	return next
+}
+
+// turn runs f as the step s, if that is next. If f succeeds, the step then follows.
+func (c *Conn) turn(ctx context.Context, s, then step, doing string, f func() error) error {
+	if !c.begin(s) {
+		return fmt.Errorf("%s: %w", s, ErrOrder)
+	}
+	if err := c.step(ctx, doing, f); err != nil {
+		return err
+	}
+	c.next = then
+	return nil
 }
 
 // step runs f, a step of the handshake, until ctx or the handshake's deadline ends it. An

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -91,8 +92,8 @@ func NewListener(ln net.Listener, cfg ServerConfig) (*Listener, error) {
 	if cfg.Security == nil {
 		return nil, errors.New("listen for hosts: no Security in the ServerConfig")
 	}
-	cfg.HandshakeTimeout = orDefault(cfg.HandshakeTimeout, defaultHandshakeTimeout)
-	cfg.PeerTimeout = orDefault(cfg.PeerTimeout, defaultPeerTimeout)
+	cfg.HandshakeTimeout = cmp.Or(cfg.HandshakeTimeout, defaultHandshakeTimeout)
+	cfg.PeerTimeout = cmp.Or(cfg.PeerTimeout, defaultPeerTimeout)
 	if cfg.MaxHandshakes <= 0 {
 		cfg.MaxHandshakes = DefaultMaxHandshakes
 	}

@@ -18,7 +18,6 @@ import (
 // Server is the I/O unit's end of a session's connection.
 type Server struct {
 	*Conn
-	next    step
 	hello   Hello
 	welcome Welcome
 }
@@ -27,7 +26,8 @@ type Server struct {
 // that opens sessions faster than rate, which may be nil. It returns neither a Server nor an
 // error if the host has renewed a session instead.
 func greet(ctx context.Context, c *Conn, rate *sessionRate) (*Server, error) {
-	s := &Server{Conn: c, next: stepWelcome}
+	s := &Server{Conn: c}
+	s.next = stepWelcome
 	renewed := false
 	err := c.step(ctx, "read the hello of", func() error {
 		b, err := c.receive(typeHello, typeRenew)
@@ -84,10 +84,9 @@ func (s *Server) issue(run protocol.Run) (protocol.Platform, protocol.Run) {
 // Refuse tells the host that it gets no session, and closes the connection. It is called
 // instead of Welcome. After some codes, such as CodeBusy, the host tries again.
 func (s *Server) Refuse(code Code, message string) error {
-	if s.next != stepWelcome {
+	if !s.begin(stepWelcome) {
 		return fmt.Errorf("refuse: %w", ErrOrder)
 	}
-	s.next = stepNone
 	if !s.finish(net.ErrClosed) {
 		return s.Close()
 	}
@@ -108,12 +107,8 @@ func (s *Server) refuse(code Code, message string, after time.Duration) error {
 // Of the features and offloads in welcome, those that the host supports are sent. Welcome
 // sets Version, Session if it is empty, and Platform and Run if the hello has a run.
 func (s *Server) Welcome(ctx context.Context, welcome Welcome) (Accept, error) {
-	if s.next != stepWelcome {
-		return Accept{}, fmt.Errorf("welcome: %w", ErrOrder)
-	}
-	s.next = stepNone
 	var accept Accept
-	err := s.step(ctx, "exchange channels with", func() error {
+	err := s.turn(ctx, stepWelcome, stepReady, "exchange channels with", func() error {
 		if welcome.Session == "" {
 			welcome.Session = newSessionID()
 		}
@@ -140,18 +135,13 @@ func (s *Server) Welcome(ctx context.Context, welcome Welcome) (Accept, error) {
 	if err != nil {
 		return Accept{}, err
 	}
-	s.next = stepReady
 	return accept, nil
 }
 
 // Ready tells the host that the I/O unit's queue pairs are connected and their receives are
 // posted, and waits until the host reports the same. Then the session is established.
 func (s *Server) Ready(ctx context.Context) error {
-	if s.next != stepReady {
-		return fmt.Errorf("ready: %w", ErrOrder)
-	}
-	s.next = stepNone
-	err := s.step(ctx, "establish the session with", func() error {
+	err := s.turn(ctx, stepReady, stepNone, "establish the session with", func() error {
 		if err := s.send(readyMessage{typeReady}); err != nil {
 			return err
 		}

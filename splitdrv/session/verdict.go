@@ -18,9 +18,7 @@ func (s *Security) admit(a *authentication, chain []*x509.Certificate) error {
 		return nil
 	}
 	for {
-		s.mu.Lock()
-		trust, change := s.made.Trust, s.changes
-		s.mu.Unlock()
+		trust, change := s.trust()
 		v, reason := trust.Verify(chain, a.peerRole.usage(), s.clock())
 		if reason != nil {
 			return &UntrustedError{Peer: a.peerRole.String(), Addr: a.remote.String(), Fingerprint: v.ID.Fingerprint,
@@ -30,6 +28,13 @@ func (s *Security) admit(a *authentication, chain []*x509.Certificate) error {
 			return nil
 		}
 	}
+}
+
+// trust returns the present trust, and the number of changes until now.
+func (s *Security) trust() (*identity.Trust, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.made.Trust, s.changes
 }
 
 // enlist stores the verdict on a peer, and adds the connection to those whose peers Update
@@ -94,9 +99,7 @@ func (s *Security) judge(a *authentication, now time.Time) bool {
 	var v *identity.Verdict
 	var reason error
 	for renewed := true; renewed; {
-		s.mu.Lock()
-		trust, change := s.made.Trust, s.changes
-		s.mu.Unlock()
+		trust, change := s.trust()
 		before := a.verdict.Load()
 		v, reason = trust.Verify(before.Chain, a.peerRole.usage(), now)
 		s.mu.Lock()
@@ -147,9 +150,7 @@ func (s *Security) renew(session, fresh *authentication) error {
 		if a, b := before.ID, shown.ID; a.Fingerprint != b.Fingerprint && (a.Name == "" || a.Name != b.Name) {
 			return fmt.Errorf("%v is %v, the session is with %v: %w", fresh, b, a, ErrUnexpected)
 		}
-		s.mu.Lock()
-		trust, change := s.made.Trust, s.changes
-		s.mu.Unlock()
+		trust, change := s.trust()
 		v, reason := trust.Verify(shown.Chain, fresh.peerRole.usage(), s.clock())
 		if reason != nil {
 			return &UntrustedError{
