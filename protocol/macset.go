@@ -23,17 +23,8 @@ func (s MACSet) Has(m MAC) bool { return s.Index(m) >= 0 }
 
 // Index returns the index of an address in the set, or -1. It allocates nothing.
 func (s MACSet) Index(m MAC) int {
-	n, low, high := m.number(), 0, len(s)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		switch o := s[mid]; {
-		case o == n:
-			return mid
-		case o < n:
-			low = mid + 1
-		default:
-			high = mid
-		}
+	if i, found := slices.BinarySearch(s, m.number()); found {
+		return i
 	}
 	return -1
 }

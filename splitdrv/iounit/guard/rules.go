@@ -1,6 +1,9 @@
 package guard
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
 	"github.com/splitnic/splitnic/vnet"
@@ -113,19 +116,10 @@ func (r *Rules) wants(g protocol.Group) bool {
 	if g == Broadcast {
 		return true
 	}
-	low, high := 0, len(r.Groups)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		switch o := &r.Groups[mid]; {
-		case *o == g:
-			return true
-		case number(*o) < number(g):
-			low = mid + 1
-		default:
-			high = mid
-		}
-	}
-	return false
+	_, found := slices.BinarySearchFunc(r.Groups, g, func(a, b protocol.Group) int {
+		return cmp.Compare(number(a), number(b))
+	})
+	return found
 }
 
 // number returns an address as a number.

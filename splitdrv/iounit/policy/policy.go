@@ -204,18 +204,12 @@ func (r *reserved) against(m protocol.MAC, entry string) bool {
 		return false
 	}
 	for n := len(m); n > 0; n-- {
-		claims, prefix := r.bySize[n-1], prefixOf(m, n)
-		low, high := 0, len(claims)
-		for low < high {
-			mid := int(uint(low+high) / 2)
-			if claims[mid].prefix < prefix {
-				low = mid + 1
-			} else {
-				high = mid
-			}
-		}
-		if low < len(claims) && claims[low].prefix == prefix {
-			return !slices.Contains(claims[low].entries, entry)
+		claims := r.bySize[n-1]
+		i, found := slices.BinarySearchFunc(claims, prefixOf(m, n), func(c claim, prefix uint64) int {
+			return cmp.Compare(c.prefix, prefix)
+		})
+		if found {
+			return !slices.Contains(claims[i].entries, entry)
 		}
 	}
 	return false
