@@ -156,11 +156,8 @@ func AppendOffloads(dst []byte, o vnet.Offloads) []byte {
 }
 
 func dataSize(t CfgType, data []byte, want int) error {
-	switch {
-	case len(data) < want:
-		return fmt.Errorf("%v: %d bytes of data, must be %d: %w", t, len(data), want, ErrShort)
-	case len(data) > want:
-		return fmt.Errorf("%v: %d bytes of data, must be %d: %w", t, len(data), want, ErrTrailing)
+	if err := exactly(data, want); err != nil {
+		return fmt.Errorf("%v: %w", t, err)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (r *DirectedRequest) Bytes(n int) (bytes uint64) {
 // DecodeDirectedRequest decodes b, one whole message. It checks the part of the list that is in
 // the message as ListDecoder does, and a whole list as MatchDirected does.
 func DecodeDirectedRequest(b []byte) (DirectedRequest, error) {
-	transaction, rest, err := directedBody(b, FuncDirectedRequest)
+	transaction, rest, err := body(b, FuncDirectedRequest)
 	if err != nil {
 		return DirectedRequest{}, err
 	}
@@ -132,7 +132,7 @@ func (r *DirectedReply) Suits(q *DirectedRequest) error {
 
 // DecodeDirectedReply decodes b, one whole message.
 func DecodeDirectedReply(b []byte) (DirectedReply, error) {
-	transaction, rest, err := directedBody(b, FuncDirectedReply)
+	transaction, rest, err := body(b, FuncDirectedReply)
 	if err != nil {
 		return DirectedReply{}, err
 	}
@@ -211,7 +211,7 @@ type DirectedConnect struct {
 
 // DecodeDirectedConnect decodes b, one whole message.
 func DecodeDirectedConnect(b []byte) (DirectedConnect, error) {
-	transaction, rest, err := directedBody(b, FuncDirectedConnect)
+	transaction, rest, err := body(b, FuncDirectedConnect)
 	if err != nil {
 		return DirectedConnect{}, err
 	}
@@ -253,7 +253,7 @@ type DirectedConnected struct {
 
 // DecodeDirectedConnected decodes b, one whole message.
 func DecodeDirectedConnected(b []byte) (DirectedConnected, error) {
-	transaction, rest, err := directedBody(b, FuncDirectedConnected)
+	transaction, rest, err := body(b, FuncDirectedConnected)
 	if err != nil {
 		return DirectedConnected{}, err
 	}
@@ -281,46 +281,4 @@ func AppendDirectedConnected(dst []byte, c DirectedConnected) []byte {
 	dst = appendHeader(dst, FuncDirectedConnected, c.TransactionContext)
 	dst = binary.BigEndian.AppendUint32(dst, uint32(c.Status))
 	return c.End.append(dst)
-}
-
-// DecodeDirectedFunction returns the function of b, one whole message of directed I/O. It
-// determines the Decode function to call.
-func DecodeDirectedFunction(b []byte) (Function, error) {
-	if len(b) < HeaderSize {
-		return 0, fmt.Errorf("message of directed I/O of %d bytes has no header: %w", len(b), ErrShort)
-	}
-	if len(b) > MaxControlSize {
-		return 0, fmt.Errorf("message of directed I/O of %d bytes: %w", len(b), ErrLong)
-	}
-	if v := binary.BigEndian.Uint16(b[2:]); v != Version {
-		return 0, fmt.Errorf("message of version %d, this side speaks %d: %w", v, Version, ErrVersion)
-	}
-	f := Function(binary.BigEndian.Uint16(b))
-	if f < FuncDirectedRequest || f > FuncDirectedConnected {
-		return 0, fmt.Errorf("message of directed I/O with %v: %w", f, ErrFunction)
-	}
-	return f, nil
-}
-
-// directedBody checks b's header and its function, and returns the bytes behind the header.
-func directedBody(b []byte, want Function) (transaction uint64, rest []byte, err error) {
-	f, err := DecodeDirectedFunction(b)
-	if err != nil {
-		return 0, nil, err
-	}
-	if f != want {
-		return 0, nil, fmt.Errorf("%v where %v was expected: %w", f, want, ErrFunction)
-	}
-	return binary.BigEndian.Uint64(b[4:]), b[HeaderSize:], nil
-}
-
-// exactly checks the size of a body.
-func exactly(b []byte, size int) error {
-	switch {
-	case len(b) < size:
-		return fmt.Errorf("%d bytes of %d: %w", len(b), size, ErrShort)
-	case len(b) > size:
-		return fmt.Errorf("%d bytes more than %d: %w", len(b)-size, size, ErrTrailing)
-	}
-	return nil
 }

@@ -39,3 +39,7 @@ const FeatureDirect = "direct"
 // FeatureDrain is the feature, in hello and welcome, of a host that changes to another I/O unit on
 // request, by a message on the bootstrap connection.
 const FeatureDrain = "drain"
+
+// FeatureStandby is the feature, in hello and welcome, of a session whose host uses another session.
+// The I/O unit keeps the host's port on the LAN down until the host sets it up by CfgLinkState.
+const FeatureStandby = "standby"

@@ -27,16 +27,9 @@ type BufferPoolFlushRequest struct {
 
 // DecodeBufferPoolFlushRequest decodes b, one whole message.
 func DecodeBufferPoolFlushRequest(b []byte) (BufferPoolFlushRequest, error) {
-	transaction, rest, err := body(b, FuncBufferPoolFlushRequest)
+	transaction, rest, err := records(b, FuncBufferPoolFlushRequest, 4)
 	if err != nil {
 		return BufferPoolFlushRequest{}, err
-	}
-	if len(rest) == 0 {
-		return BufferPoolFlushRequest{}, fmt.Errorf("BufferPoolFlushRequest without a pool: %w", ErrCount)
-	}
-	if n := len(rest) % 4; n != 0 {
-		return BufferPoolFlushRequest{}, fmt.Errorf("BufferPoolFlushRequest: the last pool reference has %d of 4 bytes: %w",
-			n, ErrShort)
 	}
 	return BufferPoolFlushRequest{TransactionContext: transaction, pools: rest}, nil
 }

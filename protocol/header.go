@@ -57,6 +57,8 @@ func (f Function) String() string { return printable.Name(functionNames[:], f, "
 
 func (f Function) known() bool { return f >= FuncBufferRecvPool && f <= FuncCfgUtilReply }
 
+func (f Function) directed() bool { return f >= FuncDirectedRequest && f <= FuncDirectedConnected }
+
 // Header is the beginning of each message.
 type Header struct {
 	Function Function
@@ -69,17 +71,32 @@ type Header struct {
 // the Decode function to call. DecodeHeader returns an error for messages that are too short or too
 // long, of another version, or with an unknown function.
 func DecodeHeader(b []byte) (Header, error) {
+	return decodeControl(b, Function.known)
+}
+
+// DecodeDirectedFunction returns the function of b, one whole message of directed I/O. It
+// determines the Decode function to call.
+func DecodeDirectedFunction(b []byte) (Function, error) {
+	h, err := decodeControl(b, Function.directed)
+	if err != nil {
+		return 0, err
+	}
+	return h.Function, nil
+}
+
+// decodeControl decodes the header of b, one whole control message.
+func decodeControl(b []byte, known func(Function) bool) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, fmt.Errorf("control message of %d bytes has no header: %w", len(b), ErrShort)
 	}
 	if len(b) > MaxControlSize {
 		return Header{}, fmt.Errorf("control message of %d bytes: %w", len(b), ErrLong)
 	}
-	return decodeHeader(b)
+	return decodeHeader(b, known)
 }
 
 // decodeHeader decodes the first HeaderSize bytes of b.
-func decodeHeader(b []byte) (Header, error) {
+func decodeHeader(b []byte, known func(Function) bool) (Header, error) {
 	h := Header{
 		Function:           Function(binary.BigEndian.Uint16(b[0:])),
 		Version:            binary.BigEndian.Uint16(b[2:]),
@@ -89,7 +106,7 @@ func decodeHeader(b []byte) (Header, error) {
 	if h.Version != Version {
 		return h, fmt.Errorf("message of version %d, this side speaks %d: %w", h.Version, Version, ErrVersion)
 	}
-	if !h.Function.known() {
+	if !known(h.Function) {
 		return h, fmt.Errorf("message with %v: %w", h.Function, ErrFunction)
 	}
 	return h, nil
@@ -103,7 +120,11 @@ func appendHeader(dst []byte, f Function, transaction uint64) []byte {
 
 // body checks b's header and that the function is want, and returns the bytes behind the header.
 func body(b []byte, want Function) (transaction uint64, rest []byte, err error) {
-	h, err := DecodeHeader(b)
+	known := Function.known
+	if want.directed() {
+		known = Function.directed
+	}
+	h, err := decodeControl(b, known)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -111,4 +132,30 @@ func body(b []byte, want Function) (transaction uint64, rest []byte, err error) 
 		return 0, nil, fmt.Errorf("%v where %v was expected: %w", h.Function, want, ErrFunction)
 	}
 	return h.TransactionContext, b[HeaderSize:], nil
+}
+
+// records is body for a message of records of that size, at least one of them.
+func records(b []byte, want Function, size int) (transaction uint64, rest []byte, err error) {
+	transaction, rest, err = body(b, want)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(rest) == 0 {
+		return 0, nil, fmt.Errorf("%v without a record: %w", want, ErrCount)
+	}
+	if n := len(rest) % size; n != 0 {
+		return 0, nil, fmt.Errorf("%v: the last record has %d of %d bytes: %w", want, n, size, ErrShort)
+	}
+	return transaction, rest, nil
+}
+
+// exactly checks the size of b.
+func exactly(b []byte, size int) error {
+	switch {
+	case len(b) < size:
+		return fmt.Errorf("%d bytes of data, must be %d: %w", len(b), size, ErrShort)
+	case len(b) > size:
+		return fmt.Errorf("%d bytes of data, must be %d: %w", len(b), size, ErrTrailing)
+	}
+	return nil
 }

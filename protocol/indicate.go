@@ -1,9 +1,6 @@
 package protocol
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "encoding/binary"
 
 const indicationSize = 12
 
@@ -28,16 +25,9 @@ type BufferRDMAIndicate struct {
 // DecodeBufferRDMAIndicate decodes b, one whole message. The target has to check that the pool and
 // the element exist, and that the element has the length.
 func DecodeBufferRDMAIndicate(b []byte) (BufferRDMAIndicate, error) {
-	transaction, rest, err := body(b, FuncBufferRDMAIndicate)
+	transaction, rest, err := records(b, FuncBufferRDMAIndicate, indicationSize)
 	if err != nil {
 		return BufferRDMAIndicate{}, err
-	}
-	if len(rest) == 0 {
-		return BufferRDMAIndicate{}, fmt.Errorf("BufferRDMAIndicate without a transfer: %w", ErrCount)
-	}
-	if n := len(rest) % indicationSize; n != 0 {
-		return BufferRDMAIndicate{}, fmt.Errorf("BufferRDMAIndicate: the last transfer has %d of %d bytes: %w", n,
-			indicationSize, ErrShort)
 	}
 	return BufferRDMAIndicate{TransactionContext: transaction, indications: rest}, nil
 }

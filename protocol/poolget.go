@@ -6,8 +6,6 @@ import (
 	"math"
 )
 
-const poolGetSize = HeaderSize + 12
-
 // BufferRecvPoolGet is the message with which an initiator requests another pool. The target lends
 // one or does nothing; there is no reply.
 type BufferRecvPoolGet struct {
@@ -24,12 +22,8 @@ func DecodeBufferRecvPoolGet(b []byte) (BufferRecvPoolGet, error) {
 	if err != nil {
 		return BufferRecvPoolGet{}, err
 	}
-	switch {
-	case len(b) < poolGetSize:
-		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet of %d bytes, must be %d: %w", len(b), poolGetSize, ErrShort)
-	case len(b) > poolGetSize:
-		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet of %d bytes, must be %d: %w", len(b), poolGetSize,
-			ErrTrailing)
+	if err := exactly(rest, 12); err != nil {
+		return BufferRecvPoolGet{}, fmt.Errorf("BufferRecvPoolGet: %w", err)
 	}
 	m := BufferRecvPoolGet{
 		TransactionContext: transaction,

@@ -114,15 +114,9 @@ type BufferRecvPool struct {
 
 // DecodeBufferRecvPool decodes b, one whole message. Each pool in it is Valid.
 func DecodeBufferRecvPool(b []byte) (BufferRecvPool, error) {
-	transaction, rest, err := body(b, FuncBufferRecvPool)
+	transaction, rest, err := records(b, FuncBufferRecvPool, poolSize)
 	if err != nil {
 		return BufferRecvPool{}, err
-	}
-	if len(rest) == 0 {
-		return BufferRecvPool{}, fmt.Errorf("BufferRecvPool without a pool: %w", ErrCount)
-	}
-	if n := len(rest) % poolSize; n != 0 {
-		return BufferRecvPool{}, fmt.Errorf("BufferRecvPool: the last pool has %d of %d bytes: %w", n, poolSize, ErrShort)
 	}
 	m := BufferRecvPool{TransactionContext: transaction, pools: rest}
 	for i := range m.Len() {

@@ -37,7 +37,7 @@ func DecodeSendData(b []byte) (SendData, error) {
 	if len(b) > MaxSendData {
 		return SendData{}, fmt.Errorf("message of %d bytes, at most %d: %w", len(b), MaxSendData, ErrLong)
 	}
-	h, err := decodeHeader(b)
+	h, err := decodeHeader(b, Function.known)
 	if err != nil {
 		return SendData{}, err
 	}
