@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,12 +44,8 @@ const (
 )
 
 func (c *Config) complete() (*bpf.VM, error) {
-	if c.SnapLength == 0 {
-		c.SnapLength = MaxSnapLength
-	}
-	if c.Buffer == 0 {
-		c.Buffer = defaultBuffer
-	}
+	c.SnapLength = cmp.Or(c.SnapLength, MaxSnapLength)
+	c.Buffer = cmp.Or(c.Buffer, defaultBuffer)
 	if c.SnapLength < 1 || c.SnapLength > MaxSnapLength {
 		return nil, fmt.Errorf("capture: snap length %d, must be 1 to %d", c.SnapLength, MaxSnapLength)
 	}

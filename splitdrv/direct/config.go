@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"time"
@@ -73,21 +74,11 @@ type Settings struct {
 }
 
 func (c *Config) complete() {
-	if c.Peers == 0 {
-		c.Peers = 64
-	}
-	if c.Idle == 0 {
-		c.Idle = time.Minute
-	}
-	if c.Grace == 0 {
-		c.Grace = 2 * time.Second
-	}
-	if c.Answer == 0 {
-		c.Answer = max(time.Second, c.PeerTimeout)
-	}
-	if c.Drain == 0 {
-		c.Drain = 50 * time.Millisecond
-	}
+	c.Peers = cmp.Or(c.Peers, 64)
+	c.Idle = cmp.Or(c.Idle, time.Minute)
+	c.Grace = cmp.Or(c.Grace, 2*time.Second)
+	c.Answer = cmp.Or(c.Answer, max(time.Second, c.PeerTimeout))
+	c.Drain = cmp.Or(c.Drain, 50*time.Millisecond)
 }
 
 // shared is the state that all direct connections of a host share. Any goroutine may

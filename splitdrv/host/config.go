@@ -126,21 +126,13 @@ func (c *Config) complete() error {
 	if len(c.IOUnits) == 0 {
 		return errors.New("host: no I/O unit; name at least one")
 	}
-	if c.MaxMTU == 0 {
-		c.MaxMTU = 9000
-	}
+	c.MaxMTU = cmp.Or(c.MaxMTU, 9000)
 	if len(c.Modes) == 0 {
 		c.Modes = []protocol.Mode{protocol.ModeImm}
 	}
-	if c.RetryMin == 0 {
-		c.RetryMin = 100 * time.Millisecond
-	}
-	if c.RetryMax == 0 {
-		c.RetryMax = 5 * time.Second
-	}
-	if c.AskAgain == 0 {
-		c.AskAgain = 30 * time.Second
-	}
+	c.RetryMin = cmp.Or(c.RetryMin, 100*time.Millisecond)
+	c.RetryMax = cmp.Or(c.RetryMax, 5*time.Second)
+	c.AskAgain = cmp.Or(c.AskAgain, 30*time.Second)
 	if c.Rand == nil {
 		c.Rand = rand.Int64N
 	}

@@ -67,15 +67,9 @@ type Config struct {
 
 // complete returns the configuration with its defaults, or an error if it is invalid.
 func (c Config) complete() (Config, error) {
-	if c.MaxQueues == 0 {
-		c.MaxQueues = 1
-	}
-	if c.MaxHosts == 0 {
-		c.MaxHosts = 64
-	}
-	if c.DirectPeers == 0 {
-		c.DirectPeers = 64
-	}
+	c.MaxQueues = cmp.Or(c.MaxQueues, 1)
+	c.MaxHosts = cmp.Or(c.MaxHosts, 64)
+	c.DirectPeers = cmp.Or(c.DirectPeers, 64)
 	c.DirectGrace = cmp.Or(c.DirectGrace, 2*time.Second)
 	c.DirectRest = cmp.Or(c.DirectRest, time.Second)
 	c.DirectAnswer = cmp.Or(c.DirectAnswer, max(2*time.Second, 2*c.Messaging.PeerTimeout))

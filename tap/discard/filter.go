@@ -1,6 +1,7 @@
 package discard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -38,9 +39,7 @@ func New(cfg Config) (*Filter, error) {
 		return nil, fmt.Errorf("%w: a queue of %d frames has no room for a reserve (at least %d)",
 			errUnavailable, cfg.Length, shortest)
 	}
-	if cfg.Patience == 0 {
-		cfg.Patience = Patience
-	}
+	cfg.Patience = cmp.Or(cfg.Patience, Patience)
 	page := os.Getpagesize()
 	size := (cfg.Queues*meterSize + page - 1) / page * page
 	meters, err := ebpf.NewMap(&ebpf.MapSpec{

@@ -1,6 +1,7 @@
 package steer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -24,9 +25,7 @@ func (r Rule) Load(h Hook) (*ebpf.Program, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	if r.Pause == 0 {
-		r.Pause = Pause
-	}
+	r.Pause = cmp.Or(r.Pause, Pause)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "splitnic_flows", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: flows,
 	})

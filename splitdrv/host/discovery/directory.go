@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,17 +39,10 @@ func (s *Settings) complete() {
 	if s.Lookup == nil {
 		s.Lookup = new(Resolver).Lookup
 	}
-	for _, d := range []struct {
-		value *time.Duration
-		is    time.Duration
-	}{
-		{&s.Shortest, 5 * time.Second}, {&s.Longest, 5 * time.Minute},
-		{&s.RetryMin, time.Second}, {&s.RetryMax, 30 * time.Second},
-	} {
-		if *d.value == 0 {
-			*d.value = d.is
-		}
-	}
+	s.Shortest = cmp.Or(s.Shortest, 5*time.Second)
+	s.Longest = cmp.Or(s.Longest, 5*time.Minute)
+	s.RetryMin = cmp.Or(s.RetryMin, time.Second)
+	s.RetryMax = cmp.Or(s.RetryMax, 30*time.Second)
 	if s.Rand == nil {
 		s.Rand = rand.Int64N
 	}
