@@ -29,40 +29,49 @@ func (d *opening) flags() uint16 {
 
 // attach makes the device and opens its queues, in the current namespace.
 func (d *opening) attach() error {
-	flags := d.flags()
-	excl := uint16(unix.IFF_TUN_EXCL)
-	name := d.cfg.Name
-	for range d.cfg.Queues {
+	fd, err := openTun()
+	if err != nil {
+		return err
+	}
+	flags := d.flags() | quietStart(fd)
+	d.queues = append(d.queues, NewQueue(fd))
+	if d.name, err = SetIff(fd, d.cfg.Name, flags|unix.IFF_TUN_EXCL); err != nil {
+		return d.explain(err)
+	}
+	if err := keepMAC(fd); err != nil {
+		return err
+	}
+	// Needed on kernels without IFF_NO_CARRIER, and harmless on others.
+	if err := SetCarrier(fd, false); err != nil {
+		return fmt.Errorf("taking the carrier away: %w", err)
+	}
+	if err := SetHeader(fd); err != nil {
+		return err
+	}
+	if err := d.join(d.name, d.cfg.Queues, flags); err != nil {
+		return d.explain(err)
+	}
+	d.offloads, err = SetOffloads(d.queues[0].FD(), d.cfg.Offloads)
+	return err
+}
+
+// join opens queues of an existing device, in the current namespace, until d has n queues.
+func (d *opening) join(name string, n int, flags uint16) error {
+	for len(d.queues) < n {
 		fd, err := openTun()
 		if err != nil {
 			return err
 		}
-		if d.queues == nil {
+		if len(d.queues) == 0 {
 			flags |= quietStart(fd)
 		}
-		d.queues = append(d.queues, NewQueue(fd))
-		name, err = SetIff(fd, name, flags|excl)
-		if err != nil {
-			return d.explain(err)
+		q := newQueue(fd, d.plain)
+		if _, err := SetIff(fd, name, flags); err != nil {
+			return errors.Join(err, q.Close())
 		}
-		if excl != 0 {
-			if err := keepMAC(fd); err != nil {
-				return err
-			}
-		}
-		excl = 0
-		d.name = name
-		// Needed on kernels without IFF_NO_CARRIER, and harmless on others.
-		if err := SetCarrier(fd, false); err != nil {
-			return fmt.Errorf("taking the carrier away: %w", err)
-		}
-		if err := SetHeader(fd); err != nil {
-			return err
-		}
+		d.queues = append(d.queues, q)
 	}
-	var err error
-	d.offloads, err = SetOffloads(d.queues[0].FD(), d.cfg.Offloads)
-	return err
+	return nil
 }
 
 // quietStart returns IFF_NO_CARRIER if the kernel knows it.

@@ -10,25 +10,6 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// join opens queues of an existing device, in the current namespace, until d has n queues.
-func (d *opening) join(name string, n int, flags uint16) error {
-	for len(d.queues) < n {
-		fd, err := openTun()
-		if err != nil {
-			return err
-		}
-		if len(d.queues) == 0 {
-			flags |= quietStart(fd)
-		}
-		q := newQueue(fd, d.plain)
-		if _, err := SetIff(fd, name, flags); err != nil {
-			return errors.Join(err, q.Close())
-		}
-		d.queues = append(d.queues, q)
-	}
-	return nil
-}
-
 // resume is configure for a device that existed before.
 func (d *opening) resume() error {
 	err := d.netlink("reading the label", func(_ *netlink.Handle, l netlink.Link) error {
