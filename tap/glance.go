@@ -145,16 +145,13 @@ func (g *glance) sameLink(b []byte) bool {
 		return false
 	}
 	var promisc, allmulti uint32
-	if binary.NativeEndian.Uint32(b[8:])&unix.IFF_ALLMULTI != 0 {
-		allmulti = 1 // kernels before 6.0 do not report the number of users
-	}
 	ok := eachAttribute(b[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
 		switch {
 		case len(value) < 4:
 		case kind == unix.IFLA_PROMISCUITY:
 			promisc = binary.NativeEndian.Uint32(value)
 		case kind == unix.IFLA_ALLMULTI:
-			allmulti = max(allmulti, binary.NativeEndian.Uint32(value))
+			allmulti = binary.NativeEndian.Uint32(value)
 		}
 	})
 	return ok && promisc == g.old.promisc && allmulti == g.old.allmulti

@@ -64,9 +64,6 @@ func parseLink(msg []byte) (link, error) {
 			}
 		}
 	}
-	if l.flags&unix.IFF_ALLMULTI != 0 {
-		l.allmulti = max(l.allmulti, 1) // kernels before 6.0 do not report the number of users
-	}
 	return l, nil
 }
 
