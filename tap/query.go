@@ -155,7 +155,7 @@ func (p *location) stacked(index, up int, s *State) error {
 			if int(l.lower) != index || !l.lowerElsewhere {
 				continue
 			}
-			if own, err := p.ownID(); err == nil && own == l.lowerNS {
+			if own, err := p.handle.GetNetNsIdByFd(int(p.file.Fd())); err == nil && own == int(l.lowerNS) {
 				add(l)
 			}
 		}
@@ -205,49 +205,25 @@ func (p *location) dump(attrs ...*nl.RtAttr) ([]link, error) {
 // rtGenSize is the size of struct rtgenmsg with its padding.
 const rtGenSize = 4
 
-// rtGen is struct rtgenmsg, the beginning of messages about namespaces.
-type rtGen struct{}
-
-func (rtGen) Len() int          { return rtGenSize }
-func (rtGen) Serialize() []byte { return make([]byte, rtGenSize) } // AF_UNSPEC
-
 // neighbours returns the identifiers that this network namespace has for others.
 func (p *location) neighbours() ([]int32, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, unix.NLM_F_DUMP)
-	req.AddData(rtGen{})
+	req.AddData(nl.NewRtGenMsg())
 	msgs, err := p.ask(req, unix.RTM_NEWNSID)
 	if err != nil {
 		return nil, err
 	}
-	own, err := p.ownID()
+	own, err := p.handle.GetNetNsIdByFd(int(p.file.Fd()))
 	if err != nil {
 		return nil, err
 	}
 	var ids []int32
 	for _, m := range msgs {
-		if id, ok := nsID(m); ok && id != own {
+		if id, ok := nsID(m); ok && id != int32(own) {
 			ids = append(ids, id)
 		}
 	}
 	return ids, nil
-}
-
-// ownID requests the identifier that this network namespace has for itself. It is negative if
-// there is none.
-func (p *location) ownID() (int32, error) {
-	req := nl.NewNetlinkRequest(unix.RTM_GETNSID, 0)
-	req.AddData(rtGen{})
-	req.AddData(nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(p.file.Fd()))))
-	msgs, err := p.ask(req, unix.RTM_NEWNSID)
-	if err != nil {
-		return 0, err
-	}
-	for _, m := range msgs {
-		if id, ok := nsID(m); ok {
-			return id, nil
-		}
-	}
-	return unix.NETNSA_NSID_NOT_ASSIGNED, nil
 }
 
 // nsID returns the identifier in an RTM_NEWNSID.
