@@ -1,6 +1,7 @@
 package lan
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -10,11 +11,27 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// newOutSocket opens an outSocket in the current network namespace.
-func newOutSocket(index int) (*outSocket, error) {
+// packetSocket makes a packet socket without a protocol, which receives nothing yet.
+func packetSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, os.NewSyscallError("socket AF_PACKET", err)
+		err = os.NewSyscallError("socket AF_PACKET", err)
+		if errors.Is(err, unix.EPERM) {
+			return -1, fmt.Errorf("%w (needs CAP_NET_RAW)", err)
+		}
+		return -1, err
+	}
+	return fd, nil
+}
+
+// outSocket opens a socket that sends frames out of a card and receives none, in the current
+// network namespace. Ports on the card do not get its frames. A frame sent through a port, by
+// contrast, would be copied to all others, and these need no announcement to reach each other's
+// hosts.
+func outSocket(index int) (int, error) {
+	fd, err := packetSocket()
+	if err != nil {
+		return -1, err
 	}
 	// Frames thereby bypass other packet sockets as well: those of packet ports.
 	err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
@@ -23,9 +40,9 @@ func newOutSocket(index int) (*outSocket, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return nil, err
+		return -1, err
 	}
-	return &outSocket{fd}, nil
+	return fd, nil
 }
 
 // sendOut sends a frame, [virtio_net_hdr | Ethernet frame], out of the card. The header has
@@ -36,15 +53,15 @@ func (s *shared) sendOut(frame []byte) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.out == nil {
+	if s.out < 0 {
 		err := netns.Do(s.ns, func() (err error) {
-			s.out, err = newOutSocket(s.index)
+			s.out, err = outSocket(s.index)
 			return err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	_, err := unix.Write(s.out.fd, frame[vnet.HdrLen:])
+	_, err := unix.Write(s.out, frame[vnet.HdrLen:])
 	return os.NewSyscallError("write", err)
 }

@@ -122,19 +122,6 @@ func (p *packetPort) EarlyDiscard() discard.Status {
 	return discard.Status{Reason: "packet sockets cannot do it"}
 }
 
-// packetSocket makes a packet socket without a protocol, which receives nothing yet.
-func packetSocket() (int, error) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		err = os.NewSyscallError("socket AF_PACKET", err)
-		if errors.Is(err, unix.EPERM) {
-			return -1, fmt.Errorf("%w (needs CAP_NET_RAW)", err)
-		}
-		return -1, err
-	}
-	return fd, nil
-}
-
 // bind prepares a socket and binds it to the card. The socket was made without a protocol, so
 // that it has not received anything yet.
 func (c *card) bind(fd int) error {

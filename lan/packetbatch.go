@@ -38,12 +38,7 @@ func (q *packetQueue) readBurst(ops []vnet.ReadOp) (done int, more bool) {
 		if len(ops[i].Slot) < vnet.Headroom+vnet.MinFrame {
 			break
 		}
-		buf := place(ops[i].Slot)
-		h, part := &q.in.headers[i].Hdr, &q.in.iovs[i][0]
-		part.Base = unsafe.SliceData(buf)
-		part.SetLen(len(buf))
-		h.SetControllen(controlLen)
-		h.Flags = 0
+		q.in.prepare(i, ops[i].Slot)
 		asked++
 	}
 	if asked == 0 {

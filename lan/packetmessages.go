@@ -1,9 +1,12 @@
 package lan
 
 import (
+	"unsafe"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/framefd"
+	"github.com/splitnic/splitnic/vnet"
 )
 
 // controlLen is the size, in bytes, of one control message with struct tpacket_auxdata.
@@ -35,6 +38,24 @@ func newMessages(receive bool) *messages {
 		}
 	}
 	return m
+}
+
+// place returns the part of slot into which a frame is received. It is behind the headroom,
+// so that there is room for a VLAN tag.
+func place(slot []byte) []byte {
+	return slot[vnet.Headroom:min(len(slot), vnet.Headroom+vnet.MaxFrame)]
+}
+
+// prepare lets message i be received into place(slot).
+//
+// borrowed: slot, until forget.
+func (m *messages) prepare(i int, slot []byte) {
+	buf := place(slot)
+	h, part := &m.headers[i].Hdr, &m.iovs[i][0]
+	part.Base = unsafe.SliceData(buf)
+	part.SetLen(len(buf))
+	h.SetControllen(controlLen)
+	h.Flags = 0
 }
 
 // forget clears the references of the first n messages to frames.

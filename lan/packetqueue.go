@@ -20,14 +20,9 @@ type packetQueue struct {
 	invalid  atomic.Uint64
 	dropped  uint64 // guarded by port.lock
 
-	// Arguments of recvmsg(2). Only the reader uses these and the following fields.
-	msg     unix.Msghdr
-	iov     unix.Iovec
-	control [controlLen]byte
-	burst   framefd.Burst
-	in      *messages // for recvmmsg(2)
-
-	out *messages // for sendmmsg(2); only the writer uses them
+	burst framefd.Burst // only the reader uses it and the following field
+	in    *messages     // for recvmmsg(2); recvmsg(2) uses the first one
+	out   *messages     // for sendmmsg(2); only the writer uses them
 }
 
 var _ Queue = (*packetQueue)(nil)
@@ -44,14 +39,9 @@ const (
 )
 
 func newPacketQueue(fd int) *packetQueue {
-	q := &packetQueue{fd: framefd.New(fd), in: newMessages(true), out: newMessages(false)}
-	q.msg.Iov = &q.iov
-	q.msg.SetIovlen(1)
-	q.msg.Control = &q.control[0]
-	return q
+	return &packetQueue{fd: framefd.New(fd), in: newMessages(true), out: newMessages(false)}
 }
 
-// FD implements Queue.
 func (q *packetQueue) FD() int { return q.fd.Int() }
 
 // ReadFrame is ReadFrames for one frame.
@@ -61,29 +51,20 @@ func (q *packetQueue) ReadFrame(slot []byte) ([]byte, error) {
 	if len(slot) < vnet.Headroom+vnet.MinFrame {
 		return nil, unix.EINVAL
 	}
-	buf := place(slot)
-	q.iov.Base = unsafe.SliceData(buf)
-	q.iov.SetLen(len(buf))
+	h := &q.in.headers[0].Hdr
 	for {
-		q.msg.SetControllen(controlLen)
-		q.msg.Flags = 0
-		n, err := q.fd.Receive(unix.SYS_RECVMSG, unsafe.Pointer(&q.msg), unix.MSG_TRUNC)
+		q.in.prepare(0, slot)
+		n, err := q.fd.Receive(unix.SYS_RECVMSG, unsafe.Pointer(h), unix.MSG_TRUNC)
 		if err != nil {
 			if q.passing(err) {
 				continue
 			}
 			return nil, err
 		}
-		if frame, err := q.received(slot, n, q.control[:q.msg.Controllen]); frame != nil || err != nil {
+		if frame, err := q.received(slot, n, q.in.control[0].data[:h.Controllen]); frame != nil || err != nil {
 			return frame, err
 		}
 	}
-}
-
-// place returns the part of slot into which a frame is received. It is behind the headroom,
-// so that there is room for a VLAN tag.
-func place(slot []byte) []byte {
-	return slot[vnet.Headroom:min(len(slot), vnet.Headroom+vnet.MaxFrame)]
 }
 
 // passing reports whether an error of receiving is over after it was returned, so that the
@@ -157,7 +138,6 @@ func tag(control []byte) (tpid, tci uint16) {
 	return tpid, binary.NativeEndian.Uint16(aux[auxTCI:])
 }
 
-// WriteFD implements Queue.
 func (q *packetQueue) WriteFD() int { return q.fd.Int() }
 
 // WriteParts is WriteFrames for one frame.
@@ -194,5 +174,4 @@ func (q *packetQueue) counted() Stats {
 	return Stats{Dropped: q.dropped, TooLong: q.tooLong.Load(), Invalid: q.invalid.Load()}
 }
 
-// Close implements Queue.
 func (q *packetQueue) Close() error { return q.fd.Close() }

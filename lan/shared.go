@@ -28,14 +28,14 @@ type shared struct {
 
 	mu    sync.Mutex
 	users int
-	out   *outSocket // nil before the first announcement
+	out   int // an outSocket; negative before the first announcement
 
 	follower follower
 }
 
 // findShared opens netlink sockets in ns and looks up nic. The caller is the first user.
 func findShared(nic, ns string) (*shared, netlink.Link, error) {
-	s := &shared{nic: nic, ns: ns, users: 1}
+	s := &shared{nic: nic, ns: ns, users: 1, out: -1}
 	err := netns.Do(ns, func() (err error) {
 		if s.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 			return err
@@ -88,8 +88,8 @@ func (s *shared) release() {
 	s.handle.Close()
 	s.looks.Close()
 	_ = s.speeds.Close() // nothing was written
-	if s.out != nil {
-		s.out.close()
+	if s.out >= 0 {
+		unix.Close(s.out)
 	}
 }
 
@@ -154,10 +154,3 @@ func missing(h *netlink.Handle, nic, ns string) error {
 	}
 	return fmt.Errorf("there is no network card %q %s, only: %s: %w", nic, where, strings.Join(names, ", "), unix.ENODEV)
 }
-
-// outSocket is a socket that sends frames out of the card and receives none. Ports on the
-// card do not get its frames. A frame sent through a port, by contrast, would be copied to
-// all others, and these need no announcement to reach each other's hosts.
-type outSocket struct{ fd int }
-
-func (o *outSocket) close() { unix.Close(o.fd) }
