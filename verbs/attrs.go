@@ -166,36 +166,15 @@ func mtuEnum(bytes int) uint32 {
 	return 0
 }
 
+var (
+	linkLanes = map[uint32]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2} // by active_width
+	// laneSpeeds are the Gbit/s of a lane by active_speed: SDR, DDR, QDR, FDR10, FDR, EDR, HDR and NDR.
+	laneSpeeds = map[uint32]float64{1: 2.5, 2: 5, 4: 10, 8: 10, 16: 14, 32: 25, 64: 50, 128: 100}
+)
+
 // linkSpeed converts active_width and active_speed of ibv_port_attr (ibv_query_port(3)) to
 // the number of lanes and the Gbit/s of all lanes together.
 func linkSpeed(width, speed uint32) (lanes int, gbps float64) {
-	switch width {
-	case 1:
-		lanes = 1
-	case 2:
-		lanes = 4
-	case 4:
-		lanes = 8
-	case 8:
-		lanes = 12
-	case 16:
-		lanes = 2
-	}
-	switch speed {
-	case 1: // SDR
-		gbps = 2.5
-	case 2: // DDR
-		gbps = 5
-	case 4, 8: // QDR, FDR10
-		gbps = 10
-	case 16: // FDR
-		gbps = 14
-	case 32: // EDR
-		gbps = 25
-	case 64: // HDR
-		gbps = 50
-	case 128: // NDR
-		gbps = 100
-	}
-	return lanes, gbps * float64(lanes)
+	lanes = linkLanes[width]
+	return lanes, laneSpeeds[speed] * float64(lanes)
 }

@@ -324,10 +324,6 @@ func (c *Context) ChoosePKey() (int, error) {
 	return index, nil
 }
 
-// EventFD returns a descriptor that is readable while an asynchronous event is pending. The
-// Context owns it.
-func (c *Context) EventFD() int { return c.events.poll.fd }
-
 // ReadEvent consumes one asynchronous event, if one is pending, and reports whether there was
 // one. It never blocks. The event has already been acknowledged.
 //

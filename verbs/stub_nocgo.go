@@ -66,9 +66,6 @@ func (*Context) PKeys(int) ([]uint16, error) { return nil, errNoCgo }
 // ChoosePKey returns the index of the partition key of the queue pairs of the next domain.
 func (*Context) ChoosePKey() (int, error) { return 0, errNoCgo }
 
-// EventFD returns a descriptor that is readable while an asynchronous event is pending.
-func (*Context) EventFD() int { return -1 }
-
 // ReadEvent consumes one asynchronous event.
 func (*Context) ReadEvent() (fabric.Event, bool, error) { return fabric.Event{}, false, errNoCgo }
 
