@@ -48,7 +48,6 @@ func (m *mergedQueue) watch(op, fd int) error {
 	return os.NewSyscallError("epoll_ctl", err)
 }
 
-// FD implements Queue.
 func (m *mergedQueue) FD() int { return m.poll }
 
 // ReadFrames implements Queue. The macvtap and the socket beside take turns in being read

@@ -108,21 +108,16 @@ func (p *bridgePort) create(bridge netlink.Link, cfg Config) (err error) {
 	return p.dev.Enslave(p.index)
 }
 
-// Name implements Interface.
 func (p *bridgePort) Name() string { return p.dev.Name() }
 
-// Queues implements Interface.
 func (p *bridgePort) Queues() []Queue { return asQueues(p.dev.Queues()) }
 
-// EarlyDiscard implements Interface.
 func (p *bridgePort) EarlyDiscard() discard.Status { return p.dev.EarlyDiscard() }
 
-// Watch implements Interface.
 func (p *bridgePort) Watch(ctx context.Context, fn func(LinkState)) error {
 	return p.watch(ctx, 0, func(s LinkState) error { return p.followMTU(p.dev.Name(), p.dev.Index(), s) }, fn)
 }
 
-// SetOffloads implements Interface.
 func (p *bridgePort) SetOffloads(o vnet.Offloads) (got vnet.Offloads, err error) {
 	err = p.do("setting offloads", func() error {
 		got, err = p.dev.SetOffloads(o)
@@ -134,12 +129,10 @@ func (p *bridgePort) SetOffloads(o vnet.Offloads) (got vnet.Offloads, err error)
 	return got, err
 }
 
-// SetUp implements Interface.
 func (p *bridgePort) SetUp(up bool) error {
 	return p.setUp(device(p.dev.Name(), p.dev.Index()), up)
 }
 
-// Floods implements Interface.
 func (p *bridgePort) Floods() bool { return true }
 
 // Announce implements Interface. The frame enters the bridge at the port, so that the bridge
@@ -148,10 +141,8 @@ func (p *bridgePort) Announce(frame []byte) error {
 	return p.announce(p.dev.Queues()[0].FD(), frame)
 }
 
-// Stats implements Interface.
 func (p *bridgePort) Stats() Stats { return tapStats(p.card, p.dev.Index(), p.dev.Queues(), transmits) }
 
-// Close implements Interface.
 func (p *bridgePort) Close() error {
 	p.lock.Lock()
 	defer p.lock.Unlock()

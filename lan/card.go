@@ -36,10 +36,8 @@ func device(name string, index int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}}
 }
 
-// Floods implements Interface.
 func (c *card) Floods() bool { return false }
 
-// State implements Interface.
 func (c *card) State() (s LinkState, err error) {
 	err = c.do("reading the link state", func() (err error) {
 		s, err = c.read()

@@ -201,13 +201,10 @@ func (m *macvtap) attach(cfg Config) error {
 	return nil
 }
 
-// EarlyDiscard implements Interface.
 func (m *macvtap) EarlyDiscard() discard.Status { return m.discards }
 
-// Name implements Interface.
 func (m *macvtap) Name() string { return m.name }
 
-// Queues implements Interface.
 func (m *macvtap) Queues() []Queue {
 	out := asQueues(m.queues)
 	out[0] = m.merged
@@ -217,12 +214,10 @@ func (m *macvtap) Queues() []Queue {
 // self returns a link by which netlink addresses the macvtap.
 func (m *macvtap) self() netlink.Link { return device(m.name, m.own) }
 
-// Watch implements Interface.
 func (m *macvtap) Watch(ctx context.Context, fn func(LinkState)) error {
 	return m.watch(ctx, m.own, func(s LinkState) error { return m.followMTU(m.name, m.own, s) }, fn)
 }
 
-// SetOffloads implements Interface.
 func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	got := o
 	err := m.do("setting offloads", func() error {
@@ -244,7 +239,6 @@ func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return got, nil
 }
 
-// Announce implements Interface.
 func (m *macvtap) Announce(frame []byte) error {
 	return m.do("announcing", func() error {
 		if m.beside.down {
@@ -259,7 +253,6 @@ func (m *macvtap) Announce(frame []byte) error {
 	})
 }
 
-// Stats implements Interface.
 func (m *macvtap) Stats() Stats {
 	s := tapStats(m.card, m.own, m.queues, receives)
 	s.Dropped += m.early.Dropped()
@@ -300,7 +293,6 @@ func tapStats(c *card, index int, queues []*tap.Queue, dir direction) Stats {
 	return s
 }
 
-// Close implements Interface.
 func (m *macvtap) Close() error {
 	m.lock.Lock()
 	defer m.lock.Unlock()

@@ -61,7 +61,6 @@ func (m *macvtap) openBeside() (q *packetQueue, err error) {
 	return q, err
 }
 
-// SetUp implements Interface.
 func (m *macvtap) SetUp(up bool) error {
 	if err := m.setUp(m.self(), up); err != nil {
 		return err
@@ -78,7 +77,6 @@ func (m *macvtap) change(what string, edit func(*receiveFilter)) error {
 	})
 }
 
-// SetPromisc implements Interface.
 func (m *macvtap) SetPromisc(on bool) error {
 	err := m.change(fmt.Sprintf("setting promiscuous mode to %t", on), func(f *receiveFilter) { f.promisc = on })
 	if err != nil {
@@ -87,7 +85,6 @@ func (m *macvtap) SetPromisc(on bool) error {
 	return m.do("setting all-multicast", m.applyAllMulti)
 }
 
-// SetUnicast implements Interface.
 func (m *macvtap) SetUnicast(addrs []net.HardwareAddr) error {
 	if err := checkAddrs(addrs); err != nil {
 		return err
@@ -95,7 +92,6 @@ func (m *macvtap) SetUnicast(addrs []net.HardwareAddr) error {
 	return m.change("setting further addresses", func(f *receiveFilter) { f.unicast = cloneAddrs(addrs) })
 }
 
-// SetAllMulti implements Interface.
 func (m *macvtap) SetAllMulti(on bool) error {
 	return m.do(fmt.Sprintf("setting all-multicast to %t", on), func() error {
 		m.all = on
@@ -169,7 +165,6 @@ func (m *macvtap) group(fd int, op uintptr, addr net.HardwareAddr) error {
 	return nil
 }
 
-// SetMAC implements Interface.
 func (m *macvtap) SetMAC(mac net.HardwareAddr) error {
 	return m.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
 		if err := checkMAC(mac); err != nil {

@@ -117,7 +117,6 @@ func (p *packetPort) open(cfg Config) error {
 	return p.applyFilter(p.filter)
 }
 
-// EarlyDiscard implements Interface.
 func (p *packetPort) EarlyDiscard() discard.Status {
 	return discard.Status{Reason: "packet sockets cannot do it"}
 }
@@ -201,13 +200,10 @@ func (p *packetPort) change(what string, edit func(*receiveFilter)) error {
 	})
 }
 
-// Name implements Interface.
 func (p *packetPort) Name() string { return p.nic }
 
-// Queues implements Interface.
 func (p *packetPort) Queues() []Queue { return asQueues(p.queues) }
 
-// SetMAC implements Interface.
 func (p *packetPort) SetMAC(mac net.HardwareAddr) error {
 	return p.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
 		if err := errors.Join(checkMAC(mac), p.checkOwn(mac)); err != nil {
@@ -223,7 +219,6 @@ func (p *packetPort) SetMAC(mac net.HardwareAddr) error {
 	})
 }
 
-// Watch implements Interface.
 func (p *packetPort) Watch(ctx context.Context, fn func(LinkState)) error {
 	return p.watch(ctx, 0, nil, fn)
 }
@@ -249,7 +244,6 @@ func (p *packetPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return o, nil
 }
 
-// SetUp implements Interface.
 func (p *packetPort) SetUp(up bool) error {
 	return p.change(whatUp(up), func(f *receiveFilter) {
 		for _, q := range p.queues {
@@ -259,17 +253,14 @@ func (p *packetPort) SetUp(up bool) error {
 	})
 }
 
-// SetPromisc implements Interface.
 func (p *packetPort) SetPromisc(on bool) error {
 	return p.change(fmt.Sprintf("setting promiscuous mode to %t", on), func(f *receiveFilter) { f.promisc = on })
 }
 
-// SetAllMulti implements Interface.
 func (p *packetPort) SetAllMulti(on bool) error {
 	return p.change(fmt.Sprintf("setting all-multicast to %t", on), func(f *receiveFilter) { f.allMulti = on })
 }
 
-// SetMulticast implements Interface.
 func (p *packetPort) SetMulticast(groups []net.HardwareAddr) error {
 	if err := checkGroups(groups); err != nil {
 		return err
@@ -277,7 +268,6 @@ func (p *packetPort) SetMulticast(groups []net.HardwareAddr) error {
 	return p.change("setting the groups", func(f *receiveFilter) { f.groups = cloneAddrs(groups) })
 }
 
-// SetUnicast implements Interface.
 func (p *packetPort) SetUnicast(addrs []net.HardwareAddr) error {
 	if err := checkAddrs(addrs); err != nil {
 		return err
@@ -285,7 +275,6 @@ func (p *packetPort) SetUnicast(addrs []net.HardwareAddr) error {
 	return p.change("setting further addresses", func(f *receiveFilter) { f.unicast = cloneAddrs(addrs) })
 }
 
-// Announce implements Interface.
 func (p *packetPort) Announce(frame []byte) error {
 	if p.queues[0].down.Load() {
 		return fmt.Errorf("announcing: %w", unix.ENETDOWN)
@@ -293,7 +282,6 @@ func (p *packetPort) Announce(frame []byte) error {
 	return p.do("announcing", func() error { return p.sendOut(frame) })
 }
 
-// Stats implements Interface.
 func (p *packetPort) Stats() Stats {
 	var s Stats
 	p.lock.Lock()
@@ -308,7 +296,6 @@ func (p *packetPort) Stats() Stats {
 	return s
 }
 
-// Close implements Interface.
 func (p *packetPort) Close() error {
 	p.lock.Lock()
 	defer p.lock.Unlock()

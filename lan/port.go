@@ -41,14 +41,12 @@ func (p *port) shut() bool {
 	return was
 }
 
-// MAC implements Interface.
 func (p *port) MAC() net.HardwareAddr {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	return slices.Clone(p.mac)
 }
 
-// Offloads implements Interface.
 func (p *port) Offloads() vnet.Offloads {
 	p.lock.Lock()
 	defer p.lock.Unlock()
@@ -60,7 +58,6 @@ func (p *port) Offloads() vnet.Offloads {
 // and to unknown stations. With multicast snooping it learns the groups from the hosts' reports.
 type learned struct{ port *port }
 
-// SetMAC implements Interface.
 func (l learned) SetMAC(mac net.HardwareAddr) error {
 	return l.port.do(fmt.Sprintf("setting MAC address %v", mac), func() error {
 		if err := checkMAC(mac); err != nil {

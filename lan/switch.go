@@ -145,13 +145,10 @@ func (s *userSwitch) open(cfg Config) (Interface, error) {
 	return p, nil
 }
 
-// Name implements Interface.
 func (p *switchPort) Name() string { return p.name }
 
-// Queues implements Interface.
 func (p *switchPort) Queues() []Queue { return p.queues }
 
-// State implements Interface.
 func (p *switchPort) State() (s LinkState, err error) {
 	err = p.do("reading the link state", func() error {
 		s, _ = p.state()
@@ -202,20 +199,16 @@ func (p *switchPort) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 	return o, err
 }
 
-// SetUp implements Interface.
 func (p *switchPort) SetUp(up bool) error {
 	return p.do(whatUp(up), func() error { return p.dev.SetUp(up) })
 }
 
-// Floods implements Interface.
 func (p *switchPort) Floods() bool { return true }
 
-// EarlyDiscard implements Interface.
 func (p *switchPort) EarlyDiscard() discard.Status {
 	return discard.Status{Reason: "a vhost-user port has no queue of the kernel's"}
 }
 
-// Announce implements Interface.
 func (p *switchPort) Announce(frame []byte) error {
 	return p.do("announcing", func() error { return p.dev.Announce(frame) })
 }
@@ -231,7 +224,6 @@ func (p *switchPort) Stats() Stats {
 	return p.last
 }
 
-// Close implements Interface.
 func (p *switchPort) Close() error {
 	p.Stats()
 	p.lock.Lock()

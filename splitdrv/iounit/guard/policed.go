@@ -67,19 +67,15 @@ var (
 	_ messaging.PacedPort    = (*policed)(nil)
 )
 
-// FD implements messaging.Port.
 func (p *policed) FD() int { return p.queue.FD() }
 
-// WriteFD implements messaging.WriteFDer.
 func (p *policed) WriteFD() int { return p.queue.WriteFD() }
 
-// RoomIsReadable implements messaging.ReadablePort.
 func (p *policed) RoomIsReadable() bool {
 	r, ok := p.queue.(messaging.ReadablePort)
 	return ok && r.RoomIsReadable()
 }
 
-// ReadHold implements messaging.PacedPort.
 func (p *policed) ReadHold() time.Duration {
 	if !p.rxHeld {
 		return 0
@@ -87,7 +83,6 @@ func (p *policed) ReadHold() time.Duration {
 	return p.hold(p.rules.Load().rx)
 }
 
-// WriteHold implements messaging.PacedPort.
 func (p *policed) WriteHold() time.Duration {
 	if !p.txHeld {
 		return 0

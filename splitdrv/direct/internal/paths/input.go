@@ -18,7 +18,6 @@ type input struct {
 // skips bounds how often one ReadFrames reads frames that are only for others.
 const skips = 8
 
-// FD implements messaging.Port.
 func (r *input) FD() int { return r.ep }
 
 // ReadFrames implements messaging.Port.

@@ -26,10 +26,8 @@ type uplinkPort struct {
 	head  [headSize]byte // used by the writer only
 }
 
-// WriteFD implements messaging.WriteFDer.
 func (u *uplinkPort) WriteFD() int { return u.queue.writeFD() }
 
-// RoomIsReadable implements messaging.ReadablePort.
 func (u *uplinkPort) RoomIsReadable() bool { return u.queue.roomIsReadable() }
 
 // WriteFrames implements messaging.Port. Markers are not written to the netdevice. They are
@@ -93,13 +91,10 @@ func (u *uplinkPort) place(t *table, op *vnet.WriteOp, now uint32, used int) int
 // path through the I/O unit, and only while there is no direct path.
 type zeroCopyPort struct{ *uplinkPort }
 
-// Memory implements messaging.ZeroCopyPort.
 func (p *zeroCopyPort) Memory() (*vnet.Memory, <-chan struct{}) { return p.queue.lends.Memory() }
 
-// Registered implements messaging.ZeroCopyPort.
 func (p *zeroCopyPort) Registered(bytes int64) { p.queue.lends.Registered(bytes) }
 
-// NotRegistered implements messaging.ZeroCopyPort.
 func (p *zeroCopyPort) NotRegistered(why error) { p.queue.lends.NotRegistered(why) }
 
 // ReadLent implements messaging.ZeroCopyPort.
@@ -117,10 +112,8 @@ func (p *zeroCopyPort) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.
 // borrowed: op with its slot, and lent, for the call.
 func (p *zeroCopyPort) Fetch(op *vnet.ReadOp, lent *vnet.Lent) { p.queue.lends.Fetch(op, lent) }
 
-// Return implements messaging.ZeroCopyPort.
 func (p *zeroCopyPort) Return(loans []vnet.Loan) { p.queue.lends.Return(loans) }
 
-// OnRecall implements messaging.ZeroCopyPort.
 func (p *zeroCopyPort) OnRecall(fn func()) { p.queue.lends.OnRecall(fn) }
 
 // directPort is the port of the netdevice for a direct path.
@@ -149,7 +142,6 @@ const (
 // to the first one.
 func (d *directPort) WriteFD() int { return d.queues[0].writeFD() }
 
-// RoomIsReadable implements messaging.ReadablePort.
 func (d *directPort) RoomIsReadable() bool { return d.queues[0].roomIsReadable() }
 
 // ReadFrames implements messaging.Port.
