@@ -20,13 +20,18 @@ func TestModes(t *testing.T) {
 			t.Errorf("%q is parsed as %q, %v", s, m, err)
 		}
 	}
-	for m, sends := range map[Mode]bool{ModeImm: false, ModeIndicate: false, ModeSend: true, ModeSendUC: true} {
-		pools := 64
-		if sends {
-			pools = 1
-		}
-		if m.Sends() != sends || m.MaxPools() != pools {
-			t.Errorf("%s: sends %t, %d pools", m, m.Sends(), m.MaxPools())
+	type does struct {
+		sends, lossy, immediate, indicated bool
+		pools                              int
+	}
+	for m, want := range map[Mode]does{
+		ModeImm:      {immediate: true, pools: 64},
+		ModeIndicate: {indicated: true, pools: 64},
+		ModeSend:     {sends: true, pools: 1},
+		ModeSendUC:   {sends: true, lossy: true, pools: 1},
+	} {
+		if got := (does{m.Sends(), m.Lossy(), m.Immediate(), m.Indicated(), m.MaxPools()}); got != want {
+			t.Errorf("%s: %+v", m, got)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func TestBenchSpecs(t *testing.T) {
 	if err != nil || len(f.specs) != 12 || f.specs[0].Size != 32 || f.specs[11].Size != bench.MaxSize {
 		t.Errorf("--all: %+v, %v", f.specs, err)
 	}
-	for line, want := range map[string]int{"--listen :1": 4, "--listen :1 --mode send,imm": 2} {
+	for line, want := range map[string]int{"--listen :1": len(protocol.Modes()), "--listen :1 --mode send,imm": 2} {
 		if f, err := benchParse(bench.BW, line); err != nil || len(f.modes) != want {
 			t.Errorf("%s: modes %v, %v", line, f.modes, err)
 		}

@@ -100,14 +100,14 @@ type chaos struct {
 
 func newChaos(t *testing.T, seed uint64) *chaos {
 	r := rand.New(rand.NewPCG(seed, 77))
-	c := &chaos{t: t, r: r, mode: protocol.Modes()[r.IntN(4)], mtu: 1500}
+	c := &chaos{t: t, r: r, mode: protocol.Modes()[r.IntN(len(protocol.Modes()))], mtu: 1500}
 	if c.one(2) {
 		c.mtu = protocol.MaxMTU
 	}
 	queues := 1 + r.IntN(3)
 	cfgA, cfgB := c.config(queues), c.config(queues)
 	// The number of frames in a lost message is unknown, so every message must have one frame.
-	cfgA.NoPack = c.mode == protocol.ModeSendUC || c.one(3)
+	cfgA.NoPack = c.mode.Lossy() || c.one(3)
 	cfgB.NoPack = cfgA.NoPack
 	cfgA.PeerPools, cfgB.PeerPools = cfgB.Lends(), cfgA.Lends()
 	cfgA.Invalidation = c.one(2)
@@ -265,7 +265,7 @@ func (c *chaos) stream(ctx context.Context, from, to *endpoint, queue, frames in
 		}
 		seq := binary.BigEndian.Uint64(f[vnet.HdrLen+54:])
 		switch {
-		case seq < next || (seq > next && c.mode != protocol.ModeSendUC):
+		case seq < next || (seq > next && !c.mode.Lossy()):
 			err = fmt.Errorf("frame %d arrives, %d was expected", seq, next)
 		case !bytes.Equal(f, frame(seq, c.length(seed, seq), c.mtu)):
 			err = fmt.Errorf("frame %d differs", seq)
@@ -293,7 +293,7 @@ func (c *chaos) next(
 			return nil, err
 		}
 		tx, rx := from.conn.Stats().Channels[queue], to.conn.Stats().Channels[queue]
-		if tx.TxFrames < uint64(*frames) || rx.RxFrames != uint64(got) || c.mode != protocol.ModeSendUC {
+		if tx.TxFrames < uint64(*frames) || rx.RxFrames != uint64(got) || !c.mode.Lossy() {
 			continue
 		}
 		if rx.RxFrames+rx.RxLost == tx.TxFrames {

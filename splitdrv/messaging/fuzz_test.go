@@ -377,7 +377,7 @@ func (s *script) run() error {
 	s.must(err)
 	for _, qp := range []*fabric.QP{&s.ctrl, &s.data} {
 		cfg := fabric.QPConfig{Transport: fabric.RC, SendCQ: s.cq, RecvCQ: s.cq, MaxSend: 1024, MaxRecv: scriptReceives}
-		if s.mode == protocol.ModeSendUC && qp == &s.data {
+		if s.mode.Lossy() && qp == &s.data {
 			cfg.Transport = fabric.UC
 		}
 		*qp, err = dom.NewQP(cfg)

@@ -55,18 +55,21 @@ func TestModes(t *testing.T) {
 					for _, s := range h.conn.Stats().Channels {
 						total += transfers(s)
 					}
-					want := map[protocol.Mode][3]uint64{ // sends, writes, writes with immediate data
-						protocol.ModeImm:      {0, 0, total},
-						protocol.ModeIndicate: {0, total, 0},
-						protocol.ModeSend:     {total, 0, 0},
-						protocol.ModeSendUC:   {total, 0, 0},
-					}[mode]
+					var want [3]uint64 // sends, writes, writes with immediate data
+					switch {
+					case mode.Sends():
+						want[0] = total
+					case mode.Indicated():
+						want[1] = total
+					default:
+						want[2] = total
+					}
 					if got := [3]uint64{data.Sends, data.Writes, data.WriteImms}; got != want {
 						t.Errorf("%s: data channels: %v sends, writes, writes with immediate data; want %v", h.name, got, want)
 					}
 					for i, s := range h.conn.Stats().Channels {
 						indicated := uint64(0)
-						if mode == protocol.ModeIndicate {
+						if mode.Indicated() {
 							indicated = transfers(s)
 						}
 						if s.TxFrames != frames || s.RxFrames != frames || s.TxIndicated != indicated ||

@@ -133,7 +133,7 @@ func (c *channel) deliver() bool {
 		t.pool.windows[0].invalidate(c.m, t.pool.ref, 0)
 	default:
 	}
-	lossy := c.m.mode == protocol.ModeSendUC
+	lossy := c.m.mode.Lossy()
 	if lossy && c.m.one(6) {
 		return true // lost
 	}
@@ -176,7 +176,7 @@ func (c *channel) complete() bool {
 }
 
 func (c *channel) window() int {
-	if c.m.mode == protocol.ModeIndicate {
+	if c.m.mode.Indicated() {
 		return protocol.IndicatesPerChannel
 	}
 	return 1
@@ -275,10 +275,10 @@ func (c *channel) add() bool {
 				c.m.fail("%s: message %d uses element %d", c.s.name, c.next, elem)
 			}
 			c.next++
-		case c.m.mode == protocol.ModeImm && protocol.CanImm(p.ref, uint32(elem), c.held):
+		case c.m.mode.Immediate() && protocol.CanImm(p.ref, uint32(elem), c.held):
 			t.op = opWriteImm
 		default:
-			c.serialised = c.m.mode == protocol.ModeImm && !c.m.rules.overtaken
+			c.serialised = c.m.mode.Immediate() && !c.m.rules.overtaken
 		}
 		if c.posted-c.signaled >= c.m.shape.signalEvery {
 			t.signal = true
@@ -325,7 +325,7 @@ func (c *channel) settle() bool {
 		c.inFlight = c.inFlight[i+1:]
 	}
 	for len(c.pending) > 0 && (c.unacknowledged() < c.window() || c.m.rules.noWindow ||
-		c.m.rules.overtaken && c.m.mode == protocol.ModeImm && c.unacknowledged() < 1) {
+		c.m.rules.overtaken && c.m.mode.Immediate() && c.unacknowledged() < 1) {
 		n := min(len(c.pending), 5)
 		c.indicated++
 		msg := message{kind: msgIndicate, channel: c.number}

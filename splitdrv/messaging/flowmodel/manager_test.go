@@ -192,7 +192,7 @@ func (s *side) need(c int) bool {
 // rescue tells the peer what was sent on a channel without credits.
 func (s *side) rescue(c int) bool {
 	ch := s.channels[c]
-	if s.m.mode != protocol.ModeSendUC || s.m.rules.noSent || !ch.dry() {
+	if !s.m.mode.Lossy() || s.m.rules.noSent || !ch.dry() {
 		return false
 	}
 	// Without new frames, only if something is missing. Otherwise the model would never come to

@@ -269,10 +269,10 @@ func (m *model) rested() {
 				m.fail("%s: at rest, channel %d has %d requests, %d batches; %d pools are not offered", s.name, i, len(c.requests),
 					n, len(s.unsent))
 			}
-			if m.mode == protocol.ModeIndicate && c.indicated-c.acked >= protocol.IndicatesPerChannel {
+			if m.mode.Indicated() && c.indicated-c.acked >= protocol.IndicatesPerChannel {
 				m.fail("%s: at rest, channel %d has %d indications unacknowledged", s.name, i, c.indicated-c.acked)
 			}
-			if got := s.peer.channels[i].arrived; got != c.framesSent && m.mode != protocol.ModeSendUC {
+			if got := s.peer.channels[i].arrived; got != c.framesSent && !m.mode.Lossy() {
 				m.fail("%s: at rest, %d of %d frames have arrived on channel %d", s.name, got, c.framesSent, i)
 			}
 			for _, p := range c.remotePools {

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/splitnic/splitnic/bufpool"
-	"github.com/splitnic/splitnic/protocol"
 )
 
 // receive is one step of the receiver. Other workers may run between two steps.
@@ -107,7 +106,7 @@ func (c *channel) use(p *pool, elem int) {
 
 // arrive is the port: it checks the order of frames.
 func (c *channel) arrive(frame uint64) {
-	if frame <= c.latest || (frame != c.latest+1 && c.m.mode != protocol.ModeSendUC) {
+	if frame <= c.latest || (frame != c.latest+1 && !c.m.mode.Lossy()) {
 		c.m.fail("%s: frame %d arrives after frame %d", c.s.name, frame, c.latest)
 	}
 	c.latest = frame
@@ -118,7 +117,7 @@ func (c *channel) arrive(frame uint64) {
 func (c *channel) message(t transfer) {
 	ahead := int64(t.number - c.expected)
 	switch {
-	case ahead != 0 && c.m.mode == protocol.ModeSend:
+	case ahead != 0 && !c.m.mode.Lossy():
 		c.m.fail("%s: message %d, %d was expected", c.s.name, t.number, c.expected)
 		return
 	case ahead < 0:
@@ -192,7 +191,7 @@ func (c *channel) forget(p *pool) {
 	}
 	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = nil
 	c.localPools = slices.DeleteFunc(c.localPools, func(o *bufpool.Local) bool { return o == p.local })
-	if c.m.mode == protocol.ModeImm {
+	if c.m.mode.Immediate() {
 		c.spare += len(p.where)
 	}
 	c.elements.Forget(p.local)
@@ -211,7 +210,7 @@ func (c *channel) adopt(p *pool) {
 	c.pools[int(p.ref)-c.number*c.m.shape.maxPools] = p
 	c.localPools = append(c.localPools, p.local)
 	switch {
-	case c.m.mode == protocol.ModeIndicate:
+	case c.m.mode.Indicated():
 	case c.m.mode.Sends():
 		c.receives += len(p.where)
 	default:

@@ -120,7 +120,7 @@ func (m *model) returns() protocol.Mode {
 // receives returns the largest number of receives of a data channel.
 func (s *side) receives() int {
 	switch {
-	case s.m.mode == protocol.ModeIndicate:
+	case s.m.mode.Indicated():
 		return 0
 	default:
 		return s.m.shape.maxPools * poolLengths[len(poolLengths)-1]
@@ -225,10 +225,10 @@ func (s *side) send(msg message) {
 
 // answers returns how many updates of a data channel that were due for no pool may be unprocessed.
 func (m *model) answers() int {
-	switch m.mode {
-	case protocol.ModeImm:
+	switch {
+	case m.mode.Immediate():
 		return 1
-	case protocol.ModeIndicate:
+	case m.mode.Indicated():
 		return 2
 	default:
 		return 0

@@ -40,11 +40,21 @@ func (a *Attack) In(mode protocol.Mode) bool { return slices.Contains(a.Modes, m
 
 var (
 	everywhere = protocol.Modes()
-	writing    = []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate}
-	sending    = []protocol.Mode{protocol.ModeSend, protocol.ModeSendUC}
-	onlyImm    = []protocol.Mode{protocol.ModeImm}
-	onlyInd    = []protocol.Mode{protocol.ModeIndicate}
-	onlyRC     = []protocol.Mode{protocol.ModeSend}
-	onlyUC     = []protocol.Mode{protocol.ModeSendUC}
-	reliable   = []protocol.Mode{protocol.ModeImm, protocol.ModeIndicate, protocol.ModeSend}
+	sending    = modes(protocol.Mode.Sends)
+	writing    = except(sending)
+	onlyImm    = modes(protocol.Mode.Immediate)
+	onlyInd    = modes(protocol.Mode.Indicated)
+	reliable   = except(modes(protocol.Mode.Lossy))
+	onlyRC     = modes(func(m protocol.Mode) bool { return m.Sends() && !m.Lossy() })
+	onlyUC     = modes(func(m protocol.Mode) bool { return m.Sends() && m.Lossy() })
 )
+
+// modes returns the modes that do something.
+func modes(do func(protocol.Mode) bool) []protocol.Mode {
+	return slices.DeleteFunc(protocol.Modes(), func(m protocol.Mode) bool { return !do(m) })
+}
+
+// except returns all modes but some.
+func except(some []protocol.Mode) []protocol.Mode {
+	return modes(func(m protocol.Mode) bool { return !slices.Contains(some, m) })
+}

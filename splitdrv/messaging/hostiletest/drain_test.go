@@ -156,7 +156,7 @@ func drainSender(t *testing.T, f twoDevices, mode protocol.Mode) {
 	v.until(p.ctx, func() bool {
 		p.poll()
 		_, drains := d.counts()
-		return early() || len(p.Inbox) > 0 && (drains > 0 || mode == protocol.ModeIndicate)
+		return early() || len(p.Inbox) > 0 && (drains > 0 || mode.Indicated())
 	})
 	if early() {
 		t.Errorf("the flush was answered while %d transfers were on their way", transfers)

@@ -64,9 +64,9 @@ func (p *Peer) transfer(pool, elem int, frame []byte) {
 	p.t.Helper()
 	l := p.Pools[pool]
 	switch {
-	case p.mode == protocol.ModeImm:
+	case p.mode.Immediate():
 		p.imm(pool, elem, protocol.PackImm(uint8(l.Ref), uint8(elem), uint16(len(frame))), frame)
-	case p.mode == protocol.ModeIndicate:
+	case p.mode.Indicated():
 		p.write(fabric.OpWrite, pool, elem, 0, frame)
 		p.completed()
 		p.indicate(protocol.Indication{Pool: l.Ref, Element: uint32(elem), Length: uint32(len(frame))})

@@ -65,7 +65,7 @@ func NewPeer(t testing.TB, cfg PeerConfig) *Peer {
 		Device: cfg.Device, Transport: fabric.RC, Channels: cfg.Channels, Receives: controlReceives,
 		DataReceives: dataReceives, DataSize: ownElement, Lent: ownSize, Scratch: scratchSize,
 	}
-	if cfg.Mode == protocol.ModeSendUC {
+	if cfg.Mode.Lossy() {
 		c.Transport = fabric.UC
 	}
 	if cfg.OneReceive {

@@ -56,10 +56,10 @@ var meaningless = map[string][]protocol.Mode{
 	"too-many-elements":   sending, // the longest pool alone has as many
 	"length":              sending, // a receive is as long as the element
 	"data-send":           sending,
-	"indicated-length":    {protocol.ModeIndicate, protocol.ModeSend, protocol.ModeSendUC},
+	"indicated-length":    except(onlyImm),
 	"immediate":           onlyImm,
 	"indications":         sending,
-	"needless-indication": {protocol.ModeIndicate, protocol.ModeSend, protocol.ModeSendUC},
+	"needless-indication": except(onlyImm),
 	"sequence":            writing,
 	"too-many-flushes":    sending,
 	"pool-keys":           sending,

@@ -68,7 +68,7 @@ func controls() []localAttack {
 		{Attack{Name: "element returned twice", Modes: everywhere, Code: "not-out"}, nil, func(p *attacker) {
 			lent(p)
 			p.victim.sendFrame(p.ctx, frame(100))
-			if p.mode == protocol.ModeIndicate {
+			if p.mode.Indicated() {
 				p.message(protocol.FuncBufferRDMAIndicate)
 			} else {
 				p.until(p.session, func() bool { return p.Arrived > 0 }, "a frame")
