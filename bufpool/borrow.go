@@ -32,7 +32,7 @@ func (p *Pools) addRemote(r *Remote, out []Action) ([]Action, error) {
 	}
 	var keys []uint32
 	if p.cfg.PeerOneTouch && r.lent.RKey == 0 && !r.KeyFollows {
-		if keys = p.peerKeys.take(&r.lent); keys == nil {
+		if keys = p.peerKeys.complete(&r.lent); keys == nil {
 			return out, fmt.Errorf("%w: pool %d of %d elements", ErrKeys, r.Ref, r.lent.Elements)
 		}
 	}
@@ -120,8 +120,8 @@ func (p *Pools) close(r *Remote) {
 	}
 }
 
-// giveBack starts to give back a pool that was lent on request and has been idle for long.
-func (p *Pools) giveBack(out []Action) []Action {
+// stopIdle starts to give back a pool that was lent on request and has been idle for long.
+func (p *Pools) stopIdle(out []Action) []Action {
 	for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
 		r := p.remote[ref]
 		if r.state != remoteInUse {
@@ -130,7 +130,7 @@ func (p *Pools) giveBack(out []Action) []Action {
 		if r.idle++; r.Used() {
 			r.idle = 0
 		}
-		if r.extra && r.idle >= p.cfg.IdleTicks && len(p.ownFlush.giving) == 0 && !r.keyless {
+		if r.extra && r.idle >= p.cfg.IdleTicks && len(p.ownFlush.stopping) == 0 && !r.keyless {
 			out = p.stop([]*Remote{r}, out)
 		}
 	}
@@ -143,7 +143,7 @@ func (p *Pools) stop(pools []*Remote, out []Action) []Action {
 		r.state = remoteStopping
 		out = append(out, Action{Do: Stop, Remote: r})
 	}
-	p.ownFlush.giving = pools
+	p.ownFlush.stopping = pools
 	return out
 }
 
@@ -153,26 +153,26 @@ func (p *Pools) stopped(r *Remote, last bool, out []Action) []Action {
 	if last {
 		return p.finished(out)
 	}
-	return p.give(out)
+	return p.flushRemote(out)
 }
 
-// give requests that the peer takes back the pools that are being given back, if their
+// flushRemote requests that the peer takes back the pools that this side returns, if their
 // senders have stopped and no flush is unanswered. It leaves out pools that the peer has
 // taken back by itself.
-func (p *Pools) give(out []Action) []Action {
+func (p *Pools) flushRemote(out []Action) []Action {
 	own := &p.ownFlush
 	running := func(r *Remote) bool { return !r.stopped }
-	if len(own.giving) == 0 || slices.ContainsFunc(own.giving, running) || own.awaited {
+	if len(own.stopping) == 0 || slices.ContainsFunc(own.stopping, running) || own.awaited {
 		return out
 	}
 	var refs []uint32
-	for _, r := range own.giving {
+	for _, r := range own.stopping {
 		if r.state == remoteStopping {
-			r.state = remoteGiven
-			own.given, refs = append(own.given, r), append(refs, r.Ref|protocol.FlushGiveBack)
+			r.state = remoteFlushing
+			own.remote, refs = append(own.remote, r), append(refs, r.Ref|protocol.FlushGiveBack)
 		}
 	}
-	own.giving = nil
+	own.stopping = nil
 	if len(refs) == 0 {
 		return out
 	}

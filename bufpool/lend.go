@@ -61,9 +61,9 @@ func (p *Pools) offer(l *Local, out []Action) []Action {
 	return append(out, Action{Do: Offer, Local: l})
 }
 
-// takeBack starts to take back a pool that was lent on request, if it has been idle for
+// flushIdle starts to take back a pool that was lent on request, if it has been idle for
 // long, or if another session needs memory (tight).
-func (p *Pools) takeBack(tight bool, out []Action) []Action {
+func (p *Pools) flushIdle(tight bool, out []Action) []Action {
 	for _, l := range p.local {
 		if l == nil || !l.Extra || l.state != localOffered {
 			continue
@@ -72,19 +72,19 @@ func (p *Pools) takeBack(tight bool, out []Action) []Action {
 			l.idle = 0
 		}
 		if (l.idle >= 2*p.cfg.IdleTicks || tight) && !p.ownFlush.awaited {
-			out = p.take([]*Local{l}, out)
+			out = p.flushLocal([]*Local{l}, out)
 		}
 	}
 	return out
 }
 
-// take requests that the peer stops using pools.
-func (p *Pools) take(pools []*Local, out []Action) []Action {
+// flushLocal requests that the peer stops using pools.
+func (p *Pools) flushLocal(pools []*Local, out []Action) []Action {
 	refs := make([]uint32, len(pools))
 	for i, l := range pools {
 		l.state, refs[i] = localFlushing, l.Ref
 	}
-	p.ownFlush.taking = pools
+	p.ownFlush.local = pools
 	return p.request(refs, out)
 }
 

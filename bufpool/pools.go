@@ -168,7 +168,7 @@ func (a *Action) Done() Event {
 //
 // # The life of a remote pool
 //
-//	in use ──▶ stopping ──▶ given ──▶ closed
+//	in use ──▶ stopping ──▶ flushing ──▶ closed
 //	           Stop         Request
 //
 // The peer can take a pool back, by its own flush, in any of these states. The pool is
@@ -208,11 +208,11 @@ type Pools struct {
 
 // ownFlush is the last flush of this side, and the pools of the next one.
 type ownFlush struct {
-	latest  uint64    // transaction of the last flush
-	taking  []*Local  // pools that the last flush takes back, until the peer has replied
-	giving  []*Remote // pools to be given back when their senders have stopped and no flush is unanswered
-	given   []*Remote // pools that the last flush gives back, until the peer has replied
-	awaited bool      // the last flush is unanswered
+	latest   uint64    // transaction of the last flush
+	awaited  bool      // it is unanswered
+	local    []*Local  // its pools that this side lends, until the peer has replied
+	remote   []*Remote // its pools that the peer lends, until the peer has replied
+	stopping []*Remote // those of the next one, when their senders have stopped and no flush is unanswered
 }
 
 // asked has the requests for pools that this side has made.
@@ -301,7 +301,7 @@ func (p *Pools) AtRest() error {
 		}
 	}
 	own := &p.ownFlush
-	if p.unready > 0 || len(p.unsent) > 0 || len(own.giving) > 0 || own.awaited || p.peerFlush.out || p.asked.open {
+	if p.unready > 0 || len(p.unsent) > 0 || len(own.stopping) > 0 || own.awaited || p.peerFlush.out || p.asked.open {
 		return fmt.Errorf("bufpool: pools are under way: %d without their keys sent, flush awaited %t, to be answered %t, asking %t",
 			len(p.unsent), own.awaited, p.peerFlush.out, p.asked.open)
 	}
@@ -320,7 +320,7 @@ func (p *Pools) Gone() bool {
 			return false
 		}
 	}
-	return !p.ownFlush.awaited && !p.peerFlush.out && len(p.ownFlush.giving) == 0
+	return !p.ownFlush.awaited && !p.peerFlush.out && len(p.ownFlush.stopping) == 0
 }
 
 // First returns a new local pool, one of the first of a channel, or nil if no reference is

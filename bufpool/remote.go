@@ -13,7 +13,7 @@ type remoteState uint8
 const (
 	remoteInUse    remoteState = iota
 	remoteStopping             // this side is about to give it back
-	remoteGiven                // this side has asked the peer to take it
+	remoteFlushing             // this side has asked the peer to take it
 	remoteClosed               // the peer has taken it back; it may be lent again
 )
 
@@ -118,8 +118,8 @@ type peerKeys struct {
 
 var errKeys = errors.New("keys out of order")
 
-// take returns the keys of a pool that is lent, or nil if not all of them have arrived.
-func (t *peerKeys) take(l *protocol.Pool) []uint32 {
+// complete returns the keys of a pool that is lent, or nil if not all of them have arrived.
+func (t *peerKeys) complete(l *protocol.Pool) []uint32 {
 	keys := t.keys
 	if t.ref != l.Ref || uint64(len(keys)) != uint64(l.Elements) {
 		return nil

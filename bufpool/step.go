@@ -23,7 +23,7 @@ func (p *Pools) Step(e *Event, out []Action) ([]Action, error) {
 // the remote ones. Those with the largest elements are the last, because a sender drops a
 // frame that fits none of its pools.
 func (p *Pools) endNext(out []Action) []Action {
-	if len(p.ownFlush.giving)+len(p.ownFlush.given) == 0 {
+	if len(p.ownFlush.stopping)+len(p.ownFlush.remote) == 0 {
 		var next []*Remote
 		for _, ref := range slices.Sorted(maps.Keys(p.remote)) {
 			if r := p.remote[ref]; r.state == remoteInUse && !r.keyless {
@@ -44,7 +44,7 @@ func (p *Pools) endNext(out []Action) []Action {
 			return cmp.Compare(a.Elements.ElementSize(), b.Elements.ElementSize())
 		})
 		if len(next) > 0 {
-			return p.take(next[:min(len(next), protocol.MaxFlushPools)], out)
+			return p.flushLocal(next[:min(len(next), protocol.MaxFlushPools)], out)
 		}
 	}
 	return out
@@ -72,7 +72,7 @@ func (p *Pools) step(e *Event, out []Action) ([]Action, error) {
 	case FlushReply:
 		return p.replied(e.Transaction, out)
 	case Tick:
-		return p.giveBack(p.takeBack(e.Tight, out)), nil
+		return p.stopIdle(p.flushIdle(e.Tight, out)), nil
 	case Ending:
 		p.ending = true
 	}
@@ -124,21 +124,21 @@ func (p *Pools) replied(transaction uint64, out []Action) ([]Action, error) {
 	if !own.awaited || transaction != own.latest {
 		return out, fmt.Errorf("%w: flush %#x", ErrReply, transaction)
 	}
-	given, taking := own.given, own.taking
-	own.awaited, own.given, own.taking = false, nil, nil
-	for _, r := range given {
+	remote, local := own.remote, own.local
+	own.awaited, own.remote, own.local = false, nil, nil
+	for _, r := range remote {
 		p.close(r)
 		if r.Invalidate {
 			// After the reply, so that the peer expects the message.
 			out = append(out, Action{Do: Invalidate, Remote: r})
 		}
 	}
-	for _, l := range taking {
-		if l.state == localFlushing { // otherwise the peer has given it back itself
+	for _, l := range local {
+		if l.state == localFlushing { // otherwise the peer has returned it by itself
 			out = p.drain(l, out)
 		}
 	}
-	return p.give(out), nil
+	return p.flushRemote(out), nil
 }
 
 // flush handles the peer's flush request: it has stopped using local pools, or takes back
