@@ -13,6 +13,8 @@ import (
 	"github.com/splitnic/splitnic/cmd/internal/cards/cardstest"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit"
 )
 
@@ -71,8 +73,12 @@ func TestCompleteOfProcesses(t *testing.T) {
 // TestCompleteLAN completes the argument of --lan, and the names of network namespaces.
 func TestCompleteLAN(t *testing.T) {
 	complete := completeLAN(func() []string { return []string{"eth0", "br0"} })
+	places := []string{"eth0", "br0"}
+	for _, k := range lan.Kinds() {
+		places = append(places, string(k.Name)+":")
+	}
 	for typed, want := range map[string][]string{
-		"":            {"eth0", "br0", "macvtap:", "packet:", "tap:", "vhost-user:"},
+		"":            places,
 		"packet:":     {"packet:eth0", "packet:br0"},
 		"vhost-user:": nil,
 	} {
@@ -93,12 +99,18 @@ func TestCompleteLAN(t *testing.T) {
 
 // TestCompletions requests completions as a shell does.
 func TestCompletions(t *testing.T) {
+	modes := ""
+	for _, m := range protocol.Modes() {
+		if m != protocol.ModeImm {
+			modes += "imm," + string(m) + "\n"
+		}
+	}
 	for line, want := range map[string]string{
 		"top --sort ":           "name\nout\nin\npackets\ndrops\n:4\n",
 		"doctor --role ":        "host\nagent\niounit\n:4\n",
 		"host --protection ":    "region\nwindow\none-touch\n:4\n",
 		"iounit --log-format ":  "text\njson\n:4\n",
-		"iounit --modes imm,":   "imm,indicate\nimm,send\nimm,send-uc\n:6\n",
+		"iounit --modes imm,":   modes + ":6\n",
 		"host --port ":          "tap\nvhost-user:\n:6\n",
 		"host --offloads csum,": "csum,all\ncsum,none\ncsum,tso4\ncsum,tso6\ncsum,tsoecn\ncsum,uso\n:6\n",
 		"help host ": "failover\tSwitch a host on this machine to another I/O unit\n" +
