@@ -96,10 +96,9 @@ func TestRefusalCountsAsFlush(t *testing.T) {
 	}
 }
 
-// onePoller is a device whose completion queues find out whether two goroutines poll one of them at
-// the same time. While they are held, senders wait in Poll.
+// onePoller finds out whether two goroutines poll a completion queue at the same time. While it holds,
+// senders wait when they poll.
 type onePoller struct {
-	fabric.Device
 	clash atomic.Bool
 
 	mu     sync.Mutex
@@ -114,50 +113,19 @@ func (d *onePoller) holds(hold bool) {
 	d.change.Broadcast()
 }
 
-type onePollerDomain struct {
-	fabric.Domain
-	d *onePoller
-}
-
-type onePollerCQ struct {
-	fabric.CQ
-	d     *onePoller
-	sends bool // it is that of a sender
-	busy  atomic.Bool
-	// polls has no lock: the race detector sees who polls.
-	polls int
-}
-
-func (d *onePoller) NewDomain() (fabric.Domain, error) {
-	dom, err := d.Device.NewDomain()
-	return onePollerDomain{dom, d}, err
-}
-
-func (m onePollerDomain) NewCQ(depth, vector int) (fabric.CQ, error) {
-	cq, err := m.Domain.NewCQ(depth, vector)
-	return &onePollerCQ{CQ: cq, d: m.d}, err
-}
-
-func (m onePollerDomain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
-	send, recv := cfg.SendCQ.(*onePollerCQ), cfg.RecvCQ.(*onePollerCQ)
-	send.sends = send != recv
-	cfg.SendCQ, cfg.RecvCQ = send.CQ, recv.CQ
-	return m.Domain.NewQP(cfg)
-}
-
-func (c *onePollerCQ) Poll(out []fabric.Completion) (int, error) {
-	if c.busy.Swap(true) {
-		c.d.clash.Store(true)
-		c.d.holds(false)
+func (d *onePoller) poll(q *polledCQ, out []fabric.Completion) (int, error) {
+	if q.busy.Swap(true) {
+		d.clash.Store(true)
+		d.holds(false)
 	}
-	defer c.busy.Store(false)
-	c.polls++
-	c.d.mu.Lock()
-	for c.sends && c.d.hold {
-		c.d.change.Wait()
+	defer q.busy.Store(false)
+	q.polls++
+	d.mu.Lock()
+	for q.sends && !q.recvs && d.hold {
+		d.change.Wait()
 	}
-	c.d.mu.Unlock()
-	return c.CQ.Poll(out)
+	d.mu.Unlock()
+	return q.CQ.Poll(out)
 }
 
 // TestOnePoller makes writes fail while the sender polls its completion queue. No other goroutine may
@@ -166,9 +134,9 @@ func TestOnePoller(t *testing.T) {
 	for _, mode := range protocol.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
 			n := fabrictest.New()
-			d := &onePoller{Device: n.Device("a")}
+			var d onePoller
 			d.change.L = &d.mu
-			sides := started(t, n, d, n.Device("b"), patient(messaging.Config{Mode: mode}))
+			sides := started(t, n, &polled{n.Device("a"), d.poll}, n.Device("b"), patient(messaging.Config{Mode: mode}))
 			a := sides[0]
 			control := a.conn.Addresses()[0].QPN
 			n.OnSend("a", func(qpn uint32, _ fabric.SendWR) fabric.Status {

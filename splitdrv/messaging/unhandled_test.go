@@ -15,59 +15,30 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 )
 
-// batching is a device whose queues for sends and receives, as the control channel has one, keep
-// their completions while they are held. The first that has failed is polled with all before it.
+// batching keeps the completions of queues for sends and receives, as the control channel has one,
+// while they are held. The first that has failed is polled with all before it.
 type batching struct {
-	fabric.Device
 	mu   sync.Mutex
 	held bool
 	kept []fabric.Completion
 }
 
-type batchingDomain struct {
-	fabric.Domain
-	d *batching
-}
-
-type batchingCQ struct {
-	fabric.CQ
-	d    *batching
-	both bool // it is one for sends and receives
-}
-
-func (d *batching) NewDomain() (fabric.Domain, error) {
-	dom, err := d.Device.NewDomain()
-	return batchingDomain{dom, d}, err
-}
-
-func (m batchingDomain) NewCQ(depth, vector int) (fabric.CQ, error) {
-	cq, err := m.Domain.NewCQ(depth, vector)
-	return &batchingCQ{CQ: cq, d: m.d}, err
-}
-
-func (m batchingDomain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
-	send, recv := cfg.SendCQ.(*batchingCQ), cfg.RecvCQ.(*batchingCQ)
-	send.both = send == recv
-	cfg.SendCQ, cfg.RecvCQ = send.CQ, recv.CQ
-	return m.Domain.NewQP(cfg)
-}
-
-func (c *batchingCQ) Poll(out []fabric.Completion) (int, error) {
-	if !c.both {
-		return c.CQ.Poll(out)
+func (d *batching) poll(q *polledCQ, out []fabric.Completion) (int, error) {
+	if !q.sends || !q.recvs {
+		return q.CQ.Poll(out)
 	}
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
-	n, err := c.CQ.Poll(out)
-	if !c.d.held || err != nil {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n, err := q.CQ.Poll(out)
+	if !d.held || err != nil {
 		return n, err
 	}
-	c.d.kept = append(c.d.kept, out[:n]...)
-	if !slices.ContainsFunc(c.d.kept, func(c fabric.Completion) bool { return c.Err() != nil }) {
+	d.kept = append(d.kept, out[:n]...)
+	if !slices.ContainsFunc(d.kept, func(c fabric.Completion) bool { return c.Err() != nil }) {
 		return 0, nil
 	}
-	c.d.held = false
-	return copy(out, c.d.kept), nil
+	d.held = false
+	return copy(out, d.kept), nil
 }
 
 // TestCauseInBatch has a message arrive, and a send fail, before either is polled. The device refuses
@@ -80,8 +51,8 @@ func TestCauseInBatch(t *testing.T) {
 
 func testCauseInBatch(t *testing.T) {
 	n := fabrictest.New(fabrictest.WithAdapter(fabrictest.Adapter{StrictPosts: unix.EINVAL}))
-	d := &batching{Device: n.Device("a")}
-	sides := started(t, n, d, n.Device("b"), patient(messaging.Config{}))
+	var d batching
+	sides := started(t, n, &polled{n.Device("a"), d.poll}, n.Device("b"), patient(messaging.Config{}))
 	a, b := sides[0], sides[1]
 	d.mu.Lock()
 	d.held = true
