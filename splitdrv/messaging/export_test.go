@@ -12,14 +12,6 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
-// StartAt makes the data channels number their writes as if this number of them had been
-// posted already. It must be called before Start.
-func (c *Conn) StartAt(writes uint32) {
-	for _, ch := range c.channels {
-		ch.tx.Posted, ch.tx.Completed, ch.tx.Signaled = writes, writes, writes
-	}
-}
-
 // Remembered returns the number of elements of all the peer's pools that the Conn remembers.
 func (c *Conn) Remembered() int {
 	c.pools.Mu.Lock()

@@ -39,17 +39,17 @@ func TestBindSendRoom(t *testing.T) {
 		s := newIdle(t, protocol.ModeImm, usual(), 0, pools.Options{Windows: true, WindowBounds: true, KeySend: true})
 		qp := &notingQP{QP: s.ch.QP}
 		s.ch.QP = qp
-		s.Posted = uint32(s.depth - tt.room)
-		if s.Signaled = s.Posted; !tt.completes {
-			s.Signaled--
+		s.completed, s.posted = 0, uint32(s.depth-tt.room)
+		if s.signaled = s.posted; !tt.completes {
+			s.signaled--
 		}
 		done, err := s.actions.bindSend(s.lent)
 		if err != nil || done != (tt.binds == 1) || len(qp.sent) != tt.drains || len(qp.keys) != tt.binds {
 			t.Errorf("%+v: done %t, %v; %d drains, %d binds", tt, done, err, len(qp.sent), len(qp.keys))
 			continue
 		}
-		if n := tt.drains + 2*tt.binds; int(s.Posted) != s.depth-tt.room+n || s.ring.len() != tt.drains+tt.binds {
-			t.Errorf("%+v: %d posted, %d to complete", tt, int(s.Posted)-s.depth+tt.room, s.ring.len())
+		if n := tt.drains + 2*tt.binds; int(s.posted) != s.depth-tt.room+n || s.ring.len() != tt.drains+tt.binds {
+			t.Errorf("%+v: %d posted, %d to complete", tt, int(s.posted)-s.depth+tt.room, s.ring.len())
 		}
 		for _, wr := range qp.sent {
 			if wr.Op != fabric.OpWrite || wr.Len != 0 || wr.Flags&fabric.Signaled == 0 {

@@ -180,12 +180,12 @@ func (s *Sender) step() (shortage, error) {
 			return shortOfNothing, err
 		}
 	}
-	settled := s.Completed
+	settled := s.completed
 	short, err := s.makeBatch()
 	if err != nil {
 		return short, err
 	}
-	if s.Completed != settled && s.wantsCompletions() {
+	if s.completed != settled && s.wantsCompletions() {
 		short = shortOfNothing // makeBatch has polled completions that settle still has to handle
 	}
 	if n := s.out.frames; n > 0 {
@@ -425,9 +425,9 @@ func (s *Sender) reclaim() error {
 			if kind != protocol.WRDataWrite {
 				return fmt.Errorf("data channel %d completed a %v", s.ch.Number, protocol.WRID(c.ID))
 			}
-			s.Completed = seq
+			s.completed = seq
 		}
-		for s.ring.len() > 0 && int32(s.Completed-s.ring.oldest().seq) >= 0 {
+		for s.ring.len() > 0 && int32(s.completed-s.ring.oldest().seq) >= 0 {
 			f := *s.ring.oldest()
 			s.ring.pop()
 			if err := s.complete(&f); err != nil {
@@ -451,7 +451,7 @@ func (s *Sender) complete(f *inFlightEntry) error {
 	}
 	switch {
 	case f.action:
-		return s.actions.completed()
+		return s.actions.finished()
 	case f.pool == nil:
 	case f.indicate:
 		s.indications.add(f)
@@ -506,7 +506,7 @@ func (s *Sender) prepare(short shortage) (sleeps bool, err error) {
 		}
 	}
 	// Completions from before the queue was armed raise no event.
-	completed := s.Completed
+	completed := s.completed
 	if err := s.reclaim(); err != nil {
 		return false, err
 	}
@@ -517,7 +517,7 @@ func (s *Sender) prepare(short shortage) (sleeps bool, err error) {
 	}
 	s.Queue.Asleep.Store(true)
 	s.Waiting.Store(short == shortOfCredit || short == shortOfAcknowledgement || len(s.indications.pending) > 0)
-	if s.ready(short) || (s.mask&waitCompletion != 0 && s.Completed != completed) {
+	if s.ready(short) || (s.mask&waitCompletion != 0 && s.completed != completed) {
 		s.Queue.Asleep.Store(false)
 		s.Waiting.Store(false)
 		return false, nil
@@ -566,9 +566,9 @@ func (s *Sender) Acknowledge(g *bufpool.Remote, elem uint16) { s.indications.ack
 // called instead of Start, and ReclaimIdle now and then while there is nothing to do.
 func (s *Sender) Poll() (posted bool, err error) {
 	s.in.drained = false
-	before := s.Posted
+	before := s.posted
 	_, err = s.step()
-	return s.Posted != before, err
+	return s.posted != before, err
 }
 
 // ReclaimIdle frees slots.

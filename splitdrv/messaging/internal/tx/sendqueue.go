@@ -2,6 +2,7 @@ package tx
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/splitnic/splitnic/bufpool"
@@ -18,18 +19,24 @@ type sendQueue struct {
 	ch         *core.DataQP
 	count      *core.TxCount
 	depth      int
-	Posted     uint32 // last work request posted, or added to the batch
-	Completed  uint32
-	Signaled   uint32 // last signaled work request
+	posted     uint32 // last work request posted, or added to the batch
+	completed  uint32
+	signaled   uint32 // last signaled work request
 	unsignaled int    // slots filled since then
 	ring       inFlightRing
 	awaited    []bufpool.Action // of the entries of ring with action set, in order
 }
 
+// firstNumber is the number before that of the first work request. So the numbers wrap around early in
+// every session, and not only in one that has lasted for long.
+const firstNumber = math.MaxUint32 - 500
+
 func newSendQueue(ch *core.DataQP, o *Options, count *core.TxCount) sendQueue {
 	depth := SqDepth(o)
-	return sendQueue{ch: ch, count: count, depth: depth,
-		ring: inFlightRing{entries: make([]inFlightEntry, depth+o.SendSlots+1)}}
+	return sendQueue{
+		ch: ch, count: count, depth: depth, posted: firstNumber, completed: firstNumber, signaled: firstNumber,
+		ring: inFlightRing{entries: make([]inFlightEntry, depth+o.SendSlots+1)},
+	}
 }
 
 // SqDepth returns how many work requests a data channel can have outstanding: one write
@@ -46,24 +53,24 @@ func SqDepth(o *Options) int {
 // room returns how many more work requests can be posted. toIndicate is the number of
 // completed transfers whose indication is pending: indications are sent in order, so each
 // of these takes up a place like a transfer in flight.
-func (q *sendQueue) room(toIndicate int) int { return q.depth - int(q.Posted-q.Completed) - toIndicate }
+func (q *sendQueue) room(toIndicate int) int { return q.depth - int(q.posted-q.completed) - toIndicate }
 
 // signal makes wr, the latest work request, signaled.
 func (q *sendQueue) signal(wr *fabric.SendWR) {
 	wr.Flags |= fabric.Signaled
-	q.Signaled, q.unsignaled = q.Posted, 0
+	q.signaled, q.unsignaled = q.posted, 0
 }
 
 // number assigns a sequence number to a work request other than a transfer, and returns
 // its identifier and flags.
 func (q *sendQueue) number(signaled bool) (id uint64, flags fabric.Flags) {
-	q.Posted++
+	q.posted++
 	if signaled {
 		flags = fabric.Signaled
-		q.Signaled, q.unsignaled = q.Posted, 0
-		q.ring.push(inFlightEntry{seq: q.Posted, slot: noSlot}) // holds no slot, is only waited for
+		q.signaled, q.unsignaled = q.posted, 0
+		q.ring.push(inFlightEntry{seq: q.posted, slot: noSlot}) // holds no slot, is only waited for
 	}
-	return uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(q.ch.Number), 0, q.Posted)), flags
+	return uint64(protocol.PackWRID(protocol.WRDataWrite, uint8(q.ch.Number), 0, q.posted)), flags
 }
 
 // drain posts a signaled write of zero bytes. Its completion implies that all work

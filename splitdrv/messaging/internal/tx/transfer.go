@@ -158,7 +158,7 @@ func (b *batch) join(frame []byte, slot uint32) bool {
 	b.append(fabric.SendWR{
 		Addr: memory.Address(frame) - protocol.PackRecordSize, Len: uint32(len(frame) + protocol.PackRecordSize),
 		LKey: b.slots.Key(slot),
-	}, inFlightEntry{seq: b.queue.Posted, slot: slot}, len(frame))
+	}, inFlightEntry{seq: b.queue.posted, slot: slot}, len(frame))
 	return true
 }
 
@@ -187,8 +187,8 @@ func (b *batch) add(g *bufpool.Remote, elem uint16, frame []byte, slot uint32, l
 	if lent != nil {
 		n = lent.Size
 	}
-	b.queue.Posted++
-	seq := b.queue.Posted
+	b.queue.posted++
+	seq := b.queue.posted
 	wr := fabric.SendWR{
 		ID:   uint64(protocol.PackWRID(protocol.WRDataWrite, b.channel, 0, seq)),
 		Addr: memory.Address(frame),

@@ -119,7 +119,7 @@ func (r *actions) bindSend(l *bufpool.Local) (bool, error) {
 	switch room := r.room(); {
 	case room >= 2:
 		return true, r.bindWindowAndSend(l)
-	case room == 1 && r.Signaled != r.Posted:
+	case room == 1 && r.signaled != r.posted:
 		return false, r.drain() // its completion shows that there is room for two
 	default:
 		return false, nil
@@ -159,7 +159,7 @@ func (r *actions) pause() error {
 		return nil
 	}
 	if r.ring.len() > 0 || len(r.indications.pending) > 0 || len(r.posting) > 0 {
-		return r.complete(r.Posted)
+		return r.complete(r.posted)
 	}
 	for _, done := range r.pausing {
 		done <- struct{}{}
@@ -170,15 +170,15 @@ func (r *actions) pause() error {
 
 // complete makes sure that the completion of a work request will be noticed.
 func (r *actions) complete(seq uint32) error {
-	if int32(seq-r.Signaled) > 0 {
+	if int32(seq-r.signaled) > 0 {
 		return r.drain()
 	}
 	return nil
 }
 
-// completed continues when the next action on windows has completed: one on a batch goes back to the
+// finished continues when the next action on windows has completed: one on a batch goes back to the
 // channel's receiver.
-func (r *actions) completed() error {
+func (r *actions) finished() error {
 	a := r.nextCompleted()
 	if a.Batch == nil {
 		return r.pools.Notify(a.Done())

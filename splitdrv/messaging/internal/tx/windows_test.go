@@ -58,7 +58,7 @@ func TestLastWindowIsSignaled(t *testing.T) {
 			t.Fatalf("action %d is on %d windows", a.Do, n)
 		}
 		for done, room := false, 1; !done; room++ {
-			s.Completed = s.Posted - uint32(s.depth-room)
+			s.completed = s.posted - uint32(s.depth-room)
 			qp.flags = nil
 			var err error
 			if done, err = s.actions.postOne(&r); err != nil {
@@ -73,8 +73,8 @@ func TestLastWindowIsSignaled(t *testing.T) {
 					t.Errorf("action %d: work request %d of a run of %d has flags %#x", a.Do, i+1, len(qp.flags), f)
 				}
 			}
-			if s.Signaled != s.Posted {
-				t.Errorf("action %d: the sender takes %d for signaled, the last one is %d", a.Do, s.Signaled, s.Posted)
+			if s.signaled != s.posted {
+				t.Errorf("action %d: the sender takes %d for signaled, the last one is %d", a.Do, s.signaled, s.posted)
 			}
 		}
 		if n != 0 {
