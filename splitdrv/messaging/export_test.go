@@ -3,13 +3,11 @@ package messaging
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
-	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
 )
 
 // Remembered returns the number of elements of all the peer's pools that the Conn remembers.
@@ -74,12 +72,6 @@ func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.Tick() }
 
 // PoolsRest reports whether beats of the pool manager are being left out.
 func (c *Conn) PoolsRest() bool { return c.pools.Resting.Load() }
-
-// CountPoolBeats adds to n each beat at which the pool manager could have run, until stop is
-// called.
-func (c *Conn) CountPoolBeats(n *atomic.Uint64) (stop func()) {
-	return pools.PoolBeats.Every(c.pools.Interval, func(ticker.Tick) int { n.Add(1); return 0 }).Stop
-}
 
 // Allowances returns the budgets of the workers of a channel, and the times for which they poll.
 func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {

@@ -97,7 +97,8 @@ func TestPoolsRest(t *testing.T) {
 // TestPoolsWake counts the beats of the pool manager that are left out after a change. They
 // must be few.
 func TestPoolsWake(t *testing.T) {
-	n, a, _ := newPair(t, scarce(protocol.ModeImm, 400*time.Millisecond), scarce(protocol.ModeImm, time.Hour))
+	const interval = 100 * time.Millisecond // between two beats
+	n, a, _ := newPair(t, scarce(protocol.ModeImm, 4*interval), scarce(protocol.ModeImm, time.Hour))
 	rests := func() error {
 		if !a.conn.PoolsRest() {
 			return errors.New("no rest")
@@ -106,7 +107,8 @@ func TestPoolsWake(t *testing.T) {
 	}
 	until(t, rests)
 	var beats atomic.Uint64
-	defer a.conn.CountPoolBeats(&beats)()
+	var all ticker.Ticker
+	defer all.Every(interval, func(ticker.Tick) int { beats.Add(1); return 0 }).Stop()
 	n.Stall("b")
 	before := a.conn.Stats().Channels[0].TxNoCredit
 	for i := range uint64(50) { // there are credits for four elements

@@ -32,8 +32,8 @@ type Manager struct {
 	requests *control.Requests
 	queued   chan struct{} // wakes the manager's goroutine: queue is not empty
 	needs    chan struct{} // wakes it: see WakeForNeeds
-	Interval time.Duration // between two ticks
-	Beat     atomic.Pointer[ticker.Task]
+	interval time.Duration // between two ticks
+	beat     atomic.Pointer[ticker.Task]
 	Resting  atomic.Bool // beat rests: see WakeTicks
 
 	Mu      sync.Mutex // guards the fields up to queue
@@ -83,14 +83,14 @@ func New(c *core.Session, o Options, control *control.Sends, requests *control.R
 		// The burst is the largest number of pools that there can be.
 		extraPools: rate.NewLimiter(extraPoolRate, o.Channels*c.MaxPools),
 		pace:       rate.NewLimiter(costRate, costBurst),
-		Interval:   poolInterval(c.Mode, o.Idle),
+		interval:   poolInterval(c.Mode, o.Idle),
 	}
 	m.Pools = bufpool.NewPools(bufpool.Config{
 		Channels: o.Channels, MaxPools: c.MaxPools, PeerPools: o.PeerPools,
 		MaxElements: MaxChannelElements, KeptPools: MaxPools,
 		OneTouch: o.OneTouch, Invalidates: o.Windows && o.Invalidation, KeySend: o.Windows && o.KeySend,
 		PeerOneTouch: o.PeerOneTouch && !c.Mode.Sends(),
-		IdleTicks:    int(o.Idle / m.Interval),
+		IdleTicks:    int(o.Idle / m.interval),
 		PatienceMin:  patienceMin, PatienceMax: patienceMax,
 	})
 	return m

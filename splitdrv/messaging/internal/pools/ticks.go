@@ -16,12 +16,12 @@ const (
 	shortages = 16
 )
 
-// PoolBeats is the ticker of the pool managers of all sessions of the process.
-var PoolBeats ticker.Ticker
+// beats is the ticker of the pool managers of all sessions of the process.
+var beats ticker.Ticker
 
 // Start starts the ticks of the manager.
 func (m *Manager) Start() {
-	m.Beat.Store(PoolBeats.Every(m.Interval, func(ticker.Tick) int {
+	m.beat.Store(beats.Every(m.interval, func(ticker.Tick) int {
 		if m.c.Stopped.Load() {
 			return ticker.MaxRest
 		}
@@ -37,7 +37,7 @@ func (m *Manager) Start() {
 }
 
 // Stop ends the ticks. Start need not have been called.
-func (m *Manager) Stop() { m.Beat.Load().Stop() }
+func (m *Manager) Stop() { m.beat.Load().Stop() }
 
 // Run is the manager's goroutine.
 func (m *Manager) Run() error {
@@ -49,7 +49,7 @@ func (m *Manager) Run() error {
 		case <-m.queued:
 			err = m.work()
 		case <-m.needs:
-			m.Beat.Load().Wake()
+			m.beat.Load().Wake()
 			err = m.supply()
 		}
 		if err != nil {
@@ -62,7 +62,7 @@ func (m *Manager) Run() error {
 // WakeTicks or WakeForNeeds is called.
 func (m *Manager) Tick() (quiet bool, err error) {
 	// Set before anything is read, so that a change that is not seen here calls WakeTicks.
-	m.Resting.Store(m.Beat.Load() != nil)
+	m.Resting.Store(m.beat.Load() != nil)
 	quiet, err = m.tick()
 	if !quiet {
 		m.Resting.Store(false)
@@ -161,7 +161,7 @@ func (m *Manager) rescue() {
 			ch.noCredit, ch.asleep = n, 0
 			continue
 		}
-		if ch.asleep++; ch.asleep != int(sentAfter/m.Interval) {
+		if ch.asleep++; ch.asleep != int(sentAfter/m.interval) {
 			continue
 		}
 		ch.asleep = 0
