@@ -3,7 +3,6 @@ package messaging
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
@@ -72,19 +71,6 @@ func (c *Conn) LookAtPools() (quiet bool, err error) { return c.pools.Tick() }
 
 // PoolsRest reports whether beats of the pool manager are being left out.
 func (c *Conn) PoolsRest() bool { return c.pools.Resting.Load() }
-
-// Allowances returns the budgets of the workers of a channel, and the times for which they poll.
-func (c *Conn) Allowances(channel int) (budgets []int, spins []time.Duration) {
-	c.shared.Handlers.Mu.Lock()
-	defer c.shared.Handlers.Mu.Unlock()
-	for _, w := range c.shared.Handlers.Workers {
-		if w.Channel == channel {
-			budgets = append(budgets, int(w.Budget.Load()))
-			spins = append(spins, time.Duration(w.Polling.Longest.Load()))
-		}
-	}
-	return budgets, spins
-}
 
 // QueryQueuePairs asks the device once for the state of the queue pairs, as the watch does.
 func (c *Conn) QueryQueuePairs() error {

@@ -330,7 +330,7 @@ func TestHandlerBindsAgain(t *testing.T) {
 
 // TestHandlerFreesItsWorkers takes a channel away from its handler, and closes a session with a
 // handler. The threads of the workers that are free must lose the processors and the nice value of
-// the handler, and the workers its budget and its time to poll.
+// the handler.
 func TestHandlerFreesItsWorkers(t *testing.T) {
 	testenv.NeedRoot(t) // to raise a priority again
 	allowed, own := cpus.Allowed(), niceOf(t, os.Getpid())
@@ -338,7 +338,7 @@ func TestHandlerFreesItsWorkers(t *testing.T) {
 	if own == 19 { // the last one
 		other = own - 1
 	}
-	h := cq.Handler{Number: 2, CPUs: allowed[:1], Priority: other, Budget: 7, Spin: time.Millisecond}
+	h := cq.Handler{Number: 2, CPUs: allowed[:1], Priority: other}
 	cfg := patient(messaging.Config{Queues: 2, Handlers: []cq.Handler{h}})
 	_, a, _ := newPair(t, cfg, patient(messaging.Config{Queues: 2}))
 	threads := func() (all []int) {
@@ -355,9 +355,6 @@ func TestHandlerFreesItsWorkers(t *testing.T) {
 		return all
 	}
 	was := threads()
-	if budgets, spins := a.conn.Allowances(2); !slices.Equal(budgets, []int{7, 7}) || !slices.Contains(spins, h.Spin) {
-		t.Errorf("the workers of the handler have budgets %d, and poll for %v", budgets, spins)
-	}
 	if err := a.conn.Assign(2, cq.Unassigned); err != nil {
 		t.Fatal(err)
 	}
@@ -365,10 +362,6 @@ func TestHandlerFreesItsWorkers(t *testing.T) {
 		if got := maskOf(t, tid); !slices.Equal(got, allowed) || niceOf(t, tid) != own {
 			t.Errorf("a freed thread may run on %v, with priority %d, not on %v with %d", got, niceOf(t, tid), allowed, own)
 		}
-	}
-	budgets, spins := a.conn.Allowances(2)
-	if def := cq.DefaultBudget; !slices.Equal(budgets, []int{def, def}) || slices.Max(spins) != 0 {
-		t.Errorf("freed workers have budgets %d, and poll for %v", budgets, spins)
 	}
 	if err := a.conn.Assign(2, 2); err != nil {
 		t.Fatal(err)

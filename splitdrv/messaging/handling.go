@@ -2,18 +2,12 @@ package messaging
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
 // Handling returns the handlers and the assignment of channels to them.
-func (c *Conn) Handling() cq.Handling {
-	h := c.shared.Handlers
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	return cq.Handling{Handlers: slices.Clone(h.Now.Handlers), Assigned: slices.Clone(h.Now.Assigned)}
-}
+func (c *Conn) Handling() cq.Handling { return c.shared.Handlers.Handling() }
 
 // SetHandling changes handlers and assignments. If it returns an error, it has changed
 // nothing. It may be called at any time, from any goroutine. Assignments of channels that

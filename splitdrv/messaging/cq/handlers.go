@@ -15,9 +15,9 @@ type Handlers struct {
 	Vectors int
 	limit   *spin.Limit
 
-	Mu      sync.Mutex // guards the fields below, and the workers' placements
+	mu      sync.Mutex // guards the fields below, and the workers' placements
 	Now     Handling
-	Workers []*Worker
+	workers []*Worker
 	past    []tally // by handler: counts of workers that were assigned to another one since
 	closed  bool
 }
@@ -32,8 +32,8 @@ func NewHandlers(g Handling, vectors int, limit *spin.Limit) *Handlers {
 
 // Vector returns the completion vector for the queues of a channel.
 func (h *Handlers) Vector(channel int) int {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	number := h.Now.of(channel).Number
 	if number == Unassigned {
 		number = h.Now.Initial(channel)
@@ -43,18 +43,25 @@ func (h *Handlers) Vector(channel int) int {
 
 // NewWorker creates a worker for a channel. wake is the event that wakes it.
 func (h *Handlers) NewWorker(channel int, role Role, wake *epoll.Event) *Worker {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	w := &Worker{mu: &h.Mu, Channel: channel, role: role, Wake: wake, Polling: polling{limit: h.limit}}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := &Worker{mu: &h.mu, Channel: channel, role: role, Wake: wake, Polling: polling{limit: h.limit}}
 	w.configure(h.Now.of(channel))
-	h.Workers = append(h.Workers, w)
+	h.workers = append(h.workers, w)
 	return w
+}
+
+// Handling returns a copy of the handlers and assignments.
+func (h *Handlers) Handling() Handling {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Handling{Handlers: slices.Clone(h.Now.Handlers), Assigned: slices.Clone(h.Now.Assigned)}
 }
 
 // Set replaces the handlers and assignments.
 func (h *Handlers) Set(g Handling) error {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.closed {
 		return net.ErrClosed
 	}
@@ -67,7 +74,7 @@ func (h *Handlers) Set(g Handling) error {
 		return err
 	}
 	h.Now = g
-	for _, w := range h.Workers {
+	for _, w := range h.workers {
 		h.reconfigure(w, h.Now.of(w.Channel))
 	}
 	return nil
@@ -75,9 +82,9 @@ func (h *Handlers) Set(g Handling) error {
 
 // KeepBound binds the threads of all workers again that are not bound any more.
 func (h *Handlers) KeepBound() {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	for _, w := range h.Workers {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range h.workers {
 		w.keepBound()
 	}
 }
@@ -103,7 +110,7 @@ func (h *Handlers) reconfigure(w *Worker, to *Handler) {
 // Close makes set fail from now on. The workers have returned, and their events are about
 // to be closed.
 func (h *Handlers) Close() {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.closed = true
 }

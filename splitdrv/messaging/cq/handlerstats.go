@@ -38,8 +38,8 @@ type WorkerStats struct {
 
 // Stats returns the handlers with their counters, by number.
 func (h *Handlers) Stats() []HandlerStats {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	all := make([]HandlerStats, len(h.Now.Handlers))
 	for i := range all {
 		all[i] = HandlerStats{
@@ -54,7 +54,7 @@ func (h *Handlers) Stats() []HandlerStats {
 		}
 		all[number].Channels = append(all[number].Channels, i+1)
 	}
-	for _, w := range h.Workers {
+	for _, w := range h.workers {
 		if w.placed.Number == Unassigned {
 			continue
 		}

@@ -17,7 +17,7 @@ const smallFrame = 1024
 type polling struct {
 	limit *spin.Limit
 	// Written when the handler changes.
-	Longest  atomic.Int64 // nanoseconds
+	longest  atomic.Int64 // nanoseconds
 	adaptive atomic.Bool
 
 	// Moved returns the worker's counts of frames and bytes; nil if it moves no frames.
@@ -28,13 +28,13 @@ type polling struct {
 }
 
 func (p *polling) configure(h *Handler) {
-	p.Longest.Store(int64(h.Spin))
+	p.longest.Store(int64(h.Spin))
 	p.adaptive.Store(h.Adaptive)
 }
 
 // begin returns for how long to poll now. If that is not 0, the worker calls end afterwards.
 func (p *polling) begin() time.Duration {
-	longest := time.Duration(p.Longest.Load())
+	longest := time.Duration(p.longest.Load())
 	if longest == 0 || !p.adaptive.Load() {
 		return longest
 	}
@@ -75,6 +75,6 @@ func (p *polling) sleep() {
 // wake records that the worker has been woken.
 func (p *polling) wake() {
 	if p.adaptive.Load() {
-		p.window.Wake(time.Now(), time.Duration(p.Longest.Load()))
+		p.window.Wake(time.Now(), time.Duration(p.longest.Load()))
 	}
 }

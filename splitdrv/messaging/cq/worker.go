@@ -61,7 +61,7 @@ type Worker struct {
 	Wake    *epoll.Event
 
 	// Written when the handler changes.
-	Budget    atomic.Int64
+	budget    atomic.Int64
 	ownThread atomic.Bool
 
 	Polling polling
@@ -103,7 +103,7 @@ func (w *Worker) tally() tally {
 func (w *Worker) configure(h *Handler) {
 	p := &w.placed
 	p.Handler = *h
-	w.Budget.Store(int64(h.Budget))
+	w.budget.Store(int64(h.Budget))
 	w.Polling.configure(h)
 	own := h.ownThread()
 	if p.tid != 0 {
@@ -202,7 +202,7 @@ func (w *Worker) UntilIdle(n *Notification, stopped *atomic.Bool, step func() (b
 
 // Allowance returns how many completions, at most n, the worker may poll in one call. It is
 // at least 1, because a change of the handler can make the budget smaller than its used part.
-func (w *Worker) Allowance(n int) int { return min(n, max(int(w.Budget.Load())-w.used, 1)) }
+func (w *Worker) Allowance(n int) int { return min(n, max(int(w.budget.Load())-w.used, 1)) }
 
 // Took counts polled completions.
 func (w *Worker) Took(n int) {
@@ -223,7 +223,7 @@ func (w *Worker) Woke() {
 // work. Without the yield, a worker that always finds work would run until the runtime
 // preempts it, after ten milliseconds, while the others wait.
 func (w *Worker) Spend(n int) bool {
-	if w.used += n; w.used < int(w.Budget.Load()) {
+	if w.used += n; w.used < int(w.budget.Load()) {
 		return false
 	}
 	w.used = 0

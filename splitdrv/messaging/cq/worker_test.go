@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
@@ -57,5 +58,45 @@ func TestUntilIdle(t *testing.T) {
 		if err := errors.Join(err, wake.Close()); ended || err != nil || !slices.Equal(trace, c.want) {
 			t.Errorf("%v: ended %t, %v: %v, want %v", c.work, ended, err, trace, c.want)
 		}
+	}
+}
+
+// TestSet changes handlers and assignments. A worker must have the budget and the time to poll of the
+// handler of its channel, and those of none when it is assigned to none.
+func TestSet(t *testing.T) {
+	limits := func(b int, spin time.Duration) Handler { return Handler{Budget: b, Spin: spin} }
+	handling := func(assigned int, of Handler) Handling {
+		of.Number = 1
+		return Handling{Handlers: []Handler{{Budget: DefaultBudget}, of}, Assigned: []int{assigned}}
+	}
+	wake, err := epoll.NewEvent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHandlers(handling(1, limits(7, time.Millisecond)), 1, nil)
+	w := h.NewWorker(1, RoleReceiver, wake)
+	expect := func(budget int, spin time.Duration) {
+		t.Helper()
+		if n, length := w.Allowance(MaxBudget), w.Polling.begin(); n != budget || length != spin {
+			t.Errorf("a budget of %d, and %v to poll; want %d and %v", n, length, budget, spin)
+		}
+	}
+	expect(7, time.Millisecond)
+	for _, c := range []struct {
+		set    Handling
+		budget int
+		spin   time.Duration
+	}{
+		{handling(1, limits(9, 0)), 9, 0},
+		{handling(1, limits(9, MaxSpin)), 9, MaxSpin},
+		{handling(Unassigned, limits(9, MaxSpin)), DefaultBudget, 0},
+	} {
+		if err := h.Set(c.set); err != nil {
+			t.Error(err)
+		}
+		expect(c.budget, c.spin)
+	}
+	if err := wake.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -64,10 +64,10 @@ func (c *polledCQ) Poll([]fabric.Completion) (int, error) {
 // TestSpinEnds ends a session whose control handler polls an empty queue. The handler must end.
 func TestSpinEnds(t *testing.T) {
 	c := coretest.New(t, protocol.ModeImm)
+	c.Handlers.Now.Handlers[cq.ControlHandler].Spin = time.Hour
 	k := newQuiet(t, c)
 	polled := &polledCQ{CQ: k.cq, again: make(chan struct{})}
 	k.cq = polled
-	k.w.Polling.Longest.Store(int64(time.Hour))
 	c.Work(k.w, k.run, nil)
 	ended := make(chan struct{})
 	for _, done := range []chan struct{}{polled.again, ended} {
