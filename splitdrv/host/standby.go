@@ -24,7 +24,9 @@ var errDrains = errors.New("it refuses hosts during maintenance")
 // The sessions that it has opened are in its state machine, and nowhere else. One leaves it in
 // one of three ways, and belongs to the receiver from then on:
 //
-//   - End: do ends it.
+//   - End: do ends it. The machine says so when the session has ended or its I/O unit drains (lost),
+//     when that is wanted no longer (follow), when another session is kept instead (enter), and when
+//     keep returns (end).
 //   - Switch: switchTo submits it for use. If that fails, it is ended there.
 //   - take and stop: the caller uses it or ends it.
 type standby struct {
