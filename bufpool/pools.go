@@ -135,8 +135,8 @@ type Action struct {
 }
 
 // Done returns the event that the action is carried out.
-func (a *Action) Done() Event {
-	return Event{Did: a.Do, Local: a.Local, Remote: a.Remote, Last: a.Last}
+func (act *Action) Done() Event {
+	return Event{Did: act.Do, Local: act.Local, Remote: act.Remote, Last: act.Last}
 }
 
 // Pools is the state machine of a session's receive pools, local and remote. Events go in

@@ -37,8 +37,8 @@ func (b *Binding) Proofs(own, remote []fabric.Address) (ours, theirs protocol.Pr
 
 func boundChannels(addresses []fabric.Address) []protocol.BoundChannel {
 	channels := make([]protocol.BoundChannel, len(addresses))
-	for i, a := range addresses {
-		channels[i] = protocol.BoundChannel{QPN: a.QPN, PSN: a.PSN, LID: a.LID, GID: a.GID}
+	for i, addr := range addresses {
+		channels[i] = protocol.BoundChannel{QPN: addr.QPN, PSN: addr.PSN, LID: addr.LID, GID: addr.GID}
 	}
 	return channels
 }

@@ -146,12 +146,12 @@ func (c *Conn) ControlReceives() int { return c.cfg.controlReceives() }
 
 // Addresses returns the addresses of the queue pairs, that of the control channel first.
 func (c *Conn) Addresses() []fabric.Address {
-	a := []fabric.Address{c.control.QP.Address()}
+	all := []fabric.Address{c.control.QP.Address()}
 	for _, ch := range c.channels {
-		a = append(a, ch.QP.Address())
+		all = append(all, ch.QP.Address())
 	}
-	c.cfg.limitPath(a)
-	return a
+	c.cfg.limitPath(all)
+	return all
 }
 
 // Connect connects the queue pairs to those of the peer, in the order of Addresses.

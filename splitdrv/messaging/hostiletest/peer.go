@@ -98,11 +98,11 @@ func (p *Peer) answer(r protocol.CfgUtilRequest) protocol.CfgStatus {
 
 // Addresses returns the addresses of the queue pairs, that of the control channel first.
 func (p *Peer) Addresses() []fabric.Address {
-	a := []fabric.Address{p.Control.Address()}
+	all := []fabric.Address{p.Control.Address()}
 	for _, q := range p.Data {
-		a = append(a, q.Address())
+		all = append(all, q.Address())
 	}
-	return a
+	return all
 }
 
 // Connect connects the queue pairs to those of the session under attack.

@@ -91,11 +91,11 @@ type Memory struct {
 
 // Get returns a new arena of at least size bytes, or an error if a limit does not allow it.
 func (m *Memory) Get(size int, urgent bool) (*bufpool.Arena, error) {
-	a, err := bufpool.NewArena(size, m.Node)
+	arena, err := bufpool.NewArena(size, m.Node)
 	if err != nil {
 		return nil, err
 	}
-	n := int64(len(a.Bytes()))
+	n := int64(len(arena.Bytes()))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.Limit > 0 && m.bytes+n > m.Limit {
@@ -105,21 +105,21 @@ func (m *Memory) Get(size int, urgent bool) (*bufpool.Arena, error) {
 		err = m.Budget.Take(n, urgent)
 	}
 	if err != nil {
-		return nil, errors.Join(err, a.Close())
+		return nil, errors.Join(err, arena.Close())
 	}
 	m.bytes += n
 	if m.arenas == nil {
 		m.arenas = make(map[*bufpool.Arena]struct{})
 	}
-	m.arenas[a] = struct{}{}
-	return a, nil
+	m.arenas[arena] = struct{}{}
+	return arena, nil
 }
 
 // Put releases an arena. Its regions must be deregistered.
-func (m *Memory) Put(a *bufpool.Arena) error {
+func (m *Memory) Put(arena *bufpool.Arena) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.release(a)
+	return m.release(arena)
 }
 
 // Close releases all arenas.
@@ -127,20 +127,20 @@ func (m *Memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var errs []error
-	for a := range m.arenas {
-		errs = append(errs, m.release(a))
+	for arena := range m.arenas {
+		errs = append(errs, m.release(arena))
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Memory) release(a *bufpool.Arena) error {
-	n := int64(len(a.Bytes()))
-	delete(m.arenas, a)
+func (m *Memory) release(arena *bufpool.Arena) error {
+	n := int64(len(arena.Bytes()))
+	delete(m.arenas, arena)
 	m.bytes -= n
 	if m.Budget != nil {
 		m.Budget.Put(n)
 	}
-	return a.Close()
+	return arena.Close()
 }
 
 // Pinned returns how many bytes are in use.

@@ -159,24 +159,24 @@ func (m *Manager) End() (<-chan struct{}, error) {
 
 // pass passes an action to the goroutine that carries it out. The caller holds the lock,
 // which keeps the actions in order.
-func (m *Manager) pass(a *bufpool.Action) {
-	switch a.Do {
+func (m *Manager) pass(act *bufpool.Action) {
+	switch act.Do {
 	case bufpool.Adopt, bufpool.Drain:
-		m.channels[a.Local.Channel-1].Receiver.Queue.Put(core.RxEvent{Do: a.Do, Local: a.Local})
+		m.channels[act.Local.Channel-1].Receiver.Queue.Put(core.RxEvent{Do: act.Do, Local: act.Local})
 	case bufpool.Bind, bufpool.BindSend, bufpool.Unbind:
-		m.channels[a.Local.Channel-1].Sender.Queue.Put(*a)
+		m.channels[act.Local.Channel-1].Sender.Queue.Put(*act)
 	case bufpool.Use:
-		sender := m.channels[a.Remote.Channel-1].Sender
-		sender.add(a.Remote)
+		sender := m.channels[act.Remote.Channel-1].Sender
+		sender.add(act.Remote)
 		sender.Credits.Wake()
 	case bufpool.Stop, bufpool.Invalidate:
-		ch := m.channels[a.Remote.Channel-1]
-		if a.Do == bufpool.Stop {
-			ch.Sender.remove(a.Remote)
+		ch := m.channels[act.Remote.Channel-1]
+		if act.Do == bufpool.Stop {
+			ch.Sender.remove(act.Remote)
 		}
-		ch.Sender.Queue.Put(*a)
+		ch.Sender.Queue.Put(*act)
 	case bufpool.Make, bufpool.SendKeys, bufpool.Offer, bufpool.Ask, bufpool.Request, bufpool.Reply, bufpool.Deregister:
-		m.queue = append(m.queue, *a)
+		m.queue = append(m.queue, *act)
 	case bufpool.Consume, bufpool.Revoke, bufpool.Rebind: // not actions of Pools
 	}
 }
@@ -204,17 +204,17 @@ func (m *Manager) work() error {
 
 // do carries out an action, or several offers.
 func (m *Manager) do(actions []bufpool.Action) error {
-	a, control := &actions[0], m.control
-	switch a.Do {
+	act, control := &actions[0], m.control
+	switch act.Do {
 	case bufpool.Make:
-		return m.lend(a)
+		return m.lend(act)
 	case bufpool.SendKeys:
 		// The requests wait for replies, which the manager's goroutine must not do.
 		m.c.InBackground(func() error {
-			if err := m.sendKeys(a.Local); err != nil {
+			if err := m.sendKeys(act.Local); err != nil {
 				return err
 			}
-			return m.Notify(a.Done())
+			return m.Notify(act.Done())
 		})
 		return nil
 	case bufpool.Offer:
@@ -224,15 +224,15 @@ func (m *Manager) do(actions []bufpool.Action) error {
 		}
 		return control.Send(func(dst []byte) []byte { return protocol.AppendBufferRecvPool(dst, 0, pools...) })
 	case bufpool.Ask:
-		return m.ask(a)
+		return m.ask(act)
 	case bufpool.Request:
 		return control.Send(func(dst []byte) []byte {
-			return protocol.AppendBufferPoolFlushRequest(dst, a.Transaction, a.Refs...)
+			return protocol.AppendBufferPoolFlushRequest(dst, act.Transaction, act.Refs...)
 		})
 	case bufpool.Reply:
-		return m.reply(a)
+		return m.reply(act)
 	case bufpool.Deregister:
-		return m.deregister(a)
+		return m.deregister(act)
 	default:
 		return nil // the actions of others, which pass has passed on
 	}
@@ -291,9 +291,9 @@ func (m *Manager) First(channel int, p Config) (*bufpool.Local, error) {
 }
 
 // lend creates the pool that the peer has asked for, within the limits.
-func (m *Manager) lend(a *bufpool.Action) error {
-	failed := bufpool.Event{Kind: bufpool.Failed, Local: a.Local}
-	ch := m.channels[a.Channel-1]
+func (m *Manager) lend(act *bufpool.Action) error {
+	failed := bufpool.Event{Kind: bufpool.Failed, Local: act.Local}
+	ch := m.channels[act.Channel-1]
 	before := ch.held
 	if ch.held = ch.Receiver.Count.RxThrottled.Load(); ch.held != before {
 		// The peer lacks credits because the port holds its frames back. With more
@@ -305,13 +305,13 @@ func (m *Manager) lend(a *bufpool.Action) error {
 		largest = max(largest, p.Bytes())
 	}
 	// The pool gets no more memory than the largest of the first pools.
-	p := Config{ElementSize: bufpool.LentSize(a.Size)}
-	p.Elements = min(a.Elements, ExtraElements, max(largest/p.ElementSize, 1))
-	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.o.Now(), 1) || m.register(a.Local, p, false) != nil {
+	p := Config{ElementSize: bufpool.LentSize(act.Size)}
+	p.Elements = min(act.Elements, ExtraElements, max(largest/p.ElementSize, 1))
+	if p.ElementSize > MaxElementSize || !m.extraPools.AllowN(m.o.Now(), 1) || m.register(act.Local, p, false) != nil {
 		// There is no memory for it, or it is not allowed. The peer uses its other pools.
 		return m.Notify(failed)
 	}
-	return m.Notify(a.Done())
+	return m.Notify(act.Done())
 }
 
 // register allocates and registers the memory of a pool, and creates its windows, which
@@ -359,15 +359,15 @@ func (m *Manager) register(l *bufpool.Local, p Config, first bool) (err error) {
 }
 
 // deregister deregisters and frees a pool that has ended.
-func (m *Manager) deregister(a *bufpool.Action) error {
-	l := a.Local
+func (m *Manager) deregister(act *bufpool.Action) error {
+	l := act.Local
 	if err := l.Deregister(); err != nil {
 		return fmt.Errorf("deregister pool %d: %w", l.Ref, err)
 	}
 	if err := m.c.Memory.Put(l.Arena); err != nil {
 		return err
 	}
-	return m.Notify(a.Done())
+	return m.Notify(act.Done())
 }
 
 // sendKeys sends the keys of the elements of a one-touch pool to the peer, before the pool
@@ -384,11 +384,11 @@ func (m *Manager) sendKeys(l *bufpool.Local) error {
 }
 
 // ask asks the peer for another pool.
-func (m *Manager) ask(a *bufpool.Action) error {
-	m.channels[a.Channel-1].Sender.Lacking.Store(0)
+func (m *Manager) ask(act *bufpool.Action) error {
+	m.channels[act.Channel-1].Sender.Lacking.Store(0)
 	if err := m.control.Send(func(dst []byte) []byte {
 		return protocol.AppendBufferRecvPoolGet(dst, protocol.BufferRecvPoolGet{
-			ElementSize: uint32(a.Size), Elements: uint32(a.Elements), Channel: uint32(a.Channel),
+			ElementSize: uint32(act.Size), Elements: uint32(act.Elements), Channel: uint32(act.Channel),
 		})
 	}); err != nil {
 		return err
@@ -399,24 +399,24 @@ func (m *Manager) ask(a *bufpool.Action) error {
 		if err := m.requests.KeepAlive(context.Background()); err != nil {
 			return err
 		}
-		return m.Notify(a.Done())
+		return m.Notify(act.Done())
 	})
 	return nil
 }
 
 // reply answers the peer's flush, as soon as pace allows the cost of its pools.
-func (m *Manager) reply(a *bufpool.Action) error {
+func (m *Manager) reply(act *bufpool.Action) error {
 	wait, now := time.Duration(0), time.Now()
-	for n := a.Pools*poolCost + a.Elements; n > 0; {
+	for n := act.Pools*poolCost + act.Elements; n > 0; {
 		some := min(n, costBurst)
 		n -= some
 		wait = m.pace.ReserveN(now, some).DelayFrom(now)
 	}
 	reply := func() error {
-		if err := m.Notify(a.Done()); err != nil {
+		if err := m.Notify(act.Done()); err != nil {
 			return err
 		}
-		return m.control.Send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, a.Transaction) })
+		return m.control.Send(func(dst []byte) []byte { return protocol.AppendBufferPoolFlushReply(dst, act.Transaction) })
 	}
 	if wait <= 0 {
 		return reply()

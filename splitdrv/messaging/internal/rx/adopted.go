@@ -19,57 +19,57 @@ type adopted struct {
 	windowed []*bufpool.Local                 // pools with windows that may be bound
 }
 
-func (a *adopted) init(channel int, first uint32, most int) {
-	a.channel, a.first, a.pools = channel, first, make([]*bufpool.Local, most)
-	a.local.Store(new([]*bufpool.Local))
+func (d *adopted) init(channel int, first uint32, most int) {
+	d.channel, d.first, d.pools = channel, first, make([]*bufpool.Local, most)
+	d.local.Store(new([]*bufpool.Local))
 }
 
 // Pools returns all pools. The slice does not change. Any goroutine may call it.
-func (a *adopted) Pools() []*bufpool.Local { return *a.local.Load() }
+func (d *adopted) Pools() []*bufpool.Local { return *d.local.Load() }
 
 // find returns a pool that the peer may write. class is its reference minus first.
-func (a *adopted) find(class uint32) (*bufpool.Local, error) {
-	if class >= uint32(len(a.pools)) || a.pools[class] == nil {
-		return nil, core.ChannelViolation(a.channel, bufpool.ErrPool, "pool %d", class+a.first)
+func (d *adopted) find(class uint32) (*bufpool.Local, error) {
+	if class >= uint32(len(d.pools)) || d.pools[class] == nil {
+		return nil, core.ChannelViolation(d.channel, bufpool.ErrPool, "pool %d", class+d.first)
 	}
-	return a.pools[class], nil
+	return d.pools[class], nil
 }
 
 // add adds a pool.
-func (a *adopted) add(p *bufpool.Local) {
-	a.pools[p.Ref-a.first] = p
-	pools := append(slices.Clone(a.Pools()), p)
-	a.local.Store(&pools)
-	a.elements.Add(int64(p.Elements.Len()))
+func (d *adopted) add(p *bufpool.Local) {
+	d.pools[p.Ref-d.first] = p
+	pools := append(slices.Clone(d.Pools()), p)
+	d.local.Store(&pools)
+	d.elements.Add(int64(p.Elements.Len()))
 	if len(p.Windows) > 0 {
-		a.windowed = append(a.windowed, p)
+		d.windowed = append(d.windowed, p)
 	}
 }
 
 // retire records that the peer has stopped using a pool.
-func (a *adopted) retire(p *bufpool.Local) { a.pools[p.Ref-a.first] = nil }
+func (d *adopted) retire(p *bufpool.Local) { d.pools[p.Ref-d.first] = nil }
 
 // retiring reports whether the peer has stopped using a pool that is not removed yet.
-func (a *adopted) retiring(p *bufpool.Local) bool {
-	return a.pools[p.Ref-a.first] != p && slices.Contains(a.Pools(), p)
+func (d *adopted) retiring(p *bufpool.Local) bool {
+	return d.pools[p.Ref-d.first] != p && slices.Contains(d.Pools(), p)
 }
 
 // remove removes a pool. It keeps the pool in windowed if the peer still has to invalidate
 // its window.
-func (a *adopted) remove(p *bufpool.Local, invalidates bool) {
-	pools := slices.DeleteFunc(slices.Clone(a.Pools()), func(o *bufpool.Local) bool { return o == p })
-	a.local.Store(&pools)
-	a.elements.Add(-int64(p.Elements.Len()))
+func (d *adopted) remove(p *bufpool.Local, invalidates bool) {
+	pools := slices.DeleteFunc(slices.Clone(d.Pools()), func(o *bufpool.Local) bool { return o == p })
+	d.local.Store(&pools)
+	d.elements.Add(-int64(p.Elements.Len()))
 	if len(p.Windows) > 0 && (!invalidates || !p.Windows[0].Bound()) {
-		a.dropWindows(p)
+		d.dropWindows(p)
 	}
 }
 
 // invalidated returns the pool with the window whose key the peer has invalidated, or nil
 // if there is none. It first marks the window as invalidated, because a window must not be
 // invalidated twice, whatever happens next.
-func (a *adopted) invalidated(key uint32) (found *bufpool.Local) {
-	for _, p := range a.windowed {
+func (d *adopted) invalidated(key uint32) (found *bufpool.Local) {
+	for _, p := range d.windowed {
 		for _, w := range p.Windows {
 			if w.RKey() == key {
 				w.Invalidated()
@@ -77,12 +77,12 @@ func (a *adopted) invalidated(key uint32) (found *bufpool.Local) {
 			}
 		}
 	}
-	if found != nil && !slices.Contains(a.Pools(), found) {
-		a.dropWindows(found)
+	if found != nil && !slices.Contains(d.Pools(), found) {
+		d.dropWindows(found)
 	}
 	return found
 }
 
-func (a *adopted) dropWindows(p *bufpool.Local) {
-	a.windowed = slices.DeleteFunc(a.windowed, func(o *bufpool.Local) bool { return o == p })
+func (d *adopted) dropWindows(p *bufpool.Local) {
+	d.windowed = slices.DeleteFunc(d.windowed, func(o *bufpool.Local) bool { return o == p })
 }

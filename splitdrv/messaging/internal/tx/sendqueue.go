@@ -87,16 +87,16 @@ func (q *sendQueue) drain() error {
 
 // whenCompleted records that an action is carried out when the work request that was posted last, which
 // must be signaled, has completed.
-func (q *sendQueue) whenCompleted(a bufpool.Action) {
-	q.awaited = append(q.awaited, a)
+func (q *sendQueue) whenCompleted(act bufpool.Action) {
+	q.awaited = append(q.awaited, act)
 	q.ring.newest().action = true
 }
 
 // nextCompleted removes and returns the first of these actions.
 func (q *sendQueue) nextCompleted() bufpool.Action {
-	a := q.awaited[0]
+	act := q.awaited[0]
 	q.awaited = slices.Delete(q.awaited, 0, 1)
-	return a
+	return act
 }
 
 // inFlightEntry is a frame in flight, with the frames copied behind it in its slot, or a

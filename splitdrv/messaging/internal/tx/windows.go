@@ -179,11 +179,11 @@ func (r *actions) complete(seq uint32) error {
 // finished continues when the next action on windows has completed: one on a batch goes back to the
 // channel's receiver.
 func (r *actions) finished() error {
-	a := r.nextCompleted()
-	if a.Batch == nil {
-		return r.pools.Notify(a.Done())
+	act := r.nextCompleted()
+	if act.Batch == nil {
+		return r.pools.Notify(act.Done())
 	}
-	r.receiver.Put(core.RxEvent{Do: a.Do, Batch: a.Batch})
+	r.receiver.Put(core.RxEvent{Do: act.Do, Batch: act.Batch})
 	return nil
 }
 
