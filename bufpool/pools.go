@@ -274,14 +274,6 @@ func (p *Pools) Extra() bool {
 // closed. It returns nil if there was none.
 func (p *Pools) Remote(ref uint32) *Remote { return p.remote[ref] }
 
-// Remembered returns the total number of elements of all remote pools, including closed ones.
-func (p *Pools) Remembered() (elements int) {
-	for _, r := range p.remote {
-		elements += r.Len()
-	}
-	return elements
-}
-
 // AtRest returns an error if a pool is being created or ended, or a message is unanswered.
 func (p *Pools) AtRest() error {
 	for _, l := range p.local {

@@ -492,7 +492,11 @@ func TestPools(t *testing.T) {
 				w.step(Event{Did: Stop, Remote: r, Last: true}, "reply to 0, 1 of 4")
 				w.step(Event{Did: Reply}, "")
 			}
-			if n := w.pools.Remembered(); n != 12 || w.pools.Remote(6) != nil || w.pools.Remote(7) == nil {
+			n := 0
+			for _, r := range w.pools.remote {
+				n += r.Len()
+			}
+			if n != 12 || w.pools.Remote(6) != nil || w.pools.Remote(7) == nil {
 				w.t.Errorf("%d elements are remembered", n)
 			}
 		}},

@@ -9,11 +9,15 @@ import (
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 )
 
-// Remembered returns the number of elements of all the peer's pools that the Conn remembers.
-func (c *Conn) Remembered() int {
-	c.pools.Mu.Lock()
-	defer c.pools.Mu.Unlock()
-	return c.pools.Pools.Remembered()
+// Remembered returns the number of elements of those of the peer's pools with references below refs
+// that the Conn remembers.
+func (c *Conn) Remembered(refs uint32) (elements int) {
+	for ref := range refs {
+		if r := c.pools.Remote(ref); r != nil {
+			elements += r.Len()
+		}
+	}
+	return elements
 }
 
 // Assign assigns a data channel to a handler.

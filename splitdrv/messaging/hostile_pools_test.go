@@ -140,13 +140,14 @@ func TestPoolThatIsNotOfferedYet(t *testing.T) {
 // The number of elements that the endpoint remembers must be bounded.
 func TestBooksOfAPeer(t *testing.T) {
 	h, p := newRawPeer(t, messaging.Config{})
-	for ref := range uint32(5) { // more would take a second each
+	const refs = 5
+	for ref := range uint32(refs) { // more would take a second each
 		l := p.ownPool(ref)
 		l.Elements = protocol.MaxPoolElements
 		p.send(protocol.AppendBufferRecvPool(nil, 0, l))
 		p.send(protocol.AppendBufferPoolFlushRequest(nil, uint64(ref), ref))
 		p.recycle(p.function(protocol.FuncBufferPoolFlushReply))
-		if n := h.conn.Remembered(); n > 2*messaging.MaxChannelElements {
+		if n := h.conn.Remembered(refs); n > 2*messaging.MaxChannelElements {
 			t.Fatalf("after %d pools %d elements are remembered", ref+1, n)
 		}
 	}

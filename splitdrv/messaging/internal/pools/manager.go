@@ -36,8 +36,8 @@ type Manager struct {
 	beat     atomic.Pointer[ticker.Task]
 	Resting  atomic.Bool // beat rests: see WakeTicks
 
-	Mu      sync.Mutex // guards the fields up to queue
-	Pools   *bufpool.Pools
+	mu      sync.Mutex // guards the fields up to queue
+	pools   *bufpool.Pools
 	gone    chan struct{}    // closed when the last pool has ended; nil before the session ends
 	actions []bufpool.Action // actions of the current event
 	queue   []bufpool.Action // actions for the manager's goroutine
@@ -85,7 +85,7 @@ func New(c *core.Session, o Options, control *control.Sends, requests *control.R
 		pace:       rate.NewLimiter(costRate, costBurst),
 		interval:   poolInterval(c.Mode, o.Idle),
 	}
-	m.Pools = bufpool.NewPools(bufpool.Config{
+	m.pools = bufpool.NewPools(bufpool.Config{
 		Channels: o.Channels, MaxPools: c.MaxPools, PeerPools: o.PeerPools,
 		MaxElements: MaxChannelElements, KeptPools: MaxPools,
 		OneTouch: o.OneTouch, Invalidates: o.Windows && o.Invalidation, KeySend: o.Windows && o.KeySend,
@@ -117,9 +117,9 @@ func (m *Manager) AddChannel(first []Config, slots, slotSize int) (ch *Channel, 
 // Notify passes an event to the pools, and their actions to the goroutines that carry them
 // out. It never waits. An error means that the peer has broken the protocol.
 func (m *Manager) Notify(e bufpool.Event) (err error) {
-	m.Mu.Lock()
-	defer m.Mu.Unlock()
-	if m.actions, err = m.Pools.Step(&e, m.actions[:0]); err != nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.actions, err = m.pools.Step(&e, m.actions[:0]); err != nil {
 		return err
 	}
 	if e.Kind != bufpool.Tick {
@@ -132,7 +132,7 @@ func (m *Manager) Notify(e bufpool.Event) (err error) {
 	if len(m.queue) > queued {
 		core.WakeBy(m.queued)
 	}
-	if m.gone != nil && m.Pools.Gone() {
+	if m.gone != nil && m.pools.Gone() {
 		close(m.gone) // the remaining messages about the pools are in the senders' queues
 		m.gone = nil
 	}
@@ -151,9 +151,9 @@ func (m *Manager) WakeTicks() {
 // End ends all pools, and returns a channel that is closed when they have ended.
 func (m *Manager) End() (<-chan struct{}, error) {
 	gone := make(chan struct{})
-	m.Mu.Lock()
+	m.mu.Lock()
 	m.gone = gone
-	m.Mu.Unlock()
+	m.mu.Unlock()
 	return gone, m.Notify(bufpool.Event{Kind: bufpool.Ending})
 }
 
@@ -183,10 +183,10 @@ func (m *Manager) pass(act *bufpool.Action) {
 
 // work carries out the queued actions.
 func (m *Manager) work() error {
-	m.Mu.Lock()
+	m.mu.Lock()
 	queue := m.queue
 	m.queue = nil
-	m.Mu.Unlock()
+	m.mu.Unlock()
 	for len(queue) > 0 {
 		n := 1
 		if queue[0].Do == bufpool.Offer { // offers in a row share a message
@@ -269,24 +269,24 @@ func (m *Manager) exposed(l *bufpool.Local) protocol.Pool {
 // Remote returns the remote pool with a reference, or the last one that had it. It is nil
 // if there was none.
 func (m *Manager) Remote(ref uint32) *bufpool.Remote {
-	m.Mu.Lock()
-	defer m.Mu.Unlock()
-	return m.Pools.Remote(ref)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pools.Remote(ref)
 }
 
 // Count returns how many pools were asked for, lent and returned.
 func (m *Manager) Count() bufpool.Counts {
-	m.Mu.Lock()
-	defer m.Mu.Unlock()
-	return m.Pools.Count()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pools.Count()
 }
 
 // First creates and registers one of the first pools of a channel. It is adopted and
 // offered later.
 func (m *Manager) First(channel int, p Config) (*bufpool.Local, error) {
-	m.Mu.Lock()
-	l := m.Pools.First(channel)
-	m.Mu.Unlock()
+	m.mu.Lock()
+	l := m.pools.First(channel)
+	m.mu.Unlock()
 	return l, m.register(l, p, true)
 }
 
@@ -440,9 +440,9 @@ func (m *Manager) HearKeys(data []byte) protocol.CfgStatus {
 	if err != nil {
 		return protocol.CfgInvalid
 	}
-	m.Mu.Lock()
-	defer m.Mu.Unlock()
-	if m.Pools.HearKeys(k) != nil {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pools.HearKeys(k) != nil {
 		return protocol.CfgInvalid
 	}
 	return protocol.CfgOK

@@ -110,9 +110,9 @@ func (m *Manager) tick() (quiet bool, err error) {
 
 // extra reports whether there are pools that end when they are idle.
 func (m *Manager) extra() bool {
-	m.Mu.Lock()
-	defer m.Mu.Unlock()
-	return m.Pools.Extra()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pools.Extra()
 }
 
 // supply registers more slots for the senders that want them, and asks for pools for the
