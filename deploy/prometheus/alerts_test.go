@@ -37,19 +37,32 @@ func TestAlertRules(t *testing.T) {
 var ofCards = regexp.MustCompile(
 	`splitnic_(?:connected|carrier|(?:bytes|waits|dropped_frames|failed_attempts|failovers|direct_frames)_total|pool_elements)\b`)
 
-// TestDashboardTellsCardsApart expects each query about cards to select them by the variable, and
-// not to add up several of them in one line of a graph.
-func TestDashboardTellsCardsApart(t *testing.T) {
-	type panel struct {
-		Type, Title string
-		Targets     []struct{ Expr, LegendFormat string }
+// panel is a part of the dashboard.
+type panel struct {
+	Type, Title string
+	FieldConfig struct {
+		Defaults struct {
+			Thresholds struct{ Steps []struct{ Color string } }
+		}
 	}
+	Targets []struct{ Expr, LegendFormat string }
+}
+
+// panels returns the parts of the dashboard.
+func panels(t *testing.T) []panel {
+	t.Helper()
 	var dashboard struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(read(t, "../grafana/splitnic.json")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
+	return dashboard.Panels
+}
+
+// TestDashboardTellsCardsApart expects each query about cards to select them by the variable, and
+// not to add up several of them in one line of a graph.
+func TestDashboardTellsCardsApart(t *testing.T) {
 	n := 0
-	for _, p := range dashboard.Panels {
+	for _, p := range panels(t) {
 		for _, q := range p.Targets {
 			if !ofCards.MatchString(q.Expr) {
 				continue
@@ -66,6 +79,30 @@ func TestDashboardTellsCardsApart(t *testing.T) {
 	}
 	if n == 0 {
 		t.Error("no query is about cards")
+	}
+}
+
+// by matches the labels that a sum keeps.
+var by = regexp.MustCompile(`by \(([^)]*)\)`)
+
+// TestDashboardNamesLines expects the legend of each graph to have all labels by which its lines
+// differ, and each number to have colours of its own: with Grafana's, 80 and more is red.
+func TestDashboardNamesLines(t *testing.T) {
+	for _, p := range panels(t) {
+		if p.Type == "stat" && len(p.FieldConfig.Defaults.Thresholds.Steps) == 0 {
+			t.Errorf("%s has no colours", p.Title)
+		}
+		for _, q := range p.Targets {
+			labels := "instance"
+			if found := by.FindStringSubmatch(q.Expr); found != nil {
+				labels = found[1]
+			}
+			for label := range strings.SplitSeq(labels, ", ") {
+				if p.Type == "timeseries" && !strings.Contains(q.LegendFormat, "{{"+label+"}}") {
+					t.Errorf("%s: the legend %q has no %s", p.Title, q.LegendFormat, label)
+				}
+			}
+		}
 	}
 }
 
