@@ -482,7 +482,7 @@ func TestPools(t *testing.T) {
 			}
 			w.lend(2, 2048, false)
 			if w.pools.Remote(0) != nil || w.pools.Remote(1) == nil {
-				w.t.Errorf("%d elements are remembered", w.pools.Remembered())
+				w.t.Errorf("pool 0: %v, pool 1: %v", w.pools.Remote(0), w.pools.Remote(1))
 			}
 		}},
 		{"pools that went long ago are forgotten", 0, nil, func(w *walk) {

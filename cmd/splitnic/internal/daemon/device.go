@@ -111,10 +111,3 @@ func MoreProcs(n int) {
 		runtime.GOMAXPROCS(n)
 	}
 }
-
-// Capabilities returns a function that reports whether this process has a
-// capability.
-func Capabilities() (has func(bit uint) bool, err error) {
-	have, err := threadPrivileges()
-	return func(bit uint) bool { return have.effective&(1<<bit) != 0 }, err
-}

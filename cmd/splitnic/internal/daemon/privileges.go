@@ -219,6 +219,13 @@ func threadPrivileges() (thread, error) {
 	}, nil
 }
 
+// Capabilities returns a function that reports whether this process has a
+// capability.
+func Capabilities() (has func(bit uint) bool, err error) {
+	have, err := threadPrivileges()
+	return func(bit uint) bool { return have.effective&(1<<bit) != 0 }, err
+}
+
 // keep limits the calling thread, and the programs that it executes, to the capabilities that p
 // needs.
 func (t thread) keep(p privileges) error {
