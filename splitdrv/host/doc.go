@@ -51,6 +51,6 @@
 //	connect, status, serve, renew, commands   Run and other exported methods
 //	host, pause, vhostuser, race, standby     choice of the session
 //	open, pathmtu, follow, peerrequests       one session
-//	netdev, sessions, config, netdevice       shared state
-//	reason, switchrequest, attachment, changes
+//	netdev, failures, sessions, config        shared state
+//	netdevice, reason, switchrequest, attachment, changes
 package host

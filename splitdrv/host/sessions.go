@@ -58,6 +58,7 @@ type tally struct {
 	sessions int
 	attempts int // attempts that failed, and sessions that ended
 	lastErr  error
+	failed   map[string]error // last error of each I/O unit since there was a session
 	// permanent is true if all I/O units failed for permanent reasons in the last round.
 	permanent bool
 	warned    map[string]failure // last logged failure of each I/O unit
@@ -89,7 +90,7 @@ func (s *sessions) use(a *attachment) {
 		state: Connected, since: a.since, addr: a.addr,
 		peer: a.client.Peer(), platform: a.client.PeerPlatform(), welcome: a.welcome, conn: a.conn, drain: &a.drain,
 	}
-	s.tally.lastErr, s.tally.permanent = nil, false
+	s.tally.lastErr, s.tally.failed, s.tally.permanent = nil, nil, false
 	clear(s.tally.warned)
 	s.tally.sessions++
 }
@@ -127,7 +128,7 @@ func (s *sessions) tried(addr string, err error) {
 	if err == nil {
 		return
 	}
-	s.tally.lastErr = err
+	s.tally.note(addr, err)
 	s.tally.attempts++
 	if errors.As(err, new(*session.RevokedError)) {
 		if s.tally.ended == nil {
@@ -135,6 +136,15 @@ func (s *sessions) tried(addr string, err error) {
 		}
 		s.tally.ended[session.Reason(err)]++
 	}
+}
+
+// note records why the last attempt at an I/O unit has failed, or why its session has ended.
+func (t *tally) note(addr string, err error) {
+	if t.failed == nil || len(t.failed) >= mostWarned {
+		t.failed = make(map[string]error)
+	}
+	t.failed[addr] = err
+	t.lastErr = err
 }
 
 // notePermanent records whether trying all I/O units again does not help.

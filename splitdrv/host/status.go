@@ -38,7 +38,9 @@ type Status struct {
 	Handling    cq.Handling `json:"handling"`
 	Sessions    int         `json:"sessions"` // established since the start
 	Attempts    int         `json:"attempts"` // failed attempts and ended sessions since the start
-	LastError   string      `json:"last_error,omitempty"`
+	// LastError is why there is no session; if several I/O units have failed, the last error of
+	// each.
+	LastError string `json:"last_error,omitempty"`
 	// Permanent is true if every I/O unit has failed for a permanent reason, so that there
 	// will be no session until an administrator changes something.
 	Permanent bool `json:"permanent,omitempty"`
@@ -128,10 +130,8 @@ func (h *Host) Status() Status {
 		Direct: h.direct.Status(), Latency: h.latencyStatus(d.latency),
 		Captures: h.cfg.captures.Status(),
 	}
-	switch why := h.units.Why(); {
-	case t.lastErr != nil:
-		s.LastError = t.lastErr.Error()
-	case why != nil && len(units) == 0:
+	s.LastError = t.lastError(units)
+	if why := h.units.Why(); s.LastError == "" && why != nil && len(units) == 0 {
 		s.LastError = why.Error()
 	}
 	if c.conn != nil {
