@@ -17,7 +17,7 @@ import (
 
 func printUnit(w io.Writer, s *daemon.UnitStatus) {
 	fmt.Fprintf(w, "iounit %s\tfor %v, %d hosts\n", s.Name, ago(s.Since), len(s.Hosts))
-	fmt.Fprintf(w, "  LAN\t%s, mtu %d, %d Mbit/s %s\n", upDown(s.LAN.Up), s.LAN.MTU, s.LAN.SpeedMbps, s.LAN.Error)
+	fmt.Fprintf(w, "  LAN\t%s\n", lanText(&s.LAN))
 	printDevice(w, s.Device, s.DeviceState)
 	if s.Drain != nil {
 		fmt.Fprintf(w, "  DRAINING\tfor %v, takes no hosts; %d left\n", ago(s.Drain.Since), len(s.Drain.Remaining))
@@ -55,6 +55,18 @@ func printUnit(w io.Writer, s *daemon.UnitStatus) {
 			NewHandlers(s.CompVectors, s.Interrupts, messaging.HandlingOf(h.Traffic), h.Traffic).Print(w, "    ")
 		}
 	}
+}
+
+// lanText describes the network card.
+func lanText(l *iounit.LANStatus) string {
+	if l.Error != "" {
+		return l.Error
+	}
+	text := fmt.Sprintf("%s, mtu %d", upDown(l.Up), l.MTU)
+	if l.SpeedMbps > 0 {
+		text += ", " + rate(int64(l.SpeedMbps)*1e6)
+	}
+	return text
 }
 
 func printDirect(w io.Writer, d *iounit.DirectStatus) {
