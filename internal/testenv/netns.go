@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -49,15 +47,19 @@ func DisableIPv6(t testing.TB, ns string) {
 	}
 }
 
-// RetransmitWithin bounds the time after which TCP retransmits in the namespaces, where the kernel can
-// (since Linux 6.15).
-func RetransmitWithin(t testing.TB, d time.Duration, namespaces ...string) {
+// KeepTCP has TCP connections of the namespaces last through long cuts: they do not end, and retransmit
+// each second where the kernel can (since Linux 6.15).
+func KeepTCP(t testing.TB, namespaces ...string) {
 	t.Helper()
 	for _, ns := range namespaces {
 		err := netns.Do(ns, func() error {
-			return os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte(strconv.FormatInt(d.Milliseconds(), 10)), 0o644)
+			late := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte("1000"), 0o644)
+			if errors.Is(late, os.ErrNotExist) {
+				late = nil
+			}
+			return errors.Join(late, os.WriteFile("/proc/sys/net/ipv4/tcp_retries2", []byte("255"), 0o644))
 		})
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

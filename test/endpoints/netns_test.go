@@ -158,6 +158,23 @@ func TestNetnsPing(t *testing.T) {
 	}
 }
 
+// lively is a connection that fails if nothing is read or written for two minutes.
+type lively struct{ net.Conn }
+
+func (l lively) Read(b []byte) (int, error) {
+	if err := l.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		return 0, err
+	}
+	return l.Conn.Read(b)
+}
+
+func (l lively) Write(b []byte) (int, error) {
+	if err := l.SetWriteDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		return 0, err
+	}
+	return l.Conn.Write(b)
+}
+
 // transfer sends n random bytes over TCP from one namespace to another, and compares the bytes that
 // arrive.
 func transfer(from, to, addr string, seed uint64, n int64) error {
@@ -184,17 +201,15 @@ func transfer(from, to, addr string, seed uint64, n int64) error {
 		return err
 	}
 	defer peer.Close()
-	late := time.Now().Add(2 * time.Minute)
-	_, _ = c.SetDeadline(late), peer.SetDeadline(late)
 	sent, got := sha256.New(), sha256.New()
 	errs := make(chan error, 1)
 	go func() {
 		var key [32]byte
 		key[0] = byte(seed)
-		_, err := io.Copy(io.MultiWriter(c, sent), io.LimitReader(rand.NewChaCha8(key), n))
+		_, err := io.Copy(io.MultiWriter(lively{c}, sent), io.LimitReader(rand.NewChaCha8(key), n))
 		errs <- errors.Join(err, c.Close())
 	}()
-	m, err := io.Copy(got, peer)
+	m, err := io.Copy(got, lively{peer})
 	if err := errors.Join(err, <-errs); err != nil {
 		return fmt.Errorf("after %d of %d bytes: %w", m, n, err)
 	}
