@@ -398,7 +398,7 @@ func TestNotAllRegistered(t *testing.T) {
 	testenv.Eventually(t, func() bool { return l.d.Status().NotRegistered != "" }, "why not all is registered")
 	g.exchange(50)
 	s := l.d.Status()
-	if !strings.Contains(s.NotRegistered, "1048576") || s.Registered > 1<<20 || l.count() != 0 {
+	if !strings.Contains(s.NotRegistered, "1MiB") || s.Registered > 1<<20 || l.count() != 0 {
 		t.Errorf("%+v, %d frames are lent", s, l.count())
 	}
 	testenv.Explained(t, s.NotRegistered)

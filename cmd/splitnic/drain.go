@@ -114,7 +114,8 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string, timed 
 		within, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	path, s, err := tell[iounit.DrainStatus](within, unitRole, args, daemon.CommandDrain, daemon.DrainRequest{Wait: f.wait})
+	path, s, err := tell[iounit.DrainStatus](within, unitRole, args, daemon.CommandDrain,
+		daemon.DrainRequest{Wait: f.wait})
 	name := ownName(path)
 	switch {
 	case err != nil && ctx.Err() != nil:

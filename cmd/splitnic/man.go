@@ -54,7 +54,8 @@ func manPage(c *cobra.Command) string {
 		pageName(c), c.Short)
 	fmt.Fprintf(&b, "# SYNOPSIS\n**%s**\n# DESCRIPTION\n%s\n", c.UseLine(), cmp.Or(c.Long, c.Short))
 	options(&b, "# OPTIONS\n", sections(c))
-	options(&b, "# ADVANCED SETTINGS\nKeys of the map **"+advancedMap+"** in the file of **--config**, not of the command "+
+	options(&b, "# ADVANCED SETTINGS\n"+
+		"Keys of the map **"+advancedMap+"** in the file of **--config**, not of the command "+
 		"line.\n", sectionsOf(c, isAdvanced))
 	if pageName(c) == "splitnic-status" {
 		fmt.Fprint(&b, countersPage())

@@ -99,7 +99,8 @@ func TestSocketOf(t *testing.T) {
 		{hostRole, "node1.web", at("host-web"), 0},
 		{hostRole, "lan0", at("host-sn0"), 0}, {anyRole, "7580", at("iounit-7580"), 0},
 		{unitRole, "gw1", at("iounit-7580"), 0},
-		{unitRole, "iounit-7580", at("iounit-7580"), 0}, {anyRole, "agent", at("agent"), 0}, {anyRole, "node1", at("agent"), 0},
+		{unitRole, "iounit-7580", at("iounit-7580"), 0},
+		{anyRole, "agent", at("agent"), 0}, {anyRole, "node1", at("agent"), 0},
 		{anyRole, "./x", "./x", 0}, {hostRole, "/run/x", "/run/x", 0}, {hostRole, "x.sock", "x.sock", 0},
 		// A name of several processes is taken if only one of them has the role.
 		{hostRole, "sn0", at("host-sn0"), 0}, {unitRole, "sn0", at("iounit-sn0"), 0},

@@ -88,7 +88,8 @@ func (m machine) run(t *testing.T, script string, args ...string) (did []string,
 // only before the package is removed, and the key and the state to go only when it is purged.
 func TestScripts(t *testing.T) {
 	testenv.NeedTools(t, "cut", "find", "sh", "tr")
-	const keygen, reload, list, stop = "splitnic keygen", "systemctl daemon-reload", "systemctl list-units", "systemctl stop"
+	const keygen, stop = "splitnic keygen", "systemctl stop"
+	const reload, list = "systemctl daemon-reload", "systemctl list-units"
 	for name, c := range map[string]struct {
 		script, arg, old string // old is the previous version
 		did, gone        []string

@@ -108,7 +108,7 @@ func TestRefusalsAreLoggedOnce(t *testing.T) {
 
 // newcomer returns a host whose session is refused.
 func newcomer(u *Unit, key string) *attachment {
-	return &attachment{host: host{s: new(session.Server), key: key, log: u.cfg.Log}}
+	return &attachment{host: host{s: &session.Server{Conn: new(session.Conn)}, key: key, log: u.cfg.Log}}
 }
 
 // TestMACIsKeptUntilItIsChanged checks that another host gets neither the old nor the new address

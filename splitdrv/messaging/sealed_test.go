@@ -289,7 +289,8 @@ func TestSealedTampered(t *testing.T) {
 		for _, mode := range c.modes {
 			t.Run(c.name+"/"+string(mode), func(t *testing.T) {
 				host, unit := sealedWith(t, seal.AES128GCM, patient(messaging.Config{
-					Mode: mode, Protection: messaging.ProtectRegion, NoPack: true, MaxInline: -1}))
+					Mode: mode, Protection: messaging.ProtectRegion, NoPack: true, MaxInline: -1,
+					Pools: messaging.DefaultPools(mode, 1500)[:1]}))
 				var last []byte
 				count := 0
 				host, _ = onEndpoint(host, func(control bool, wrs []fabric.SendWR, data bytesOf) []fabric.SendWR {

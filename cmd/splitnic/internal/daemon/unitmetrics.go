@@ -90,7 +90,8 @@ func portMetrics(emit emit, p peer, h *iounit.HostStatus) {
 		direction string
 		most      int64
 	}{
-		{descRate, "rx", h.MaxRxRate}, {descRate, "tx", h.MaxTxRate}, {descPPS, "rx", h.MaxRxPPS}, {descPPS, "tx", h.MaxTxPPS},
+		{descRate, "rx", h.MaxRxRate}, {descRate, "tx", h.MaxTxRate},
+		{descPPS, "rx", h.MaxRxPPS}, {descPPS, "tx", h.MaxTxPPS},
 	} {
 		if limit.most > 0 {
 			emit.gauge(limit.desc, float64(limit.most), limit.direction)
