@@ -25,8 +25,8 @@ func privateKey(text []byte) *pem.Block {
 	return nil
 }
 
-// makeOne says how to get a key.
-const makeOne = "make a key with: splitnic keygen"
+// makeOne says how to get a key beside a file that has none. keygen does not replace a file.
+const makeOne = "make a key in another file with: splitnic keygen --out NEW"
 
 // foreignKey returns what a text without such a block has instead, and what to do about it. It
 // returns "" if it is nothing that is known. The result has nothing of the key.

@@ -123,9 +123,11 @@ func checkAccess(path string, mode fs.FileMode, owner, user uint32) error {
 	}
 	switch {
 	case owner != 0 && owner != user:
-		return fmt.Errorf("it belongs to user %d, who could read and replace it; if nobody has: chown %d %s, otherwise make a new one with: splitnic keygen", owner, user, path)
+		return fmt.Errorf("it belongs to user %d, who could read and replace it; if nobody has: chown %d %s, otherwise %s",
+			owner, user, path, makeOne)
 	case excess != 0:
-		return fmt.Errorf("users other than its owner have access (mode %#o); if nobody has read it: chmod 600 %s, otherwise make a new one with: splitnic keygen", mode, path)
+		return fmt.Errorf("users other than its owner have access (mode %#o); if nobody has read it: chmod 600 %s, otherwise %s",
+			mode, path, makeOne)
 	}
 	return nil
 }
@@ -169,7 +171,7 @@ func LoadKey(path string) (*Key, error) {
 		if what := foreignKey(b); what != "" {
 			return nil, fmt.Errorf("load key %s: it has %s", path, what)
 		}
-		return nil, fmt.Errorf("load key %s: no PEM block %q in it; make a key with: splitnic keygen", path, keyPEMType)
+		return nil, fmt.Errorf("load key %s: no PEM block %q in it; %s", path, keyPEMType, makeOne)
 	}
 	// Only now: the advice about access would harm a file that is no key, such as /etc/passwd.
 	if err := checkAccess(path, info.Mode().Perm(), ownerOf(info), uint32(os.Geteuid())); err != nil {
@@ -178,11 +180,11 @@ func LoadKey(path string) (*Key, error) {
 	// The parser's error is left out, because it may describe the content.
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("load key %s: the PEM block is damaged or not PKCS #8; make a key with: splitnic keygen", path)
+		return nil, fmt.Errorf("load key %s: the PEM block is damaged or not PKCS #8; %s", path, makeOne)
 	}
 	private, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("load key %s: not an Ed25519 key; it is %s, so make one with: splitnic keygen", path, kindOf(parsed))
+		return nil, fmt.Errorf("load key %s: not an Ed25519 key; it is %s; %s", path, kindOf(parsed), makeOne)
 	}
 	return &Key{private}, nil
 }
