@@ -80,7 +80,7 @@ probably a mistake: a policy entry for a host without a trusted key. It does not
 			}
 			add, config := flags()
 			c := &cobra.Command{Use: role}
-			group(&cobra.Command{Use: cmd.Root().Name()}, c)
+			cmd.Root().AddCommand(c) // for the names of the commands in errors
 			add(c.Flags())
 			o, err := readConfig(c, args[0])
 			var unreadable *fs.PathError

@@ -82,6 +82,8 @@ func TestCheck(t *testing.T) {
 		{"mistyped keys", "host", map[string]string{"x.yaml": "iounits: a\nnam: sn1\ninsecure: yes\n"}, nil, []string{
 			"x.yaml: --iounit is missing", "x.yaml:1: unknown key \"iounits\" (did you mean iounit?); keys are the flags of",
 			"x.yaml:2: unknown key \"nam\" (did you mean name?); "}},
+		{"a key of the other side", "host", map[string]string{"x.yaml": "iounit: a\nlan: eth1\ninsecure: yes\n"}, nil,
+			[]string{"x.yaml:2: unknown key \"lan\" (a key of `splitnic iounit`); keys are the flags of "}},
 		{"a bad value is not missing", "host", map[string]string{"x.yaml": "insecure: yes\niounit: [a, ~]\n"}, nil,
 			[]string{`x.yaml:2: iounit: must be a word`}},
 		{"policy", "iounit", map[string]string{"x.yaml": "lan: tap:br0\ninsecure: yes\npolicy: DIR/p\n",

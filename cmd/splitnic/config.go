@@ -115,8 +115,11 @@ func (o *origin) misplaced(s *setting) error {
 			didYouMean(similarFlags(o.command, s.key, true)), pageName(o.command), advancedMap)
 	case flag == nil, s.key == "config", s.key == "help":
 		names := slices.DeleteFunc(similarFlags(o.command, s.key, false), func(name string) bool { return name == s.key })
-		return fmt.Errorf("unknown key %q%s; keys are the flags of `%s --help`", s.name(), didYouMean(names),
-			o.command.CommandPath())
+		hint := didYouMean(names)
+		if others := withFlag(o.command.Root(), s.key); flag == nil && len(names) == 0 && len(others) > 0 {
+			hint = fmt.Sprintf(" (a key of %s)", strings.Join(others, " and "))
+		}
+		return fmt.Errorf("unknown key %q%s; keys are the flags of `%s --help`", s.name(), hint, o.command.CommandPath())
 	case isAdvanced(flag) && s.below == "":
 		return moved(o.command, s.key, s.key)
 	case !isAdvanced(flag) && s.below != "":
