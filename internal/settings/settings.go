@@ -159,12 +159,16 @@ func scalar(n Node) string {
 // Scalars returns the texts of the scalars in a list, or of a single scalar.
 func Scalars(n Node) ([]string, error) {
 	nodes := []Node{n}
-	if s, ok := n.(*ast.SequenceNode); ok {
-		nodes = s.Values
+	list, isList := n.(*ast.SequenceNode)
+	if isList {
+		nodes = list.Values
 	}
 	words := make([]string, len(nodes))
 	for i, n := range nodes {
 		if words[i] = scalar(n); words[i] == "" {
+			if _, isMap := Map(n); isMap && isList { // such as 2001:db8::1 in a list between braces
+				return nil, errors.New("must be a word or a list of words; put a word with colons in quotation marks")
+			}
 			return nil, errors.New("must be a word or a list of words")
 		}
 	}

@@ -28,6 +28,8 @@ func TestParse(t *testing.T) {
 		"a: [[b]]":                "f.yaml:1: must be a word or a list of words",
 		"a: [x, ]":                "a=x",
 		"a: [x, ~]":               "f.yaml:1: must be a word or a list of words",
+		"{a: [\"2001:db8::1\"]}":  "a=2001:db8::1",
+		"{a: [b, 2001:db8::1]}":   "f.yaml:1: must be a word or a list of words; put a word with colons in quotation marks",
 		"a: {b: c}":               "f.yaml:1: must be a word or a list of words",
 		"a: 1\n\tb: 2\n":          "f.yaml:2: not YAML: found character '\t' that cannot start any token; indent with spaces",
 		"a: 1\nb: &x 2\nc: *x\n":  "f.yaml:2: there are no anchors",
