@@ -73,12 +73,27 @@ func (p *plannedRole) examine(ctx context.Context, r *report, devices []verbs.De
 	if p.role == "agent" {
 		agentPlaces.check(ctx, r)
 	}
+	p.choose(r, devices)
 	for _, d := range devices {
 		checkFrames(r, d.Name, mtu)
 	}
 	for _, entry := range p.iounits {
 		checkUnit(ctx, r, entry, new(discovery.Resolver).Lookup)
 	}
+}
+
+// choose says that the role needs --device if there is more than one to choose from, as its start does.
+// The cards of an agent have their own.
+func (p *plannedRole) choose(r *report, devices []verbs.DeviceInfo) {
+	if p.role == "agent" || len(devices) < 2 {
+		return
+	}
+	names := make([]string, len(devices))
+	for i, d := range devices {
+		names[i] = d.Name
+	}
+	r.missing("RDMA device", fmt.Sprintf("there are %d, and `splitnic %s` uses one", len(devices), p.role),
+		"choose it, here and there: --device "+strings.Join(names, "|"))
 }
 
 // oldest is the oldest kernel on which everything is tested.
@@ -215,7 +230,11 @@ func checkFrames(r *report, device string, mtu int) {
 
 func framesText(r *report, device string, fabric, mtu int) {
 	size := mtu + vnet.EthLen + vnet.HdrLen
-	r.ok(device, "a frame of %d bytes is %d packets of %d bytes on the fabric", size, (size+fabric-1)/fabric, fabric)
+	packets := "1 packet"
+	if n := (size + fabric - 1) / fabric; n > 1 {
+		packets = fmt.Sprint(n, " packets")
+	}
+	r.ok(device, "a frame of %d bytes is %s of %d bytes on the fabric", size, packets, fabric)
 }
 
 // mostReached is the maximum number of I/O units of a DNS name to connect to.

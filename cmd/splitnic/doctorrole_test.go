@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
+	"github.com/splitnic/splitnic/verbs"
 )
 
 // one returns the only finding of a report, which has to be documented.
@@ -173,6 +174,28 @@ func TestDoctorLAN(t *testing.T) {
 	framesText(&r, "rxe0", 1024, 9000)
 	if f := r[0]; f.Status != "ok" || !strings.Contains(f.Found, "9024 bytes is 9 packets") {
 		t.Errorf("%+v", f)
+	}
+	framesText(&r, "rxe0", 4096, 1500)
+	if f := r[1]; !strings.Contains(f.Found, "1524 bytes is 1 packet of") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestDoctorChoosesADevice expects a role that uses one device to have one chosen.
+func TestDoctorChoosesADevice(t *testing.T) {
+	two := []verbs.DeviceInfo{{Name: "rxe0"}, {Name: "rxe1"}}
+	for _, c := range []struct {
+		role    string
+		devices []verbs.DeviceInfo
+		missing bool
+	}{
+		{"host", two, true}, {"iounit", two, true}, {"agent", two, false}, {"host", two[:1], false}, {"host", nil, false},
+	} {
+		var r report
+		(&plannedRole{role: c.role}).choose(&r, c.devices)
+		if len(r) > 0 != c.missing || c.missing && (r[0].Status != "error" || !strings.Contains(r[0].Fix, "rxe0|rxe1")) {
+			t.Errorf("%s with %d devices: %+v", c.role, len(c.devices), r)
+		}
 	}
 }
 

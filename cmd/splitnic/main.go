@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,11 +46,19 @@ func main() {
 		// Each of the joined errors gets its own line.
 		for _, err := range flat(err) {
 			for line := range strings.SplitSeq(explain(err), "\n") {
-				journal.Error(line, format != nil && format.Value.String() == "json")
+				journal.Error(line, format != nil && logsJSON(format.Value.String(), os.Args))
 			}
 		}
 	}
 	os.Exit(status)
+}
+
+// logsJSON reports whether a daemon logs JSON: its flag says so, also behind one that is wrong, at
+// which the flags are no longer parsed.
+func logsJSON(format string, args []string) bool {
+	const flag = "--log-format"
+	i := slices.Index(args, flag)
+	return format == "json" || slices.Contains(args, flag+"=json") || i >= 0 && i+1 < len(args) && args[i+1] == "json"
 }
 
 // run runs a command line, without the name of the program. It returns the command.

@@ -256,3 +256,18 @@ func TestMistypedPolicyKey(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+func TestLogsJSON(t *testing.T) {
+	for _, c := range []struct {
+		format, line string
+		want         bool
+	}{
+		{"json", "", true}, {"text", "--mtu 5", false}, {"text", "--nosuch --log-format json", true},
+		{"text", "--nosuch --log-format=json", true}, {"text", "--nosuch --log-format", false},
+		{"text", "--nosuch --log-format text json", false},
+	} {
+		if got := logsJSON(c.format, strings.Fields(c.line)); got != c.want {
+			t.Errorf("%s %q: %t", c.format, c.line, got)
+		}
+	}
+}

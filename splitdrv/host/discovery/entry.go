@@ -69,8 +69,23 @@ func Check(entry string) error {
 		return fmt.Errorf("%q is not an address: %w", entry, errAddress)
 	case !validPort(port):
 		return fmt.Errorf("%q has a wrong port: must be 1 to 65535, such as 7580", entry)
+	case !ofMachine(host):
+		return fmt.Errorf("%q is the address of no machine: must be an I/O unit's, such as 10.0.0.1, "+
+			"or with the link's netdevice fe80::1%%eth0", entry)
 	}
 	return nil
+}
+
+// ofMachine reports whether host is a name, or an address that one machine has.
+func ofMachine(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return true
+	}
+	if ip.Is6() && ip.IsLinkLocalUnicast() {
+		return ip.Zone() != ""
+	}
+	return !ip.IsUnspecified() && !ip.IsMulticast() && ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // validHost reports whether host can be an IP address or the name of a machine. A name that

@@ -23,7 +23,7 @@ func TestCheck(t *testing.T) {
 		"srv:" + strings.Join([]string{label, label, label, label[:62]}, "."),
 		"", ":7580", "10.0.0", "10.0.0.256", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:7580:7580",
 		"http://10.0.0.1", "10.0.0.1/24", "root@unit", "a b", "a,b", "unit..example", "[unit", "a:b:c", "fd00::1::2",
-		"ä.example",
+		"ä.example", "0.0.0.0", "[::]:7580", "::", "224.0.0.1", "255.255.255.255:7580", "ff02::1%eth0", "fe80::1",
 	} {
 		if err := Check(bad); err == nil {
 			t.Errorf("%q is taken", bad)
