@@ -207,12 +207,12 @@ func readHandlers(ctx context.Context, path, name string) (*render.Handlers, err
 	case err != nil:
 		return nil, err
 	case name == "" && is.Host == nil:
-		return nil, exit.Usagef("%s: no host is there", path)
+		return nil, exit.Usagef("%s: no host is there: it is an %s", path, is.Role())
 	case name == "":
 		s := is.Host
 		return render.NewHandlers(s.CompVectors, s.Interrupts, s.Handling, s.Traffic), nil
 	case is.Unit == nil:
-		return nil, exit.Usagef("%s: no I/O unit is there", path)
+		return nil, exit.Usagef("%s: no I/O unit is there: it is a %s", path, is.Role())
 	}
 	s := is.Unit
 	var names []string

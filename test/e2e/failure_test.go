@@ -222,6 +222,13 @@ func TestRDMAKill(t *testing.T) {
 // rdmaResources returns the RDMA resources of the product's processes, a line for each.
 func rdmaResources(t testing.TB) []string {
 	t.Helper()
+	return slices.DeleteFunc(userResources(t), func(line string) bool { return !strings.Contains(line, "comm splitnic") })
+}
+
+// userResources returns the RDMA resources of all processes, also those whose thread has ended: the
+// kernel shows no process for these.
+func userResources(t testing.TB) []string {
+	t.Helper()
 	var found []string
 	for _, kind := range []string{"qp", "cq", "mr", "pd", "ctx"} {
 		out, err := exec.CommandContext(t.Context(), "rdma", "resource", "show", kind).Output()
@@ -229,7 +236,7 @@ func rdmaResources(t testing.TB) []string {
 			t.Fatalf("rdma resource show %s: %v", kind, err)
 		}
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "comm splitnic") {
+			if !strings.Contains(line, "comm [") { // of the kernel
 				found = append(found, kind+" "+strings.TrimSpace(line))
 			}
 		}

@@ -181,12 +181,11 @@ func (r *fixture) warnings(session string) int {
 	return n
 }
 
-// objects returns the RDMA objects of the program's processes, except memory regions. The number of
-// regions changes with pools that are lent on request, and a leaked region would keep its protection
-// domain.
+// objects returns the RDMA objects of all processes, except memory regions. The number of regions
+// changes with pools that are lent on request, and a leaked region would keep its protection domain.
 func objects(t *testing.T) []string {
 	t.Helper()
-	return slices.DeleteFunc(rdmaResources(t), func(object string) bool { return strings.HasPrefix(object, "mr ") })
+	return slices.DeleteFunc(userResources(t), func(object string) bool { return strings.HasPrefix(object, "mr ") })
 }
 
 // TestRDMAHostileHost makes each attack with the right key, on an I/O unit that serves another host.
@@ -202,7 +201,7 @@ func TestRDMAHostileHost(t *testing.T) {
 	}
 	used := len(objects(t))
 	if used == 0 {
-		t.Fatal("the program has no RDMA objects")
+		t.Fatal("there are no RDMA objects")
 	}
 	counted := map[string]uint64{}
 	for _, mode := range protocol.Modes() {
@@ -239,7 +238,7 @@ func TestRDMAHostileHost(t *testing.T) {
 		t.Errorf("the host beside had to connect again: %d sessions", s.Sessions)
 	}
 	if now := objects(t); len(now) != used {
-		t.Errorf("the product has %d RDMA objects, %d before the attacks: %q", len(now), used, now)
+		t.Errorf("there are %d RDMA objects, %d before the attacks: %q", len(now), used, now)
 	}
 	t.Run("come back", func(t *testing.T) {
 		n := r.host(t, "--host-name", "attacker")

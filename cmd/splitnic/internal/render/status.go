@@ -18,6 +18,18 @@ type Status struct {
 	Unit  *daemon.UnitStatus
 }
 
+// Role returns the role of the process.
+func (s *Status) Role() string {
+	switch {
+	case s.Host != nil:
+		return s.Host.Role
+	case s.Agent != nil:
+		return s.Agent.Role
+	default:
+		return s.Unit.Role
+	}
+}
+
 // Parse parses the status that a daemon has answered.
 func Parse(raw json.RawMessage) (s Status, err error) {
 	var head struct {
