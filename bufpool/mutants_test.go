@@ -113,7 +113,7 @@ var mutants = []mutant{
 	{"at the end the largest pools go first", "step.go",
 		"Compare(a.ElementSize(), b.ElementSize())", "Compare(b.ElementSize(), a.ElementSize())", here, "TestPools"},
 	{"a flush of several pools ends only the first", "step.go",
-		"for _, l := range taking {", "for _, l := range taking[:min(1, len(taking))] {", model, "TestFlow/imm"},
+		"for _, l := range local {", "for _, l := range local[:min(1, len(local))] {", model, "TestFlow/imm"},
 	{"a flush request names more pools than fit", "step.go",
 		"p.flushLocal(next[:min(len(next), protocol.MaxFlushPools)], out)", "p.flushLocal(next, out)", here, "TestEndOfManyPools"},
 	{"a pool waits for what another one acknowledges", "returns.go",
