@@ -17,6 +17,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -230,11 +231,8 @@ func checkFrames(r *report, device string, mtu int) {
 
 func framesText(r *report, device string, fabric, mtu int) {
 	size := mtu + vnet.EthLen + vnet.HdrLen
-	packets := "1 packet"
-	if n := (size + fabric - 1) / fabric; n > 1 {
-		packets = fmt.Sprint(n, " packets")
-	}
-	r.ok(device, "a frame of %d bytes is %s of %d bytes on the fabric", size, packets, fabric)
+	r.ok(device, "a frame of %d bytes is %s of %d bytes on the fabric", size,
+		render.Counted((size+fabric-1)/fabric, "packet"), fabric)
 }
 
 // mostReached is the maximum number of I/O units of a DNS name to connect to.

@@ -62,7 +62,8 @@ func captureAt(t *testing.T, sock string, r CaptureRequest) *captured {
 func (c *captured) end() {
 	c.t.Helper()
 	_, err := statussock.DoWith(c.t.Context(), c.sock, CommandEndCapture, c.name)
-	for errors.Is(err, statussock.ErrSilent) { // a busy machine may take longer than users wait
+	end := time.Now().Add(testenv.Patience)
+	for errors.Is(err, statussock.ErrSilent) && time.Now().Before(end) { // a busy machine takes longer than users wait
 		_, err = statussock.DoWith(c.t.Context(), c.sock, CommandEndCapture, c.name)
 	}
 	if err != nil {

@@ -62,8 +62,8 @@ func rate(bits int64) string {
 	return strconv.FormatFloat(n, 'f', -1, 64) + unit
 }
 
-// counted returns n and the noun, which gets an s unless n is 1.
-func counted(n int, noun string) string {
+// Counted returns n and the noun, which gets an s unless n is 1.
+func Counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func printUnit(w io.Writer, s *daemon.UnitStatus) {
-	fmt.Fprintf(w, "iounit %s\tfor %v, %s\n", s.Name, ago(s.Since), counted(len(s.Hosts), "host"))
+	fmt.Fprintf(w, "iounit %s\tfor %v, %s\n", s.Name, ago(s.Since), Counted(len(s.Hosts), "host"))
 	fmt.Fprintf(w, "  LAN\t%s\n", lanText(&s.LAN))
 	printDevice(w, s.Device, s.DeviceState)
 	if s.Drain != nil {

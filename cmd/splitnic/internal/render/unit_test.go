@@ -21,7 +21,7 @@ func TestLANText(t *testing.T) {
 
 func TestCounted(t *testing.T) {
 	for n, want := range []string{"0 hosts", "1 host", "2 hosts"} {
-		if got := counted(n, "host"); got != want {
+		if got := Counted(n, "host"); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
