@@ -34,8 +34,15 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build build/splitnic, and build/splitnic-cni
+build: $(binary) $(plugin) ## build build/splitnic, and build/splitnic-cni
+
+.PHONY: $(binary)
+$(binary):
 	$(GO) build -trimpath -buildmode=pie -ldflags '-bindnow -X main.version=$(VERSION) $(LDFLAGS)' -o $(binary) ./cmd/splitnic
+
+# Runtimes copy it to machines with any C library, so it is static.
+.PHONY: $(plugin)
+$(plugin):
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.buildVersion=$(VERSION) $(LDFLAGS)' -o $(plugin) ./cmd/splitnic-cni
 
 $(yardstick): $(wildcard scripts/measure/yardstick/*.[ch])
@@ -158,7 +165,7 @@ sanitize: ## run verbs and sessions over it with -race, -asan and cgocheck2 on R
 man: build ## write the manual pages, into build/man
 	rm -rf $(manpages)
 	mkdir -p $(manpages)
-	GOARCH= CC= CGO_ENABLED=0 $(GO) build -o $(manpages)/ github.com/cpuguy83/go-md2man/v2
+	GOARCH= CC= $(GO) build -trimpath -buildmode=pie -o $(manpages)/ github.com/cpuguy83/go-md2man/v2
 	$(generator) man $(manpages) docs/cni.md docs/policy.md docs/trust.md
 	for page in $(manpages)/*.md; do \
 		$(manpages)/go-md2man -in "$$page" -out "$${page%.md}" && rm "$$page" || exit 1; \
