@@ -110,7 +110,7 @@ func testEventSolicited(r *fixture) {
 	r.wait(r.b.recvCQ)
 
 	r.check(r.b.recvCQ.Arm(true))
-	r.receive(r.b.qp, fabric.RecvWR{ID: 6, Addr: r.b.region.Addr(), Len: 8, LKey: r.b.region.LKey()})
+	r.receive(r.b.qp, into(6, r.b, 0, 8))
 	r.message(4, 0)
 	r.message(5, 0)
 	r.noEvent(r.b.recvCQ)
@@ -123,9 +123,8 @@ func testEventSolicited(r *fixture) {
 func testEventVectors(r *fixture) {
 	for v := range max(r.b.dev.Limits().CompVectors, 1) {
 		cq := must(r.b.dom.NewCQ(depth, v))(r)
-		cfg := r.config(r.b, fabric.RC)
-		cfg.RecvCQ = cq
-		r.a.qp, r.b.qp = r.newQP(r.a, fabric.RC), must(r.b.dom.NewQP(cfg))(r)
+		r.a.qp = r.newQP(r.a, fabric.RC)
+		r.b.qp = must(r.newQPWith(r.b, func(c *fabric.QPConfig) { c.RecvCQ = cq }))(r)
 		r.link(r.Timing)
 		id := uint64(v)
 		r.receive(r.b.qp, fabric.RecvWR{ID: id})
@@ -148,7 +147,7 @@ func testEventFailure(r *fixture) {
 	if !quiet {
 		r.wait(r.b.recvCQ)
 	}
-	r.all(r.b.qp, fabric.StatusWRFlushErr, 0, r.spin(r.b.recvCQ, 2)...)
+	r.flushed(r.b.qp, 0, r.spin(r.b.recvCQ, 2)...)
 	if quiet {
 		r.noEvent(r.b.recvCQ) // otherwise the traits are out of date
 	}
@@ -158,7 +157,7 @@ func testEventFailure(r *fixture) {
 	r.check(r.b.sendCQ.Arm(true))
 	r.send(r.b.qp, write(fabric.OpWrite, 1, r.b, r.a, 8))
 	r.wait(r.b.sendCQ)
-	r.all(r.b.qp, fabric.StatusWRFlushErr, 1, r.spin(r.b.sendCQ, 1)...)
+	r.flushed(r.b.qp, 1, r.spin(r.b.sendCQ, 1)...)
 }
 
 // A failed completion raises an event on a CQ that is armed for any completion, and so does the
@@ -171,7 +170,7 @@ func testEventFlush(r *fixture) {
 	if !r.Traits.SilentFlushes {
 		r.wait(r.b.recvCQ)
 	}
-	r.all(r.b.qp, fabric.StatusWRFlushErr, 0, r.spin(r.b.recvCQ, 2)...)
+	r.flushed(r.b.qp, 0, r.spin(r.b.recvCQ, 2)...)
 	r.noEvent(r.b.recvCQ)
 	if r.Traits.StrictPosts || r.Traits.SilentFlushes {
 		return
@@ -179,7 +178,7 @@ func testEventFlush(r *fixture) {
 	r.check(r.b.sendCQ.Arm(false))
 	r.send(r.b.qp, write(fabric.OpWrite, 1, r.b, r.a, 8))
 	r.wait(r.b.sendCQ)
-	r.all(r.b.qp, fabric.StatusWRFlushErr, 1, r.spin(r.b.sendCQ, 1)...)
+	r.flushed(r.b.qp, 1, r.spin(r.b.sendCQ, 1)...)
 }
 
 // readable reports whether poll(2) finds cq's descriptor readable within d.
@@ -266,14 +265,13 @@ func testWaitWakes(r *fixture) {
 		r.together(
 			func() error { return r.b.recvCQ.Wait(ctx) },
 			func() error {
-				_, err := r.a.qp.PostSend([]fabric.SendWR{{ID: i, Op: fabric.OpWriteImm,
-					Flags: fabric.Signaled | fabric.Solicited}})
-				return err
+				return failing(r.a.qp.PostSend([]fabric.SendWR{{ID: i, Op: fabric.OpWriteImm,
+					Flags: fabric.Signaled | fabric.Solicited}}))
 			},
 		)
 		cancel()
 		r.ok(r.b.qp, i, r.spin(r.b.recvCQ, 1)...)
-		r.ok(r.a.qp, i, r.take(r.a.sendCQ, 1)...)
+		r.sent(r.a, i, 1)
 	}
 }
 

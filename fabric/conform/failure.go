@@ -12,7 +12,7 @@ func testFailFlushes(r *fixture) {
 	r.receive(r.a.qp, numbered(5, 10)...)
 	r.check(r.a.qp.Fail())
 	r.check(r.a.qp.Fail())
-	r.all(r.a.qp, fabric.StatusWRFlushErr, 5, r.take(r.a.recvCQ, 10)...)
+	r.flushed(r.a.qp, 5, r.take(r.a.recvCQ, 10)...)
 	r.dead(r.a, r.b)
 	if r.Traits.StrictPosts {
 		if n, err := r.a.qp.PostRecv(numbered(50, 3)); n != 0 || err == nil {
@@ -24,7 +24,7 @@ func testFailFlushes(r *fixture) {
 		return
 	}
 	r.receive(r.a.qp, numbered(50, 3)...)
-	r.all(r.a.qp, fabric.StatusWRFlushErr, 50, r.take(r.a.recvCQ, 3)...)
+	r.flushed(r.a.qp, 50, r.take(r.a.recvCQ, 3)...)
 }
 
 // Sends that wait for a receiver are flushed too, before sends posted later, and errors.Is
@@ -43,7 +43,7 @@ func testFailFlushesWaiting(r *fixture) {
 		n++
 	}
 	out := r.take(r.a.sendCQ, n)
-	r.all(r.a.qp, fabric.StatusWRFlushErr, 0, out...)
+	r.flushed(r.a.qp, 0, out...)
 	if err := out[0].Err(); !errors.Is(err, &fabric.WCError{Status: fabric.StatusWRFlushErr}) {
 		r.Fatalf("error of a flushed request: %v", err)
 	}
@@ -102,8 +102,8 @@ func testPeerDeath(r *fixture) {
 		r.send(r.a.qp, write(op, 1, r.a, r.b, 8), write(op, 2, r.a, r.b, 8))
 		c := r.take(r.a.sendCQ, 2)
 		r.all(r.a.qp, fabric.StatusRetryExcErr, 1, c[0])
-		r.all(r.a.qp, fabric.StatusWRFlushErr, 2, c[1])
-		r.all(r.a.qp, fabric.StatusWRFlushErr, 1, r.take(r.a.recvCQ, 2)...)
+		r.flushed(r.a.qp, 2, c[1])
+		r.flushed(r.a.qp, 1, r.take(r.a.recvCQ, 2)...)
 		r.check(r.a.qp.Close())
 	}
 }
@@ -138,7 +138,7 @@ func testRefusedFailed(r *fixture) {
 			r.all(r.a.qp, fabric.StatusRemAccessErr, 1, c)
 		}
 		r.untouched(r.b.mem)
-		r.all(r.b.qp, fabric.StatusWRFlushErr, 2, r.take(r.b.recvCQ, 1)...)
+		r.flushed(r.b.qp, 2, r.take(r.b.recvCQ, 1)...)
 		r.hangUp()
 	}
 	r.Logf("%d refusals lost", lost)

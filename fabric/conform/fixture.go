@@ -3,6 +3,7 @@ package conform
 import (
 	"bytes"
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"time"
@@ -54,10 +55,19 @@ func (r *fixture) newEnd(d fabric.Device) *end {
 	return e
 }
 
+func (r *fixture) ends() []*end { return []*end{r.a, r.b} }
+
 // newQP creates a queue pair that uses e's completion queues.
 func (r *fixture) newQP(e *end, tr fabric.Transport) fabric.QP {
 	r.Helper()
 	return must(e.dom.NewQP(r.config(e, tr)))(r)
+}
+
+// newQPWith creates a queue pair of a reliable connection after a change of its configuration.
+func (r *fixture) newQPWith(e *end, change func(*fabric.QPConfig)) (fabric.QP, error) {
+	cfg := r.config(e, fabric.RC)
+	change(&cfg)
+	return e.dom.NewQP(cfg)
 }
 
 func (r *fixture) config(e *end, tr fabric.Transport) fabric.QPConfig {
@@ -108,7 +118,7 @@ func (r *fixture) inlines() {
 func (r *fixture) reconnect(tr fabric.Transport) {
 	r.Helper()
 	r.hangUp()
-	for _, e := range []*end{r.a, r.b} { // some devices keep the completions of a closed queue pair
+	for _, e := range r.ends() { // some devices keep the completions of a closed queue pair
 		for _, cq := range []fabric.CQ{e.sendCQ, e.recvCQ} {
 			for len(r.poll(cq)) != 0 {
 			}
@@ -134,6 +144,9 @@ func must[V any](v V, err error) func(T) V {
 	}
 }
 
+// failing returns the error of a call with another result.
+func failing[V any](_ V, err error) error { return err }
+
 func (r *fixture) context() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), r.Patience)
 }
@@ -142,6 +155,14 @@ func (r *fixture) send(q fabric.QP, wrs ...fabric.SendWR) {
 	r.Helper()
 	if n, err := q.PostSend(wrs); err != nil || n != len(wrs) {
 		r.Fatalf("posted %d of %d sends: %v", n, len(wrs), err)
+	}
+}
+
+// rejects checks that a post of requests fails after n records. want is the error, nil for any.
+func (r *fixture) rejects(q fabric.QP, n int, want error, what string, wrs ...fabric.SendWR) {
+	r.Helper()
+	if got, err := q.PostSend(wrs); got != n || err == nil || want != nil && !errors.Is(err, want) {
+		r.Fatalf("%s: %d of %d records posted, %v; want %d", what, got, len(wrs), err, n)
 	}
 }
 
@@ -173,12 +194,25 @@ func numbered(first uint64, n int) []fabric.RecvWR {
 	return out
 }
 
-// write returns a signaled write of the first n bytes of from's memory to the start of to's memory.
+// into returns a receive with n bytes of e's memory from an offset on.
+func into(id uint64, e *end, offset, n int) fabric.RecvWR {
+	return fabric.RecvWR{ID: id, Addr: e.region.Addr() + uint64(offset), Len: uint32(n), LKey: e.region.LKey()}
+}
+
+// write returns a signaled write of the first n bytes of from's memory to the start of to's memory, or
+// a SEND of them.
 func write(op fabric.Opcode, id uint64, from, to *end, n int) fabric.SendWR {
 	return fabric.SendWR{
 		ID: id, Op: op, Flags: fabric.Signaled, Addr: from.region.Addr(), LKey: from.region.LKey(), Len: uint32(n),
 		RemoteAddr: to.region.Addr(), RKey: to.region.RKey(), Imm: uint32(id),
 	}
+}
+
+// shifted returns a request whose memory begins by so many bytes later at each end.
+func shifted(wr fabric.SendWR, local, remote int) fabric.SendWR {
+	wr.Addr += uint64(local)
+	wr.RemoteAddr += uint64(remote)
+	return wr
 }
 
 func (r *fixture) poll(cq fabric.CQ) []fabric.Completion {
@@ -244,6 +278,28 @@ func (r *fixture) ok(q fabric.QP, first uint64, cs ...fabric.Completion) {
 	r.all(q, fabric.StatusSuccess, first, cs...)
 }
 
+// sent takes n completions of sends of e, and checks them as ok does.
+func (r *fixture) sent(e *end, first uint64, n int) []fabric.Completion {
+	r.Helper()
+	cs := r.take(e.sendCQ, n)
+	r.ok(e.qp, first, cs...)
+	return cs
+}
+
+// received takes n completions of receives of e, and checks them as ok does.
+func (r *fixture) received(e *end, first uint64, n int) []fabric.Completion {
+	r.Helper()
+	cs := r.take(e.recvCQ, n)
+	r.ok(e.qp, first, cs...)
+	return cs
+}
+
+// flushed checks that the completions are of requests that were flushed.
+func (r *fixture) flushed(q fabric.QP, first uint64, cs ...fabric.Completion) {
+	r.Helper()
+	r.all(q, fabric.StatusWRFlushErr, first, cs...)
+}
+
 // all checks status, queue pair and ID of completions.
 func (r *fixture) all(q fabric.QP, s fabric.Status, first uint64, cs ...fabric.Completion) {
 	r.Helper()
@@ -270,10 +326,41 @@ func (r *fixture) failed(q fabric.QP, s fabric.Status, first uint64, cs ...fabri
 // writeImmOK checks the completion of a receive by a write of n bytes.
 func (r *fixture) writeImmOK(q fabric.QP, c fabric.Completion, id uint64, imm uint32, n int) {
 	r.Helper()
-	r.ok(q, id, c)
-	if c.Op != fabric.OpRecvWriteImm || c.Flags != fabric.WithImm || c.Imm != imm || int(c.Len) != n {
-		r.Fatalf("completion %+v, want an OpRecvWriteImm of %d bytes with immediate %#x", c, n, imm)
+	r.arrived(q, c, fabric.Completion{
+		ID: id, Op: fabric.OpRecvWriteImm, Flags: fabric.WithImm, Imm: imm, Len: uint32(n),
+	})
+}
+
+// arrived checks what a successful completion of a receive says about the message.
+func (r *fixture) arrived(q fabric.QP, c, want fabric.Completion) {
+	r.Helper()
+	r.ok(q, want.ID, c)
+	if c.Op != want.Op || c.Flags != want.Flags || c.Len != want.Len ||
+		c.Flags&fabric.WithImm != 0 && c.Imm != want.Imm || c.Flags&fabric.WithInv != 0 && c.InvKey != want.InvKey {
+		r.Fatalf("receive completion %+v, want %+v", c, want)
 	}
+}
+
+// sentAs takes one completion of a send of e, which has to be successful, of request id and with op.
+func (r *fixture) sentAs(e *end, id uint64, op fabric.Opcode) {
+	r.Helper()
+	if c := r.sent(e, id, 1)[0]; c.Op != op {
+		r.Fatalf("send completion %+v, want opcode %v", c, op)
+	}
+}
+
+// deliver posts a receive, and sends the records of one write with immediate data to it. It checks the
+// completions of both ends.
+func (r *fixture) deliver(from, to *end, id uint64, wrs ...fabric.SendWR) {
+	r.Helper()
+	r.receive(to.qp, fabric.RecvWR{ID: id})
+	r.send(from.qp, wrs...)
+	size := 0
+	for i := range wrs {
+		size += int(wrs[i].Len)
+	}
+	r.writeImmOK(to.qp, r.take(to.recvCQ, 1)[0], id, wrs[0].Imm, size)
+	r.sent(from, wrs[0].ID, 1)
 }
 
 // ramp has multiples of 7.
@@ -318,11 +405,15 @@ func (r *fixture) untouched(p []byte) {
 func (r *fixture) works() {
 	r.Helper()
 	for _, d := range [][2]*end{{r.a, r.b}, {r.b, r.a}} {
-		r.receive(d[1].qp, fabric.RecvWR{ID: 901})
-		r.send(d[0].qp, write(fabric.OpWriteImm, 902, d[0], d[1], 8))
-		r.writeImmOK(d[1].qp, r.take(d[1].recvCQ, 1)[0], 901, 902, 8)
-		r.ok(d[0].qp, 902, r.take(d[0].sendCQ, 1)...)
+		r.deliver(d[0], d[1], 901, write(fabric.OpWriteImm, 902, d[0], d[1], 8))
 	}
+}
+
+// bothDead checks that both queue pairs are in the error state.
+func (r *fixture) bothDead() {
+	r.Helper()
+	r.dead(r.a, r.b)
+	r.dead(r.b, r.a)
 }
 
 // dead checks that e's queue pair is in the error state.

@@ -3,8 +3,8 @@ package conform
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -36,8 +36,14 @@ func joined(e *end, pieces ...[2]int) []byte {
 	return out
 }
 
-// gatherable skips the test on a device that supports too few pieces.
+// gatherable connects the fixture. It skips the test on a device that supports too few pieces.
 func (r *fixture) gatherable() {
+	r.Helper()
+	r.severalPieces()
+	r.connect(fabric.RC)
+}
+
+func (r *fixture) severalPieces() {
 	r.Helper()
 	if r.pieces < 4 {
 		r.Skipf("the device takes %d pieces per request", r.pieces)
@@ -48,7 +54,6 @@ func (r *fixture) gatherable() {
 // distance in memory do not matter.
 func testGather(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	fill(r.a.mem, 1)
 	many := make([][2]int, r.pieces)
 	for i := range many {
@@ -75,7 +80,7 @@ func testGather(r *fixture) {
 			switch op {
 			case fabric.OpSend:
 				at = 0
-				r.receive(r.b.qp, fabric.RecvWR{ID: id, Addr: r.b.region.Addr(), Len: memSize, LKey: r.b.region.LKey()})
+				r.receive(r.b.qp, into(id, r.b, 0, memSize))
 			case fabric.OpWriteImm:
 				r.receive(r.b.qp, fabric.RecvWR{ID: id})
 			}
@@ -87,10 +92,8 @@ func testGather(r *fixture) {
 			}
 			switch op {
 			case fabric.OpSend:
-				c := r.take(r.b.recvCQ, 1)[0]
-				if r.ok(r.b.qp, id, c); c.Op != fabric.OpRecv || int(c.Len) != len(want) {
-					r.Fatalf("receive completion %+v, want %d bytes", c, len(want))
-				}
+				r.arrived(r.b.qp, r.take(r.b.recvCQ, 1)[0],
+					fabric.Completion{ID: id, Op: fabric.OpRecv, Len: uint32(len(want))})
 			case fabric.OpWriteImm:
 				r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], id, uint32(id), len(want))
 			}
@@ -107,7 +110,6 @@ func testGather(r *fixture) {
 // the post returns.
 func testGatherInline(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	r.inlines()
 	pieces := [][2]int{{2000, 1}, {0, 0}, {1000, 20}, {50, inlineMax - 21}}
 	for i, op := range []fabric.Opcode{fabric.OpWriteImm, fabric.OpSend} {
@@ -121,9 +123,9 @@ func testGatherInline(r *fixture) {
 		}
 		r.send(r.a.qp, wrs...)
 		clear(r.a.mem[:4096])
-		r.receive(r.b.qp, fabric.RecvWR{ID: 8, Addr: r.b.region.Addr(), Len: inlineMax, LKey: r.b.region.LKey()})
-		r.ok(r.b.qp, 8, r.take(r.b.recvCQ, 1)...)
-		r.ok(r.a.qp, 7, r.take(r.a.sendCQ, 1)...)
+		r.receive(r.b.qp, into(8, r.b, 0, inlineMax))
+		r.received(r.b, 8, 1)
+		r.sent(r.a, 7, 1)
 		r.same(r.b.mem[:inlineMax], want)
 		r.untouched(r.b.mem[inlineMax:4096])
 	}
@@ -133,7 +135,6 @@ func testGatherInline(r *fixture) {
 // records have no meaning.
 func testGatherFirstRecord(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	fill(r.a.mem, 2)
 	pieces := [][2]int{{100, 10}, {0, 20}, {500, 30}}
 	r.receive(r.b.qp, numbered(0, 2)...)
@@ -155,7 +156,7 @@ func testGatherFirstRecord(r *fixture) {
 	}
 	r.send(r.a.qp, quiet...)
 	r.send(r.a.qp, loud...)
-	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...) // the first request, which is not signaled, is complete by now
+	r.sent(r.a, 2, 1) // the first request, which is not signaled, is complete by now
 	c := r.spin(r.b.recvCQ, 2)
 	r.writeImmOK(r.b.qp, c[0], 0, 1, 60)
 	r.writeImmOK(r.b.qp, c[1], 1, 2, 60)
@@ -170,7 +171,6 @@ func testGatherFirstRecord(r *fixture) {
 // posted, and the connection remains usable.
 func testGatherRefused(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	before := gathered(write(fabric.OpWrite, 1, r.a, r.b, 0), r.a, [2]int{0, 4}, [2]int{8, 4}, [2]int{16, 4})
 	before = append(before, write(fabric.OpWrite, 2, r.a, r.b, 8))
 	piece := [2]int{64, 8}
@@ -201,17 +201,13 @@ func testGatherRefused(r *fixture) {
 			false},
 		{"More with no opcode", gathered(fabric.SendWR{ID: 3}, r.a, piece, piece), false},
 	} {
-		wrs := append(append([]fabric.SendWR(nil), before...), c.wrs...)
+		wrs := slices.Concat(before, c.wrs)
 		if !c.last {
 			wrs = append(wrs, after)
 		}
-		if n, err := r.a.qp.PostSend(wrs); n != len(before) || !errors.Is(err, unix.EINVAL) {
-			r.Fatalf("%s, after %d good records: %d posted, %v", c.name, len(before), n, err)
-		}
-		r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 2)...)
-		if n, err := r.a.qp.PostSend(c.wrs); n != 0 || !errors.Is(err, unix.EINVAL) {
-			r.Fatalf("%s: %d posted, %v", c.name, n, err)
-		}
+		r.rejects(r.a.qp, len(before), unix.EINVAL, c.name+", after good records", wrs...)
+		r.sent(r.a, 1, 2)
+		r.rejects(r.a.qp, 0, unix.EINVAL, c.name, c.wrs...)
 		r.none(r.a.sendCQ)
 	}
 	r.works()
@@ -219,21 +215,19 @@ func testGatherRefused(r *fixture) {
 
 // A queue pair that was created without MaxSGE accepts only one piece.
 func testGatherNotAskedFor(r *fixture) {
-	r.gatherable()
+	r.severalPieces()
 	r.pieces = 0 // which means 1
 	r.connect(fabric.RC)
 	wrs := append([]fabric.SendWR{write(fabric.OpWrite, 1, r.a, r.b, 8)},
 		gathered(write(fabric.OpWrite, 2, r.a, r.b, 0), r.a, [2]int{0, 8}, [2]int{8, 8})...)
-	if n, err := r.a.qp.PostSend(wrs); n != 1 || !errors.Is(err, unix.EINVAL) {
-		r.Fatalf("two pieces on a queue pair for one, behind a plain request: %d posted, %v", n, err)
-	}
-	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 1)...)
+	r.rejects(r.a.qp, 1, unix.EINVAL, "two pieces on a queue pair for one, behind a plain request", wrs...)
+	r.sent(r.a, 1, 1)
 	r.works()
 }
 
 // If one piece may not be read, the request fails as if no piece could be read.
 func testGatherAccess(r *fixture) {
-	r.gatherable()
+	r.severalPieces()
 	for _, bad := range []int{0, 1, 3} {
 		for _, spoil := range []func(*fabric.SendWR){
 			func(w *fabric.SendWR) { w.LKey ^= 0x5500 },
@@ -259,14 +253,12 @@ func testGatherAccess(r *fixture) {
 
 // An invalidation has no data. With More it is rejected, and the window stays bound.
 func testGatherInvalidation(r *fixture) {
-	r.gatherable()
+	r.severalPieces()
 	w := r.windows()
 	key := r.bind(w)
 	wrs := []fabric.SendWR{{ID: 1, Op: fabric.OpLocalInv, RKey: key, Flags: fabric.Signaled | fabric.More}, {}}
 	for _, wrs := range [][]fabric.SendWR{wrs, wrs[:1]} {
-		if n, err := r.b.qp.PostSend(wrs); n != 0 || !errors.Is(err, unix.EINVAL) {
-			r.Fatalf("an invalidation of %d records: %d posted, %v", len(wrs), n, err)
-		}
+		r.rejects(r.b.qp, 0, unix.EINVAL, "an invalidation with More", wrs...)
 	}
 	r.none(r.b.sendCQ)
 	if s := r.through(key, 0); s != fabric.StatusSuccess || !w.Bound() {
@@ -274,20 +266,17 @@ func testGatherInvalidation(r *fixture) {
 	}
 	wrs[0].Flags = fabric.Signaled
 	r.send(r.b.qp, wrs[:1]...)
-	r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
+	r.sent(r.b, 1, 1)
 }
 
 // The length of a message at the receiver is the total length of its pieces.
 func testGatherTooLong(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
-	for id := range uint64(2) {
-		r.receive(r.b.qp, fabric.RecvWR{ID: id, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()})
-	}
+	r.receive(r.b.qp, into(0, r.b, 0, 64), into(1, r.b, 0, 64))
 	fits := write(fabric.OpSend, 0, r.a, r.b, 0)
 	r.send(r.a.qp, gathered(fits, r.a, [2]int{0, 60}, [2]int{100, 4})...)
-	r.ok(r.b.qp, 0, r.take(r.b.recvCQ, 1)...)
-	r.ok(r.a.qp, 0, r.take(r.a.sendCQ, 1)...)
+	r.received(r.b, 0, 1)
+	r.sent(r.a, 0, 1)
 	fits.ID = 1
 	r.send(r.a.qp, gathered(fits, r.a, [2]int{0, 60}, [2]int{100, 5})...)
 	r.all(r.a.qp, r.Traits.SendTooLong[0], 1, r.take(r.a.sendCQ, 1)...)
@@ -299,7 +288,6 @@ func testGatherTooLong(r *fixture) {
 // at the first record of a request.
 func testGatherQueueFull(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	fill(r.a.mem, 4)
 	var wrs []fabric.SendWR
 	for i := range 8 * depth {
@@ -312,15 +300,7 @@ func testGatherQueueFull(r *fixture) {
 	}
 	clear(wrs) // the records belong to the caller again
 	requests := n / 3
-	for i := 0; i < requests; {
-		k := min(depth, requests-i)
-		r.receive(r.b.qp, numbered(uint64(i), k)...)
-		for j, c := range r.take(r.b.recvCQ, k) {
-			r.writeImmOK(r.b.qp, c, uint64(i+j), uint32(i+j), 18)
-		}
-		i += k
-	}
-	r.ok(r.a.qp, 0, r.take(r.a.sendCQ, requests)...)
+	r.drain(requests, 18)
 	last := requests - 1
 	r.same(r.b.mem[:18], joined(r.a, [2]int{last, 5}, [2]int{1000 + last, 6}, [2]int{2000 + last, 7}))
 	r.works()
@@ -331,7 +311,6 @@ func testGatherQueueFull(r *fixture) {
 // request at the end.
 func testGatherLoad(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	seed := rand.Uint64()
 	defer func() {
 		if r.Failed() {
@@ -426,7 +405,6 @@ func (r *fixture) randomBatch(rnd *rand.Rand, round int) load {
 // the use of gathering in packs.
 func testGatherFrames(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	const header, frame, slot = 4096, 60, 2048
 	for n := 1; n < r.pieces; n++ {
 		fill(r.a.mem, n)
@@ -435,10 +413,7 @@ func testGatherFrames(r *fixture) {
 		for i := range n {
 			pieces = append(pieces, [2]int{header + i*slot, frame})
 		}
-		r.receive(r.b.qp, fabric.RecvWR{})
-		r.send(r.a.qp, gathered(write(fabric.OpWriteImm, 3, r.a, r.b, 0), r.a, pieces...)...)
-		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 0, 3, 4+n*frame)
-		r.ok(r.a.qp, 3, r.take(r.a.sendCQ, 1)...)
+		r.deliver(r.a, r.b, 0, gathered(write(fabric.OpWriteImm, 3, r.a, r.b, 0), r.a, pieces...)...)
 		for i := range n {
 			r.same(r.b.mem[4+i*frame:][:frame], r.a.mem[header+i*slot:][:frame])
 		}
@@ -447,20 +422,16 @@ func testGatherFrames(r *fixture) {
 
 // testMaxSGE checks the MaxSGE limit of the device.
 func testMaxSGE(r *fixture) {
-	for _, e := range []*end{r.a, r.b} {
+	for _, e := range r.ends() {
 		l := e.dev.Limits()
 		if l.MaxSGE < 1 {
 			r.Fatalf("%s takes %d pieces per request", e.dev.Name(), l.MaxSGE)
 		}
 		for _, n := range []int{-1, l.MaxSGE + 1} {
-			cfg := r.config(e, fabric.RC)
-			cfg.MaxSGE = n
-			if _, err := e.dom.NewQP(cfg); !errors.Is(err, unix.EINVAL) {
-				r.Fatal(fmt.Errorf("a queue pair for %d pieces, where the device takes up to %d: %w", n, l.MaxSGE, err))
+			if _, err := r.newQPWith(e, func(c *fabric.QPConfig) { c.MaxSGE = n }); !errors.Is(err, unix.EINVAL) {
+				r.Fatalf("a queue pair for %d pieces, where the device takes up to %d: %v", n, l.MaxSGE, err)
 			}
 		}
-		cfg := r.config(e, fabric.RC)
-		cfg.MaxSGE = l.MaxSGE
-		r.check(must(e.dom.NewQP(cfg))(r).Close())
+		r.check(must(r.newQPWith(e, func(c *fabric.QPConfig) { c.MaxSGE = l.MaxSGE }))(r).Close())
 	}
 }

@@ -56,8 +56,7 @@ func (r *fixture) remoteAccess(ops ...fabric.Opcode) {
 			r.failed(r.b.qp, first, 20, recvs[0])
 			r.failed(r.b.qp, fabric.StatusWRFlushErr, 21, recvs[1:]...)
 			r.failed(r.a.qp, fabric.StatusWRFlushErr, 30, r.take(r.a.recvCQ, 3)...)
-			r.dead(r.a, r.b)
-			r.dead(r.b, r.a)
+			r.bothDead()
 			if !r.anyRefusal { // nothing says that it can be seen
 				r.same(r.b.mem[1024:1024+64], r.a.mem[:64]) // what came before has arrived
 			}
@@ -67,10 +66,8 @@ func (r *fixture) remoteAccess(ops ...fabric.Opcode) {
 			r.reconnect(fabric.RC)
 		}
 	}
-	w := write(fabric.OpWrite, 1, r.a, r.b, 64)
-	w.RemoteAddr = addr + memSize - 64 // ends exactly where the region does
-	r.send(r.a.qp, w)
-	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 1)...)
+	r.send(r.a.qp, shifted(write(fabric.OpWrite, 1, r.a, r.b, 64), 0, memSize-64)) // ends exactly where the region does
+	r.sent(r.a, 1, 1)
 	r.works()
 }
 
@@ -97,7 +94,7 @@ func testLocalAccess(r *fixture) {
 		if out[0].Status != c.want || out[0].ID != 1 {
 			r.Fatalf("%s: request %d completed with %q, want %q", c.name, out[0].ID, out[0].Status, c.want)
 		}
-		r.all(r.a.qp, fabric.StatusWRFlushErr, 2, out[1:]...)
+		r.flushed(r.a.qp, 2, out[1:]...)
 		r.untouched(r.b.mem)
 		r.reconnect(fabric.RC)
 	}
@@ -119,15 +116,14 @@ func testReceiveAccess(r *fixture) {
 	} {
 		fill(r.a.mem[:64], 1)
 		r.receive(r.b.qp, fabric.RecvWR{ID: 1, Addr: c.addr, Len: 64, LKey: c.key})
-		r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpSend, Addr: r.a.region.Addr(), Len: 64, LKey: r.a.region.LKey()})
+		r.send(r.a.qp, write(fabric.OpSend, 2, r.a, r.b, 64))
 		if s := r.take(r.a.sendCQ, 1)[0]; s.Status == fabric.StatusSuccess || s.ID != 2 {
 			r.Fatalf("%s: the sender was told %q about request %d", c.name, s.Status, s.ID)
 		}
 		if b := r.take(r.b.recvCQ, 1)[0]; b.Status == fabric.StatusSuccess || b.ID != 1 {
 			r.Fatalf("%s: the receiver was told %q about receive %d", c.name, b.Status, b.ID)
 		}
-		r.dead(r.a, r.b)
-		r.dead(r.b, r.a)
+		r.bothDead()
 		r.untouched(r.b.mem)
 		r.reconnect(fabric.RC)
 	}
@@ -135,22 +131,14 @@ func testReceiveAccess(r *fixture) {
 
 func testSendTooLong(r *fixture) {
 	r.connect(fabric.RC)
-	r.receive(r.b.qp,
-		fabric.RecvWR{ID: 1, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()},
-		fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64, LKey: r.b.region.LKey()},
-		fabric.RecvWR{ID: 3})
-	w := fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 64,
-		LKey: r.a.region.LKey()}
-	long := w
-	long.ID, long.Len = 2, 65
-	r.send(r.a.qp, w, long)
+	r.receive(r.b.qp, into(1, r.b, 0, 64), into(2, r.b, 0, 64), fabric.RecvWR{ID: 3})
+	r.send(r.a.qp, write(fabric.OpSend, 1, r.a, r.b, 64), write(fabric.OpSend, 2, r.a, r.b, 65))
 	s, b := r.take(r.a.sendCQ, 2), r.take(r.b.recvCQ, 3)
 	r.ok(r.a.qp, 1, s[0])
 	r.ok(r.b.qp, 1, b[0])
 	r.all(r.a.qp, r.Traits.SendTooLong[0], 2, s[1])
 	r.all(r.b.qp, r.Traits.SendTooLong[1], 2, b[1])
-	r.all(r.b.qp, fabric.StatusWRFlushErr, 3, b[2])
-	r.dead(r.a, r.b)
-	r.dead(r.b, r.a)
+	r.flushed(r.b.qp, 3, b[2])
+	r.bothDead()
 	r.untouched(r.b.mem[64:])
 }

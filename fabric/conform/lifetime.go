@@ -16,9 +16,7 @@ func testConnectErrors(r *fixture) {
 		r.Fatalf("queue pair %#x has the addresses %+v and %+v", q.Num(), first, second)
 	}
 	r.receive(q, numbered(0, 1)...) // may be posted before
-	if n, err := q.PostSend([]fabric.SendWR{write(fabric.OpWrite, 1, r.a, r.b, 8)}); n != 0 || err == nil {
-		r.Fatalf("posting a send before Connect: %d posted, %v", n, err)
-	}
+	r.rejects(q, 0, nil, "posting a send before Connect", write(fabric.OpWrite, 1, r.a, r.b, 8))
 	for _, c := range []struct {
 		name   string
 		change func(*fabric.Address, *fabric.Timing)
@@ -59,31 +57,15 @@ func testSmallMTU(r *fixture) {
 		r.check(r.a.qp.Connect(b, r.Timing))
 		r.check(r.b.qp.Connect(a, r.Timing))
 		fill(r.a.mem[:9000], mtu)
-		r.receive(r.b.qp, fabric.RecvWR{ID: 1})
-		r.send(r.a.qp, write(fabric.OpWriteImm, 2, r.a, r.b, 9000))
-		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 1, 2, 9000)
-		r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+		r.deliver(r.a, r.b, 1, write(fabric.OpWriteImm, 2, r.a, r.b, 9000))
 		r.same(r.b.mem[:9000], r.a.mem[:9000])
 	}
 }
 
 func testBadArguments(r *fixture) {
 	l := r.a.dev.Limits()
-	cfg := fabric.QPConfig{Transport: fabric.RC, SendCQ: r.a.sendCQ, RecvCQ: r.a.recvCQ, MaxSend: 8, MaxRecv: 8}
-	qp := func(change func(*fabric.QPConfig)) error {
-		c := cfg
-		change(&c)
-		_, err := r.a.dom.NewQP(c)
-		return err
-	}
-	cq := func(depth, vector int) error {
-		_, err := r.a.dom.NewCQ(depth, vector)
-		return err
-	}
-	region := func(mem []byte, access fabric.Access) error {
-		_, err := r.a.dom.Register(mem, access)
-		return err
-	}
+	qp := func(change func(*fabric.QPConfig)) error { return failing(r.newQPWith(r.a, change)) }
+	cq := func(depth, vector int) error { return failing(r.a.dom.NewCQ(depth, vector)) }
 	for _, c := range []struct {
 		name string
 		err  error
@@ -98,8 +80,8 @@ func testBadArguments(r *fixture) {
 		{"a CQ that is too deep", cq(l.MaxCQE+1, 0)},
 		{"a CQ on a vector that is not", cq(16, l.CompVectors)},
 		{"a CQ on a negative vector", cq(16, -1)},
-		{"a region of nothing", region(nil, 0)},
-		{"a region of remote without local write", region(r.a.mem, fabric.RemoteWrite)},
+		{"a region of nothing", failing(r.a.dom.Register(nil, 0))},
+		{"a region of remote without local write", failing(r.a.dom.Register(r.a.mem, fabric.RemoteWrite))},
 	} {
 		if c.err == nil {
 			r.Errorf("made %s", c.name)
@@ -119,7 +101,7 @@ func testCloseOrder(r *fixture) {
 		r.connect(fabric.RC)
 		r.receive(r.a.qp, numbered(0, 3)...)
 		r.send(r.b.qp, write(fabric.OpWriteImm, 1, r.b, r.a, 8))
-		r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
+		r.sent(r.b, 1, 1)
 		closers := []func() error{
 			r.a.qp.Close, r.a.sendCQ.Close, r.a.recvCQ.Close, r.a.region.Close, r.a.dom.Close, r.a.qp.Close,
 		}
@@ -160,30 +142,24 @@ func testUseAfterClose(r *fixture) {
 		name string
 		f    func() error
 	}{
-		{"Device.NewDomain", func() error { _, err := r.a.dev.NewDomain(); return err }},
-		{"Domain.Register", func() error { _, err := r.a.dom.Register(r.a.mem, 0); return err }},
-		{"Domain.NewWindow", func() error { _, err := r.a.dom.NewWindow(); return err }},
-		{"Domain.NewCQ", func() error { _, err := r.a.dom.NewCQ(16, 0); return err }},
-		{"Domain.NewQP", func() error {
-			_, err := r.a.dom.NewQP(fabric.QPConfig{Transport: fabric.RC, SendCQ: r.a.sendCQ, RecvCQ: r.a.recvCQ, MaxSend: 1,
-				MaxRecv: 1})
-			return err
-		}},
+		{"Device.NewDomain", func() error { return failing(r.a.dev.NewDomain()) }},
+		{"Domain.Register", func() error { return failing(r.a.dom.Register(r.a.mem, 0)) }},
+		{"Domain.NewWindow", func() error { return failing(r.a.dom.NewWindow()) }},
+		{"Domain.NewCQ", func() error { return failing(r.a.dom.NewCQ(16, 0)) }},
+		{"Domain.NewQP", func() error { return failing(r.a.dom.NewQP(r.config(r.a, fabric.RC))) }},
 		{"QP.Connect", func() error { return r.a.qp.Connect(addr, r.Timing) }},
 		{"QP.PostSend", func() error {
-			_, err := r.a.qp.PostSend([]fabric.SendWR{write(fabric.OpWrite, 0, r.a, r.b, 8)})
-			return err
+			return failing(r.a.qp.PostSend([]fabric.SendWR{write(fabric.OpWrite, 0, r.a, r.b, 8)}))
 		}},
-		{"QP.PostRecv", func() error { _, err := r.a.qp.PostRecv(numbered(0, 1)); return err }},
+		{"QP.PostRecv", func() error { return failing(r.a.qp.PostRecv(numbered(0, 1))) }},
 		{"QP.Fail", r.a.qp.Fail},
-		{"QP.Failed", func() error { _, err := r.a.qp.Failed(); return err }},
+		{"QP.Failed", func() error { return failing(r.a.qp.Failed()) }},
 		{"QP.Bind", func() error {
 			if w == nil {
 				return net.ErrClosed
 			}
-			_, err := r.a.qp.Bind(fabric.BindWR{Window: w, Region: r.a.region, Addr: r.a.region.Addr(), Length: 8,
-				Access: fabric.RemoteWrite})
-			return err
+			return failing(r.a.qp.Bind(fabric.BindWR{Window: w, Region: r.a.region, Addr: r.a.region.Addr(), Length: 8,
+				Access: fabric.RemoteWrite}))
 		}},
 		{"QP.Unbind", func() error {
 			if w == nil {
@@ -191,9 +167,9 @@ func testUseAfterClose(r *fixture) {
 			}
 			return r.a.qp.Unbind(w, 0, 0)
 		}},
-		{"CQ.Poll", func() error { _, err := r.a.sendCQ.Poll(wcs); return err }},
+		{"CQ.Poll", func() error { return failing(r.a.sendCQ.Poll(wcs)) }},
 		{"CQ.Arm", func() error { return r.a.sendCQ.Arm(false) }},
-		{"CQ.ReadEvent", func() error { _, err := r.a.sendCQ.ReadEvent(); return err }},
+		{"CQ.ReadEvent", func() error { return failing(r.a.sendCQ.ReadEvent()) }},
 		{"CQ.Wait", func() error { return r.a.sendCQ.Wait(context.Background()) }},
 	} {
 		if err := c.f(); !errors.Is(err, net.ErrClosed) {

@@ -183,17 +183,10 @@ func testCloseWhileBusy(r *fixture) {
 	wcs := make([]fabric.Completion, batch)
 	r.together(
 		until(func() error {
-			_, err := r.a.qp.PostSend([]fabric.SendWR{write(fabric.OpWrite, 0, r.a, r.b, 64)})
-			return err
+			return failing(r.a.qp.PostSend([]fabric.SendWR{write(fabric.OpWrite, 0, r.a, r.b, 64)}))
 		}),
-		until(func() error {
-			_, err := r.a.qp.PostRecv(numbered(0, 1))
-			return err
-		}),
-		until(func() error {
-			_, err := r.a.sendCQ.Poll(wcs)
-			return err
-		}),
+		until(func() error { return failing(r.a.qp.PostRecv(numbered(0, 1))) }),
+		until(func() error { return failing(r.a.sendCQ.Poll(wcs)) }),
 		func() error {
 			if err := r.a.recvCQ.Wait(ctx); !errors.Is(err, net.ErrClosed) {
 				return fmt.Errorf("sleeping on a queue that is closed: %w", err)

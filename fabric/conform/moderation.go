@@ -36,10 +36,7 @@ func testModeration(r *fixture) {
 		}
 	}
 	for i := range uint64(20) { // each sleeps until its event has come
-		r.receive(r.b.qp, fabric.RecvWR{ID: i})
-		r.send(r.a.qp, write(fabric.OpWriteImm, i, r.a, r.b, 8))
-		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], i, uint32(i), 8)
-		r.ok(r.a.qp, i, r.take(r.a.sendCQ, 1)...)
+		r.deliver(r.a, r.b, i, write(fabric.OpWriteImm, i, r.a, r.b, 8))
 	}
 	if r.b.dev.Limits().Moderation {
 		r.check(m.Moderate(0, 0))
@@ -57,17 +54,15 @@ func testMarks(r *fixture) {
 		{TrafficClass: 0xb8, ServiceLevel: 5, HopLimit: 1},
 		{TrafficClass: 0xff, ServiceLevel: 15, HopLimit: 255},
 	} {
-		for _, e := range []*end{r.a, r.b} {
-			cfg := r.config(e, fabric.RC)
-			cfg.TrafficClass, cfg.ServiceLevel, cfg.HopLimit = c.TrafficClass, c.ServiceLevel, c.HopLimit
-			e.qp = must(e.dom.NewQP(cfg))(r)
+		for _, e := range r.ends() {
+			e.qp = must(r.newQPWith(e, func(q *fabric.QPConfig) {
+				q.TrafficClass, q.ServiceLevel, q.HopLimit = c.TrafficClass, c.ServiceLevel, c.HopLimit
+			}))(r)
 		}
 		r.link(r.Timing)
 		r.works()
 	}
-	cfg := r.config(r.a, fabric.RC)
-	cfg.ServiceLevel = 16
-	if _, err := r.a.dom.NewQP(cfg); !errors.Is(err, unix.EINVAL) {
+	if _, err := r.newQPWith(r.a, func(c *fabric.QPConfig) { c.ServiceLevel = 16 }); !errors.Is(err, unix.EINVAL) {
 		r.Fatalf("service level 16: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -15,9 +16,7 @@ type Property struct {
 func (p Property) Check(t T, pair Pair) {
 	pair.Traits = pair.Traits.withDefaults()
 	pair.Scale = max(pair.Scale, 1)
-	if pair.Patience == 0 {
-		pair.Patience = 20 * time.Second
-	}
+	pair.Patience = cmp.Or(pair.Patience, 20*time.Second)
 	p.try(newFixture(t, pair))
 }
 

@@ -18,15 +18,14 @@ func (r *fixture) reading(depth int) fabric.Region {
 // connectReading gives both ends a fresh queue pair, by which a reads from b.
 func (r *fixture) connectReading(depth int) {
 	r.Helper()
-	a, b := r.config(r.a, fabric.RC), r.config(r.b, fabric.RC)
 	limit := min(r.a.dev.Limits().MaxRdAtomic, r.b.dev.Limits().MaxDestRdAtomic)
 	if limit < 1 {
 		r.Fatalf("reads are not to be had: at most %d of a's, %d at b", r.a.dev.Limits().MaxRdAtomic,
 			r.b.dev.Limits().MaxDestRdAtomic)
 	}
-	a.MaxRdAtomic = uint8(min(depth, limit, 255))
-	b.MaxDestRdAtomic = a.MaxRdAtomic
-	r.a.qp, r.b.qp = must(r.a.dom.NewQP(a))(r), must(r.b.dom.NewQP(b))(r)
+	n := uint8(min(depth, limit, 255))
+	r.a.qp = must(r.newQPWith(r.a, func(c *fabric.QPConfig) { c.MaxRdAtomic = n }))(r)
+	r.b.qp = must(r.newQPWith(r.b, func(c *fabric.QPConfig) { c.MaxDestRdAtomic = n }))(r)
 	r.link(r.Timing)
 }
 
@@ -47,15 +46,8 @@ func testRead(r *fixture) {
 	r.receive(r.b.qp, numbered(0, 1)...)
 	for i, n := range []int{1, 63, 64, 1500, 4096, 4097, 9000, readSize - 8} {
 		clear(r.a.mem)
-		wr := r.read(uint64(i), source, n)
-		wr.Addr += 3
-		wr.RemoteAddr += 5
-		r.send(r.a.qp, wr)
-		c := r.take(r.a.sendCQ, 1)
-		r.ok(r.a.qp, uint64(i), c...)
-		if c[0].Op != fabric.OpRead {
-			r.Fatalf("completion of a read: %+v", c[0])
-		}
+		r.send(r.a.qp, shifted(r.read(uint64(i), source, n), 3, 5))
+		r.sentAs(r.a, uint64(i), fabric.OpRead)
 		r.same(r.a.mem[3:3+n], want[5:5+n])
 		r.untouched(r.a.mem[:3])
 		r.untouched(r.a.mem[3+n:])
@@ -75,18 +67,13 @@ func testReadDepth(r *fixture) {
 		clear(r.a.mem)
 		var wrs []fabric.SendWR
 		for i := range n {
-			wr := r.read(uint64(len(wrs)), source, size)
-			wr.Addr += uint64(i * size)
-			wr.RemoteAddr += uint64(i * size)
-			wrs = append(wrs, wr)
+			wrs = append(wrs, shifted(r.read(uint64(len(wrs)), source, size), i*size, i*size))
 			if i%5 == 0 {
-				between := write(fabric.OpWrite, uint64(len(wrs)), r.a, r.b, 8)
-				between.Addr += memSize - 8
-				wrs = append(wrs, between)
+				wrs = append(wrs, shifted(write(fabric.OpWrite, uint64(len(wrs)), r.a, r.b, 8), memSize-8, 0))
 			}
 		}
 		r.send(r.a.qp, wrs...)
-		r.ok(r.a.qp, 0, r.take(r.a.sendCQ, len(wrs))...)
+		r.sent(r.a, 0, len(wrs))
 		r.same(r.a.mem[:n*size], want[:n*size])
 		r.hangUp()
 		r.check(source.Close())
@@ -100,15 +87,13 @@ func testReadFence(r *fixture) {
 	for i := range 20 {
 		clear(r.a.mem[:n])
 		clear(r.b.mem[:n])
-		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i), Addr: r.b.region.Addr(), Len: n, LKey: r.b.region.LKey()})
-		wr := r.read(1, source, n)
+		r.receive(r.b.qp, into(uint64(i), r.b, 0, n))
+		wr, fenced := r.read(1, source, n), write(fabric.OpSend, 2, r.a, r.b, n)
 		wr.Flags = 0
-		r.send(r.a.qp, wr, fabric.SendWR{
-			ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled | fabric.Fence, Addr: r.a.region.Addr(), Len: n,
-			LKey: r.a.region.LKey(),
-		})
-		r.ok(r.b.qp, uint64(i), r.take(r.b.recvCQ, 1)...)
-		r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+		fenced.Flags |= fabric.Fence
+		r.send(r.a.qp, wr, fenced)
+		r.received(r.b, uint64(i), 1)
+		r.sent(r.a, 2, 1)
 		want := make([]byte, n)
 		fill(want, 7)
 		r.same(r.b.mem[:n], want)
@@ -147,8 +132,7 @@ func testReadAccess(r *fixture) {
 			r.Fatalf("%s: what is behind it completed with %q", c.name, out[2].Status)
 		}
 		r.untouched(r.a.mem[8:])
-		r.dead(r.a, r.b)
-		r.dead(r.b, r.a)
+		r.bothDead()
 		r.hangUp()
 		r.connectReading(4)
 	}
@@ -179,15 +163,12 @@ func testReadNotAllowed(r *fixture) {
 	source := must(r.b.dom.Register(Alloc(r, readSize), fabric.RemoteRead))(r)
 	r.connect(fabric.RC)
 	wr := r.read(1, source, 64)
-	if n, err := r.a.qp.PostSend([]fabric.SendWR{wr}); n != 0 || err == nil {
-		r.Fatalf("a read without MaxRdAtomic: %d posted, %v", n, err)
-	}
+	r.rejects(r.a.qp, 0, nil, "a read without MaxRdAtomic", wr)
 	r.works()
 	r.hangUp()
 
-	hostile := r.config(r.a, fabric.RC)
-	hostile.MaxRdAtomic = 1
-	r.a.qp, r.b.qp = must(r.a.dom.NewQP(hostile))(r), r.newQP(r.b, fabric.RC)
+	r.a.qp = must(r.newQPWith(r.a, func(c *fabric.QPConfig) { c.MaxRdAtomic = 1 }))(r)
+	r.b.qp = r.newQP(r.b, fabric.RC)
 	r.link(r.Timing)
 	r.works()
 	clear(r.a.mem)
@@ -208,35 +189,27 @@ func testReadRefused(r *fixture) {
 	for name, f := range map[string]fabric.Flags{"inline": fabric.Inline, "in two pieces": fabric.More} {
 		wr := r.read(1, source, 8)
 		wr.Flags |= f
-		if n, err := r.a.qp.PostSend([]fabric.SendWR{wr, wr}); n != 0 || err == nil {
-			r.Fatalf("a read %s: %d posted, %v", name, n, err)
-		}
+		r.rejects(r.a.qp, 0, nil, "a read "+name, wr, wr)
 	}
 	wr := r.read(2, source, 8)
 	r.send(r.a.qp, wr)
-	r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+	r.sent(r.a, 2, 1)
 
 	l := r.a.dev.Limits()
-	for name, change := range map[string]func(*fabric.QPConfig){
-		"reads on an unreliable connection":   func(c *fabric.QPConfig) { c.Transport, c.MaxRdAtomic = fabric.UC, 1 },
-		"answers on an unreliable connection": func(c *fabric.QPConfig) { c.Transport, c.MaxDestRdAtomic = fabric.UC, 1 },
+	for _, c := range []struct {
+		name   string
+		change func(*fabric.QPConfig)
+		can    bool // the device has so many
+	}{
+		{name: "reads on an unreliable connection",
+			change: func(c *fabric.QPConfig) { c.Transport, c.MaxRdAtomic = fabric.UC, 1 }},
+		{name: "answers on an unreliable connection",
+			change: func(c *fabric.QPConfig) { c.Transport, c.MaxDestRdAtomic = fabric.UC, 1 }},
+		{"255 reads", func(c *fabric.QPConfig) { c.MaxRdAtomic = 255 }, l.MaxRdAtomic >= 255},
+		{"255 answers", func(c *fabric.QPConfig) { c.MaxDestRdAtomic = 255 }, l.MaxDestRdAtomic >= 255},
 	} {
-		c := r.config(r.a, fabric.RC)
-		change(&c)
-		if _, err := r.a.dom.NewQP(c); err == nil {
-			r.Fatalf("%s", name)
-		}
-	}
-	c := r.config(r.a, fabric.RC)
-	if c.MaxRdAtomic = 255; l.MaxRdAtomic < 255 {
-		if _, err := r.a.dom.NewQP(c); err == nil {
-			r.Fatalf("255 reads of at most %d", l.MaxRdAtomic)
-		}
-	}
-	c = r.config(r.a, fabric.RC)
-	if c.MaxDestRdAtomic = 255; l.MaxDestRdAtomic < 255 {
-		if _, err := r.a.dom.NewQP(c); err == nil {
-			r.Fatalf("255 answers of at most %d", l.MaxDestRdAtomic)
+		if !c.can && failing(r.newQPWith(r.a, c.change)) == nil {
+			r.Fatalf("%s, with the limits %+v", c.name, l)
 		}
 	}
 }

@@ -12,10 +12,8 @@ import (
 // how much there is. It skips the trial if there is none.
 func (r *fixture) connectInline() int {
 	r.Helper()
-	for _, e := range []*end{r.a, r.b} {
-		cfg := r.config(e, fabric.RC)
-		cfg.MaxInline = max(r.Inline, inlineMax)
-		e.qp = must(e.dom.NewQP(cfg))(r)
+	for _, e := range r.ends() {
+		e.qp = must(r.newQPWith(e, func(c *fabric.QPConfig) { c.MaxInline = max(r.Inline, inlineMax) }))(r)
 	}
 	r.link(r.Timing)
 	n := r.a.qp.MaxInline()
@@ -39,13 +37,13 @@ func tryInline(r *fixture) {
 		}
 		inline := write(fabric.OpWriteImm, uint64(i), r.a, r.b, 0)
 		inline.Flags |= fabric.Inline
-		before := write(fabric.OpWrite, 0, r.a, r.b, busy)
-		before.Addr, before.RemoteAddr, before.Flags = before.Addr+busy, before.RemoteAddr+busy, 0
+		before := shifted(write(fabric.OpWrite, 0, r.a, r.b, busy), busy, busy)
+		before.Flags = 0
 		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i)})
 		r.send(r.a.qp, append([]fabric.SendWR{before}, gathered(inline, r.a, pieces...)...)...)
 		fill(r.a.mem[:n], i+100)
 		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], uint64(i), uint32(i), n)
-		r.ok(r.a.qp, uint64(i), r.take(r.a.sendCQ, 1)...)
+		r.sent(r.a, uint64(i), 1)
 		r.same(r.b.mem[:n], want)
 	}
 }
@@ -53,7 +51,6 @@ func tryInline(r *fixture) {
 // tryPieces gathers transfers from up to as many pieces as the device takes.
 func tryPieces(r *fixture) {
 	r.gatherable()
-	r.connect(fabric.RC)
 	for n := 2; n <= r.pieces; n++ {
 		fill(r.a.mem, n)
 		pieces := make([][2]int, n)
@@ -62,10 +59,7 @@ func tryPieces(r *fixture) {
 		}
 		want := joined(r.a, pieces...)
 		clear(r.b.mem)
-		r.receive(r.b.qp, fabric.RecvWR{ID: 1})
-		r.send(r.a.qp, gathered(write(fabric.OpWriteImm, uint64(n), r.a, r.b, 0), r.a, pieces...)...)
-		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 1, uint32(n), len(want))
-		r.ok(r.a.qp, uint64(n), r.take(r.a.sendCQ, 1)...)
+		r.deliver(r.a, r.b, 1, gathered(write(fabric.OpWriteImm, uint64(n), r.a, r.b, 0), r.a, pieces...)...)
 		r.same(r.b.mem[:len(want)], want)
 		r.untouched(r.b.mem[len(want):])
 	}
@@ -89,7 +83,7 @@ func testEmptyWrite(r *fixture) {
 		for j, c := range r.take(r.b.recvCQ, 3) {
 			r.writeImmOK(r.b.qp, c, first+uint64(j), uint32(first)+uint32(j), int(wrs[j].Len))
 		}
-		r.ok(r.a.qp, first+3, r.take(r.a.sendCQ, 1)...)
+		r.sent(r.a, first+3, 1)
 	}
 	r.none(r.a.sendCQ)
 }
@@ -111,9 +105,9 @@ func testIndication(r *fixture) {
 		r.send(data, w)
 		r.ok(data, 1, r.take(r.a.sendCQ, 1)...)
 		r.send(r.a.qp, fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled})
-		r.ok(r.b.qp, 3, r.take(r.b.recvCQ, 1)...)
+		r.received(r.b, 3, 1)
 		r.same(mem, r.a.mem[:size])
-		r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+		r.sent(r.a, 2, 1)
 	}
 }
 
@@ -134,8 +128,7 @@ func tryFlush(r *fixture) string {
 			r.Fatalf("a receive of a failed queue pair has completed: %+v", c)
 		}
 	}
-	w := write(fabric.OpWrite, 911, r.a, r.b, 8)
-	_, err := r.a.qp.PostSend([]fabric.SendWR{w})
+	_, err := r.a.qp.PostSend([]fabric.SendWR{write(fabric.OpWrite, 911, r.a, r.b, 8)})
 	switch {
 	case quiet:
 		return "no event is raised"

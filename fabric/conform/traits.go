@@ -1,6 +1,7 @@
 package conform
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -141,20 +142,10 @@ func FamilyTraits(f *adapters.Family) Traits {
 func (t Traits) Lost(s fabric.Status) bool { return t.LostRefusals && s == fabric.StatusRetryExcErr }
 
 func (t Traits) withDefaults() Traits {
-	if t.BadLKey == 0 {
-		t.BadLKey = fabric.StatusLocProtErr
-	}
-	if t.BadLocal == 0 {
-		t.BadLocal = fabric.StatusLocProtErr
-	}
-	if t.BadBind == 0 {
-		t.BadBind = fabric.StatusMWBindErr
-	}
-	if t.RefusedWriteImm == 0 {
-		t.RefusedWriteImm = fabric.StatusWRFlushErr
-	}
-	if t.SendTooLong == [2]fabric.Status{} {
-		t.SendTooLong = [2]fabric.Status{fabric.StatusRemInvReqErr, fabric.StatusLocLenErr}
-	}
+	t.BadLKey = cmp.Or(t.BadLKey, fabric.StatusLocProtErr)
+	t.BadLocal = cmp.Or(t.BadLocal, fabric.StatusLocProtErr)
+	t.BadBind = cmp.Or(t.BadBind, fabric.StatusMWBindErr)
+	t.RefusedWriteImm = cmp.Or(t.RefusedWriteImm, fabric.StatusWRFlushErr)
+	t.SendTooLong = cmp.Or(t.SendTooLong, [2]fabric.Status{fabric.StatusRemInvReqErr, fabric.StatusLocLenErr})
 	return t
 }

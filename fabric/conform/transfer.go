@@ -20,9 +20,7 @@ func slotWrites(wrs []fabric.SendWR, first int, from, to *end) {
 		off := seq % slots * slotSize
 		binary.LittleEndian.PutUint64(from.mem[off:], uint64(seq)|1<<63)
 		binary.LittleEndian.PutUint64(from.mem[off+slotSize-8:], ^uint64(seq))
-		wrs[i] = write(fabric.OpWriteImm, uint64(seq), from, to, slotSize)
-		wrs[i].Addr += uint64(off)
-		wrs[i].RemoteAddr += uint64(off)
+		wrs[i] = shifted(write(fabric.OpWriteImm, uint64(seq), from, to, slotSize), off, off)
 		if i != len(wrs)-1 {
 			wrs[i].Flags = 0
 		}
@@ -53,8 +51,7 @@ func testOrder(r *fixture) {
 				r.Fatalf("message %d was indicated before all its bytes had arrived", seq+i)
 			}
 		}
-		c := r.take(r.a.sendCQ, 1)
-		r.ok(r.a.qp, uint64(seq+batch-1), c...)
+		c := r.sent(r.a, uint64(seq+batch-1), 1)
 		// libibverbs has one completion opcode for both kinds of write.
 		if c[0].Op != fabric.OpWrite && c[0].Op != fabric.OpWriteImm {
 			r.Fatalf("completion of a write: %+v", c[0])
@@ -78,8 +75,8 @@ func testBatches(r *fixture) {
 		}
 		r.receive(r.b.qp, numbered(uint64(seq), n)...)
 		r.send(r.a.qp, wrs...)
-		r.ok(r.b.qp, uint64(seq), r.take(r.b.recvCQ, n)...)
-		r.ok(r.a.qp, uint64(seq), r.take(r.a.sendCQ, n)...)
+		r.received(r.b, uint64(seq), n)
+		r.sent(r.a, uint64(seq), n)
 		for i := range n {
 			if !slotHolds(r.b, seq+i) {
 				r.Fatalf("message %d of a batch of %d did not arrive whole", i, n)
@@ -87,7 +84,7 @@ func testBatches(r *fixture) {
 		}
 		seq += n
 	}
-	for _, e := range []*end{r.a, r.b} {
+	for _, e := range r.ends() {
 		if n, err := e.qp.PostSend(nil); n != 0 || err != nil {
 			r.Fatalf("empty batch of sends: %d, %v", n, err)
 		}
@@ -102,13 +99,7 @@ func testSizes(r *fixture) {
 	for i, n := range []int{0, 1, 63, 64, 65, 1500, 4095, 4096, 4097, 9000, 65536, memSize - 8} {
 		fill(r.a.mem, i)
 		clear(r.b.mem)
-		r.receive(r.b.qp, fabric.RecvWR{ID: 5})
-		wr := write(fabric.OpWriteImm, uint64(0xfff00000+i), r.a, r.b, n)
-		wr.Addr += 3
-		wr.RemoteAddr += 5
-		r.send(r.a.qp, wr)
-		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 5, uint32(0xfff00000+i), n)
-		r.ok(r.a.qp, wr.ID, r.take(r.a.sendCQ, 1)...)
+		r.deliver(r.a, r.b, 5, shifted(write(fabric.OpWriteImm, uint64(0xfff00000+i), r.a, r.b, n), 3, 5))
 		r.same(r.b.mem[5:5+n], r.a.mem[3:3+n])
 		r.untouched(r.b.mem[:5])
 		r.untouched(r.b.mem[5+n:])
@@ -120,9 +111,7 @@ func testSizes(r *fixture) {
 func testReceiveWithoutMemory(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:100], 1)
-	r.receive(r.b.qp,
-		fabric.RecvWR{ID: 1, Addr: r.b.region.Addr() + 4096, Len: 4096, LKey: r.b.region.LKey()},
-		fabric.RecvWR{ID: 2})
+	r.receive(r.b.qp, into(1, r.b, 4096, 4096), fabric.RecvWR{ID: 2})
 	r.send(r.a.qp, write(fabric.OpWriteImm, 7, r.a, r.b, 100), write(fabric.OpWriteImm, 8, r.a, r.b, 100))
 	c := r.take(r.b.recvCQ, 2)
 	r.writeImmOK(r.b.qp, c[0], 1, 7, 100)
@@ -136,25 +125,15 @@ func testSend(r *fixture) {
 	const n = 8
 	fill(r.a.mem, 3)
 	for i := range n {
-		r.receive(r.b.qp, fabric.RecvWR{ID: uint64(i), Addr: r.b.region.Addr() + uint64(i*8192), Len: 8000,
-			LKey: r.b.region.LKey()})
+		r.receive(r.b.qp, into(uint64(i), r.b, i*8192, 8000))
 	}
 	for i := range n {
-		r.send(r.a.qp, fabric.SendWR{
-			ID: uint64(i), Op: fabric.OpSend, Flags: fabric.Signaled,
-			Addr: r.a.region.Addr() + uint64(i), Len: uint32(1000*i + 1), LKey: r.a.region.LKey(),
-		})
+		r.send(r.a.qp, shifted(write(fabric.OpSend, uint64(i), r.a, r.b, 1000*i+1), i, 0))
 	}
-	recvs, sends := r.take(r.b.recvCQ, n), r.take(r.a.sendCQ, n)
-	r.ok(r.b.qp, 0, recvs...)
-	r.ok(r.a.qp, 0, sends...)
+	recvs := r.take(r.b.recvCQ, n)
 	for i := range n {
-		if c := recvs[i]; c.Op != fabric.OpRecv || c.Flags != 0 || int(c.Len) != 1000*i+1 {
-			r.Fatalf("receive completion %+v", c)
-		}
-		if sends[i].Op != fabric.OpSend {
-			r.Fatalf("send completion %+v", sends[i])
-		}
+		r.arrived(r.b.qp, recvs[i], fabric.Completion{ID: uint64(i), Op: fabric.OpRecv, Len: uint32(1000*i + 1)})
+		r.sentAs(r.a, uint64(i), fabric.OpSend)
 		r.same(r.b.mem[i*8192:][:1000*i+1], r.a.mem[i:][:1000*i+1])
 		r.untouched(r.b.mem[i*8192+1000*i+1 : (i+1)*8192])
 	}
@@ -164,36 +143,25 @@ func testSend(r *fixture) {
 func testSendImmediate(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem, 9)
-	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64,
-		LKey: r.b.region.LKey()})
+	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, into(2, r.b, 0, 64))
 	for i, n := range []uint32{0, 64} {
-		r.send(r.a.qp, fabric.SendWR{
-			ID: uint64(4 + i), Op: fabric.OpSendImm, Flags: fabric.Signaled, Imm: 0xfedcba90 + n,
-			Addr: r.a.region.Addr(), Len: n, LKey: r.a.region.LKey(),
-		})
-		c := r.take(r.b.recvCQ, 1)
-		r.ok(r.b.qp, uint64(1+i), c...)
-		if c[0].Op != fabric.OpRecv || c[0].Flags != fabric.WithImm || c[0].Imm != 0xfedcba90+n || c[0].Len != n {
-			r.Fatalf("receive completion %+v of a message of %d bytes", c[0], n)
-		}
-		sent := r.take(r.a.sendCQ, 1)
-		r.ok(r.a.qp, uint64(4+i), sent...)
-		if sent[0].Op != fabric.OpSend {
-			r.Fatalf("send completion %+v", sent[0])
-		}
+		wr := write(fabric.OpSendImm, uint64(4+i), r.a, r.b, int(n))
+		wr.Imm = 0xfedcba90 + n
+		r.send(r.a.qp, wr)
+		r.arrived(r.b.qp, r.take(r.b.recvCQ, 1)[0],
+			fabric.Completion{ID: uint64(1 + i), Op: fabric.OpRecv, Flags: fabric.WithImm, Imm: wr.Imm, Len: n})
+		r.sentAs(r.a, wr.ID, fabric.OpSend)
 	}
 	r.same(r.b.mem[:64], r.a.mem[:64])
 }
 
 func testSendZeroLength(r *fixture) {
 	r.connect(fabric.RC)
-	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr(), Len: 64,
-		LKey: r.b.region.LKey()})
+	r.receive(r.b.qp, fabric.RecvWR{ID: 1}, into(2, r.b, 0, 64))
 	r.send(r.a.qp, fabric.SendWR{ID: 1, Op: fabric.OpSend, Flags: fabric.Signaled},
 		fabric.SendWR{ID: 2, Op: fabric.OpSend, Flags: fabric.Signaled})
-	c := r.take(r.b.recvCQ, 2)
-	r.ok(r.b.qp, 1, c...)
-	r.ok(r.a.qp, 1, r.take(r.a.sendCQ, 2)...)
+	c := r.received(r.b, 1, 2)
+	r.sent(r.a, 1, 2)
 	if c[0].Len != 0 || c[1].Len != 0 {
 		r.Fatalf("empty messages have lengths %d and %d", c[0].Len, c[1].Len)
 	}
@@ -205,23 +173,18 @@ func testPlainWrite(r *fixture) {
 	r.connect(fabric.RC)
 	fill(r.a.mem[:5000], 4)
 	r.receive(r.b.qp, numbered(40, 2)...)
-	w := write(fabric.OpWrite, 1, r.a, r.b, 5000)
-	r.send(r.a.qp, w, write(fabric.OpWriteImm, 2, r.a, r.b, 0))
+	r.send(r.a.qp, write(fabric.OpWrite, 1, r.a, r.b, 5000), write(fabric.OpWriteImm, 2, r.a, r.b, 0))
 	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 40, 2, 0)
 	r.same(r.b.mem[:5000], r.a.mem[:5000])
-	c := r.take(r.a.sendCQ, 2)
-	r.ok(r.a.qp, 1, c...)
-	if c[0].Op != fabric.OpWrite {
-		r.Fatalf("send completion %+v", c[0])
-	}
+	r.sentAs(r.a, 1, fabric.OpWrite)
+	r.sent(r.a, 2, 1)
 	r.none(r.b.recvCQ)
 }
 
 func testInline(r *fixture) {
 	r.connect(fabric.RC)
 	r.inlines()
-	r.receive(r.b.qp, numbered(0, 2)...)
-	r.receive(r.b.qp, fabric.RecvWR{ID: 2, Addr: r.b.region.Addr() + 4096, Len: inlineMax, LKey: r.b.region.LKey()})
+	r.receive(r.b.qp, append(numbered(0, 2), into(2, r.b, 4096, inlineMax))...)
 	for i, n := range []int{1, inlineMax, inlineMax} {
 		fill(r.a.mem[:n], i)
 		wr := write(fabric.OpWriteImm, uint64(i), r.a, r.b, n)
@@ -234,8 +197,8 @@ func testInline(r *fixture) {
 		r.send(r.a.qp, wr)
 		clear(r.a.mem[:n]) // copied while posting
 	}
-	r.ok(r.b.qp, 0, r.take(r.b.recvCQ, 3)...)
-	r.ok(r.a.qp, 0, r.take(r.a.sendCQ, 3)...)
+	r.received(r.b, 0, 3)
+	r.sent(r.a, 0, 3)
 	for i, p := range [][]byte{r.b.mem[:1], r.b.mem[1024:][:inlineMax], r.b.mem[4096:][:inlineMax]} {
 		want := make([]byte, len(p))
 		fill(want, i)
@@ -251,9 +214,7 @@ func testInlineTooLong(r *fixture) {
 		write(fabric.OpWriteImm, 2, r.a, r.b, 8),
 	}
 	wrs[1].Flags |= fabric.Inline
-	if n, err := r.a.qp.PostSend(wrs); n != 1 || err == nil {
-		r.Fatalf("inline data over the limit as second of three requests: %d posted, %v", n, err)
-	}
+	r.rejects(r.a.qp, 1, nil, "inline data over the limit as second of three requests", wrs...)
 	r.send(r.a.qp, write(fabric.OpWriteImm, 3, r.a, r.b, 8))
 	c := r.take(r.b.recvCQ, 2)
 	r.writeImmOK(r.b.qp, c[0], 0, 0, 8)
@@ -277,33 +238,28 @@ func testSharedCQ(r *fixture) {
 			r.send(as[i], wr)
 		}
 	}
-	var next [qps]int
-	byNum := make(map[uint32]int)
-	for i := range qps {
-		byNum[bs[i].Num()] = i
-	}
-	if len(byNum) != qps {
-		r.Fatalf("%d queue pairs of one device share %d numbers", qps, len(byNum))
-	}
-	for _, c := range r.take(r.b.recvCQ, qps*rounds) {
-		i, ok := byNum[c.QPN]
-		if !ok {
-			r.Fatalf("completion of unknown queue pair %#x", c.QPN)
+	// inOrder calls check with each completion, the index of its queue pair, and how many this had before.
+	inOrder := func(cq fabric.CQ, of [qps]fabric.QP, check func(i, n int, c fabric.Completion)) {
+		r.Helper()
+		byNum := make(map[uint32]int)
+		for i := range of {
+			byNum[of[i].Num()] = i
 		}
-		r.writeImmOK(bs[i], c, uint64(next[i]), uint32(i<<8|next[i]), 8)
-		next[i]++
-	}
-	clear(byNum)
-	for i := range qps {
-		byNum[as[i].Num()] = i
-	}
-	next = [qps]int{}
-	for _, c := range r.take(r.a.sendCQ, qps*rounds) {
-		i, ok := byNum[c.QPN]
-		if !ok {
-			r.Fatalf("completion of unknown queue pair %#x", c.QPN)
+		if len(byNum) != qps {
+			r.Fatalf("%d queue pairs of one device share %d numbers", qps, len(byNum))
 		}
-		r.ok(as[i], uint64(next[i]), c)
-		next[i]++
+		var next [qps]int
+		for _, c := range r.take(cq, qps*rounds) {
+			i, ok := byNum[c.QPN]
+			if !ok {
+				r.Fatalf("completion of unknown queue pair %#x", c.QPN)
+			}
+			check(i, next[i], c)
+			next[i]++
+		}
 	}
+	inOrder(r.b.recvCQ, bs, func(i, n int, c fabric.Completion) {
+		r.writeImmOK(bs[i], c, uint64(n), uint32(i<<8|n), 8)
+	})
+	inOrder(r.a.sendCQ, as, func(i, n int, c fabric.Completion) { r.ok(as[i], uint64(n), c) })
 }

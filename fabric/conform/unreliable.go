@@ -14,22 +14,14 @@ func testUnreliable(r *fixture) {
 	for i, n := range []int{0, 1, 1500, 4096, 65536} {
 		fill(r.a.mem, i)
 		clear(r.b.mem)
-		r.receive(r.b.qp, fabric.RecvWR{ID: 1})
-		r.send(r.a.qp, write(fabric.OpWriteImm, 2, r.a, r.b, n))
-		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 1, 2, n)
-		r.ok(r.a.qp, 2, r.take(r.a.sendCQ, 1)...)
+		r.deliver(r.a, r.b, 1, write(fabric.OpWriteImm, 2, r.a, r.b, n))
 		r.same(r.b.mem[:n], r.a.mem[:n])
 
 		clear(r.b.mem)
-		r.receive(r.b.qp, fabric.RecvWR{ID: 3, Addr: r.b.region.Addr(), Len: memSize, LKey: r.b.region.LKey()})
-		r.send(r.a.qp, fabric.SendWR{ID: 4, Op: fabric.OpSend, Flags: fabric.Signaled, Addr: r.a.region.Addr(),
-			Len: uint32(n), LKey: r.a.region.LKey()})
-		c := r.take(r.b.recvCQ, 1)[0]
-		r.ok(r.b.qp, 3, c)
-		r.ok(r.a.qp, 4, r.take(r.a.sendCQ, 1)...)
-		if c.Op != fabric.OpRecv || int(c.Len) != n {
-			r.Fatalf("receive completion %+v of %d bytes", c, n)
-		}
+		r.receive(r.b.qp, into(3, r.b, 0, memSize))
+		r.send(r.a.qp, write(fabric.OpSend, 4, r.a, r.b, n))
+		r.arrived(r.b.qp, r.take(r.b.recvCQ, 1)[0], fabric.Completion{ID: 3, Op: fabric.OpRecv, Len: uint32(n)})
+		r.sent(r.a, 4, 1)
 		r.same(r.b.mem[:n], r.a.mem[:n])
 	}
 }
@@ -40,10 +32,8 @@ func testUnreliable(r *fixture) {
 func (r *fixture) settle() {
 	r.Helper()
 	const at = memSize - 4
-	mark := write(fabric.OpWrite, 800, r.a, r.b, 4) // what fill leaves there is not 0
-	mark.RemoteAddr += at
-	r.send(r.a.qp, mark)
-	r.ok(r.a.qp, 800, r.take(r.a.sendCQ, 1)...)
+	r.send(r.a.qp, shifted(write(fabric.OpWrite, 800, r.a, r.b, 4), 0, at)) // what fill leaves there is not 0
+	r.sent(r.a, 800, 1)
 	there := (*uint32)(unsafe.Pointer(&r.b.mem[at]))
 	for end := time.Now().Add(r.Patience); atomic.LoadUint32(there) == 0; runtime.Gosched() {
 		if time.Now().After(end) {
@@ -64,16 +54,16 @@ func testUnreliableDrops(r *fixture) {
 		wr.ID, wr.Flags = id, fabric.Signaled
 		id++
 		r.send(r.a.qp, wr)
-		r.ok(r.a.qp, wr.ID, r.take(r.a.sendCQ, 1)...)
+		r.sent(r.a, wr.ID, 1)
 	}
 	arrive := func() {
 		r.Helper()
 		r.send(r.a.qp, write(fabric.OpWriteImm, 500+id, r.a, r.b, 0))
 		r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 100+id, uint32(500+id), 0)
-		r.ok(r.a.qp, 500+id, r.take(r.a.sendCQ, 1)...)
+		r.sent(r.a, 500+id, 1)
 	}
 	lose(write(fabric.OpWriteImm, 0, r.a, r.b, 64))
-	lose(fabric.SendWR{Op: fabric.OpSend, Addr: r.a.region.Addr(), Len: 64, LKey: r.a.region.LKey()})
+	lose(write(fabric.OpSend, 0, r.a, r.b, 64))
 	r.settle()
 	r.untouched(r.b.mem)
 	r.receive(r.b.qp, fabric.RecvWR{ID: 100 + id})
@@ -83,9 +73,7 @@ func testUnreliableDrops(r *fixture) {
 		bad := write(op, 0, r.a, r.b, 64)
 		bad.RKey ^= 0x5500
 		lose(bad)
-		bad = write(op, 0, r.a, r.b, 64)
-		bad.RemoteAddr += memSize - 63
-		lose(bad)
+		lose(shifted(write(op, 0, r.a, r.b, 64), 0, memSize-63))
 		r.settle()
 		r.receive(r.b.qp, fabric.RecvWR{ID: 100 + id})
 		arrive()

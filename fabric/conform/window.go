@@ -39,8 +39,7 @@ func (r *fixture) binding(w fabric.Window, id uint64, f fabric.Flags) fabric.Bin
 func (r *fixture) bind(w fabric.Window) uint32 {
 	r.Helper()
 	key := must(r.b.qp.Bind(r.binding(w, 77, fabric.Signaled)))(r)
-	c := r.take(r.b.sendCQ, 1)
-	r.ok(r.b.qp, 77, c...)
+	c := r.sent(r.b, 77, 1)
 	if c[0].Op != fabric.OpBind || !w.Bound() || w.RKey() != key {
 		r.Fatalf("bound with key %#x: completion %+v, window bound %v with key %#x", key, c[0], w.Bound(), w.RKey())
 	}
@@ -50,11 +49,28 @@ func (r *fixture) bind(w fabric.Window) uint32 {
 // through writes 64 bytes of a to offset off of b's region with key, and returns the completion.
 func (r *fixture) through(key uint32, off int) fabric.Status {
 	r.Helper()
-	w := write(fabric.OpWrite, 88, r.a, r.b, 64)
+	w := shifted(write(fabric.OpWrite, 88, r.a, r.b, 64), 0, off)
 	w.RKey = key
-	w.RemoteAddr += uint64(off)
 	r.send(r.a.qp, w)
 	return r.take(r.a.sendCQ, 1)[0].Status
+}
+
+// passes checks that a write with key arrives, or at least is said to.
+func (r *fixture) passes(what string, key uint32, off int) {
+	r.Helper()
+	if s := r.through(key, off); s != fabric.StatusSuccess {
+		r.Fatalf("a write %s completed with %q", what, s)
+	}
+}
+
+// unbind unbinds w and waits for the completion.
+func (r *fixture) unbind(w fabric.Window) {
+	r.Helper()
+	r.check(r.b.qp.Unbind(w, 78, fabric.Signaled))
+	r.sentAs(r.b, 78, fabric.OpLocalInv)
+	if w.Bound() {
+		r.Fatal("the window is bound after Unbind")
+	}
 }
 
 // refused checks that a write with key is rejected and writes nothing. The rejection ends the
@@ -67,8 +83,7 @@ func (r *fixture) refused(why string, key uint32, off int) {
 		r.Fatalf("a write %s completed with %q", why, s)
 	}
 	r.untouched(r.b.mem)
-	r.dead(r.a, r.b)
-	r.dead(r.b, r.a)
+	r.bothDead()
 }
 
 // isRefusal reports whether s is the status of a write that the other end has refused.
@@ -83,32 +98,19 @@ func testWindow(r *fixture) {
 	}
 	fill(r.a.mem[:64], 1)
 	key := r.bind(w)
-	if s := r.through(key, 100); s != fabric.StatusSuccess {
-		r.Fatalf("a write through the window completed with %q", s)
-	}
+	r.passes("through the window", key, 100)
 	r.same(r.b.mem[100:164], r.a.mem[:64])
-	r.receive(r.b.qp, fabric.RecvWR{ID: 4})
 	wr := write(fabric.OpWriteImm, 9, r.a, r.b, windowSize) // all of it
 	wr.RKey = key
-	r.send(r.a.qp, wr)
-	r.writeImmOK(r.b.qp, r.take(r.b.recvCQ, 1)[0], 4, 9, windowSize)
-	r.ok(r.a.qp, 9, r.take(r.a.sendCQ, 1)...)
-
-	r.check(r.b.qp.Unbind(w, 78, fabric.Signaled))
-	c := r.take(r.b.sendCQ, 1)
-	r.ok(r.b.qp, 78, c...)
-	if c[0].Op != fabric.OpLocalInv || w.Bound() {
-		r.Fatalf("unbound: completion %+v, window bound %v", c[0], w.Bound())
-	}
+	r.deliver(r.a, r.b, 4, wr)
+	r.unbind(w)
 	// The key may be sent directly after the bind that creates it.
 	key = must(r.b.qp.Bind(r.binding(w, 1, 0)))(r)
 	r.receive(r.a.qp, fabric.RecvWR{ID: 6})
 	r.send(r.b.qp, fabric.SendWR{ID: 2, Op: fabric.OpWriteImm, Flags: fabric.Signaled, Imm: key})
 	r.writeImmOK(r.a.qp, r.take(r.a.recvCQ, 1)[0], 6, key, 0)
-	if s := r.through(key, 0); s != fabric.StatusSuccess {
-		r.Fatalf("a write through a window just announced completed with %q", s)
-	}
-	r.ok(r.b.qp, 2, r.take(r.b.sendCQ, 1)...)
+	r.passes("through a window just announced", key, 0)
+	r.sent(r.b, 2, 1)
 	r.check(w.Close())
 }
 
@@ -125,39 +127,23 @@ func testWindowBindSend(r *fixture) {
 		if want := before&^0xff | (before+1)&0xff; key != want || w.RKey() != key || !w.Bound() {
 			r.Fatalf("bound with key %#x after %#x; the window says %#x, bound %v", key, before, w.RKey(), w.Bound())
 		}
-		c := r.take(r.a.recvCQ, 1)
-		r.ok(r.a.qp, 10+i, c...)
-		if c[0].Op != fabric.OpRecv || c[0].Flags != fabric.WithImm || c[0].Imm != key || c[0].Len != 0 {
-			r.Fatalf("receive completion %+v, want a message with immediate data %#x", c[0], key)
-		}
+		r.arrived(r.a.qp, r.take(r.a.recvCQ, 1)[0],
+			fabric.Completion{ID: 10 + i, Op: fabric.OpRecv, Flags: fabric.WithImm, Imm: key})
 		fill(r.a.mem[:64], int(i))
-		if s := r.through(key, 64); s != fabric.StatusSuccess {
-			r.Fatalf("a write with the key that has come completed with %q", s)
-		}
+		r.passes("with the key that has come", key, 64)
 		r.same(r.b.mem[64:128], r.a.mem[:64])
 		if signaled != 0 {
-			c = r.take(r.b.sendCQ, 1)
-			r.ok(r.b.qp, 20, c...)
-			if c[0].Op != fabric.OpBind {
-				r.Fatalf("completion %+v of the bind", c[0])
-			}
+			r.sentAs(r.b, 20, fabric.OpBind)
 		}
-		c = r.take(r.b.sendCQ, 1)
-		r.ok(r.b.qp, 30+i, c...)
-		if c[0].Op != fabric.OpSend {
-			r.Fatalf("completion %+v of the message", c[0])
-		}
+		r.sentAs(r.b, 30+i, fabric.OpSend)
 		if _, err := r.b.qp.BindSend(r.binding(w, 1, 0), 2, 0); err == nil || !w.Bound() ||
 			w.RKey() != key {
 			r.Fatalf("bound a window that was bound: %v", err)
 		}
 		r.send(r.a.qp, fabric.SendWR{ID: 40, Op: fabric.OpSendInv, Flags: fabric.Signaled, RKey: key})
-		r.ok(r.a.qp, 40, r.take(r.a.sendCQ, 1)...)
-		c = r.take(r.b.recvCQ, 1)
-		r.ok(r.b.qp, 1+i, c...)
-		if c[0].Flags != fabric.WithInv || c[0].InvKey != key {
-			r.Fatalf("receive completion %+v, want one that invalidates %#x", c[0], key)
-		}
+		r.sent(r.a, 40, 1)
+		r.arrived(r.b.qp, r.take(r.b.recvCQ, 1)[0],
+			fabric.Completion{ID: 1 + i, Op: fabric.OpRecv, Flags: fabric.WithInv, InvKey: key})
 		w.Invalidated()
 	}
 	r.none(r.a.recvCQ)
@@ -175,7 +161,7 @@ func testWindowBindSendFails(r *fixture) {
 	must(r.b.qp.BindSend(b, 8, fabric.Signaled))(r)
 	c := r.take(r.b.sendCQ, 2)
 	r.all(r.b.qp, r.Traits.BadBind, 7, c[0])
-	r.all(r.b.qp, fabric.StatusWRFlushErr, 8, c[1])
+	r.flushed(r.b.qp, 8, c[1])
 	r.none(r.a.recvCQ)
 	r.dead(r.b, r.a)
 }
@@ -201,12 +187,11 @@ func testWindowRights(r *fixture) {
 				if message {
 					r.receive(r.a.qp, fabric.RecvWR{ID: 3})
 					must(r.b.qp.BindSend(b, 2, fabric.Signaled))(r)
-					r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
-					r.ok(r.b.qp, 2, r.take(r.b.sendCQ, 1)...)
-					r.ok(r.a.qp, 3, r.take(r.a.recvCQ, 1)...)
+					r.sent(r.b, 1, 2)
+					r.received(r.a, 3, 1)
 				} else {
 					must(r.b.qp.Bind(b))(r)
-					r.ok(r.b.qp, 1, r.take(r.b.sendCQ, 1)...)
+					r.sent(r.b, 1, 1)
 				}
 				r.access(w.RKey(), reads, map[bool]fabric.Status{false: c.write, true: c.read}[reads])
 				r.hangUp()
@@ -245,14 +230,11 @@ func testWindowStaleKey(r *fixture) {
 	var old []uint32
 	for range 4 {
 		key := r.bind(w)
-		for _, k := range old {
-			if k == key {
-				r.Fatalf("key %#x was used before", key)
-			}
+		if slices.Contains(old, key) {
+			r.Fatalf("key %#x was used before", key)
 		}
 		old = append(old, key)
-		r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
-		r.take(r.b.sendCQ, 1)
+		r.unbind(w)
 	}
 	r.bind(w)
 	r.refused("with the key of an earlier bind", old[3], 0)
@@ -269,21 +251,18 @@ func testWindowNextKey(r *fixture) {
 		}
 		before = key
 		if i%2 == 0 {
-			r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
-			r.take(r.b.sendCQ, 1)
+			r.unbind(w)
 			continue
 		}
-		inv := fabric.SendWR{Op: fabric.OpLocalInv, RKey: key, ID: 5, Flags: fabric.Signaled}
-		r.send(r.b.qp, inv)
-		r.ok(r.b.qp, 5, r.take(r.b.sendCQ, 1)...)
+		r.send(r.b.qp, fabric.SendWR{Op: fabric.OpLocalInv, RKey: key, ID: 5, Flags: fabric.Signaled})
+		r.sent(r.b, 5, 1)
 	}
 }
 
 func testWindowUnbound(r *fixture) {
 	w := r.windows()
 	key := r.bind(w)
-	r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
-	r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
+	r.unbind(w)
 	r.refused("through a window that was unbound", key, 0)
 	r.reconnect(fabric.RC)
 	key = r.bind(w)
@@ -311,10 +290,8 @@ func (r *fixture) pastWindow() (taken []int) {
 		b := r.binding(w, 0, fabric.Signaled)
 		b.Addr += windowSize
 		key := must(r.b.qp.Bind(b))(r)
-		r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
-		if s := r.through(key, 2*windowSize-64); s != fabric.StatusSuccess {
-			r.Fatalf("a write to the end of the window completed with %q", s)
-		}
+		r.sent(r.b, 0, 1)
+		r.passes("to the end of the window", key, 2*windowSize-64)
 		clear(r.b.mem)
 		fill(r.a.mem[:64], 5)
 		switch s := r.through(key, windowSize+off); {
@@ -323,8 +300,7 @@ func (r *fixture) pastWindow() (taken []int) {
 			r.check(w.Close())
 		case r.isRefusal(s):
 			r.untouched(r.b.mem)
-			r.dead(r.a, r.b)
-			r.dead(r.b, r.a)
+			r.bothDead()
 			r.check(w.Close())
 			r.reconnect(fabric.RC)
 		default:
@@ -352,22 +328,14 @@ func testWindowBounds(r *fixture) {
 func testWindowInvalidatedByPeer(r *fixture) {
 	w := r.windows()
 	key := r.bind(w)
-	r.receive(r.b.qp, fabric.RecvWR{ID: 3, Addr: r.b.region.Addr() + 8192, Len: 64, LKey: r.b.region.LKey()})
+	r.receive(r.b.qp, into(3, r.b, 8192, 64))
 	fill(r.a.mem[:16], 2)
-	r.send(r.a.qp, fabric.SendWR{
-		ID: 4, Op: fabric.OpSendInv, Flags: fabric.Signaled, Addr: r.a.region.Addr(), Len: 16, LKey: r.a.region.LKey(),
-		RKey: key,
-	})
-	c := r.take(r.b.recvCQ, 1)
-	r.ok(r.b.qp, 3, c...)
-	sent := r.take(r.a.sendCQ, 1)
-	r.ok(r.a.qp, 4, sent...)
-	if sent[0].Op != fabric.OpSend {
-		r.Fatalf("completion %+v of a SEND that invalidates, want an OpSend", sent[0])
-	}
-	if c[0].Op != fabric.OpRecv || c[0].Flags != fabric.WithInv || c[0].InvKey != key || c[0].Len != 16 {
-		r.Fatalf("receive completion %+v, want one that invalidates %#x", c[0], key)
-	}
+	wr := write(fabric.OpSendInv, 4, r.a, r.b, 16)
+	wr.RKey = key
+	r.send(r.a.qp, wr)
+	r.arrived(r.b.qp, r.take(r.b.recvCQ, 1)[0],
+		fabric.Completion{ID: 3, Op: fabric.OpRecv, Flags: fabric.WithInv, InvKey: key, Len: 16})
+	r.sentAs(r.a, 4, fabric.OpSend)
 	r.same(r.b.mem[8192:8192+16], r.a.mem[:16])
 	if !w.Bound() {
 		r.Fatal("the window knows of the invalidation before it was told")
@@ -390,19 +358,16 @@ func testWindowMisuse(r *fixture) {
 	w := r.windows()
 	addr := r.b.region.Addr()
 	bind := func(w fabric.Window, reg fabric.Region, addr uint64, n int) error {
-		_, err := r.b.qp.Bind(fabric.BindWR{Window: w, Region: reg, Addr: addr, Length: n, Access: fabric.RemoteWrite})
-		return err
+		return failing(r.b.qp.Bind(fabric.BindWR{Window: w, Region: reg, Addr: addr, Length: n, Access: fabric.RemoteWrite}))
 	}
 	other := must(r.b.dev.NewDomain())(r)
 	granting := func(a fabric.Access) error {
 		b := r.binding(w, 0, 0)
 		b.Access = a
-		_, err := r.b.qp.Bind(b)
-		if err == nil {
+		if failing(r.b.qp.Bind(b)) == nil {
 			return nil
 		}
-		_, err = r.b.qp.BindSend(b, 1, 0)
-		return err
+		return failing(r.b.qp.BindSend(b, 1, 0))
 	}
 	foreign := must(other.Register(Alloc(r, 4096), fabric.LocalWrite|fabric.WindowBind))(r)
 	stray := must(other.NewWindow())(r)
@@ -432,21 +397,17 @@ func testWindowMisuse(r *fixture) {
 	if bind(w, r.b.region, addr, 16) == nil {
 		r.Fatal("bound a window that was bound")
 	}
-	if s := r.through(key, 0); s != fabric.StatusSuccess {
-		r.Fatalf("a write after refused binds completed with %q", s)
-	}
+	r.passes("after refused binds", key, 0)
 	r.check(r.b.qp.Unbind(w, 0, 0))
 	if r.b.qp.Unbind(w, 0, 0) == nil {
 		r.Fatal("unbound a window twice")
 	}
 	inv := fabric.SendWR{Op: fabric.OpLocalInv, RKey: key}
-	if n, err := r.b.qp.PostSend([]fabric.SendWR{inv}); n != 0 || err == nil {
-		r.Fatalf("invalidated a window twice, by a work request: %d posted, %v", n, err)
-	}
+	r.rejects(r.b.qp, 0, nil, "invalidating a window twice, by a work request", inv)
 	inv.RKey = r.bind(w)
 	inv.ID, inv.Flags = 5, fabric.Signaled
 	r.send(r.b.qp, inv)
-	r.ok(r.b.qp, 5, r.take(r.b.sendCQ, 1)...)
+	r.sent(r.b, 5, 1)
 	if w.Bound() {
 		r.Fatal("the window is bound after its key was invalidated by a work request")
 	}
@@ -459,8 +420,7 @@ func testWindowHoldsRegion(r *fixture) {
 	if r.b.region.Close() == nil {
 		r.Fatal("deregistered a region with a window bound to it")
 	}
-	r.check(r.b.qp.Unbind(w, 0, fabric.Signaled))
-	r.ok(r.b.qp, 0, r.take(r.b.sendCQ, 1)...)
+	r.unbind(w)
 	r.check(r.b.region.Close())
 	if _, err := r.b.qp.Bind(r.binding(w, 0, 0)); err == nil {
 		r.Fatal("bound a window to a region that is closed")
