@@ -62,7 +62,7 @@ func (t *keyTable) local(dom *domain, lkey uint32, addr uint64, length uint32, w
 		return nil
 	}
 	r := e.region
-	if r.lkey != lkey || r.dom != dom || write && !r.mayWriteLocal {
+	if r.LKey() != lkey || r.dom != dom || write && r.access&fabric.LocalWrite == 0 {
 		return nil
 	}
 	return r.slice(addr, length)
@@ -75,12 +75,12 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 	if e == nil {
 		return nil
 	}
+	right := fabric.RemoteWrite
+	if op == fabric.OpRead {
+		right = fabric.RemoteRead
+	}
 	if r := e.region; r != nil {
-		may := r.mayWriteRemote
-		if op == fabric.OpRead {
-			may = r.mayReadRemote
-		}
-		if r.rkey != rkey || r.dom != q.dom || !may {
+		if r.rkey != rkey || r.dom != q.dom || r.access&right == 0 {
 			return nil
 		}
 		return r.slice(addr, length)
@@ -96,7 +96,7 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 	if w == nil || w.at == nil || w.at.key != rkey || w.qp != q || w.at.late.Swap(false) {
 		return nil
 	}
-	if op == fabric.OpRead && !w.at.mayRead || op != fabric.OpRead && !w.at.mayWrite {
+	if w.at.access&right == 0 {
 		return nil
 	}
 	size := w.at.length

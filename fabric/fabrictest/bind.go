@@ -48,8 +48,7 @@ func (q *qp) bind(b *fabric.BindWR, send *work) (uint32, error) {
 	}
 	q.submit(&work{
 		SendWR: fabric.SendWR{ID: b.ID, Op: fabric.OpBind, RKey: key, Flags: b.Flags & fabric.Signaled},
-		bind: &binding{window: win, region: reg, key: key, addr: b.Addr, length: uint64(b.Length),
-			mayWrite: b.Access&fabric.RemoteWrite != 0, mayRead: b.Access&fabric.RemoteRead != 0},
+		bind:   &binding{window: win, region: reg, key: key, addr: b.Addr, length: uint64(b.Length), access: b.Access},
 	})
 	if send != nil {
 		send.Imm = key

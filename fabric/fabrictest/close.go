@@ -3,6 +3,9 @@ package fabrictest
 import (
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,7 +35,7 @@ func (d *device) Close() error {
 // the errors of an orderly Close.
 func (d *device) kill() {
 	for _, dom := range d.openDomains() {
-		for _, q := range dom.openQPs() {
+		for _, q := range open[*qp](dom) {
 			_ = q.Close()
 		}
 	}
@@ -42,17 +45,7 @@ func (d *device) kill() {
 func (d *device) openDomains() []*domain {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := make([]*domain, 0, len(d.domains))
-	for dom := range d.domains {
-		out = append(out, dom)
-	}
-	return out
-}
-
-func (d *device) drop(dom *domain) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.domains, dom)
+	return slices.Collect(maps.Keys(d.domains))
 }
 
 // Close implements fabric.Domain.
@@ -67,51 +60,42 @@ func (d *domain) Close() error {
 	}
 	d.closed = true
 	d.mu.Unlock()
-	var errs []error
-	for _, q := range d.openQPs() {
-		errs = append(errs, q.Close())
-	}
-	d.mu.Lock()
-	cqs, windows, regions := keysOf(d.cqs), keysOf(d.windows), keysOf(d.regions)
-	d.mu.Unlock()
-	for _, c := range cqs {
-		errs = append(errs, c.Close())
-	}
-	for _, w := range windows {
-		errs = append(errs, w.Close())
-	}
-	for _, r := range regions {
-		errs = append(errs, r.Close())
-	}
-	d.dev.drop(d)
+	errs := slices.Concat(closeAll[*qp](d), closeAll[*cq](d), closeAll[*window](d), closeAll[*region](d))
+	d.dev.mu.Lock()
+	delete(d.dev.domains, d)
+	d.dev.mu.Unlock()
 	return errors.Join(errs...)
 }
 
-func (d *domain) openQPs() []*qp {
+// open returns the open objects of a kind.
+func open[K io.Closer](d *domain) (all []K) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return keysOf(d.qps)
+	for o := range d.objects {
+		if k, ok := o.(K); ok {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func closeAll[K io.Closer](d *domain) (errs []error) {
+	for _, o := range open[K](d) {
+		errs = append(errs, o.Close())
+	}
+	return errs
+}
+
+// forget records that an object is closed.
+func (d *domain) forget(o io.Closer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.objects, o)
 }
 
 // qpsOn returns the queue pairs that use c.
 func (d *domain) qpsOn(c *cq) []*qp {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var out []*qp
-	for q := range d.qps {
-		if q.sendCQ == c || q.recvCQ == c {
-			out = append(out, q)
-		}
-	}
-	return out
-}
-
-func keysOf[K comparable](m map[K]struct{}) []K {
-	out := make([]K, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	return out
+	return slices.DeleteFunc(open[*qp](d), func(q *qp) bool { return q.sendCQ != c && q.recvCQ != c })
 }
 
 // Close implements fabric.CQ. It closes the queue pairs that use c.
@@ -132,9 +116,7 @@ func (c *cq) Close() error {
 		_ = q.Close() // never fails
 	}
 	c.bg.Wait()
-	c.dom.mu.Lock()
-	delete(c.dom.cqs, c)
-	c.dom.mu.Unlock()
+	c.dom.forget(c)
 	return nil
 }
 
@@ -144,9 +126,7 @@ func (q *qp) Close() error {
 		return err
 	}
 	q.halt()
-	q.dom.mu.Lock()
-	delete(q.dom.qps, q)
-	q.dom.mu.Unlock()
+	q.dom.forget(q)
 	return nil
 }
 
@@ -183,9 +163,7 @@ func (q *qp) halt() {
 
 // dropWindows unbinds the windows that are bound to q.
 func (q *qp) dropWindows() {
-	q.dom.mu.Lock()
-	windows := keysOf(q.dom.windows)
-	q.dom.mu.Unlock()
+	windows := open[*window](q.dom)
 	q.net.keys.Lock()
 	defer q.net.keys.Unlock()
 	for _, w := range windows {
@@ -218,9 +196,7 @@ func (r *region) Close() error {
 	r.closed = true
 	d.dev.table.give(r.rkey)
 	n.keys.Unlock()
-	d.mu.Lock()
-	delete(d.regions, r)
-	d.mu.Unlock()
+	d.forget(r)
 	return nil
 }
 
@@ -240,8 +216,6 @@ func (w *window) Close() error {
 	w.detach()
 	d.dev.table.give(w.rkey)
 	d.dev.net.keys.Unlock()
-	d.mu.Lock()
-	delete(d.windows, w)
-	d.mu.Unlock()
+	d.forget(w)
 	return nil
 }

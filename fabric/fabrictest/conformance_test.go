@@ -113,7 +113,8 @@ func lacks(f *adapters.Family, property string) bool {
 func TestConformanceLoopback(t *testing.T) {
 	l := fabrictest.DefaultLimits()
 	l.WindowBounds = false
-	newPair := pair("a", "a", fabrictest.WithLimits(l), fabrictest.WithMTU(1024), fabrictest.WithQuietFlushes())
+	small := func(n *fabrictest.Network) { n.SetMTU(1024) }
+	newPair := pair("a", "a", fabrictest.WithLimits(l), small, fabrictest.WithQuietFlushes())
 	fabrictest.Run(t, func(t *testing.T) conform.Pair {
 		p := newPair(t)
 		p.Traits = conform.Traits{QuietFailures: true, QuietFlushes: true}

@@ -2,6 +2,7 @@ package fabrictest
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +19,7 @@ func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
 		wrong = fmt.Errorf("remote queue pair number %#x is not of 1 to 24 bits", remote.QPN)
 	case remote.PSN > 0xffffff:
 		wrong = fmt.Errorf("remote packet sequence number %#x has more than 24 bits", remote.PSN)
-	case !validMTU(remote.MTU):
+	case !slices.Contains([]int{256, 512, 1024, 2048, 4096}, remote.MTU):
 		wrong = fmt.Errorf("remote MTU %d is not 256, 512, 1024, 2048 or 4096", remote.MTU)
 	case t.Timeout > 31:
 		wrong = fmt.Errorf("timeout %d is over 31", t.Timeout)
@@ -53,14 +54,6 @@ func (q *qp) Connect(remote fabric.Address, t fabric.Timing) error {
 	q.remote, q.timing = remote, t
 	q.state.Store(stateReady)
 	return nil
-}
-
-func validMTU(mtu int) bool {
-	switch mtu {
-	case 256, 512, 1024, 2048, 4096:
-		return true
-	}
-	return false
 }
 
 // Fail implements fabric.QP.

@@ -1,5 +1,7 @@
 package fabrictest
 
+import "reflect"
+
 // Counters has the counters of one queue pair, or the sums of all queue pairs of a device. All
 // but Recvs, RecvWriteImms, AccessErrors and CQOverflows are counted at the sender.
 type Counters struct {
@@ -37,23 +39,8 @@ type Commands struct {
 func (c Commands) All() uint64 { return c.QueryQP + c.QueryPort + c.ModifyQP }
 
 func (c *Counters) add(o *Counters) {
-	c.Sends += o.Sends
-	c.SendInvs += o.SendInvs
-	c.Writes += o.Writes
-	c.WriteImms += o.WriteImms
-	c.Reads += o.Reads
-	c.Bytes += o.Bytes
-	c.Gathers += o.Gathers
-	c.Inlines += o.Inlines
-	c.Binds += o.Binds
-	c.LocalInvs += o.LocalInvs
-	c.RNR += o.RNR
-	c.Retries += o.Retries
-	c.Drops += o.Drops
-	c.Flushes += o.Flushes
-	c.Errors += o.Errors
-	c.Recvs += o.Recvs
-	c.RecvWriteImms += o.RecvWriteImms
-	c.AccessErrors += o.AccessErrors
-	c.CQOverflows += o.CQOverflows
+	sum, part := reflect.ValueOf(c).Elem(), reflect.ValueOf(o).Elem()
+	for i := range sum.NumField() {
+		sum.Field(i).SetUint(sum.Field(i).Uint() + part.Field(i).Uint())
+	}
 }

@@ -46,13 +46,12 @@ func (c *cq) isClosed() bool {
 // push queues a completion.
 func (c *cq) push(e *cqe, solicited bool) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed || c.overflowed {
-		c.mu.Unlock()
 		return
 	}
 	if c.tail-c.head >= uint64(c.depth) {
 		c.overflow()
-		c.mu.Unlock()
 		return
 	}
 	c.ring[c.tail&uint64(len(c.ring)-1)] = *e
@@ -61,7 +60,6 @@ func (c *cq) push(e *cqe, solicited bool) {
 	if !silent && (c.arm == armedAny || c.arm == armedSolicited && (solicited || c.failed(e.wc.Status))) {
 		c.raise()
 	}
-	c.mu.Unlock()
 }
 
 // failed reports whether a completion with status s raises an event if c is armed for solicited
@@ -103,8 +101,8 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 		return 0, err
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed {
-		c.mu.Unlock()
 		return 0, fmt.Errorf("polling a completion queue of %s: %w", c.name(), net.ErrClosed)
 	}
 	n := 0
@@ -119,9 +117,7 @@ func (c *cq) Poll(out []fabric.Completion) (int, error) {
 		c.head++
 		n++
 	}
-	overflowed := c.overflowed
-	c.mu.Unlock()
-	if n == 0 && overflowed {
+	if n == 0 && c.overflowed {
 		return 0, fmt.Errorf("polling a completion queue of %s: %w", c.name(), errOverflow)
 	}
 	return n, nil

@@ -2,6 +2,7 @@ package fabrictest
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -30,7 +31,7 @@ func (d *device) NewDomain() (fabric.Domain, error) {
 	if d.closed || d.gone.Load() {
 		return nil, fmt.Errorf("allocating a protection domain on %s: %w", d.node.name, d.closedErr())
 	}
-	dom := newDomain(d)
+	dom := &domain{dev: d, objects: make(map[io.Closer]struct{})}
 	d.domains[dom] = struct{}{}
 	return dom, nil
 }

@@ -12,16 +12,6 @@ import (
 
 var _ fabric.Domain = (*domain)(nil)
 
-func newDomain(d *device) *domain {
-	return &domain{
-		dev:     d,
-		regions: make(map[*region]struct{}),
-		windows: make(map[*window]struct{}),
-		cqs:     make(map[*cq]struct{}),
-		qps:     make(map[*qp]struct{}),
-	}
-}
-
 // Register implements fabric.Domain.
 func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, error) {
 	fail := func(err error) (fabric.Region, error) {
@@ -42,7 +32,7 @@ func (d *domain) Register(mem []byte, access fabric.Access) (fabric.Region, erro
 		return fail(d.dev.closedErr())
 	}
 	r := newRegion(d, mem, access)
-	d.regions[r] = struct{}{}
+	d.objects[r] = struct{}{}
 	return r, nil
 }
 
@@ -57,7 +47,7 @@ func (d *domain) NewWindow() (fabric.Window, error) {
 		return nil, fmt.Errorf("allocating a memory window on %s: %w", d.dev.node.name, fabric.ErrUnsupported)
 	}
 	w := newWindow(d)
-	d.windows[w] = struct{}{}
+	d.objects[w] = struct{}{}
 	return w, nil
 }
 
@@ -87,7 +77,7 @@ func (d *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 			_ = q.Fail() // fails only if q is closed
 		}
 	}
-	d.cqs[c] = struct{}{}
+	d.objects[c] = struct{}{}
 	return c, nil
 }
 
@@ -139,6 +129,6 @@ func (d *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 		return fail(no)
 	}
 	q := newQP(d, cfg, send, recv)
-	d.qps[q] = struct{}{}
+	d.objects[q] = struct{}{}
 	return q, nil
 }

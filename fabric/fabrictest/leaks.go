@@ -1,6 +1,10 @@
 package fabrictest
 
-import "testing"
+import (
+	"maps"
+	"slices"
+	"testing"
+)
 
 // Live has the numbers of open objects of a network.
 type Live struct {
@@ -10,10 +14,7 @@ type Live struct {
 // Live returns the number of open objects.
 func (n *Network) Live() Live {
 	n.mu.Lock()
-	nodes := make([]*node, 0, len(n.nodes))
-	for _, nd := range n.nodes {
-		nodes = append(nodes, nd)
-	}
+	nodes := slices.Collect(maps.Values(n.nodes))
 	n.mu.Unlock()
 	var l Live
 	for _, nd := range nodes {
@@ -21,12 +22,10 @@ func (n *Network) Live() Live {
 			l.Devices++
 			for _, dom := range d.openDomains() {
 				l.Domains++
-				dom.mu.Lock()
-				l.Regions += len(dom.regions)
-				l.Windows += len(dom.windows)
-				l.CQs += len(dom.cqs)
-				l.QPs += len(dom.qps)
-				dom.mu.Unlock()
+				l.Regions += len(open[*region](dom))
+				l.Windows += len(open[*window](dom))
+				l.CQs += len(open[*cq](dom))
+				l.QPs += len(open[*qp](dom))
 			}
 		}
 	}

@@ -26,9 +26,6 @@ func WithTimeScale(f float64) Option { return func(n *Network) { n.scale = f } }
 // Soft-RoCE.
 func WithLimits(l fabric.Limits) Option { return func(n *Network) { n.limits = l } }
 
-// WithMTU sets the path MTU in bytes that the devices offer; the default is 4096.
-func WithMTU(bytes int) Option { return func(n *Network) { n.SetMTU(bytes) } }
-
 // WithQuietFlushes makes flushed requests raise no event on a completion queue that is armed for
 // solicited completions, as with Soft-RoCE of newer kernels (see conform.SoftRoCE).
 func WithQuietFlushes() Option { return func(n *Network) { n.quietFlushes = true } }
@@ -124,7 +121,7 @@ func (n *Network) known(name string) *node {
 	return nd
 }
 
-// SetMTU changes the path MTU in bytes that the devices offer. That of existing queue pairs stays.
+// SetMTU changes the path MTU in bytes that the devices offer, at first 4096. That of existing queue pairs stays.
 func (n *Network) SetMTU(bytes int) { n.mtu.Store(int64(bytes)) }
 
 // add assigns a number to q and makes q reachable.

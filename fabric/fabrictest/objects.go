@@ -2,6 +2,7 @@ package fabrictest
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -94,22 +95,16 @@ type domain struct {
 
 	mu      sync.Mutex
 	closed  bool
-	regions map[*region]struct{}
-	windows map[*window]struct{}
-	cqs     map[*cq]struct{}
-	qps     map[*qp]struct{}
+	objects map[io.Closer]struct{} // those that are open
 }
 
 // region is a memory region.
 type region struct {
-	dom            *domain
-	mem            []byte
-	addr           uint64
-	lkey, rkey     uint32
-	mayWriteLocal  bool
-	mayWriteRemote bool
-	mayReadRemote  bool
-	mayBind        bool
+	dom    *domain
+	mem    []byte
+	addr   uint64
+	rkey   uint32
+	access fabric.Access
 
 	// Guarded by Network.keys.
 	closed bool
@@ -136,14 +131,13 @@ type window struct {
 
 // binding has the parameters of a bind: window, key, rights, and range in the region.
 type binding struct {
-	window   *window
-	region   *region
-	key      uint32
-	addr     uint64
-	length   uint64
-	mayWrite bool
-	mayRead  bool
-	late     atomic.Bool // the next access finds what was before: see LateWindowBind
+	window *window
+	region *region
+	key    uint32
+	addr   uint64
+	length uint64
+	access fabric.Access
+	late   atomic.Bool // the next access finds what was before: see LateWindowBind
 }
 
 // keyTable holds the keys of one device. Network.keys guards it.

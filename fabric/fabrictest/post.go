@@ -16,16 +16,15 @@ func (q *qp) PostSend(wrs []fabric.SendWR) (int, error) {
 		return 0, nil
 	}
 	q.sq.Lock()
+	defer q.sq.Unlock()
 	for i := 0; i < len(wrs); {
 		w, err := q.checkSend(wrs[i:])
 		if err != nil {
-			q.sq.Unlock()
 			return i, q.errorf(fmt.Sprintf("posting send record %d of %d on", i+1, len(wrs)), err)
 		}
 		q.submit(&w)
 		i += 1 + len(w.more)
 	}
-	q.sq.Unlock()
 	return len(wrs), nil
 }
 

@@ -59,23 +59,18 @@ func (q *qp) step() time.Duration {
 		return d
 	}
 	status, o := q.execute(w)
+	var wait time.Duration
 	switch o {
 	case notReady:
-		status, wait := q.waitReceiver(w, now)
-		if wait != 0 {
-			return wait
-		}
-		q.complete(status)
+		status, wait = q.waitReceiver(w, now)
 	case noAnswer:
-		status, wait := q.waitAnswer(w, now)
-		if wait != 0 {
-			return wait
-		}
-		q.complete(status)
-	default:
+		status, wait = q.waitAnswer(w, now)
+	case done:
+	}
+	if wait == 0 {
 		q.complete(status)
 	}
-	return 0
+	return wait
 }
 
 // complete removes the oldest request from the queue and completes it.

@@ -13,25 +13,18 @@ var (
 
 func newRegion(d *domain, mem []byte, access fabric.Access) *region {
 	r := &region{
-		dom:            d,
-		mem:            mem[:len(mem):len(mem)],
-		addr:           uint64(reflect.ValueOf(mem).Pointer()),
-		mayWriteLocal:  access&fabric.LocalWrite != 0,
-		mayWriteRemote: access&fabric.RemoteWrite != 0,
-		mayReadRemote:  access&fabric.RemoteRead != 0,
-		mayBind:        access&fabric.WindowBind != 0,
+		dom: d, mem: mem[:len(mem):len(mem)], addr: uint64(reflect.ValueOf(mem).Pointer()), access: access,
 	}
 	d.dev.net.keys.Lock()
 	defer d.dev.net.keys.Unlock()
 	var e *keyEntry
 	e, r.rkey = d.dev.table.take()
-	r.lkey = r.rkey | localBit
 	e.region = r
 	return r
 }
 
 // LKey implements fabric.Region.
-func (r *region) LKey() uint32 { return r.lkey }
+func (r *region) LKey() uint32 { return r.rkey | localBit }
 
 // RKey implements fabric.Region.
 func (r *region) RKey() uint32 { return r.rkey }

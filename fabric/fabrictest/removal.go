@@ -3,7 +3,9 @@ package fabrictest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 
 	"github.com/splitnic/splitnic/fabric"
 )
@@ -37,7 +39,7 @@ func (n *Network) RemoveSilently(dev string) {
 	for _, d := range nd.openings() {
 		d.gone.Store(true)
 		for _, dom := range d.openDomains() {
-			for _, q := range dom.openQPs() {
+			for _, q := range open[*qp](dom) {
 				q.halt()
 			}
 		}
@@ -55,7 +57,7 @@ func (n *Network) Restore(dev string) {
 func (nd *node) openings() []*device {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
-	return keysOf(nd.devs)
+	return slices.Collect(maps.Keys(nd.devs))
 }
 
 // WaitEvent implements fabric.EventSource.

@@ -5,6 +5,8 @@ import (
 	"net"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/fabric"
 )
 
 func newWindow(d *domain) *window {
@@ -91,7 +93,8 @@ func (w *window) attach(q *qp, b *binding) bool {
 	if q.net.adapter.Windows == FailedWindowBind {
 		return false
 	}
-	if w.at != nil || w.closed || r.closed || !r.mayBind || b.mayWrite && !r.mayWriteLocal {
+	unwritable := b.access&fabric.RemoteWrite != 0 && r.access&fabric.LocalWrite == 0
+	if w.at != nil || w.closed || r.closed || r.access&fabric.WindowBind == 0 || unwritable {
 		return false
 	}
 	w.at, w.qp, w.last = b, q, b
