@@ -14,8 +14,8 @@ import (
 func Learned(t testing.TB, ns, port string, mac net.HardwareAddr) bool {
 	t.Helper()
 	found := false
-	With(t, ns, func(h *netlink.Handle) error {
-		entries, err := h.NeighList(Link(t, ns, port).Attrs().Index, unix.AF_BRIDGE)
+	withLink(t, ns, port, func(h *netlink.Handle, link netlink.Link) error {
+		entries, err := h.NeighList(link.Attrs().Index, unix.AF_BRIDGE)
 		for _, e := range entries {
 			found = found || bytes.Equal(e.HardwareAddr, mac)
 		}

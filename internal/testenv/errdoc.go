@@ -1,7 +1,6 @@
 package testenv
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,17 +42,25 @@ func Ended(t testing.TB, status int, text string) {
 
 // documented reads the page of the checkout in which the tests run. It reads the page only once.
 var documented = sync.OnceValues(func() ([]errdoc.Entry, error) {
+	dir, err := above(errdoc.Page)
+	if err != nil {
+		return nil, err
+	}
+	page, err := os.ReadFile(filepath.Join(dir, errdoc.Page))
+	return errdoc.All(string(page)), err
+})
+
+// above returns the directory at or above the test's that has a file of this name.
+func above(name string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return nil, fmt.Errorf("finding %s: %w", errdoc.Page, err)
+		return "", fmt.Errorf("finding %s: %w", name, err)
 	}
 	for ; ; dir = filepath.Dir(dir) {
-		page, err := os.ReadFile(filepath.Join(dir, errdoc.Page))
-		switch {
-		case err == nil:
-			return errdoc.All(string(page)), nil
-		case !errors.Is(err, os.ErrNotExist) || dir == filepath.Dir(dir):
-			return nil, fmt.Errorf("finding %s above the test's directory: %w", errdoc.Page, err)
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return dir, nil
+		} else if dir == "/" {
+			return "", fmt.Errorf("finding %s above the test's directory: %w", name, err)
 		}
 	}
-})
+}

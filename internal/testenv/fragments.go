@@ -4,13 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
-	"os"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -108,26 +106,12 @@ func Flood(t testing.TB, q Port, send func()) (p Pieces, longest time.Duration) 
 func LongDatagrams(t testing.TB, ns, addr string, n int) func() {
 	t.Helper()
 	var c net.Conn
-	err := netns.Do(ns, func() (err error) {
+	within(t, ns, func() (err error) {
 		c, err = net.Dial("udp", net.JoinHostPort(addr, "9"))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { c.Close() })
-	raw, err := c.(*net.UDPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = raw.Control(func(fd uintptr) {
-		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 256<<20); err != nil {
-			t.Error(os.NewSyscallError("setsockopt SO_SNDBUFFORCE", err))
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	setOption(t, c.(*net.UDPConn), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 256<<20)
 	data := make([]byte, n)
 	return func() { _, _ = c.Write(data) }
 }

@@ -8,7 +8,6 @@
 package testenv
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,20 +75,22 @@ func NeedRDMA(t testing.TB, n int) []string {
 // NeedVM needs root, and SPLITNIC_REQUIRE to list vm: a virtual machine takes long to boot.
 func NeedVM(t testing.TB) {
 	t.Helper()
-	NeedRoot(t)
-	if !required(os.Getenv(requireVar), "vm") {
-		t.Skip("this test boots a virtual machine: make test-vm")
-	}
+	needAsked(t, "vm", "this test boots a virtual machine: make test-vm")
 }
 
 // NeedPods needs root, SPLITNIC_REQUIRE to list pods, and the programs of a container runtime.
 func NeedPods(t testing.TB, names ...string) {
 	t.Helper()
-	NeedRoot(t)
-	if !required(os.Getenv(requireVar), "pods") {
-		t.Skip("this test runs a container runtime: make test-pods")
-	}
+	needAsked(t, "pods", "this test runs a container runtime: make test-pods")
 	NeedTools(t, names...)
+}
+
+func needAsked(t testing.TB, what, how string) {
+	t.Helper()
+	NeedRoot(t)
+	if !required(os.Getenv(requireVar), what) {
+		t.Skip(how)
+	}
 }
 
 // NeedTools needs the given programs in the search path.
@@ -106,13 +107,6 @@ func NeedTools(t testing.TB, names ...string) {
 // no measure of speed: it ends a test that hangs, and costs nothing otherwise. It is long, because
 // the machine can have much else to do, and a guest without KVM takes ten times as long.
 const Patience = time.Minute
-
-// Now is an argument of a message that is what the function returns when the message is written, and
-// not before the test has waited.
-type Now func() any
-
-// Format implements fmt.Formatter.
-func (n Now) Format(s fmt.State, verb rune) { fmt.Fprintf(s, fmt.FormatString(s, verb), n()) }
 
 // Eventually waits until cond holds, and fails the test if that takes longer than Patience. It is for
 // states of the kernel without notification.
@@ -135,14 +129,9 @@ func Eventually(t testing.TB, cond func() bool, format string, args ...any) {
 // the checkout (scripts/unpack), and not installed.
 func Program(t testing.TB, name string) string {
 	t.Helper()
-	dir, err := os.Getwd()
+	dir, err := above("go.mod")
 	if err != nil {
 		t.Fatal(err)
-	}
-	for ; dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
 	}
 	path := filepath.Join(dir, "build/debian", name)
 	if _, err := os.Stat(path); err != nil {

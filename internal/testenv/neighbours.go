@@ -9,33 +9,27 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/splitnic/splitnic/internal/netns"
 )
 
 // AskOnce makes the network stack of ns wait for an hour before it asks again for
 // a neighbour on a device.
 func AskOnce(t testing.TB, ns, device string) {
 	t.Helper()
-	err := netns.Do(ns, func() (err error) {
+	within(t, ns, func() (err error) {
 		for _, family := range []string{"ipv4", "ipv6"} {
 			file := fmt.Sprintf("/proc/sys/net/%s/neigh/%s/retrans_time_ms", family, device)
 			err = errors.Join(err, os.WriteFile(file, []byte("3600000"), 0o644))
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Neighbour adds a permanent neighbour, as an administrator does. The kernel does not send requests
 // for such a neighbour.
 func Neighbour(t testing.TB, ns, device string, addr netip.Addr, mac net.HardwareAddr) {
 	t.Helper()
-	index := Link(t, ns, device).Attrs().Index
-	With(t, ns, func(h *netlink.Handle) error {
-		return h.NeighSet(&netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(),
+	withLink(t, ns, device, func(h *netlink.Handle, link netlink.Link) error {
+		return h.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(),
 			HardwareAddr: mac})
 	})
 }
@@ -44,9 +38,9 @@ func Neighbour(t testing.TB, ns, device string, addr netip.Addr, mac net.Hardwar
 // the neighbour is not known.
 func NeighbourState(t testing.TB, ns, device string, addr netip.Addr) int {
 	t.Helper()
-	state, index := netlink.NUD_NONE, Link(t, ns, device).Attrs().Index
-	With(t, ns, func(h *netlink.Handle) error {
-		known, err := h.NeighList(index, netlink.FAMILY_ALL)
+	state := netlink.NUD_NONE
+	withLink(t, ns, device, func(h *netlink.Handle, link netlink.Link) error {
+		known, err := h.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
 		for _, n := range known {
 			if n.IP.Equal(addr.AsSlice()) {
 				state = n.State

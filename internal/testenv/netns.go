@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
 )
@@ -35,6 +36,14 @@ func NetNS(t testing.TB) string {
 	return name
 }
 
+// within runs fn in ns, and fails the test if fn fails.
+func within(t testing.TB, ns string, fn func() error) {
+	t.Helper()
+	if err := netns.Do(ns, fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // DisableIPv6 disables IPv6 on devices that are made in ns from now on. Otherwise the kernel sends
 // frames of IPv6 by itself.
 func DisableIPv6(t testing.TB, ns string) {
@@ -44,24 +53,6 @@ func DisableIPv6(t testing.TB, ns string) {
 	})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
-	}
-}
-
-// KeepTCP has TCP connections of the namespaces last through long cuts: they do not end, and retransmit
-// each second where the kernel can (since Linux 6.15).
-func KeepTCP(t testing.TB, namespaces ...string) {
-	t.Helper()
-	for _, ns := range namespaces {
-		err := netns.Do(ns, func() error {
-			late := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte("1000"), 0o644)
-			if errors.Is(late, os.ErrNotExist) {
-				late = nil
-			}
-			return errors.Join(late, os.WriteFile("/proc/sys/net/ipv4/tcp_retries2", []byte("255"), 0o644))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -79,18 +70,27 @@ func With(t testing.TB, ns string, fn func(h *netlink.Handle) error) {
 	}
 }
 
-// Link returns the device of that name, or nil if there is none.
-func Link(t testing.TB, ns, name string) netlink.Link {
+// withLink is With for a device.
+func withLink(t testing.TB, ns, name string, fn func(h *netlink.Handle, link netlink.Link) error) {
 	t.Helper()
-	h, err := netns.Handle(ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	link, err := h.LinkByName(name)
-	if err != nil {
+	With(t, ns, func(h *netlink.Handle) error {
+		link, err := h.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return fn(h, link)
+	})
+}
+
+// Link returns the device of that name, or nil if there is none.
+func Link(t testing.TB, ns, name string) (link netlink.Link) {
+	t.Helper()
+	With(t, ns, func(h *netlink.Handle) error {
+		if l, err := h.LinkByName(name); err == nil {
+			link = l
+		}
 		return nil
-	}
+	})
 	return link
 }
 
@@ -154,38 +154,24 @@ func Bridge(t testing.TB, ns, name string, ports ...string) {
 // Up sets a device up.
 func Up(t testing.TB, ns, name string) {
 	t.Helper()
-	With(t, ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return h.LinkSetUp(link)
-	})
+	withLink(t, ns, name, (*netlink.Handle).LinkSetUp)
 }
 
 // Address gives a device an address, such as 10.0.0.1/24, that can be used at
 // once.
 func Address(t testing.TB, ns, name, addr string) {
 	t.Helper()
-	With(t, ns, func(h *netlink.Handle) error {
-		link, err := h.LinkByName(name)
-		if err != nil {
-			return err
-		}
+	withLink(t, ns, name, func(h *netlink.Handle, link netlink.Link) error {
 		a, err := netlink.ParseAddr(addr)
 		if err != nil {
 			return err
 		}
 		if a.IP.To4() == nil {
-			a.Flags = ifaNoDAD
+			a.Flags = unix.IFA_F_NODAD // no second of waiting
 		}
 		return h.AddrAdd(link, a)
 	})
 }
-
-// ifaNoDAD is IFA_F_NODAD: no duplicate address detection, so no second of
-// waiting.
-const ifaNoDAD = 2
 
 // Command returns a command that runs in network namespace ns.
 func Command(t testing.TB, ns, name string, args ...string) *exec.Cmd {

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -19,13 +18,10 @@ const etherAll = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
 func rawSocket(t testing.TB, ns, dev string, protocol uint16) int {
 	t.Helper()
 	fd := -1
-	err := netns.Do(ns, func() (err error) {
+	within(t, ns, func() (err error) {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		return err
+		return os.NewSyscallError("socket", err)
 	})
-	if err != nil {
-		t.Fatal(os.NewSyscallError("socket", err))
-	}
 	link := Link(t, ns, dev)
 	if link == nil {
 		t.Fatalf("no device %s in %s", dev, ns)

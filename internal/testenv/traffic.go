@@ -3,6 +3,7 @@ package testenv
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/splitnic/splitnic/internal/netns"
 )
 
 // Ping sends a few echo requests from ns and fails the test if one is not
@@ -31,13 +30,10 @@ func Ping(t testing.TB, ns, addr string, args ...string) {
 func ListenTCP(t testing.TB, ns, addr string) *net.TCPListener {
 	t.Helper()
 	var l *net.TCPListener
-	err := netns.Do(ns, func() (err error) {
+	within(t, ns, func() (err error) {
 		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 0)))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { l.Close() })
 	return l
 }
@@ -50,61 +46,38 @@ func Exchange(t testing.TB, server, addr, client string, n int64) {
 	l := ListenTCP(t, server, addr)
 	defer l.Close()
 	deadline := time.Now().Add(2 * time.Minute)
-	type result struct {
-		sum []byte
-		err error
-	}
-	served := make(chan result, 1)
+	served := make(chan error, 1)
 	go func() {
-		if err := l.SetDeadline(deadline); err != nil {
-			served <- result{err: err}
-			return
-		}
-		c, err := l.AcceptTCP()
-		if err != nil {
-			served <- result{err: err}
-			return
-		}
-		defer c.Close()
-		c.SetDeadline(deadline)
-		got := sha256.New()
-		if _, err := io.Copy(got, c); err != nil {
-			served <- result{err: err}
-			return
-		}
-		err = send(c, n, 2)
-		served <- result{got.Sum(nil), err}
+		served <- func() error {
+			if err := l.SetDeadline(deadline); err != nil {
+				return err
+			}
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			c.SetDeadline(deadline)
+			if err := receive(c, n, 1); err != nil {
+				return fmt.Errorf("the server: %w", err)
+			}
+			return send(c, n, 2)
+		}()
 	}()
-	var c *net.TCPConn
-	err := netns.Do(client, func() (err error) {
+	var c net.Conn
+	within(t, client, func() (err error) {
 		d := net.Dialer{Deadline: deadline}
-		conn, err := d.Dial("tcp", l.Addr().String())
-		if err == nil {
-			c = conn.(*net.TCPConn)
-		}
+		c, err = d.Dial("tcp", l.Addr().String())
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer c.Close()
 	c.SetDeadline(deadline)
-	if err := send(c, n, 1); err != nil {
+	if err := send(c.(*net.TCPConn), n, 1); err != nil {
 		t.Fatal(err)
 	}
-	got := sha256.New()
-	if _, err := io.Copy(got, c); err != nil {
+	err := receive(c, n, 2)
+	if err := errors.Join(err, <-served); err != nil {
 		t.Fatal(err)
-	}
-	r := <-served
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	if !bytes.Equal(r.sum, sum(n, 1)) {
-		t.Error("the server received something else than the client sent")
-	}
-	if !bytes.Equal(got.Sum(nil), sum(n, 2)) {
-		t.Error("the client received something else than the server sent")
 	}
 }
 
@@ -113,10 +86,17 @@ func stream(n int64, seed uint64) io.Reader {
 	return io.LimitReader(rand.NewChaCha8([32]byte{byte(seed)}), n)
 }
 
-func sum(n int64, seed uint64) []byte {
-	h := sha256.New()
-	_, _ = io.Copy(h, stream(n, seed)) // neither end can fail
-	return h.Sum(nil)
+// receive reads to the end, and expects the bytes of send.
+func receive(c io.Reader, n int64, seed uint64) error {
+	got, want := sha256.New(), sha256.New()
+	_, _ = io.Copy(want, stream(n, seed)) // neither end can fail
+	if _, err := io.Copy(got, c); err != nil {
+		return err
+	}
+	if !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		return errors.New("received something else than was sent")
+	}
+	return nil
 }
 
 func send(c *net.TCPConn, n int64, seed uint64) error {
@@ -131,24 +111,18 @@ func send(c *net.TCPConn, n int64, seed uint64) error {
 func UDPSegments(t testing.TB, server, addr, client string, n int) int {
 	t.Helper()
 	var l, c *net.UDPConn
-	err := netns.Do(server, func() (err error) {
+	within(t, server, func() (err error) {
 		l, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 0)))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer l.Close()
-	err = netns.Do(client, func() (err error) {
+	within(t, client, func() (err error) {
 		c, err = net.DialUDP("udp", nil, l.LocalAddr().(*net.UDPAddr))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	defer c.Close()
 	const segment, segments = 1000, 40
-	setSegment(t, c, segment)
+	setOption(t, c, unix.IPPROTO_UDP, unix.UDP_SEGMENT, segment)
 	got := 0
 	buf := make([]byte, 65536)
 	for range n {
@@ -167,14 +141,15 @@ func UDPSegments(t testing.TB, server, addr, client string, n int) int {
 	return got
 }
 
-func setSegment(t testing.TB, c *net.UDPConn, size int) {
+// setOption sets an option of a socket.
+func setOption(t testing.TB, c *net.UDPConn, level, option, value int) {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var optErr error
-	err = raw.Control(func(fd uintptr) { optErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, size) })
+	err = raw.Control(func(fd uintptr) { optErr = unix.SetsockoptInt(int(fd), level, option, value) })
 	if err != nil || optErr != nil {
 		t.Fatal(err, optErr)
 	}
@@ -185,14 +160,11 @@ func setSegment(t testing.TB, c *net.UDPConn, size int) {
 func CsumErrors(t testing.TB, ns string) int {
 	t.Helper()
 	var b []byte
-	err := netns.Do(ns, func() (err error) {
+	within(t, ns, func() (err error) {
 		// /proc/net would be in the network namespace of the main thread.
 		b, err = os.ReadFile("/proc/thread-self/net/snmp")
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	total := 0
 	lines := strings.Split(string(b), "\n")
 	for i := 0; i+1 < len(lines); i += 2 {

@@ -65,7 +65,7 @@ func (s *directs) stillThere(a, b *peer, id session.DirectID) {
 	testenv.Eventually(s.t, func() bool {
 		d := s.unit.Status().Direct
 		return len(d.Pairs) == 1 && d.Pairs[0].ID == id && d.Pairs[0].Step == "started"
-	}, "one connection: %+v", testenv.Now(func() any { return s.unit.Status().Direct.Pairs }))
+	}, "one connection: %+v", later(func() any { return s.unit.Status().Direct.Pairs }))
 	for _, p := range []*peer{a, b} {
 		if p.c.Err() != nil || len(p.told) > 0 {
 			s.t.Errorf("%v, and %d messages", p.c.Err(), len(p.told))

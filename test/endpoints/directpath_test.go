@@ -161,7 +161,7 @@ func (s *stream) moves(t *testing.T, frames uint64) {
 	t.Helper()
 	was := s.seen.Load()
 	testenv.Eventually(t, func() bool { return s.seen.Load() >= was+frames }, "frames of the stream: %d seen, %d sent",
-		testenv.Now(func() any { return s.seen.Load() }), testenv.Now(func() any { return s.sent.Load() }))
+		later(func() any { return s.seen.Load() }), later(func() any { return s.sent.Load() }))
 }
 
 // established reports whether a host has exactly one direct connection, and it is established.

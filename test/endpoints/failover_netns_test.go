@@ -1,10 +1,13 @@
 package endpoints
 
 import (
+	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/splitdrv/host"
@@ -24,7 +27,7 @@ func TestNetnsFailover(t *testing.T) {
 			w := newWorld(t)
 			hostNS, lanNS := testenv.NetNS(t), testenv.NetNS(t)
 			// After cuts that last long on a busy machine, TCP would wait for minutes.
-			testenv.KeepTCP(t, hostNS, lanNS)
+			keepTCP(t, hostNS, lanNS)
 			var gateways [2]*gateway
 			ports := [2]string{"lan0", "lan1"}
 			for i := range gateways {
@@ -115,5 +118,23 @@ func TestNetnsFailover(t *testing.T) {
 			}
 			t.Logf("%+v", h.Status().Failovers)
 		})
+	}
+}
+
+// keepTCP has TCP connections of the namespaces last through long cuts: they do not end, and retransmit
+// each second where the kernel can (since Linux 6.15).
+func keepTCP(t *testing.T, namespaces ...string) {
+	t.Helper()
+	for _, ns := range namespaces {
+		err := netns.Do(ns, func() error {
+			late := os.WriteFile("/proc/sys/net/ipv4/tcp_rto_max_ms", []byte("1000"), 0o644)
+			if errors.Is(late, os.ErrNotExist) {
+				late = nil
+			}
+			return errors.Join(late, os.WriteFile("/proc/sys/net/ipv4/tcp_retries2", []byte("255"), 0o644))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }

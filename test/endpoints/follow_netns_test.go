@@ -58,8 +58,8 @@ func (f *follower) ip(args string) {
 
 func (f *follower) eventually(what string, cond func() bool) {
 	f.t.Helper()
-	testenv.Eventually(f.t, cond, "%s: host %+v, port %+v", what, testenv.Now(func() any { return f.host.Status() }),
-		testenv.Now(func() any { return f.port() }))
+	testenv.Eventually(f.t, cond, "%s: host %+v, port %+v", what, later(func() any { return f.host.Status() }),
+		later(func() any { return f.port() }))
 }
 
 // sn0 returns the attributes of the netdevice.

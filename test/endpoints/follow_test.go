@@ -267,7 +267,7 @@ func (s *script) followed(change ...func(*host.Config)) (*netdev, *host.Host) {
 func settled(t *testing.T, h *host.Host, cond func(host.Status) bool) {
 	t.Helper()
 	testenv.Eventually(t, func() bool { return cond(h.Status()) }, "the host's settings have not settled: %+v",
-		testenv.Now(func() any { return h.Status() }))
+		later(func() any { return h.Status() }))
 }
 
 func is(t protocol.CfgType) func(asked) bool {

@@ -250,8 +250,8 @@ func (x *flow) moves(t *testing.T, frames uint64) {
 	t.Helper()
 	was := x.next.Load()
 	testenv.Eventually(t, func() bool { return t.Failed() || x.next.Load() >= was+frames },
-		"frames of %s: %d of %d, at first %d", x, testenv.Now(func() any { return x.next.Load() }),
-		testenv.Now(func() any { return x.sent.Load() }), was)
+		"frames of %s: %d of %d, at first %d", x, later(func() any { return x.next.Load() }),
+		later(func() any { return x.sent.Load() }), was)
 }
 
 // finish ends a flow, and waits until all its frames have arrived, except those counted as lost.

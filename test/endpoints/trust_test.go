@@ -107,7 +107,7 @@ func TestRevokedUnit(t *testing.T) {
 	testenv.Eventually(t, func() bool {
 		last := h.Status().Failovers.Last
 		return last != nil && last.Reason == uplink.ReasonTrust
-	}, "the reason is not the trust: %+v", testenv.Now(func() any { return h.Status().Failovers.Last }))
+	}, "the reason is not the trust: %+v", later(func() any { return h.Status().Failovers.Last }))
 }
 
 // TestPersevere expects a host whose key is not trusted to retry until its key is trusted.
