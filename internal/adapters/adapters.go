@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -70,12 +71,6 @@ func (f *Family) Suitable() bool {
 	return f.Transport == "infiniband" && f.RC.OK() && f.WriteImm.OK()
 }
 
-// NotRead is the source of a fact that was not found in a driver, maybe with an explanation.
-const NotRead = "not read"
-
-// Read reports whether a fact was read in a driver.
-func (f *Family) Read(fact string) bool { return !strings.HasPrefix(f.Sources[fact], NotRead) }
-
 // answers are the names of the errnos in the file.
 var answers = map[string]Answer{
 	"ok":         0,
@@ -94,21 +89,17 @@ func All() []*Family {
 }
 
 // Named returns the family with this name, or nil.
-func Named(name string) *Family {
-	for _, f := range All() {
-		if f.Name == name {
-			return f
-		}
-	}
-	return nil
-}
+func Named(name string) *Family { return first(func(f *Family) bool { return f.Name == name }) }
 
 // OfDriver returns the first family whose kernel driver has this name, or nil.
 func OfDriver(driver string) *Family {
-	for _, f := range All() {
-		if f.Driver == driver {
-			return f
-		}
+	return first(func(f *Family) bool { return f.Driver == driver })
+}
+
+func first(is func(*Family) bool) *Family {
+	all := All()
+	if i := slices.IndexFunc(all, is); i >= 0 {
+		return all[i]
 	}
 	return nil
 }
@@ -188,12 +179,7 @@ func (f *Family) set(fact, value string) error {
 
 func setField(field reflect.Value, fact, value string) error {
 	known := words[fact]
-	index := -1
-	for i, w := range known {
-		if w == value {
-			index = i
-		}
-	}
+	index := slices.Index(known, value)
 	if known != nil && index < 0 {
 		return fmt.Errorf("%q is none of %q", value, known)
 	}

@@ -36,8 +36,8 @@ func TestFacts(t *testing.T) {
 	if e.InlineMax != 96 || e.LateInline || !e.FlushWakes || e.PostInError != -Answer(syscall.EIO) || !e.QueryQP.OK() {
 		t.Errorf("erdma: %+v", e)
 	}
-	if f := Named("irdma-gen3"); !f.ArmsAny || !f.ArmSolicited.OK() || f.Windows != "2B" || f.Read("inline-max") ||
-		!f.Read("windows") {
+	if f := Named("irdma-gen3"); !f.ArmsAny || !f.ArmSolicited.OK() || f.Windows != "2B" || f.isRead("inline-max") ||
+		!f.isRead("windows") {
 		t.Errorf("irdma-gen3: %+v", f)
 	}
 }
@@ -71,7 +71,7 @@ func TestTableInTheDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "\n\n"+Table()+"\n") {
-		t.Errorf("docs/adapters.md has another table of adapters than facts.txt, which gives:\n\n%s", Table())
+	if !strings.Contains(string(text), "\n\n"+table()+"\n") {
+		t.Errorf("docs/adapters.md has another table of adapters than facts.txt, which gives:\n\n%s", table())
 	}
 }

@@ -8,8 +8,8 @@ import (
 // evidence is how each row is known. A row that somebody has run on hardware gets another one.
 const evidence = "read in the driver, simulated"
 
-// Table returns the table of docs/adapters.md: a row for each family, in Markdown.
-func Table() string {
+// table returns the table of docs/adapters.md: a row for each family, in Markdown.
+func table() string {
 	var b strings.Builder
 	b.WriteString("| adapter | sessions | inline data | memory windows | events for solicited completions only | " +
 		"state of queue pairs | mode `send-uc` | evidence |\n|---|---|---|---|---|---|---|---|\n")
@@ -32,9 +32,15 @@ func yes(b bool) string {
 	return "no"
 }
 
+// notRead is the source of a fact that was not found in a driver, maybe with an explanation.
+const notRead = "not read"
+
+// isRead reports whether a fact was read in a driver.
+func (f *Family) isRead(fact string) bool { return !strings.HasPrefix(f.Sources[fact], notRead) }
+
 // mark adds a question mark to the text about a fact that was not read.
 func (f *Family) mark(fact, text string) string {
-	if f.Read(fact) {
+	if f.isRead(fact) {
 		return text
 	}
 	return text + "?"
