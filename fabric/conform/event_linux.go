@@ -139,43 +139,32 @@ func testEventVectors(r *fixture) {
 
 // A failed completion raises an event on a CQ that is armed for solicited completions.
 func testEventFailure(r *fixture) {
-	r.connect(fabric.RC)
-	r.receive(r.b.qp, numbered(0, 2)...)
-	r.armSolicited(r.b.recvCQ)
-	r.check(r.b.qp.Fail())
-	quiet := r.Traits.QuietFlushes && !r.Traits.ArmsAny || r.Traits.SilentFlushes
-	if !quiet {
-		r.wait(r.b.recvCQ)
-	}
-	r.flushed(r.b.qp, 0, r.spin(r.b.recvCQ, 2)...)
-	if quiet {
-		r.noEvent(r.b.recvCQ) // otherwise the traits are out of date
-	}
-	if r.Traits.QuietFailures || r.Traits.StrictPosts || r.Traits.SilentFlushes {
-		return
-	}
-	r.check(r.b.sendCQ.Arm(true))
-	r.send(r.b.qp, write(fabric.OpWrite, 1, r.b, r.a, 8))
-	r.wait(r.b.sendCQ)
-	r.flushed(r.b.qp, 1, r.spin(r.b.sendCQ, 1)...)
+	r.eventFlush(r.armSolicited, r.Traits.QuietFlushes && !r.Traits.ArmsAny, r.Traits.QuietFailures)
 }
 
 // A failed completion raises an event on a CQ that is armed for any completion, and so does the
 // completion of a request posted to a failed queue pair.
 func testEventFlush(r *fixture) {
+	r.eventFlush(func(cq fabric.CQ) { r.check(cq.Arm(false)) }, false, false)
+}
+
+// eventFlush expects one event of receives that are flushed, unless they are quiet, and one of a send that
+// is posted afterwards, unless it is.
+func (r *fixture) eventFlush(arm func(fabric.CQ), quietReceives, quietSend bool) {
+	r.Helper()
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 2)...)
-	r.check(r.b.recvCQ.Arm(false))
+	arm(r.b.recvCQ)
 	r.check(r.b.qp.Fail())
-	if !r.Traits.SilentFlushes {
+	if !quietReceives && !r.Traits.SilentFlushes {
 		r.wait(r.b.recvCQ)
 	}
 	r.flushed(r.b.qp, 0, r.spin(r.b.recvCQ, 2)...)
-	r.noEvent(r.b.recvCQ)
-	if r.Traits.StrictPosts || r.Traits.SilentFlushes {
+	r.noEvent(r.b.recvCQ) // otherwise the traits are out of date
+	if quietSend || r.Traits.StrictPosts || r.Traits.SilentFlushes {
 		return
 	}
-	r.check(r.b.sendCQ.Arm(false))
+	arm(r.b.sendCQ)
 	r.send(r.b.qp, write(fabric.OpWrite, 1, r.b, r.a, 8))
 	r.wait(r.b.sendCQ)
 	r.flushed(r.b.qp, 1, r.spin(r.b.sendCQ, 1)...)

@@ -51,7 +51,7 @@ var trials = []struct {
 	})},
 	{name: "sizes", means: "writes of all sizes arrive complete, and their length is told", try: holds(testSizes)},
 	{name: "pieces", means: "a transfer can be gathered from several pieces of memory",
-		without: "small frames are copied together", try: holds(tryPieces)},
+		without: "small frames are copied together", try: holds(testGatherFrames)},
 	{name: "inline data", means: "small transfers are taken over when they are posted",
 		without: "the adapter reads small transfers, too", try: holds(tryInline)},
 	{name: "empty writes", means: "writes of no bytes need no key, and keep their place between others",

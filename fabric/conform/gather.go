@@ -1,7 +1,6 @@
 package conform
 
 import (
-	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -401,22 +400,21 @@ func (r *fixture) randomBatch(rnd *rand.Rand, round int) load {
 	return l
 }
 
-// testGatherFrames sends a header and small frames, which are in separate slots, as one message. This is
-// the use of gathering in packs.
+// testGatherFrames gathers transfers from two to as many pieces as the device takes, as small frames in
+// separate slots are in packs.
 func testGatherFrames(r *fixture) {
 	r.gatherable()
-	const header, frame, slot = 4096, 60, 2048
-	for n := 1; n < r.pieces; n++ {
+	for n := 2; n <= r.pieces; n++ {
 		fill(r.a.mem, n)
-		binary.LittleEndian.PutUint32(r.a.mem, uint32(n))
-		pieces := [][2]int{{0, 4}}
-		for i := range n {
-			pieces = append(pieces, [2]int{header + i*slot, frame})
+		pieces := make([][2]int, n)
+		for i := range pieces {
+			pieces[i] = [2]int{(n - i) * 1024, 60 + i}
 		}
-		r.deliver(r.a, r.b, 0, gathered(write(fabric.OpWriteImm, 3, r.a, r.b, 0), r.a, pieces...)...)
-		for i := range n {
-			r.same(r.b.mem[4+i*frame:][:frame], r.a.mem[header+i*slot:][:frame])
-		}
+		want := joined(r.a, pieces...)
+		clear(r.b.mem)
+		r.deliver(r.a, r.b, 1, gathered(write(fabric.OpWriteImm, uint64(n), r.a, r.b, 0), r.a, pieces...)...)
+		r.same(r.b.mem[:len(want)], want)
+		r.untouched(r.b.mem[len(want):])
 	}
 }
 

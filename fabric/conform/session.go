@@ -48,23 +48,6 @@ func tryInline(r *fixture) {
 	}
 }
 
-// tryPieces gathers transfers from up to as many pieces as the device takes.
-func tryPieces(r *fixture) {
-	r.gatherable()
-	for n := 2; n <= r.pieces; n++ {
-		fill(r.a.mem, n)
-		pieces := make([][2]int, n)
-		for i := range pieces {
-			pieces[i] = [2]int{(n - i) * 1024, 60 + i}
-		}
-		want := joined(r.a, pieces...)
-		clear(r.b.mem)
-		r.deliver(r.a, r.b, 1, gathered(write(fabric.OpWriteImm, uint64(n), r.a, r.b, 0), r.a, pieces...)...)
-		r.same(r.b.mem[:len(want)], want)
-		r.untouched(r.b.mem[len(want):])
-	}
-}
-
 // Writes without data, with and without immediate data, need neither address nor key, and keep their
 // place between others, whether or not these are signaled.
 func testEmptyWrite(r *fixture) {
