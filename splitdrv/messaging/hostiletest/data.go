@@ -1,6 +1,7 @@
 package hostiletest
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -10,20 +11,22 @@ import (
 // writes returns attacks with writes with immediate data, and with operations that must not be used.
 func writes() []Attack {
 	imm := protocol.PackImm
+	// says returns an attack with data in element 0 of pool 0, and immediate data with another length.
+	says := func(name, code string, length uint16, data []byte) Attack {
+		return Attack{Name: name, Modes: onlyImm, Code: code, Channel: 1, do: func(p *Peer) {
+			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, length), data)
+		}}
+	}
 	return []Attack{
 		{Name: "immediate data about a pool that was not lent", Modes: onlyImm, Code: "pool-unknown", Channel: 1,
-			do: func(p *Peer) {
-				p.imm(0, 0, imm(200, 0, 100), frame(100))
-			}},
+			do: func(p *Peer) { p.imm(0, 0, imm(200, 0, 100), frame(100)) }},
 		{Name: "immediate data about a pool that was returned", Modes: onlyImm, Code: "pool-unknown", Channel: 1,
 			do: func(p *Peer) {
 				p.giveBack(p.Pools[0].Ref)
 				p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 0), nil)
 			}},
 		{Name: "immediate data about an element beyond the pool", Modes: onlyImm, Code: "not-lent", Channel: 1,
-			do: func(p *Peer) {
-				p.imm(1, 0, imm(uint8(p.Pools[1].Ref), 255, 100), frame(100))
-			}},
+			do: func(p *Peer) { p.imm(1, 0, imm(uint8(p.Pools[1].Ref), 255, 100), frame(100)) }},
 		{Name: "element written twice", Modes: onlyImm, Code: "not-lent", Channel: 1, Delivered: 1, do: func(p *Peer) {
 			for range 2 {
 				p.imm(0, 3, imm(uint8(p.Pools[0].Ref), 3, 100), frame(100))
@@ -34,15 +37,9 @@ func writes() []Attack {
 				n := int(p.Pools[0].ElementSize) + 1
 				p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, uint16(n)), frame(n))
 			}},
-		{Name: "immediate data about nothing", Modes: onlyImm, Code: "length", Channel: 1, do: func(p *Peer) {
-			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 0), nil)
-		}},
-		{Name: "more indicated than written", Modes: onlyImm, Code: "indicated-length", Channel: 1, do: func(p *Peer) {
-			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 200), frame(100))
-		}},
-		{Name: "less indicated than written", Modes: onlyImm, Code: "indicated-length", Channel: 1, do: func(p *Peer) {
-			p.imm(0, 0, imm(uint8(p.Pools[0].Ref), 0, 99), frame(100))
-		}},
+		says("immediate data about nothing", "length", 0, nil),
+		says("more indicated than written", "indicated-length", 200, frame(100)),
+		says("less indicated than written", "indicated-length", 99, frame(100)),
 		{Name: "message where only writes belong", Modes: writing, Code: "data-send", Channel: 1, do: func(p *Peer) {
 			p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, nil)
 		}},
@@ -133,5 +130,39 @@ func sequences() []Attack {
 			do: func(p *Peer) { sent(p, elements(p)+1) }},
 		{Name: "2^63-1 messages sent", Modes: onlyUC, Code: "sequence", Channel: 1,
 			do: func(p *Peer) { sent(p, math.MaxInt64) }},
+	}
+}
+
+// packOf returns a pack of frames whose header has this count.
+func packOf(count int, frames ...[]byte) []byte {
+	b := make([]byte, protocol.PackHeaderSize)
+	protocol.PutPackHeader(b, count)
+	for _, f := range frames {
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(f))), f...)
+	}
+	return b
+}
+
+// packs returns attacks with several frames in one transfer. The session accepts packs.
+func packs() []Attack {
+	says := func(name, code string, delivered int, pack []byte) Attack {
+		return Attack{Name: name, Modes: everywhere, Code: code, Channel: 1, Delivered: delivered,
+			do: func(p *Peer) { p.transfer(0, 0, pack) }}
+	}
+	good := packOf(2, frame(100), frame(60))
+	odd := append([]byte(nil), good...)
+	odd[1] = 1
+	long := packOf(2, frame(100), frame(60))
+	binary.BigEndian.PutUint16(long[protocol.PackHeaderSize+protocol.PackRecordSize+100:], 61)
+	return []Attack{
+		says("pack of one byte", "short-message", 0, good[:1]),
+		says("pack with something in byte 1", "padding", 0, odd),
+		says("pack of no frames", "count", 0, packOf(0)),
+		says("pack of 65535 frames", "count", 0, packOf(65535, frame(100))),
+		says("pack that ends before its second frame", "short-message", 1, packOf(2, frame(100))),
+		says("pack whose second frame is longer than the rest", "short-message", 1, long),
+		says("pack with bytes behind its last frame", "trailing-bytes", 1, append(append([]byte(nil), good...), 0)),
+		says("pack with a frame of 23 bytes", "frame", 1, packOf(3, frame(100), frame(60)[:23], frame(60))),
+		says("pack in a pack", "frame", 1, packOf(2, frame(100), good)),
 	}
 }

@@ -60,64 +60,55 @@ func devices() []Attack {
 
 // tolerated returns attacks that are harmless: the session goes on, and no invalid frame is delivered.
 func tolerated() []Attack {
+	transfer := func(name string, frame []byte) Attack {
+		return Attack{Name: name, Modes: everywhere, do: func(p *Peer) { p.transfer(0, 0, frame) }}
+	}
+	asks := func(name string, modes []protocol.Mode, t protocol.CfgType, data []byte, want protocol.CfgStatus) Attack {
+		return Attack{Name: name, Modes: modes, do: func(p *Peer) { p.answered(t, data, want) }}
+	}
+	sent := func(channel uint32, next uint64) []byte {
+		return protocol.AppendSent(nil, protocol.Sent{Channel: channel, Next: next})
+	}
+	inTag := frame(vnet.MinFrame)
+	inTag[vnet.MinFrame-2], inTag[vnet.MinFrame-1] = 0x81, 0
 	return []Attack{
 		{Name: "nothing", Modes: everywhere, do: func(*Peer) {}},
 		{Name: "write that is not indicated", Modes: writing,
 			do: func(p *Peer) { p.write(fabric.OpWrite, 0, 0, 0, frame(100)); p.completed() }},
-		{Name: "frame over the MTU", Modes: everywhere, do: func(p *Peer) { p.transfer(0, 0, frame(2000)) }},
-		{Name: "frame with its checksum in the Ethernet header", Modes: everywhere, do: func(p *Peer) {
-			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 2, CsumOffset: 2}))
-		}},
-		{Name: "frame with the checksum of no protocol", Modes: everywhere, do: func(p *Peer) {
-			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 14, CsumOffset: 16}))
-		}},
-		{Name: "frame that ends in its tag", Modes: everywhere, do: func(p *Peer) {
-			f := frame(vnet.MinFrame)
-			f[vnet.MinFrame-2], f[vnet.MinFrame-1] = 0x81, 0
-			p.transfer(0, 0, f)
-		}},
-		{Name: "super-frame that cannot be segmented", Modes: everywhere, do: func(p *Peer) {
-			p.transfer(0, 0, framed(vnet.Header{Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: 10, CsumStart: 34,
-				CsumOffset: 16}))
-		}},
+		transfer("frame over the MTU", frame(2000)),
+		transfer("frame with its checksum in the Ethernet header",
+			framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 2, CsumOffset: 2})),
+		transfer("frame with the checksum of no protocol",
+			framed(vnet.Header{Flags: vnet.FlagNeedsCsum, CsumStart: 14, CsumOffset: 16})),
+		transfer("frame that ends in its tag", inTag),
+		transfer("super-frame that cannot be segmented", framed(vnet.Header{
+			Flags: vnet.FlagNeedsCsum, GSOType: vnet.GSOTCPv4, GSOSize: 10, CsumStart: 34, CsumOffset: 16,
+		})),
 		{Name: "late message", Modes: onlyUC, Delivered: 1, do: func(p *Peer) {
 			p.sendData(3, frame(100))
 			p.sendData(0, frame(100))
 			p.sendData(math.MaxUint64, frame(100))
 			p.completed()
 		}},
-		{Name: "request of unknown type", Modes: everywhere,
-			do: func(p *Peer) { p.answered(999, nil, protocol.CfgUnsupported) }},
-		{Name: "keep-alive with data", Modes: everywhere,
-			do: func(p *Peer) { p.answered(protocol.CfgKeepAlive, []byte{1}, protocol.CfgInvalid) }},
-		{Name: "keys where nothing is lent, or not so", Modes: everywhere, do: func(p *Peer) {
-			p.answered(protocol.CfgPoolKeys, protocol.AppendPoolKeys(nil, 3, 0, make([]uint32, 2)), protocol.CfgUnsupported)
-		}},
+		asks("request of unknown type", everywhere, 999, nil, protocol.CfgUnsupported),
+		asks("keep-alive with data", everywhere, protocol.CfgKeepAlive, []byte{1}, protocol.CfgInvalid),
+		asks("keys where nothing is lent, or not so", everywhere, protocol.CfgPoolKeys,
+			protocol.AppendPoolKeys(nil, 3, 0, make([]uint32, 2)), protocol.CfgUnsupported),
 		{Name: "proof that nobody asked for", Modes: everywhere, do: func(p *Peer) {
 			proof := p.proof([32]byte{})
 			p.answered(protocol.CfgBind, proof[:], protocol.CfgUnsupported)
 		}},
-		{Name: "path that nobody asked for", Modes: everywhere,
-			do: func(p *Peer) { p.answered(protocol.CfgPath, nil, protocol.CfgUnsupported) }},
-		{Name: "sent where nothing is lost", Modes: reliable, do: func(p *Peer) {
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 5}), protocol.CfgUnsupported)
-		}},
+		asks("path that nobody asked for", everywhere, protocol.CfgPath, nil, protocol.CfgUnsupported),
+		asks("sent where nothing is lost", reliable, protocol.CfgSent, sent(1, 5), protocol.CfgUnsupported),
 		{Name: "sent on a channel that is not there", Modes: onlyUC, do: func(p *Peer) {
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: uint32(len(p.Data) + 1), Next: 1}),
-				protocol.CfgInvalid)
+			p.answered(protocol.CfgSent, sent(uint32(len(p.Data)+1), 1), protocol.CfgInvalid)
 		}},
-		{Name: "sent on the control channel", Modes: onlyUC, do: func(p *Peer) {
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Next: 1}), protocol.CfgInvalid)
-		}},
-		{Name: "sent cut short", Modes: onlyUC, do: func(p *Peer) {
-			p.answered(protocol.CfgSent, make([]byte, 11),
-				protocol.CfgInvalid)
-		}},
+		asks("sent on the control channel", onlyUC, protocol.CfgSent, sent(0, 1), protocol.CfgInvalid),
+		asks("sent cut short", onlyUC, protocol.CfgSent, make([]byte, 11), protocol.CfgInvalid),
 		{Name: "less sent than before", Modes: onlyUC, Delivered: 1, do: func(p *Peer) {
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 4}), protocol.CfgOK)
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: 1}), protocol.CfgOK)
-			p.answered(protocol.CfgSent, protocol.AppendSent(nil, protocol.Sent{Channel: 1, Next: math.MaxUint64}),
-				protocol.CfgOK)
+			for _, next := range []uint64{4, 1, math.MaxUint64} {
+				p.answered(protocol.CfgSent, sent(1, next), protocol.CfgOK)
+			}
 			p.sendData(4, frame(100))
 			p.completed()
 		}},
