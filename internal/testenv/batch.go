@@ -86,6 +86,24 @@ func (r *PortFixture) Probe(toPort bool, seq uint32, n int) []byte {
 	return f
 }
 
+// probes returns probes of these sizes, with numbers from seq on.
+func (r *PortFixture) probes(toPort bool, seq int, sizes ...int) [][]byte {
+	frames := make([][]byte, len(sizes))
+	for i, n := range sizes {
+		frames[i] = r.Probe(toPort, uint32(seq+i), n)
+	}
+	return frames
+}
+
+// small returns n random sizes of frames from 60 bytes to that many more.
+func small(random *rand.Rand, n, more int) []int {
+	sizes := make([]int, n)
+	for i := range sizes {
+		sizes[i] = 60 + random.IntN(more)
+	}
+	return sizes
+}
+
 // ours reports whether an Ethernet frame is a probe in that direction.
 func (r *PortFixture) ours(frame []byte, toPort bool) bool {
 	from := r.Here

@@ -2,6 +2,7 @@ package testenv
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,10 +14,7 @@ import (
 func BenchBatches(b *testing.B, r *PortFixture) {
 	const n = 64
 	for _, size := range []int{60, 1514} {
-		frames := make([][]byte, n)
-		for i := range frames {
-			frames[i] = r.Probe(true, uint32(i), size)
-		}
+		frames := r.probes(true, 0, slices.Repeat([]int{size}, n)...)
 		ops := Slots(n, vnet.Headroom+vnet.MaxFrame+1)
 		read := func(b *testing.B, some []vnet.ReadOp) {
 			var spent time.Duration

@@ -70,9 +70,8 @@ func testDead(t *testing.T, r *PortFixture) {
 
 // sizes returns n random sizes of frames, some of them super-frames.
 func (r *PortFixture) sizes(random *rand.Rand, n int) []int {
-	sizes := make([]int, n)
+	sizes := small(random, n, 1455)
 	for i := range sizes {
-		sizes[i] = 60 + random.IntN(1455)
 		if r.Super && random.IntN(12) == 0 {
 			sizes[i] = 2000 + random.IntN(60000)
 		}
@@ -90,18 +89,21 @@ func testReads(t *testing.T, r *PortFixture) {
 		n := r.Port.ReadFrames(ops)
 		return n == 1 && errors.Is(ops[0].Err, unix.EAGAIN)
 	}, "a port without frames")
-	seq := uint32(0)
+	seq := 0
 	for range 40 {
-		var frames [][]byte
-		for _, n := range r.sizes(random, 1+random.IntN(100)) {
-			frames = append(frames, r.Probe(true, seq, n))
-			seq++
-		}
-		r.Send(frames...)
-		for i, got := range r.Read(t, random, ops, len(frames)) {
-			if !bytes.Equal(got[vnet.HdrLen:], frames[i][vnet.HdrLen:]) {
-				t.Fatalf("frame %d, of %d bytes, was read as another one, of %d", i, len(frames[i]), len(got))
-			}
+		frames := r.probes(true, seq, r.sizes(random, 1+random.IntN(100))...)
+		seq += len(frames)
+		r.cross(t, random, ops, frames)
+	}
+}
+
+// cross sends frames to the port, and reads them.
+func (r *PortFixture) cross(t *testing.T, random *rand.Rand, ops []vnet.ReadOp, frames [][]byte) {
+	t.Helper()
+	r.Send(frames...)
+	for i, got := range r.Read(t, random, ops, len(frames)) {
+		if !bytes.Equal(got[vnet.HdrLen:], frames[i][vnet.HdrLen:]) {
+			t.Fatalf("frame %d, of %d bytes, was read as another one, of %d", i, len(frames[i]), len(got))
 		}
 	}
 }
@@ -138,13 +140,10 @@ func testWrites(t *testing.T, r *PortFixture) {
 	if n := r.Port.WriteFrames(nil); n != 0 {
 		t.Errorf("%d of no operations done", n)
 	}
-	seq := uint32(0)
+	seq := 0
 	for range 40 {
-		var frames [][]byte
-		for _, n := range r.sizes(random, 1+random.IntN(100)) {
-			frames = append(frames, r.Probe(false, seq, n))
-			seq++
-		}
+		frames := r.probes(false, seq, r.sizes(random, 1+random.IntN(100))...)
+		seq += len(frames)
 		ops := WriteOps(random, frames...)
 		Eventually(t, func() bool {
 			for len(ops) > 0 {
@@ -182,14 +181,13 @@ func (r *PortFixture) writeAll(ops []vnet.WriteOp) error {
 func testTooLong(t *testing.T, r *PortFixture) {
 	random := rand.New(rand.NewPCG(7, 8))
 	ops := Slots(33, 800)
-	var frames [][]byte
-	for i := range 100 {
-		n := 60 + random.IntN(600)
+	sizes := small(random, 100, 600)
+	for i := range sizes {
 		if random.IntN(3) == 0 {
-			n = 900 + random.IntN(600)
+			sizes[i] = 900 + random.IntN(600)
 		}
-		frames = append(frames, r.Probe(true, uint32(i), n))
 	}
+	frames := r.probes(true, 0, sizes...)
 	r.Send(frames...)
 	for i, got := range r.Read(t, random, ops, len(frames)) {
 		if long := len(frames[i]) > 800; long != (got == nil) ||
@@ -247,10 +245,7 @@ func testBoth(t *testing.T, r *PortFixture) {
 		defer close(done)
 		random := rand.New(rand.NewPCG(11, 12))
 		for i := range rounds {
-			var frames [][]byte
-			for j := range each {
-				frames = append(frames, r.Probe(false, uint32(i*each+j), 60+random.IntN(1400)))
-			}
+			frames := r.probes(false, i*each, small(random, each, 1400)...)
 			if err := r.writeAll(WriteOps(random, frames...)); err != nil {
 				t.Error(err)
 				return
@@ -260,16 +255,7 @@ func testBoth(t *testing.T, r *PortFixture) {
 	random := rand.New(rand.NewPCG(13, 14))
 	ops := Slots(20, vnet.Headroom+vnet.MaxFrame+1)
 	for i := range rounds {
-		var frames [][]byte
-		for j := range each {
-			frames = append(frames, r.Probe(true, uint32(i*each+j), 60+random.IntN(1400)))
-		}
-		r.Send(frames...)
-		for k, got := range r.Read(t, random, ops, each) {
-			if !bytes.Equal(got[vnet.HdrLen:], frames[k][vnet.HdrLen:]) {
-				t.Fatalf("frame %d of round %d was read as another one", k, i)
-			}
-		}
+		r.cross(t, random, ops, r.probes(true, i*each, small(random, each, 1400)...))
 	}
 	<-done
 }
@@ -284,11 +270,8 @@ func testFull(t *testing.T, r *PortFixture) {
 	r.Slow(true)
 	var sent [][]byte
 	var left []vnet.WriteOp
-	for size := 600; len(left) == 0; {
-		var frames [][]byte
-		for range 50 {
-			frames = append(frames, r.Probe(false, uint32(len(sent)+len(frames)), size))
-		}
+	for len(left) == 0 {
+		frames := r.probes(false, len(sent), slices.Repeat([]int{600}, 50)...)
 		sent = append(sent, frames...)
 		ops := WriteOps(random, frames...)
 		n := r.Port.WriteFrames(ops)
@@ -311,10 +294,7 @@ func testFull(t *testing.T, r *PortFixture) {
 	t.Logf("%d frames of %d were written before the device was full", len(sent)-len(left), len(sent))
 	// Now the device accepts frames at its own pace, and is full most of the time. No frame may
 	// overtake another one.
-	var frames [][]byte
-	for range 2000 {
-		frames = append(frames, r.Probe(false, uint32(len(sent)+len(frames)), 60+random.IntN(600)))
-	}
+	frames := r.probes(false, len(sent), small(random, 2000, 600)...)
 	sent, left = append(sent, frames...), append(left, WriteOps(random, frames...)...)
 	r.Slow(false)
 	Eventually(t, func() bool {
@@ -336,11 +316,7 @@ func testBatchAllocs(t *testing.T, r *PortFixture) {
 		}
 	}
 	in := Slots(n, vnet.Headroom+vnet.MaxFrame+1)
-	var frames [][]byte
-	for i := range n * (runs + 1) {
-		frames = append(frames, r.Probe(true, uint32(i), 100))
-	}
-	r.Send(frames...)
+	r.Send(r.probes(true, 0, slices.Repeat([]int{100}, n*(runs+1))...)...)
 	read, written := 0, 0
 	if a := testing.AllocsPerRun(runs, func() {
 		read += r.Port.ReadFrames(in)

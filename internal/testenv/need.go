@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // requireVar is the environment variable that lists what must not be missing.
@@ -138,4 +140,14 @@ func Program(t testing.TB, name string) string {
 		Missing(t, "tools", "%s is not unpacked (scripts/setup.sh test): %v", name, err)
 	}
 	return path
+}
+
+// KernelRelease returns the release of the running kernel (uname(2)).
+func KernelRelease(t testing.TB) string {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	return unix.ByteSliceToString(u.Release[:])
 }

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // AskOnce makes the network stack of ns wait for an hour before it asks again for
@@ -56,4 +58,19 @@ func NeighbourState(t testing.TB, ns, device string, addr netip.Addr) int {
 func Running(t testing.TB, ns, device string) bool {
 	t.Helper()
 	return Link(t, ns, device).Attrs().Flags&net.FlagRunning != 0
+}
+
+// Learned reports whether a bridge has learned that mac is behind its port, in
+// network namespace ns.
+func Learned(t testing.TB, ns, port string, mac net.HardwareAddr) bool {
+	t.Helper()
+	found := false
+	withLink(t, ns, port, func(h *netlink.Handle, link netlink.Link) error {
+		entries, err := h.NeighList(link.Attrs().Index, unix.AF_BRIDGE)
+		for _, e := range entries {
+			found = found || bytes.Equal(e.HardwareAddr, mac)
+		}
+		return err
+	})
+	return found
 }
