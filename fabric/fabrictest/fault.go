@@ -19,31 +19,18 @@ func (n *Network) Heal(dev string) {
 // Delay makes every message from or to the device arrive a time d after its post, in order. 0
 // ends the delay for messages posted afterwards.
 func (n *Network) Delay(dev string, d time.Duration) {
-	nd := n.known(dev)
-	old := nd.delay.Swap(int64(d))
-	if old == 0 && d != 0 {
-		nd.gate.Add(1)
-	}
-	if old != 0 && d == 0 {
-		nd.gate.Add(-1)
-	}
+	n.known(dev).delay.Store(int64(d))
 }
 
 // Stall stops every message from or to the device until Resume. Posting still works, and
 // nothing times out.
 func (n *Network) Stall(dev string) {
-	nd := n.known(dev)
-	if !nd.stall.Swap(true) {
-		nd.gate.Add(1)
-	}
+	n.known(dev).stall.Store(true)
 }
 
 // Resume undoes Stall. The stopped messages are delivered in order.
 func (n *Network) Resume(dev string) {
-	nd := n.known(dev)
-	if nd.stall.Swap(false) {
-		nd.gate.Add(-1)
-	}
+	n.known(dev).stall.Store(false)
 	n.kickAll()
 }
 

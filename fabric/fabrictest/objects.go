@@ -49,7 +49,6 @@ type node struct {
 	name string
 	gid  [16]byte
 
-	gate  atomic.Int32 // number of reasons to queue messages instead of delivering them at once
 	cut   atomic.Bool
 	stall atomic.Bool
 	delay atomic.Int64 // nanoseconds
@@ -66,6 +65,9 @@ type node struct {
 	devs    map[*device]struct{}
 	past    Counters // counters of closed queue pairs
 }
+
+// late reports whether messages are queued instead of delivered at once.
+func (nd *node) late() bool { return nd.stall.Load() || nd.delay.Load() != 0 }
 
 // Hook is called before a work request is executed. If it returns a status other than
 // StatusSuccess, the request fails with this status. It is called with locks held and must not

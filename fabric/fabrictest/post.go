@@ -133,9 +133,9 @@ func (q *qp) submit(w *work) {
 		return
 	}
 	p := q.other()
-	gated := q.node.gate.Load() != 0 || p != nil && p.node.gate.Load() != 0
+	held := q.node.late() || p != nil && p.node.late()
 	late := q.net.adapter.LateInline && w.Flags&fabric.Inline != 0
-	if len(q.pending) != 0 || gated || late {
+	if len(q.pending) != 0 || held || late {
 		d := q.delay(p)
 		if late {
 			d = max(d, time.Millisecond)
