@@ -31,16 +31,25 @@ func New(t testing.TB) *Authority {
 // NewFor creates an authority whose certificate is valid for the given period.
 func NewFor(t testing.TB, from, until time.Time) *Authority {
 	t.Helper()
+	return authority(t, nil, 1, "cluster authority", from, until)
+}
+
+// authority creates an authority that above has certified, or that has certified itself.
+func authority(t testing.TB, above *Authority, serial int64, name string, from, until time.Time) *Authority {
+	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := &Authority{Key: key, File: filepath.Join(t.TempDir(), "ca.pem")}
 	a.Cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "cluster authority"}, NotBefore: from, NotAfter: until,
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until,
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	if a.Cert, err = x509.ParseCertificate(a.issue(t, a.Cert, key.Public(), a.File)); err != nil {
+	if above == nil {
+		above = a
+	}
+	if a.Cert, err = x509.ParseCertificate(above.issue(t, a.Cert, key.Public(), a.File)); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -62,19 +71,19 @@ func (a *Authority) IssueFile(t testing.TB, template *x509.Certificate, public c
 	return file
 }
 
-// Holder is a key for which certificates are issued.
-type Holder interface{ Public() crypto.PublicKey }
+// holder is a key for which certificates are issued.
+type holder interface{ Public() crypto.PublicKey }
 
 // IssueTo returns a file with a certificate for a key, with that name and extended key usage. It is
 // valid from an hour ago for two hours.
-func (a *Authority) IssueTo(t testing.TB, key Holder, name string, usage x509.ExtKeyUsage) string {
+func (a *Authority) IssueTo(t testing.TB, key holder, name string, usage x509.ExtKeyUsage) string {
 	t.Helper()
 	return a.IssueWithin(t, key, name, usage, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
 
 // IssueWithin is IssueTo for a certificate that is valid for the given period.
 func (a *Authority) IssueWithin(
-	t testing.TB, key Holder, name string, usage x509.ExtKeyUsage, from, until time.Time,
+	t testing.TB, key holder, name string, usage x509.ExtKeyUsage, from, until time.Time,
 ) string {
 	t.Helper()
 	return a.IssueFile(t, &x509.Certificate{
@@ -85,17 +94,7 @@ func (a *Authority) IssueWithin(
 // Intermediate returns an authority that a has certified for the given period.
 func (a *Authority) Intermediate(t testing.TB, from, until time.Time) *Authority {
 	t.Helper()
-	below := NewFor(t, from, until)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "intermediate"}, NotBefore: from, NotAfter: until,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	below.File = filepath.Join(t.TempDir(), "intermediate")
-	var err error
-	if below.Cert, err = x509.ParseCertificate(a.issue(t, template, below.Key.Public(), below.File)); err != nil {
-		t.Fatal(err)
-	}
-	return below
+	return authority(t, a, 3, "intermediate", from, until)
 }
 
 // Join returns a file with the content of others.
