@@ -12,15 +12,12 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-// T receives the reports of a property. *testing.T implements it. Fatal, Fatalf, Skip and Skipf
-// do not return.
+// T receives the reports of a property. *testing.T implements it. Fatalf and Skipf do not return.
 type T interface {
 	Helper()
 	Cleanup(func())
 	Errorf(format string, args ...any)
-	Fatal(args ...any)
 	Fatalf(format string, args ...any)
-	Skip(args ...any)
 	Skipf(format string, args ...any)
 	Logf(format string, args ...any)
 	Failed() bool

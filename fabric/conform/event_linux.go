@@ -16,9 +16,7 @@ func (r *fixture) wait(cq fabric.CQ) {
 	r.Helper()
 	ctx, cancel := r.context()
 	defer cancel()
-	if err := cq.Wait(ctx); err != nil {
-		r.Fatal(err)
-	}
+	r.check(cq.Wait(ctx))
 }
 
 // noEvent checks that no event is pending.
@@ -85,7 +83,7 @@ func (r *fixture) armSolicited(cq fabric.CQ) {
 	if !errors.Is(err, fabric.ErrUnsupported) {
 		r.Fatalf("armed for solicited completions on a device that cannot: %v", err)
 	}
-	r.Skip("this device does not arm for solicited completions")
+	r.Skipf("this device does not arm for solicited completions")
 }
 
 func testEventSolicited(r *fixture) {
@@ -192,15 +190,15 @@ func testEventFD(r *fixture) {
 	cq := r.b.recvCQ
 	for i := range uint64(3) {
 		if r.readable(cq, 0) {
-			r.Fatal("readable without an event")
+			r.Fatalf("readable without an event")
 		}
 		r.check(cq.Arm(false))
 		r.message(i, 0)
 		if !r.readable(cq, r.Patience) {
-			r.Fatal("not readable though an event is pending")
+			r.Fatalf("not readable though an event is pending")
 		}
 		if !r.readable(cq, 0) {
-			r.Fatal("looking has consumed the event")
+			r.Fatalf("looking has consumed the event")
 		}
 		if ok, err := cq.ReadEvent(); !ok || err != nil {
 			r.Fatalf("the pending event was not read: %v, %v", ok, err)
@@ -209,7 +207,7 @@ func testEventFD(r *fixture) {
 		r.ok(r.b.qp, i, r.spin(cq, 1)...)
 	}
 	if r.readable(cq, 0) {
-		r.Fatal("readable after the last event was consumed")
+		r.Fatalf("readable after the last event was consumed")
 	}
 }
 

@@ -63,7 +63,7 @@ func testFailed(r *fixture) {
 		if _, err := r.a.qp.Failed(); !errors.Is(err, fabric.ErrUnsupported) {
 			r.Fatalf("asked for the state on a device that cannot tell: %v", err)
 		}
-		r.Skip("this device does not tell the state of queue pairs")
+		r.Skipf("this device does not tell the state of queue pairs")
 	}
 	state(r.a.qp, false)
 	r.works()

@@ -83,10 +83,8 @@ func (r *fixture) connect(tr fabric.Transport) { r.Helper(); r.connectWith(tr, r
 func (r *fixture) connectWith(tr fabric.Transport, t fabric.Timing) {
 	r.Helper()
 	if tr == fabric.UC && r.Traits.NoUC {
-		if _, err := r.a.dom.NewQP(r.config(r.a, tr)); err == nil {
-			r.Fatal("a queue pair of a transport that the device does not have was created")
-		}
-		r.Skip("this device has no unreliable connections")
+		r.fails(failing(r.a.dom.NewQP(r.config(r.a, tr))), "a queue pair of a transport that the device does not have")
+		r.Skipf("this device has no unreliable connections")
 	}
 	r.a.qp, r.b.qp = r.newQP(r.a, tr), r.newQP(r.b, tr)
 	r.link(t)
@@ -130,7 +128,15 @@ func (r *fixture) reconnect(tr fabric.Transport) {
 func (r *fixture) check(err error) {
 	r.Helper()
 	if err != nil {
-		r.Fatal(err)
+		r.Fatalf("%v", err)
+	}
+}
+
+// fails checks that a call has failed.
+func (r *fixture) fails(err error, what string) {
+	r.Helper()
+	if err == nil {
+		r.Fatalf("%s: it has not failed", what)
 	}
 }
 
@@ -138,7 +144,7 @@ func must[V any](v V, err error) func(T) V {
 	return func(t T) V {
 		t.Helper()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v", err)
 		}
 		return v
 	}

@@ -33,16 +33,12 @@ func testConnectErrors(r *fixture) {
 	} {
 		addr, timing := p.Address(), r.Timing
 		c.change(&addr, &timing)
-		if err := q.Connect(addr, timing); err == nil {
-			r.Fatalf("connected to %s", c.name)
-		}
+		r.fails(q.Connect(addr, timing), "connecting to "+c.name)
 	}
 	// The queue pair is still usable after these errors.
 	r.check(q.Connect(p.Address(), r.Timing))
 	r.check(p.Connect(q.Address(), r.Timing))
-	if q.Connect(p.Address(), r.Timing) == nil {
-		r.Fatal("connected twice")
-	}
+	r.fails(q.Connect(p.Address(), r.Timing), "connecting twice")
 	r.send(p, write(fabric.OpWriteImm, 1, r.b, r.a, 8))
 	r.writeImmOK(q, r.take(r.a.recvCQ, 1)[0], 0, 1, 8)
 	r.ok(p, 1, r.take(r.b.sendCQ, 1)...)

@@ -18,7 +18,7 @@ func (r *fixture) connectInline() int {
 	r.link(r.Timing)
 	n := r.a.qp.MaxInline()
 	if n == 0 {
-		r.Skip("there is none")
+		r.Skipf("there is none")
 	}
 	return n
 }
@@ -127,7 +127,7 @@ func tryFlush(r *fixture) string {
 // tryReads skips the trial of RDMA reads if the device allows none.
 func tryReads(r *fixture) {
 	if a, b := r.a.dev.Limits(), r.b.dev.Limits(); a.MaxRdAtomic < 1 || b.MaxDestRdAtomic < 1 {
-		r.Skip("the device allows none")
+		r.Skipf("the device allows none")
 	}
 	testRead(r)
 }
@@ -135,7 +135,7 @@ func tryReads(r *fixture) {
 // tryModeration skips the trial of moderation if the device has none.
 func tryModeration(r *fixture) {
 	if !r.b.dev.Limits().Moderation {
-		r.Skip("the device has none")
+		r.Skipf("the device has none")
 	}
 	testModeration(r)
 }
@@ -144,16 +144,14 @@ func tryModeration(r *fixture) {
 // and returns what is missing if others raise an event, too.
 func trySolicited(r *fixture) string {
 	if err := r.b.recvCQ.Arm(true); errors.Is(err, fabric.ErrUnsupported) {
-		r.Skip("the driver does not arm for them alone")
+		r.Skipf("the driver does not arm for them alone")
 	}
 	r.connect(fabric.RC)
 	r.receive(r.b.qp, numbered(0, 1)...)
 	r.check(r.b.recvCQ.Arm(true))
 	r.message(0, 0)
 	r.ok(r.b.qp, 0, r.spin(r.b.recvCQ, 1)...)
-	if raised, err := r.b.recvCQ.ReadEvent(); err != nil {
-		r.Fatal(err)
-	} else if raised {
+	if must(r.b.recvCQ.ReadEvent())(r) {
 		return "others wake, too"
 	}
 	testEventSolicited(r)

@@ -37,7 +37,7 @@ func (r *fixture) settle() {
 	there := (*uint32)(unsafe.Pointer(&r.b.mem[at]))
 	for end := time.Now().Add(r.Patience); atomic.LoadUint32(there) == 0; runtime.Gosched() {
 		if time.Now().After(end) {
-			r.Fatal("a plain write behind lost messages does not arrive")
+			r.Fatalf("a plain write behind lost messages does not arrive")
 		}
 	}
 	clear(r.b.mem[at:])

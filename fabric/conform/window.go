@@ -15,13 +15,11 @@ func (r *fixture) windows() fabric.Window {
 		r.Fatalf("the device has type-2 memory windows: %v, and its traits say otherwise", has)
 	}
 	if r.Traits.NoWindows {
-		r.Skip("this device, or this kernel, has no type-2 memory windows")
+		r.Skipf("this device, or this kernel, has no type-2 memory windows")
 	}
 	if r.Traits.NoWindowAlloc && !r.anyRefusal {
-		if _, err := r.b.dom.NewWindow(); err == nil {
-			r.Fatal("a window was allocated")
-		}
-		r.Skip("this device allocates no memory windows, although it says that it has some")
+		r.fails(failing(r.b.dom.NewWindow()), "allocating a window")
+		r.Skipf("this device allocates no memory windows, although it says that it has some")
 	}
 	r.connect(fabric.RC)
 	return must(r.b.dom.NewWindow())(r)
@@ -69,7 +67,7 @@ func (r *fixture) unbind(w fabric.Window) {
 	r.check(r.b.qp.Unbind(w, 78, fabric.Signaled))
 	r.sentAs(r.b, 78, fabric.OpLocalInv)
 	if w.Bound() {
-		r.Fatal("the window is bound after Unbind")
+		r.Fatalf("the window is bound after Unbind")
 	}
 }
 
@@ -94,7 +92,7 @@ func (r *fixture) isRefusal(s fabric.Status) bool {
 func testWindow(r *fixture) {
 	w := r.windows()
 	if w.Bound() {
-		r.Fatal("a new window is bound")
+		r.Fatalf("a new window is bound")
 	}
 	fill(r.a.mem[:64], 1)
 	key := r.bind(w)
@@ -338,16 +336,14 @@ func testWindowInvalidatedByPeer(r *fixture) {
 	r.sentAs(r.a, 4, fabric.OpSend)
 	r.same(r.b.mem[8192:8192+16], r.a.mem[:16])
 	if !w.Bound() {
-		r.Fatal("the window knows of the invalidation before it was told")
+		r.Fatalf("the window knows of the invalidation before it was told")
 	}
 	w.Invalidated()
 	if w.Bound() {
-		r.Fatal("the window is bound after Invalidated")
+		r.Fatalf("the window is bound after Invalidated")
 	}
 	w.Invalidated()
-	if err := r.b.qp.Unbind(w, 0, 0); err == nil {
-		r.Fatal("unbound a window that the peer has invalidated")
-	}
+	r.fails(r.b.qp.Unbind(w, 0, 0), "unbinding a window that the peer has invalidated")
 	r.refused("through a window that the peer has invalidated", key, 0)
 	r.reconnect(fabric.RC)
 	r.bind(w) // it can be used again
@@ -371,9 +367,7 @@ func testWindowMisuse(r *fixture) {
 	}
 	foreign := must(other.Register(Alloc(r, 4096), fabric.LocalWrite|fabric.WindowBind))(r)
 	stray := must(other.NewWindow())(r)
-	if r.b.qp.Unbind(w, 0, 0) == nil {
-		r.Fatal("unbound a window that was never bound")
-	}
+	r.fails(r.b.qp.Unbind(w, 0, 0), "unbinding a window that was never bound")
 	for _, c := range []struct {
 		name string
 		err  error
@@ -394,14 +388,10 @@ func testWindowMisuse(r *fixture) {
 		}
 	}
 	key := r.bind(w)
-	if bind(w, r.b.region, addr, 16) == nil {
-		r.Fatal("bound a window that was bound")
-	}
+	r.fails(bind(w, r.b.region, addr, 16), "binding a window that is bound")
 	r.passes("after refused binds", key, 0)
 	r.check(r.b.qp.Unbind(w, 0, 0))
-	if r.b.qp.Unbind(w, 0, 0) == nil {
-		r.Fatal("unbound a window twice")
-	}
+	r.fails(r.b.qp.Unbind(w, 0, 0), "unbinding a window twice")
 	inv := fabric.SendWR{Op: fabric.OpLocalInv, RKey: key}
 	r.rejects(r.b.qp, 0, nil, "invalidating a window twice, by a work request", inv)
 	inv.RKey = r.bind(w)
@@ -409,7 +399,7 @@ func testWindowMisuse(r *fixture) {
 	r.send(r.b.qp, inv)
 	r.sent(r.b, 5, 1)
 	if w.Bound() {
-		r.Fatal("the window is bound after its key was invalidated by a work request")
+		r.Fatalf("the window is bound after its key was invalidated by a work request")
 	}
 	r.works()
 }
@@ -417,14 +407,10 @@ func testWindowMisuse(r *fixture) {
 func testWindowHoldsRegion(r *fixture) {
 	w := r.windows()
 	r.bind(w)
-	if r.b.region.Close() == nil {
-		r.Fatal("deregistered a region with a window bound to it")
-	}
+	r.fails(r.b.region.Close(), "deregistering a region with a window bound to it")
 	r.unbind(w)
 	r.check(r.b.region.Close())
-	if _, err := r.b.qp.Bind(r.binding(w, 0, 0)); err == nil {
-		r.Fatal("bound a window to a region that is closed")
-	}
+	r.fails(failing(r.b.qp.Bind(r.binding(w, 0, 0))), "binding a window to a region that is closed")
 	r.check(w.Close())
 	r.check(w.Close())
 }
