@@ -200,6 +200,13 @@ func numbered(first uint64, n int) []fabric.RecvWR {
 	return out
 }
 
+// place is memory with a key, of which a message makes use.
+type place struct {
+	name string
+	addr uint64
+	key  uint32
+}
+
 // into returns a receive with n bytes of e's memory from an offset on.
 func into(id uint64, e *end, offset, n int) fabric.RecvWR {
 	return fabric.RecvWR{ID: id, Addr: e.region.Addr() + uint64(offset), Len: uint32(n), LKey: e.region.LKey()}

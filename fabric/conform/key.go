@@ -17,11 +17,7 @@ func (r *fixture) remoteAccess(ops ...fabric.Opcode) {
 	r.check(gone.Close())
 
 	addr, key := r.b.region.Addr(), r.b.region.RKey()
-	for _, c := range []struct {
-		name string
-		addr uint64
-		key  uint32
-	}{
+	for _, c := range []place{
 		{"unknown key", addr, key ^ 0x5500},
 		{"wrong tag of a key", addr, key ^ 1},
 		{"key zero", addr, 0},
@@ -105,11 +101,7 @@ func testReceiveAccess(r *fixture) {
 	r.connect(fabric.RC)
 	readOnly := must(r.b.dom.Register(Alloc(r, 4096), 0))(r)
 	addr, key := r.b.region.Addr(), r.b.region.LKey()
-	for _, c := range []struct {
-		name string
-		addr uint64
-		key  uint32
-	}{
+	for _, c := range []place{
 		{"unknown key", addr, key ^ 0x5500},
 		{"over the region's end", addr + memSize - 63, key},
 		{"read only", readOnly.Addr(), readOnly.LKey()},

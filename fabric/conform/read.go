@@ -108,11 +108,7 @@ func testReadAccess(r *fixture) {
 	gone := must(r.b.dom.Register(Alloc(r, 4096), fabric.RemoteRead))(r)
 	r.check(gone.Close())
 	foreign := must(must(r.b.dev.NewDomain())(r).Register(Alloc(r, 4096), fabric.RemoteRead))(r)
-	for _, c := range []struct {
-		name string
-		addr uint64
-		key  uint32
-	}{
+	for _, c := range []place{
 		{"no remote read", r.b.region.Addr(), r.b.region.RKey()},
 		{"unknown key", source.Addr(), source.RKey() ^ 0x5500},
 		{"wrong tag of a key", source.Addr(), source.RKey() ^ 1},
