@@ -143,3 +143,24 @@ func testRefusedFailed(r *fixture) {
 	}
 	r.Logf("%d refusals lost", lost)
 }
+
+// bothDead checks that both queue pairs are in the error state.
+func (r *fixture) bothDead() {
+	r.Helper()
+	r.dead(r.a, r.b)
+	r.dead(r.b, r.a)
+}
+
+// dead checks that e's queue pair is in the error state.
+func (r *fixture) dead(e *end, peer *end) {
+	r.Helper()
+	two := []fabric.SendWR{write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8)}
+	n, err := e.qp.PostSend(two)
+	switch {
+	case err != nil && n == 0 && (r.Traits.StrictPosts || r.anyRefusal):
+		return
+	case err != nil || n != 2:
+		r.Fatalf("a queue pair that should have failed has taken %d of 2 writes: %v", n, err)
+	}
+	r.failed(e.qp, fabric.StatusWRFlushErr, 911, r.take(e.sendCQ, 2)...)
+}

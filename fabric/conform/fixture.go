@@ -376,23 +376,6 @@ func (r *fixture) deliver(from, to *end, id uint64, wrs ...fabric.SendWR) {
 	r.sent(from, wrs[0].ID, 1)
 }
 
-// ramp has multiples of 7.
-var ramp = func() (r [512]byte) {
-	for i := range r {
-		r[i] = byte(i * 7)
-	}
-	return r
-}()
-
-// fill writes a pattern that depends on seed: byte i is i*7 + i>>8*13 + seed*31 + 1. It copies 256
-// bytes at a time, because the race detector notes each write.
-func fill(p []byte, seed int) {
-	for block := 0; len(p) > 0; block++ {
-		first := block*13 + seed*31 + 1
-		p = p[copy(p, ramp[byte(first*183):][:256]):] // 183*7 is 1 modulo 256
-	}
-}
-
 func (r *fixture) same(got, want []byte) {
 	r.Helper()
 	if !bytes.Equal(got, want) {
@@ -420,25 +403,4 @@ func (r *fixture) works() {
 	for _, d := range [][2]*end{{r.a, r.b}, {r.b, r.a}} {
 		r.deliver(d[0], d[1], 901, write(fabric.OpWriteImm, 902, d[0], d[1], 8))
 	}
-}
-
-// bothDead checks that both queue pairs are in the error state.
-func (r *fixture) bothDead() {
-	r.Helper()
-	r.dead(r.a, r.b)
-	r.dead(r.b, r.a)
-}
-
-// dead checks that e's queue pair is in the error state.
-func (r *fixture) dead(e *end, peer *end) {
-	r.Helper()
-	two := []fabric.SendWR{write(fabric.OpWrite, 911, e, peer, 8), write(fabric.OpWrite, 912, e, peer, 8)}
-	n, err := e.qp.PostSend(two)
-	switch {
-	case err != nil && n == 0 && (r.Traits.StrictPosts || r.anyRefusal):
-		return
-	case err != nil || n != 2:
-		r.Fatalf("a queue pair that should have failed has taken %d of 2 writes: %v", n, err)
-	}
-	r.failed(e.qp, fabric.StatusWRFlushErr, 911, r.take(e.sendCQ, 2)...)
 }

@@ -21,3 +21,20 @@ func Alloc(t T, size int) []byte {
 	})
 	return mem
 }
+
+// ramp has multiples of 7.
+var ramp = func() (r [512]byte) {
+	for i := range r {
+		r[i] = byte(i * 7)
+	}
+	return r
+}()
+
+// fill writes a pattern that depends on seed: byte i is i*7 + i>>8*13 + seed*31 + 1. It copies 256
+// bytes at a time, because the race detector notes each write.
+func fill(p []byte, seed int) {
+	for block := 0; len(p) > 0; block++ {
+		first := block*13 + seed*31 + 1
+		p = p[copy(p, ramp[byte(first*183):][:256]):] // 183*7 is 1 modulo 256
+	}
+}
