@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -53,7 +52,7 @@ func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath
 
 // terminalWidth returns the number of columns of w, or 80 if w is no terminal.
 func terminalWidth(w io.Writer) int {
-	if file, ok := w.(*os.File); ok {
+	if file := fileOf(w); file != nil {
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			return width
 		}

@@ -67,7 +67,13 @@ func run(ctx context.Context, root *cobra.Command, args []string) (*cobra.Comman
 		return root, err
 	}
 	root.SetArgs(args)
-	return root.ExecuteContextC(ctx)
+	out := &output{Writer: root.OutOrStdout()}
+	root.SetOut(out)
+	c, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = out.err
+	}
+	return c, err
 }
 
 func rootCommand() *cobra.Command {

@@ -3,7 +3,33 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"os"
 )
+
+// output is the standard output of a command. It keeps the first error, for what is printed without
+// looking at errors, such as help.
+type output struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// fileOf returns the file that w writes to, or nil.
+func fileOf(w io.Writer) *os.File {
+	if o, ok := w.(*output); ok {
+		w = o.Writer
+	}
+	file, _ := w.(*os.File)
+	return file
+}
 
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)

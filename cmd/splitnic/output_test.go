@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +26,13 @@ func TestOutputFails(t *testing.T) {
 		root.SetOut(full{})
 		if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 			t.Errorf("%s: %v", line, err)
+		}
+	}
+	for _, line := range []string{"", "help", "help status", "status --help", "iounit -h", "bench", "--version"} {
+		root := rootCommand()
+		root.SetOut(full{})
+		if _, err := run(t.Context(), root, strings.Fields(line)); !errors.Is(err, unix.ENOSPC) {
+			t.Errorf("%q: %v", line, err)
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,8 +122,8 @@ func (f *statusFlags) repeat(cmd *cobra.Command, names []string, list func() ([]
 }
 
 func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
+	file := fileOf(w)
+	return file != nil && term.IsTerminal(int(file.Fd()))
 }
 
 // show shows the status once. With --json it prints a list even if no process runs.

@@ -81,8 +81,8 @@ func (f *topFlags) run(cmd *cobra.Command, names []string, list func() ([]string
 	}
 	collect := func(ctx context.Context) (top.Sample, error) { return sample(ctx, names, list) }
 	view := top.View{Order: top.Order(f.order), Totals: f.totals, JSON: f.asJSON}
-	out, ok := cmd.OutOrStdout().(*os.File)
-	if !ok || f.count > 0 || !isTerminal(out) || !isTerminal(os.Stdin) {
+	out := fileOf(cmd.OutOrStdout())
+	if out == nil || f.count > 0 || !isTerminal(out) || !isTerminal(os.Stdin) {
 		return top.Plain(cmd.Context(), cmd.OutOrStdout(), collect, view, f.interval, f.count)
 	}
 	return top.Screen(cmd.Context(), os.Stdin, out, collect, view, f.interval)
