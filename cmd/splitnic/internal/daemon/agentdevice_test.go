@@ -1,13 +1,19 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/fabrictest"
+	"github.com/splitnic/splitnic/internal/testenv"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/host"
+	"github.com/splitnic/splitnic/tap"
 )
 
 // TestCardHasItsDevice expects that a card of an agent gets the device that is listened to, and
@@ -26,11 +32,45 @@ func TestCardHasItsDevice(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	host, in, err := a.plan(&cards.Spec{Name: "web"})
+	cfg, in, err := a.plan(&cards.Spec{Name: "web"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in.device != fabric.Device(opened) || device.StatusOf(in.device) == nil || host.Messaging.Timing.Timeout != 18 {
-		t.Errorf("the card has a %T with timeout %d", in.device, host.Messaging.Timing.Timeout)
+	if in.device != fabric.Device(opened) || device.StatusOf(in.device) == nil || cfg.Messaging.Timing.Timeout != 18 {
+		t.Errorf("the card has a %T with timeout %d", in.device, cfg.Messaging.Timing.Timeout)
+	}
+}
+
+// namedDevice is a netdevice of which only the name is known.
+type namedDevice struct {
+	host.Netdevice
+	name string
+}
+
+func (d namedDevice) Name() string { return d.name }
+
+// TestNetdeviceOfAnotherCard expects the error about a netdevice that another card of the agent has
+// to name that card, by whatever path of the network namespace, and that of others to stay.
+func TestNetdeviceOfAnotherCard(t *testing.T) {
+	a := newAgent(&Agent{}, nil, slog.New(slog.DiscardHandler), nil)
+	own := &card{name: "web", cfg: &Host{}, netdev: &netdevice{Netdevice: namedDevice{name: "eth0"}}}
+	a.there["web"] = &agentCard{card: own}
+	taken := fmt.Errorf("opening: %w: another process has it", tap.ErrExists)
+	for _, c := range []struct {
+		spec cards.Spec
+		mine bool
+	}{
+		{cards.Spec{Name: "b", Netdevice: "eth0"}, true}, {cards.Spec{Name: "b", Netdevice: "eth0", NetNS: "/proc/self/ns/net"}, true},
+		{cards.Spec{Name: "b", Netdevice: "eth1"}, false}, {cards.Spec{Name: "b", Netdevice: "eth0", NetNS: "/proc/version"}, false},
+	} {
+		err := a.blame(&c.spec, taken)
+		var field *cards.FieldError
+		if !errors.As(err, &field) || field.Field != "netdevice" || strings.Contains(err.Error(), "card web") != c.mine ||
+			strings.Contains(err.Error(), "another process") == c.mine {
+			t.Errorf("%+v: %v", c.spec, err)
+		}
+		if c.mine {
+			testenv.Explained(t, "card add: "+err.Error())
+		}
 	}
 }

@@ -38,7 +38,7 @@ func (a *agent) Open(spec *cards.Spec) (cards.Card, error) {
 	reloads.tell = func(string) {} // systemd is told of the agent's reloads, not of a card's
 	d, err := c.openCard(spec.Name, in, reloads)
 	if err != nil {
-		return nil, blame(spec, err)
+		return nil, a.blame(spec, err)
 	}
 	x := &agentCard{
 		card: d, path: c.StatusSocket, closed: func() { a.leave(spec.Name) }, failing: a.failing.Load,
@@ -170,14 +170,27 @@ func (a *agent) newKey(name string) error {
 
 // blame turns an error about the netdevice or the network namespace into a FieldError. It
 // returns other errors unchanged.
-func blame(spec *cards.Spec, err error) error {
+func (a *agent) blame(spec *cards.Spec, err error) error {
 	if errors.Is(err, tap.ErrExists) {
+		for _, c := range a.present() {
+			if c.netdev.Name() == spec.Netdevice && sameNetNS(c.cfg.NetNS, spec.NetNS) {
+				err = fmt.Errorf("%s is that of card %s; choose another name, or delete that card", spec.Netdevice, c.name)
+			}
+		}
 		return &cards.FieldError{Field: "netdevice", Problem: err.Error()}
 	}
 	if _, statErr := os.Stat(spec.NetNS); spec.NetNS != "" && statErr != nil {
 		return &cards.FieldError{Field: "netns", Problem: err.Error()}
 	}
 	return err
+}
+
+// sameNetNS reports whether two paths, empty for the agent's, are of the same network namespace.
+func sameNetNS(a, b string) bool {
+	const own = "/proc/self/ns/net"
+	x, err := os.Stat(cmp.Or(a, own))
+	y, otherErr := os.Stat(cmp.Or(b, own))
+	return err == nil && otherErr == nil && os.SameFile(x, y)
 }
 
 // Forget implements cards.Maker.
