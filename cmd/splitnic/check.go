@@ -127,8 +127,8 @@ func (c checkResult) print(w io.Writer, asJSON bool) error {
 // that file.
 var located = regexp.MustCompile(`^(?:--(?:config|policy):? )?([^\s-][^:]*:\d+: .*)$`)
 
-// ofFlag matches a mistake in the value of a flag.
-var ofFlag = regexp.MustCompile(`^(?:--|advanced\.)([a-z-]+)`)
+// flagName matches the name of a flag or an advanced setting in a mistake.
+var flagName = regexp.MustCompile(`(?:--|\badvanced\.)([a-z-]+)`)
 
 // locate returns a line for each of the joined errors, with its file and line. A flag with an
 // invalid value in the file counts as missing. Errors that follow from that are omitted.
@@ -169,28 +169,35 @@ func (o *origin) number(mistake string) (n int) {
 }
 
 // meant returns the entry of the configuration file that an error is about, or nil. If the error
-// begins with a flag, it is the entry of this flag. Otherwise it is the entry with a file name
-// that the error contains. If there are several, it is the one with the longest name, because one
-// name may be the beginning of another.
+// begins with a flag, it is the entry of the first flag in it that the file sets. Otherwise it is the
+// entry with a file name that the error contains: the longest one, because a name may have another
+// one between spaces.
 func (o *origin) meant(text string) (file *setting) {
-	flag := ofFlag.FindStringSubmatch(text)
+	if at := flagName.FindStringIndex(text); at != nil && at[0] == 0 {
+		for _, flag := range flagName.FindAllStringSubmatch(text, -1) {
+			i := slices.IndexFunc(o.values, func(s setting) bool { return s.key == flag[1] })
+			if i >= 0 {
+				return &o.values[i]
+			}
+		}
+		return nil
+	}
 	for i := range o.values {
 		s := &o.values[i]
-		if flag != nil {
-			if s.key == flag[1] {
-				return s
-			}
-			continue
-		}
 		switch s.key {
 		case "key", "cert", "ca", "trust-file", "revoked":
-			if len(s.words) == 1 && strings.Contains(text, s.words[0]) &&
-				(file == nil || len(s.words[0]) > len(file.words[0])) {
+			if len(s.words) == 1 && hasFile(text, s.words[0]) && (file == nil || len(s.words[0]) > len(file.words[0])) {
 				file = s
 			}
 		}
 	}
 	return file
+}
+
+// hasFile reports whether a text has the name of a file as a whole, and not as a part of another one.
+func hasFile(text, name string) bool {
+	whole, err := regexp.MatchString(`(?:^|[\s"'(=])`+regexp.QuoteMeta(name)+`(?:$|[\s"':;,)])`, text)
+	return err == nil && whole
 }
 
 // flat returns the errors that were joined to err.

@@ -108,6 +108,10 @@ func TestCheck(t *testing.T) {
 		{"several in the file", "host", map[string]string{"x.yaml": "iounit: a\nkey: DIR/key.pem\ntrust: [x, " + peer +
 			", b=y]\n", "key.pem": key}, nil,
 			[]string{"x.yaml:3: --trust: number 1 of 3: ", "x.yaml:3: --trust: number 3 of 3: "}},
+		{"another flag of a mistake", "host", map[string]string{"x.yaml": "iounit: a\ninsecure: yes\n" +
+			"advanced: {keep-alive: 2s}\n"}, nil, []string{"x.yaml:3: --peer-timeout 1s must exceed advanced.keep-alive"}},
+		{"an I/O unit twice", "host", map[string]string{"x.yaml": "insecure: yes\niounit: [a, 'A:7580', b, 'srv:_x.y', 'srv:_X.y']\n"},
+			nil, []string{`x.yaml:2: --iounit "A:7580" is in the list twice`, `x.yaml:2: --iounit "srv:_X.y" is in the list twice`}},
 		{"no YAML", "host", map[string]string{"x.yaml": "iounit: a: b\n"}, []string{"--no-keys"},
 			[]string{"x.yaml:1: not YAML"}},
 	} {
@@ -312,6 +316,31 @@ func TestCheckJSON(t *testing.T) {
 		if jsonErr := json.Compact(&flat, []byte(out)); jsonErr != nil || exit.Status(err) != want.status ||
 			!strings.HasPrefix(flat.String(), `{"file":"x.yaml","mistakes":`+want.list) {
 			t.Errorf("%s, %v, %v, want %s", out, err, jsonErr, want.list)
+		}
+	}
+}
+
+// TestMeant looks for the line of mistakes that name files, some with names that are parts of others.
+func TestMeant(t *testing.T) {
+	o := origin{values: []setting{
+		{key: "cert", words: []string{"/etc/x/key"}}, {key: "revoked", words: []string{"body"}}, {key: "ca", words: []string{"a b.pem"}},
+		{key: "trust-file", words: []string{"b.pem"}}, {key: "queues", words: []string{"0"}},
+	}}
+	for text, want := range map[string]string{
+		"load key: open /etc/x/key.pem: no such file": "",
+		"load certificate: open /etc/x/key: no such":  "cert",
+		"nobody knows":                      "",
+		"authorities: read a b.pem: EOF":    "ca",
+		"trust file: 'b.pem' is no file":    "trust-file",
+		"--max-mtu 5: too small for queues": "",
+		"--max-mtu 5: --queues":             "queues",
+	} {
+		got := ""
+		if s := o.meant(text); s != nil {
+			got = s.key
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
 }

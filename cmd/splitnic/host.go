@@ -3,13 +3,13 @@ package main
 import (
 	"errors"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
 	"github.com/splitnic/splitnic/internal/units"
@@ -193,13 +193,8 @@ func checkState(dir string) error {
 }
 
 func checkUnits(iounits []string) (errs mistakes) {
-	for i, entry := range iounits {
-		if slices.Contains(iounits[:i], entry) {
-			continue
-		}
-		if err := discovery.Check(entry); err != nil {
-			errs.add("--iounit %w", err)
-		}
+	for _, err := range cards.CheckIOUnits(iounits) {
+		errs.add("--iounit %w", err)
 	}
 	return errs
 }

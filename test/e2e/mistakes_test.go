@@ -222,6 +222,7 @@ func TestMistakes(t *testing.T) {
 		{"too many queues of a host", host("--queues", "100000"), exitUsage, []string{"--queues", "100000"}},
 		{"no queues of a host", host("--queues", "0"), exitUsage, []string{"--queues", "0"}},
 		{"insecure with keys", host("--insecure"), exitUsage, []string{"--insecure", "--trust"}},
+		{"unit twice", host("--iounit", "192.0.2.1:7580"), exitUsage, []string{"192.0.2.1:7580", "twice"}},
 		{"name without authority", host("--iounit-name", "gw1"), exitUsage, []string{"--iounit-name", "--ca"}},
 		{"name that cannot be", host("--iounit-name", "gw 1", "--ca", authority), exitUsage,
 			[]string{"--iounit-name", "gw 1"}},

@@ -102,9 +102,8 @@ func (s Spec) Complete() (Spec, error) {
 		_, err := seal.ParseWish(s.Encrypt)
 		refuse(err != nil, "encrypt", "%v", err)
 	}
-	for _, addr := range s.IOUnits {
-		err := discovery.Check(addr)
-		refuse(err != nil, "iounits", "%v", err)
+	for _, err := range CheckIOUnits(s.IOUnits) {
+		refuse(true, "iounits", "%v", err)
 	}
 	refuse(strings.ContainsAny(s.Device, "/ "), "device", "%q is no name of an RDMA device", s.Device)
 	refuse(s.HostName != "" && !session.ValidName(s.HostName), "host_name",
@@ -120,6 +119,28 @@ func (s Spec) Complete() (Spec, error) {
 		return Spec{}, errors.Join(errs...)
 	}
 	return s, nil
+}
+
+// CheckIOUnits returns an error for each entry of a list of I/O units that is invalid, or in the list
+// before, perhaps in another form.
+func CheckIOUnits(entries []string) (errs []error) {
+	seen, reported := map[string]bool{}, map[string]bool{}
+	for _, entry := range entries {
+		same := strings.ToLower(entry)
+		if _, ok := discovery.ByDNS(entry); !ok {
+			same = session.WithPort(same)
+		}
+		err := discovery.Check(entry)
+		if err == nil && seen[same] {
+			err = fmt.Errorf("%q is in the list twice; leave it out", entry)
+		}
+		if err != nil && !reported[entry] {
+			errs = append(errs, err)
+			reported[entry] = true
+		}
+		seen[same] = true
+	}
+	return errs
 }
 
 // ValidName reports whether a card can have that name. File names contain it.
