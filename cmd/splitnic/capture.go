@@ -19,6 +19,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/splitdrv/capture"
@@ -128,7 +129,7 @@ func (f *captureFlags) run(cmd *cobra.Command, args []string, list func() ([]str
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d frames captured, %d dropped\n", s.Frames-s.Dropped, s.Dropped)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s captured, %d dropped\n", render.Counted(s.Frames-s.Dropped, "frame"), s.Dropped)
 	return nil
 }
 
@@ -152,7 +153,7 @@ func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.Capture
 	case errors.Is(err, statussock.ErrUnknown):
 		return s, exit.Usagef("%w; an agent itself has no frames: name one of its cards", err)
 	case err != nil:
-		return s, err
+		return s, named(err, daemon.CommandCapture, ownName(socket))
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return s, fmt.Errorf("capture: %w", err)

@@ -150,6 +150,7 @@ func reloadEach(ctx context.Context, w io.Writer, sockets []string, asJSON bool)
 			err = json.Unmarshal(raw, &done.Reloaded)
 		}
 		if err != nil {
+			err = named(err, daemon.CommandReload, done.Name)
 			done.Error = err.Error()
 			errs = append(errs, err)
 		} else if !asJSON {
@@ -169,7 +170,7 @@ func reloadedLine(done *reloaded) string {
 	if done.Fingerprint != "" { // empty for an agent, whose cards can have different keys
 		key = ", key " + done.Fingerprint
 	}
-	line := fmt.Sprintf("%s: reloaded%s, %d sessions ended\n", done.Name, key, done.Ended)
+	line := fmt.Sprintf("%s: reloaded%s, %s ended\n", done.Name, key, render.Counted(done.Ended, "session"))
 	if len(done.Late) > 0 {
 		line += fmt.Sprintf("%s: changed in the configuration file, and not in force before a restart: %s\n", done.Name,
 			strings.Join(done.Late, ", "))

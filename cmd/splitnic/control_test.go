@@ -60,3 +60,26 @@ func TestReloadEach(t *testing.T) {
 		t.Errorf("%s, %v, %v", &out, err, jsonErr)
 	}
 }
+
+// TestAnswersNameTheCard expects an error that a process answers with to name the process as the user
+// has, and not its socket.
+func TestAnswersNameTheCard(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "host-sn0.sock")
+	refuse := func(context.Context) (any, error) { return nil, errors.New("there is no other I/O unit") }
+	s, err := statussock.Serve(path, func() any { return 1 }, statussock.Command{Name: daemon.CommandFailover, Run: refuse},
+		statussock.Command{Name: daemon.CommandReload, Run: refuse}, statussock.Command{Name: daemon.CommandHandlers, Run: refuse})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	for _, c := range []struct{ line, want string }{
+		{"reload PATH", "reload: sn0: there is no other I/O unit"},
+		{"host failover PATH", "failover: " + path + ": there is no other I/O unit"}, // as typed
+		{"host handlers PATH --cpus 1=0", "handlers: sn0: there is no other I/O unit"},
+	} {
+		err := execute(t, strings.Fields(strings.ReplaceAll(c.line, "PATH", path))...)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v, want %q", c.line, err, c.want)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/internal/cpus"
@@ -260,7 +261,7 @@ func checkMemlock(r *report, ipcLock bool) {
 			units.Size(limit), units.Size(sessionMemory)),
 			"LimitMEMLOCK=infinity in the service, `ulimit -l unlimited`, or CAP_IPC_LOCK")
 	default:
-		r.ok("locked memory", "%s, enough for about %d queues", units.Size(limit), limit/sessionMemory)
+		r.ok("locked memory", "%s, enough for about %s", units.Size(limit), render.Counted(limit/sessionMemory, "queue"))
 	}
 }
 

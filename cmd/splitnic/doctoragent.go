@@ -13,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
 	"github.com/splitnic/splitnic/internal/statussock"
 )
 
@@ -71,7 +72,7 @@ func (p *places) checkState(r *report) {
 			}
 		}
 		noted, _ := filepath.Glob(p.state + "/cards/*.json")
-		r.ok(check, "%s, with %d cards", p.state, len(noted))
+		r.ok(check, "%s, with %s", p.state, render.Counted(len(noted), "card"))
 	}
 }
 
@@ -142,7 +143,7 @@ func (p *places) checkAgent(ctx context.Context, r *report) {
 	list, _, err := cards.Client(p.socket).List(ctx)
 	switch {
 	case err == nil:
-		r.ok("agent", "runs, with %d cards", len(list.Cards))
+		r.ok("agent", "runs, with %s", render.Counted(len(list.Cards), "card"))
 	case errors.Is(err, statussock.ErrLeft):
 		r.warn("agent", err.Error(), "systemctl status splitnic-agent")
 	case errors.Is(err, statussock.ErrNobody):

@@ -137,8 +137,8 @@ func checkIOMMU(r *report, sys string) {
 			words = append(words, fmt.Sprintf("%s %d", name, n))
 		}
 		slices.Sort(words)
-		r.ok("IOMMU", "%d groups of devices (%s); translation (DMA, DMA-FQ) costs an adapter time, identity does not",
-			len(groups), cmp.Or(strings.Join(words, ", "), "none"))
+		r.ok("IOMMU", "%s of devices (%s); translation (DMA, DMA-FQ) costs an adapter time, identity does not",
+			render.Counted(len(groups), "group"), cmp.Or(strings.Join(words, ", "), "none"))
 	}
 }
 

@@ -20,6 +20,9 @@ import (
 const whichUnit = `PORT is the port on which the I/O unit listens, its name, or the path of its status socket. It
 can be omitted if there is only one I/O unit.`
 
+// drainTimeout is the time-out of --wait without --timeout.
+const drainTimeout = time.Minute
+
 type drainFlags struct {
 	wait, asJSON bool
 	timeout      time.Duration
@@ -38,7 +41,8 @@ refuse it, stays, tries again, and is listed with the reason.
 The I/O unit drains until ` + "`splitnic iounit undrain`" + `, or the end of its process: after a
 restart it accepts hosts. The command can be repeated while it drains, to wait for the end.
 
-With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.TimedOut) + ` after the time-out.
+With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.TimedOut) + ` after the time-out, which is
+` + drainTimeout.String() + ` without --timeout. The I/O unit goes on with it then.
 
 ` + whichUnit,
 		Example: `  splitnic iounit drain --wait --timeout 5m && systemctl restart splitnic-iounit
@@ -49,7 +53,7 @@ With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.T
 		},
 	}
 	boolVar(c.Flags(), &f.wait, "wait", false, "wait until no host is left")
-	c.Flags().DurationVar(&f.timeout, "timeout", time.Minute, "time-out of --wait")
+	c.Flags().DurationVar(&f.timeout, "timeout", drainTimeout, "time-out of --wait")
 	boolVar(c.Flags(), &f.asJSON, "json", false, "print JSON")
 	return c
 }
@@ -142,6 +146,6 @@ func (f *drainFlags) late(ctx context.Context, path, name string) error {
 	case len(s.Unit.Drain.Remaining) == 0: // the last host has left in the last moment
 		return nil
 	}
-	return exit.With(exit.TimedOut, fmt.Errorf("drain: %d hosts are left on %s after %v: %s",
-		len(s.Unit.Drain.Remaining), name, f.timeout, strings.Join(render.Remaining(s.Unit.Drain), "; ")))
+	return exit.With(exit.TimedOut, fmt.Errorf("drain: %s left on %s after %v: %s",
+		render.Counted(len(s.Unit.Drain.Remaining), "host"), name, f.timeout, strings.Join(render.Remaining(s.Unit.Drain), "; ")))
 }

@@ -77,6 +77,9 @@ func TestDrain(t *testing.T) {
 			t.Errorf("%s: told %s, printed %q", c.line, got, out.String())
 		}
 	}
+	if help, timeout := drainCommand().Long, drainCommand().Flag("timeout").DefValue; !strings.Contains(help, timeout) {
+		t.Errorf("the help does not name %s, for which --wait waits:\n%s", timeout, help)
+	}
 	empty := filepath.Join(t.TempDir(), "iounit-1.sock")
 	serveUnit(t, empty, &iounit.DrainStatus{}, nil)
 	if err := execute(t, "iounit", "drain", empty, "--wait", "--timeout", "10m"); err != nil {

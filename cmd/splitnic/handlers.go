@@ -176,7 +176,7 @@ func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersReques
 	ctx := cmd.Context()
 	if !emptyChange(&request.Change) {
 		if _, err := statussock.DoWith(ctx, path, daemon.CommandHandlers, request); err != nil {
-			return explainSocket(err)
+			return explainSocket(named(err, daemon.CommandHandlers, ownName(path)))
 		}
 	}
 	view, err := readHandlers(ctx, path, request.Host)

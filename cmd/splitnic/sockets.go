@@ -255,12 +255,22 @@ func tell[T any](
 	}
 	raw, err := statussock.DoWith(ctx, path, command, argument)
 	if err != nil {
-		return path, answer, explainSocket(err)
+		return path, answer, explainSocket(named(err, command, append(args, ownName(path))[0]))
 	}
 	if err = json.Unmarshal(raw, &answer); err != nil {
 		err = fmt.Errorf("%s: %w", command, err)
 	}
 	return path, answer, err
+}
+
+// named returns an error of a command with the name of the process in place of the path of its socket,
+// if the process has answered: then there is nothing wrong with the socket.
+func named(err error, command, name string) error {
+	var failed *statussock.FailedError
+	if errors.As(err, &failed) {
+		return fmt.Errorf("%s: %s: %w", command, name, failed)
+	}
+	return err
 }
 
 // readStatus reads the status of the process or card with a socket.

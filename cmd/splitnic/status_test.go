@@ -3,11 +3,18 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/exit"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/render"
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/top"
 	"github.com/splitnic/splitnic/internal/statussock"
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // pages records the writes of a command, and interrupts the command after the write number most.
@@ -89,5 +96,34 @@ func TestStatusMistakes(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
+	}
+}
+
+// TestDetailsAreWords prints everything about endpoints all of whose numbers are 1. It expects nouns in
+// the singular, and the name of the network card.
+func TestDetailsAreWords(t *testing.T) {
+	var host daemon.HostStatus
+	var unit daemon.UnitStatus
+	fill(reflect.ValueOf(&host).Elem())
+	fill(reflect.ValueOf(&unit).Elem())
+	unit.LAN.Error, host.Netdevice.Since = "", time.Now()
+	more := host
+	more.State, more.Filter = "connected", &protocol.ReceiveFilter{Multicast: host.Filter.Multicast, Unicast: host.Filter.Unicast}
+	var out strings.Builder
+	if err := render.Details(&out, []render.Status{{Host: &host}, {Host: &more}, {Unit: &unit}}); err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^  LAN +x: up, mtu 1,`).MatchString(out.String()) {
+		t.Errorf("the network card has no name:\n%s", &out)
+	}
+	for _, wrong := range regexp.MustCompile(`.*\b1 (?:[a-z-]+ |I/O )?[a-z-]+s\b.*`).FindAllString(out.String(), -1) {
+		if !strings.Contains(wrong, " bytes") && !strings.Contains(wrong, "address") && !strings.Contains(wrong, "dropped") {
+			t.Errorf("plural: %s", wrong)
+		}
+	}
+	view := top.View{Height: 2}
+	cards := []top.Card{{}, {}}
+	if lines := view.Lines(cards); lines[1] != "… 2 more lines" {
+		t.Errorf("%q", lines)
 	}
 }

@@ -103,7 +103,7 @@ func TestTopInTerminal(t *testing.T) {
 		words := row(lines, "sn0 ")
 		return len(words) > 2 && words[1] != "0" && words[1] != "-"
 	})
-	if !strings.HasPrefix(lines[0], "splitnic top: 1 cards, every 100ms, by name") || row(lines, "CARD") == nil ||
+	if !strings.HasPrefix(lines[0], "splitnic top: 1 card, every 100ms, by name") || row(lines, "CARD") == nil ||
 		row(lines, "unit queue 1") == nil || strings.Contains(strings.Join(lines, "\n"), "before") {
 		t.Errorf("the terminal shows\n%s", strings.Join(lines, "\n"))
 	}

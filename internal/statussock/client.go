@@ -119,12 +119,17 @@ func ask(ctx context.Context, path, method, what string, body []byte) (json.RawM
 	return raw, nil
 }
 
+// FailedError is the error that a daemon has answered with. Errors of Do and Stream wrap it.
+type FailedError struct{ text string }
+
+func (e *FailedError) Error() string { return e.text }
+
 // failed returns the error that a daemon has answered with.
 func failed(path string, raw json.RawMessage) error {
 	var f failure
 	err := json.Unmarshal(raw, &f)
 	if err == nil {
-		err = errors.New(f.Error)
+		err = &FailedError{f.Error}
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

@@ -27,6 +27,7 @@ import (
 // UnitStatus is the status of an I/O unit's process.
 type UnitStatus struct {
 	iounit.Status
+	NIC      string         `json:"nic"` // the network card that is shared, as --lan has named it
 	Security SecurityStatus `json:"security"`
 	// Interrupts has the interrupts of the RDMA device.
 	Interrupts Interrupts `json:"interrupts"`
@@ -110,7 +111,7 @@ func (c *IOUnit) serveHosts(
 	handlers := handlersCommand(func(r HandlersRequest) error { return unit.ChangeHandlers(r.Host, r.Change) }, bound)
 	status := func() any {
 		s := unit.Status()
-		return UnitStatus{s, reloads.status(), interruptsOf(irq.Kernel, s.Device)}
+		return UnitStatus{s, c.LAN, reloads.status(), interruptsOf(irq.Kernel, s.Device)}
 	}
 	commands := append(drainCommands(unit), reloads.command(), handlers)
 	commands = append(commands, captureCommands(unit.Captures(), "I/O unit, port "+port, c.Version, log)...)

@@ -16,6 +16,7 @@ func printCaptures(w io.Writer, indent string, all []capture.Status) {
 		if c.Filter != "" {
 			of += fmt.Sprintf(" by filter %q", c.Filter)
 		}
-		fmt.Fprintf(w, "%scapture\t%d frames%s for %v, %d dropped\n", indent, c.Frames-c.Dropped, of, ago(c.Since), c.Dropped)
+		fmt.Fprintf(w, "%scapture\t%s%s for %v, %d dropped\n", indent, Counted(c.Frames-c.Dropped, "frame"), of, ago(c.Since),
+			c.Dropped)
 	}
 }

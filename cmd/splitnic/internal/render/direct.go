@@ -20,14 +20,14 @@ func printHostDirect(w io.Writer, indent string, state host.State, s *direct.Sta
 		fmt.Fprintf(w, "%sdirect\tno: the I/O unit directs none\n", indent)
 	default:
 		t := &s.Total
-		fmt.Fprintf(w, "%sdirect\t%d connections, %d have ended; %d frames out, %d in\n", indent, len(s.Connections), t.Ended,
-			t.OutFrames, t.InFrames)
+		fmt.Fprintf(w, "%sdirect\t%s, ended: %d; %s out, %d in\n", indent, Counted(len(s.Connections), "connection"),
+			t.Ended, Counted(t.OutFrames, "frame"), t.InFrames)
 	}
 	for i := range s.Connections {
 		c := &s.Connections[i]
 		n := &c.Counts
-		fmt.Fprintf(w, "%s  to %s\t%s for %v, mode %s, platform %v; %d frames out, %d in\n", indent, c.Peer, c.State,
-			ago(c.Since), c.Mode, c.Platform, n.OutFrames, n.InFrames)
+		fmt.Fprintf(w, "%s  to %s\t%s for %v, mode %s, platform %v; %s out, %d in\n", indent, c.Peer, c.State,
+			ago(c.Since), c.Mode, c.Platform, Counted(n.OutFrames, "frame"), n.InFrames)
 	}
 	n := &s.Total
 	for _, d := range []struct {

@@ -20,14 +20,14 @@ func printFailovers(w io.Writer, indent string, s *uplink.FailoverStatus) {
 		return
 	}
 	printCounts(w, "fail-overs", s.Count)
-	fmt.Fprintf(w, "%sreconnected\t%d times with the same I/O unit\n", indent, s.Reconnects)
+	fmt.Fprintf(w, "%sreconnected\t%s with the same I/O unit\n", indent, Counted(s.Reconnects, "time"))
 	fmt.Fprintf(w, "%sframes then\t%d carried over, %d uncertain, %d lost\n", indent, s.Carried, s.Uncertain, s.Lost)
 	fmt.Fprintf(w, "%slast fail-over\t%v ago, %s\n", indent, ago(s.Last.At), Failover(s.Last))
 }
 
 // Failover describes a fail-over in one line.
 func Failover(f *uplink.Failover) string {
-	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %d frames carried over, %d uncertain, %d lost",
+	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %s carried over, %d uncertain, %d lost",
 		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond),
-		f.Carried, f.Uncertain, f.Lost)
+		Counted(f.Carried, "frame"), f.Uncertain, f.Lost)
 }

@@ -56,8 +56,8 @@ func (v *Handlers) Print(w io.Writer, indent string) {
 		h := &v.Handlers[i]
 		fmt.Fprintf(w, "%shandler %d\t%s, completion vector %d: %s\n", indent, h.Number, channelsText(h.Channels), h.Vector,
 			handlerText(&h.Handler))
-		fmt.Fprintf(w, "%s\t%d completions, %d wake-ups, budget exhausted %d times\n", indent, h.Completions, h.Wakeups,
-			h.BudgetExhausted)
+		fmt.Fprintf(w, "%s\t%s, %s, budget exhausted %s\n", indent, Counted(h.Completions, "completion"),
+			Counted(h.Wakeups, "wake-up"), Counted(h.BudgetExhausted, "time"))
 		for _, x := range h.Workers {
 			if text := workerText(&x); text != "" {
 				fmt.Fprintf(w, "%s\t%s of %s: %s\n", indent, x.Role, channelsText([]int{x.Channel}), text)

@@ -89,16 +89,16 @@ func printDNS(w io.Writer, s *host.IOUnitStatus) {
 func dnsText(s *discovery.Status) string {
 	text := "not answered yet"
 	if !s.Answered.IsZero() {
-		text = fmt.Sprintf("%d I/O units, answered %v ago", s.Units, ago(s.Answered))
+		text = fmt.Sprintf("%s, answered %v ago", Counted(s.Units, "I/O unit"), ago(s.Answered))
 	}
 	if s.Kept {
 		text += ", to a process before this one"
 	}
 	if s.Skipped > 0 {
-		text += fmt.Sprintf(", %d records without a host and port", s.Skipped)
+		text += ", " + Counted(s.Skipped, "record") + " without a host and port"
 	}
 	if s.Error != "" {
-		text += fmt.Sprintf("; FAILS, %d times: %s", s.Failures, s.Error)
+		text += fmt.Sprintf("; FAILS, %s: %s", Counted(s.Failures, "time"), s.Error)
 	}
 	return text
 }
@@ -111,7 +111,7 @@ func historyText(n *host.NetdeviceStatus) string {
 		text = fmt.Sprintf("; there for %v", ago(n.Since))
 	}
 	if n.Adopted > 0 {
-		text += fmt.Sprintf(", taken over %d times", n.Adopted)
+		text += ", taken over " + Counted(n.Adopted, "time")
 	}
 	return text
 }
@@ -122,16 +122,16 @@ func filterText(f *protocol.ReceiveFilter) string {
 	case f.Promisc:
 		return "everything on the LAN"
 	case f.AllMulti:
-		return fmt.Sprintf("all multicast, %d further addresses", len(f.Unicast))
+		return "all multicast, " + Counted(len(f.Unicast), "further address")
 	}
-	return fmt.Sprintf("%d groups, %d further addresses", len(f.Multicast), len(f.Unicast))
+	return Counted(len(f.Multicast), "group") + ", " + Counted(len(f.Unicast), "further address")
 }
 
 func portText(p *vhostuser.Status) string {
 	a := vhostuser.Address{Path: p.Path, Client: p.Client}
 	switch {
 	case p.FrontEnd != "":
-		text := fmt.Sprintf("%v: %s, %d rings, %s", a, p.FrontEnd, p.Rings, strings.Join(p.Features, ","))
+		text := fmt.Sprintf("%v: %s, %s, %s", a, p.FrontEnd, Counted(p.Rings, "ring"), strings.Join(p.Features, ","))
 		if p.Registered > 0 || p.NotRegistered != "" {
 			text += fmt.Sprintf(", %s registered", units.Size(p.Registered))
 		}

@@ -192,8 +192,8 @@ func TestPrintHostDirect(t *testing.T) {
 		{host.Connected, direct.Status{}, "no (--direct=no)"},
 		{host.Connected, direct.Status{On: true}, "no: the I/O unit directs none"},
 		{host.Connecting, direct.Status{On: true}, "no: there is no session"},
-		{host.Connecting, direct.Status{On: true, Connections: one}, "1 connections, 0 have ended"},
-		{host.Connected, direct.Status{On: true, Granted: true, Connections: one}, "1 connections, 0 have ended"},
+		{host.Connecting, direct.Status{On: true, Connections: one}, "1 connection, ended: 0"},
+		{host.Connected, direct.Status{On: true, Granted: true, Connections: one}, "1 connection, ended: 0"},
 	} {
 		var b strings.Builder
 		printHostDirect(&b, "", c.state, &c.s)
@@ -297,7 +297,7 @@ func TestPrintSecurity(t *testing.T) {
 	}
 	var text strings.Builder
 	printSecurity(&text, &s)
-	for _, want := range []string{s.Fingerprint, "0000000000000abc", "1 keys; 0 keys revoked", "FAILED", "policy.yaml:1"} {
+	for _, want := range []string{s.Fingerprint, "0000000000000abc", "1 key; 0 keys revoked", "FAILED", "policy.yaml:1"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}

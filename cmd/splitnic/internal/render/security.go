@@ -18,7 +18,7 @@ func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
 		if s.Authorities {
 			authorities = ", and whom the authorities trust"
 		}
-		fmt.Fprintf(w, "  trust\t%d keys%s; %d keys revoked\n", s.Keys, authorities, s.Revoked)
+		fmt.Fprintf(w, "  trust\t%s%s; %s revoked\n", Counted(s.Keys, "key"), authorities, Counted(s.Revoked, "key"))
 		if !s.Expires.IsZero() {
 			not := ""
 			if daemon.Untimely(&s.Standing, time.Now()) {

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -45,7 +46,7 @@ func rates(bits, packets int64) string {
 	if packets == 0 {
 		return rate(bits)
 	}
-	return fmt.Sprintf("%s and %d packets/s", rate(bits), packets)
+	return rate(bits) + " and " + Counted(packets, "packet") + "/s"
 }
 
 // rate formats a rate limit in bits per second. Limits of a policy are at least 100,000.
@@ -62,10 +63,13 @@ func rate(bits int64) string {
 	return strconv.FormatFloat(n, 'f', -1, 64) + unit
 }
 
-// Counted returns n and the noun, which gets an s unless n is 1.
-func Counted(n int, noun string) string {
-	if n == 1 {
+// Counted returns n and the noun, in the plural unless n is 1.
+func Counted[N ~int | ~int64 | ~uint64](n N, noun string) string {
+	switch {
+	case n == 1:
 		return "1 " + noun
+	case strings.HasSuffix(noun, "s"), strings.HasSuffix(noun, "ch"):
+		noun += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }

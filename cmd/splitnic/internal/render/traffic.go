@@ -65,10 +65,11 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 		}
 		fmt.Fprintf(w, "%squeue %d%s\tQP %#x ↔ %#x, %s, completion vector %d%s, up to %d bytes inline\n", indent, i+1,
 			latency, c.QPN, c.PeerQPN, handler, c.CompVector, moderated, c.Inline)
-		fmt.Fprintf(w, "%s  to the peer\t%d frames, %d bytes, %d doorbells, %d too long, %d malformed, %d waits for credit\n",
-			indent, c.TxFrames, c.TxBytes, c.TxPosts, c.TxTooLong, c.TxMalformed, c.TxNoCredit)
-		fmt.Fprintf(w, "%s  from the peer\t%d frames, %d bytes, %d dropped, %d malformed, %d over the MTU\n",
-			indent, c.RxFrames, c.RxBytes, c.RxDropped, c.RxMalformed, c.RxOverMTU)
+		fmt.Fprintf(w, "%s  to the peer\t%s, %s, %s, %d too long, %d malformed, %s for credit\n",
+			indent, Counted(c.TxFrames, "frame"), Counted(c.TxBytes, "byte"), Counted(c.TxPosts, "doorbell"), c.TxTooLong,
+			c.TxMalformed, Counted(c.TxNoCredit, "wait"))
+		fmt.Fprintf(w, "%s  from the peer\t%s, %s, %d dropped, %d malformed, %d over the MTU\n",
+			indent, Counted(c.RxFrames, "frame"), Counted(c.RxBytes, "byte"), c.RxDropped, c.RxMalformed, c.RxOverMTU)
 		fmt.Fprintf(w, "%s  credits\t%d of %d available here, %d of %d lent to the peer\n",
 			indent, c.Remote.Available, c.Remote.Elements, c.Local.Lent, c.Local.Elements)
 		fmt.Fprintf(w, "%s  pools\t%s here; %s lent to the peer, %s with the send buffers\n",
@@ -78,11 +79,11 @@ func printTraffic(w io.Writer, indent string, s *messaging.Stats) {
 				c.WindowsInvalidated, c.WindowsInvalidatedByPeer)
 		}
 		if n := c.Revocations; n > 0 {
-			fmt.Fprintf(w, "%s  one-touch\tkeys void %v after the first transfer of a batch was taken, at most %v, in %d "+
-				"batches\n", indent, time.Duration(c.RevocationTime/n), c.RevocationMax, n)
+			fmt.Fprintf(w, "%s  one-touch\tkeys void %v after the first transfer of a batch was taken, at most %v, in %s\n",
+				indent, time.Duration(c.RevocationTime/n), c.RevocationMax, Counted(n, "batch"))
 		}
 		if c.RxLost+c.RxLate > 0 {
-			fmt.Fprintf(w, "%s  lost on the fabric\t%d frames, %d late\n", indent, c.RxLost, c.RxLate)
+			fmt.Fprintf(w, "%s  lost on the fabric\t%s, %d late\n", indent, Counted(c.RxLost, "frame"), c.RxLate)
 		}
 	}
 }

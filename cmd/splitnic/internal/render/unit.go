@@ -17,7 +17,7 @@ import (
 
 func printUnit(w io.Writer, s *daemon.UnitStatus) {
 	fmt.Fprintf(w, "iounit %s\tfor %v, %s\n", s.Name, ago(s.Since), Counted(len(s.Hosts), "host"))
-	fmt.Fprintf(w, "  LAN\t%s\n", lanText(&s.LAN))
+	fmt.Fprintf(w, "  LAN\t%s: %s\n", s.NIC, lanText(&s.LAN))
 	printDevice(w, s.Device, s.DeviceState)
 	if s.Drain != nil {
 		fmt.Fprintf(w, "  DRAINING\tfor %v, takes no hosts; %d left\n", ago(s.Drain.Since), len(s.Drain.Remaining))
@@ -97,16 +97,17 @@ func printTotals(w io.Writer, s *iounit.Status) {
 	}
 	fmt.Fprintf(w, "  memory\t%s registered, %s\n", units.Size(s.Memory.Used), limit)
 	b := &s.Bootstrap
-	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %d handshakes, %d delayed\n", b.Connections,
-		b.Handshaking, b.Handshakes, b.Delayed)
+	fmt.Fprintf(w, "  connections\t%d, %d of them in their handshake; %s, %d delayed\n", b.Connections,
+		b.Handshaking, Counted(b.Handshakes, "handshake"), b.Delayed)
 	printCounts(w, "refused", s.Refusals)
 	if s.Elsewhere > 0 {
-		fmt.Fprintf(w, "  elsewhere\t%d hosts have connected, and gone to another I/O unit\n", s.Elsewhere)
+		fmt.Fprintf(w, "  elsewhere\t%s that connected, and went to another I/O unit\n", Counted(s.Elsewhere, "host"))
 	}
 	printCounts(w, "protocol violations", s.Violations)
 	printCounts(w, "sessions ended", s.Ended)
 	if s.Unrevoked > 0 {
-		fmt.Fprintf(w, "  lost then\t%d frames in one-touch elements whose windows were not revoked yet\n", s.Unrevoked)
+		fmt.Fprintf(w, "  lost then\t%s in one-touch elements whose windows were not revoked yet\n",
+			Counted(s.Unrevoked, "frame"))
 	}
 }
 
@@ -126,19 +127,19 @@ func printCounts[K ~string](w io.Writer, what string, counts map[K]uint64) {
 func printPort(w io.Writer, indent string, h *iounit.HostStatus) {
 	fmt.Fprintf(w, "%sport\t%s, mode %s, VLANs %s, receives %s\n", indent, upDown(h.Up), h.Mode, h.VLANs, receives(h))
 	if h.MaxTxRate+h.MaxRxRate+h.MaxTxPPS+h.MaxRxPPS > 0 || h.TxLimited+h.RxLimited > 0 { // there is a limit, or was
-		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %d times; %s from it, limited %d times\n",
-			indent, rates(h.MaxTxRate, h.MaxTxPPS), h.TxLimited, rates(h.MaxRxRate, h.MaxRxPPS), h.RxLimited)
+		fmt.Fprintf(w, "%srates\t%s to the LAN, limited %s; %s from it, limited %s\n", indent, rates(h.MaxTxRate, h.MaxTxPPS),
+			Counted(h.TxLimited, "time"), rates(h.MaxRxRate, h.MaxRxPPS), Counted(h.RxLimited, "time"))
 	}
 	if h.MaxTxGroupPPS > 0 {
-		fmt.Fprintf(w, "%sto groups\t%d packets/s to the LAN, more are dropped\n", indent, h.MaxTxGroupPPS)
+		fmt.Fprintf(w, "%sto groups\t%s/s to the LAN, more are dropped\n", indent, Counted(h.MaxTxGroupPPS, "packet"))
 	}
 	fmt.Fprintf(w, "%searly discard\t%v\n", indent, h.EarlyDiscard)
-	fmt.Fprintf(w, "%sannounced\tby %d frames to the LAN\n", indent, h.Announced)
+	fmt.Fprintf(w, "%sannounced\tby %s to the LAN\n", indent, Counted(h.Announced, "frame"))
 	fmt.Fprintf(w, "%sdropped on the way to the host\t%s\n", indent, dropped(h, "rx"))
 	fmt.Fprintf(w, "%sdropped on the way to the LAN\t%s\n", indent, dropped(h, "tx"))
 	if h.TxOversize > 0 {
-		fmt.Fprintf(w, "%soversize on the LAN\t%d frames, longer than the card's MTU and one VLAN tag: "+
-			"raise the card's MTU\n", indent, h.TxOversize)
+		fmt.Fprintf(w, "%soversize on the LAN\t%s, longer than the card's MTU and one VLAN tag: "+
+			"raise the card's MTU\n", indent, Counted(h.TxOversize, "frame"))
 	}
 	for _, reason := range h.DropReasons {
 		fmt.Fprintf(w, "%s  dropped for\t%s\n", indent, reason)
@@ -152,12 +153,12 @@ func receives(h *iounit.HostStatus) string {
 	}
 	words := h.MAC
 	if n := len(f.Unicast); n > 0 {
-		words += fmt.Sprintf(" and %d more addresses", n)
+		words += " and " + Counted(n, "more address")
 	}
 	if f.AllMulti {
 		return words + ", all groups"
 	}
-	return fmt.Sprintf("%s, %d groups", words, len(f.Multicast))
+	return words + ", " + Counted(len(f.Multicast), "group")
 }
 
 // Statistics prints the I/O unit's counters of a host.

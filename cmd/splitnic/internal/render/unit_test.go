@@ -25,4 +25,7 @@ func TestCounted(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
+	if got := Counted(uint64(3), "address") + Counted(2, "batch"); got != "3 addresses2 batches" {
+		t.Errorf("got %q", got)
+	}
 }

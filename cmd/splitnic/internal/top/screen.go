@@ -166,7 +166,7 @@ func (s *screen) draw() error {
 		width, height = 80, 24
 	}
 	head := []string{
-		fmt.Sprintf("splitnic top: %d cards, every %v, by %s", len(s.cards), s.every, s.view.Order),
+		fmt.Sprintf("splitnic top: %s, every %v, by %s", render.Counted(len(s.cards), "card"), s.every, s.view.Order),
 		keysText,
 	}
 	var foot []string

@@ -42,7 +42,7 @@ func (v *View) Lines(cards []Card) []string {
 	}
 	if v.Height > 0 && len(lines) > v.Height {
 		keep := max(v.Height-1, 0)
-		lines = append(lines[:keep:keep], fmt.Sprintf("… %d more lines", len(lines)-keep))[:v.Height]
+		lines = append(lines[:keep:keep], "… "+render.Counted(len(lines)-keep, "more line"))[:v.Height]
 	}
 	for i, l := range lines {
 		if v.Width > 0 {
