@@ -42,10 +42,9 @@ netdevices, connections survive.`,
 }
 
 func (f *agentFlags) add(flags *pflag.FlagSet) {
-	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.set.State, "state", agentPlaces.state, "directory in which cards and answers of DNS are recorded for the next process")
-		g.IntVar(&f.maxCards, "max-cards", 256, "most cards")
-	})
+	flags.StringVar(&f.set.State, "state", agentPlaces.state, "directory in which cards and answers of DNS are recorded for the next process")
+	flags.IntVar(&f.maxCards, "max-cards", 256, "most cards")
+	inGroup(flags, identityFlags)
 	f.addUnits(flags)
 	f.addNetdevice(flags)
 	f.addSessions(flags)

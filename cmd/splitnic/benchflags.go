@@ -66,39 +66,34 @@ var listenFlags = []string{"device", "ib-port", "gid-index", "pkey", "listen", "
 func (f *benchFlags) add(flags *pflag.FlagSet) {
 	f.spec.Kind = f.kind
 	def := benchDefaults[f.kind]
-	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.listen, "listen", "",
-			fmt.Sprintf("wait at this address for the other node (default port: %d)", bench.DefaultPort))
-		boolVar(g, &f.forever, "serve-forever", false, "with --listen: serve any number of runs instead of one")
-	})
-	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
-		g.StringVarP(&f.device, "device", "d", "",
-			"RDMA device (default: the one with the address of --listen, or the only one)")
-		g.StringVar(&f.peerDevice, "peer-device", "",
-			"RDMA device of the receiving end, if both ends are in this process (default: the same)")
-		addPort(g, &f.adapter, "i", "x")
-		addPKey(g, &f.adapter)
-	})
-	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		f.addSpec(g, def.size, def.iters)
-		addOrdering(g, &f.strictOrdering)
-		addInline(g, &f.inline)
-		if f.kind != bench.Lat { // a round trip has no pack
-			addPackCopy(g, &f.packCopy)
-		}
-	})
-	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.secret, "secret", "",
-			"secret of both ends; everyone on this machine can read arguments, so prefer "+secretVariable+
-				" or --secret-file (default with --listen: a random one)")
-		g.StringVar(&f.secretFile, "secret-file", "", "file with the secret")
-		addProtection(g, &f.protection)
-		boolVar(g, &f.encrypt, "encrypt", false, "encrypt all frames, with the cipher that this machine prefers")
-	})
-	inGroup(flags, observabilityFlags, func(g *pflag.FlagSet) {
-		boolVar(g, &f.json, "json", false, "print one JSON object for each measurement")
-		boolVar(g, &f.progress, "progress", false, "show progress on standard error even if it is not a terminal")
-	})
+	flags.StringVar(&f.listen, "listen", "",
+		fmt.Sprintf("wait at this address for the other node (default port: %d)", bench.DefaultPort))
+	boolVar(flags, &f.forever, "serve-forever", false, "with --listen: serve any number of runs instead of one")
+	inGroup(flags, identityFlags)
+	flags.StringVarP(&f.device, "device", "d", "",
+		"RDMA device (default: the one with the address of --listen, or the only one)")
+	flags.StringVar(&f.peerDevice, "peer-device", "",
+		"RDMA device of the receiving end, if both ends are in this process (default: the same)")
+	addPort(flags, &f.adapter, "i", "x")
+	addPKey(flags, &f.adapter)
+	inGroup(flags, deviceFlags)
+	f.addSpec(flags, def.size, def.iters)
+	addOrdering(flags, &f.strictOrdering)
+	addInline(flags, &f.inline)
+	if f.kind != bench.Lat { // a round trip has no pack
+		addPackCopy(flags, &f.packCopy)
+	}
+	inGroup(flags, performanceFlags)
+	flags.StringVar(&f.secret, "secret", "",
+		"secret of both ends; everyone on this machine can read arguments, so prefer "+secretVariable+
+			" or --secret-file (default with --listen: a random one)")
+	flags.StringVar(&f.secretFile, "secret-file", "", "file with the secret")
+	addProtection(flags, &f.protection)
+	boolVar(flags, &f.encrypt, "encrypt", false, "encrypt all frames, with the cipher that this machine prefers")
+	inGroup(flags, securityFlags)
+	boolVar(flags, &f.json, "json", false, "print one JSON object for each measurement")
+	boolVar(flags, &f.progress, "progress", false, "show progress on standard error even if it is not a terminal")
+	inGroup(flags, observabilityFlags)
 }
 
 // addSpec adds the flags that specify what to measure.

@@ -85,19 +85,17 @@ type sweepFlags struct {
 }
 
 func (f *sweepFlags) add(flags *pflag.FlagSet) {
-	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
-		g.StringVarP(&f.device, "device", "d", "", "RDMA device (default: the only one)")
-		g.StringVar(&f.peerDevice, "peer-device", "", "RDMA device of the receiving end (default: the same)")
-		addPort(g, &f.adapter, "i", "x")
-		addPKey(g, &f.adapter)
-	})
-	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.StringSliceVar(&f.of, "sweep", nil, "try adapter-dependent settings of all flags, or of some: "+
-			strings.Join(sweepNames(), ", "))
-		g.Lookup("sweep").NoOptDefVal = strings.Join(sweepNames(), ",")
-		g.IntVar(&f.rounds, "rounds", 7, "with --sweep: number of rounds")
-		g.DurationVarP(&f.duration, "duration", "D", 300*time.Millisecond, "with --sweep: time of each measurement")
-	})
+	flags.StringVarP(&f.device, "device", "d", "", "RDMA device (default: the only one)")
+	flags.StringVar(&f.peerDevice, "peer-device", "", "RDMA device of the receiving end (default: the same)")
+	addPort(flags, &f.adapter, "i", "x")
+	addPKey(flags, &f.adapter)
+	inGroup(flags, deviceFlags)
+	flags.StringSliceVar(&f.of, "sweep", nil, "try adapter-dependent settings of all flags, or of some: "+
+		strings.Join(sweepNames(), ", "))
+	flags.Lookup("sweep").NoOptDefVal = strings.Join(sweepNames(), ",")
+	flags.IntVar(&f.rounds, "rounds", 7, "with --sweep: number of rounds")
+	flags.DurationVarP(&f.duration, "duration", "D", 300*time.Millisecond, "with --sweep: time of each measurement")
+	inGroup(flags, performanceFlags)
 }
 
 func (f *sweepFlags) settings() ([]sweep.Setting, error) {

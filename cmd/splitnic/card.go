@@ -79,31 +79,26 @@ session. If the card exists with the same flags nothing happens; with others it 
 
 func addSpec(flags *pflag.FlagSet, s *cards.Spec) {
 	const asAgent = " (default: that of the agent's flags)"
-	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringSliceVar(&s.IOUnits, "iounit", nil, "address of an I/O unit, or srv:NAME; several in order of preference"+asAgent)
-		g.StringVar(&s.HostName, "host-name", "", "name of the card at the I/O unit (default: HOSTNAME.NAME)")
-		g.StringVar(&s.Owner, "owner", "", "word that identifies the owner of the card; splitnic card list shows it")
-	})
-	inGroup(flags, deviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&s.Device, "device", "", "RDMA device"+asAgent)
-	})
-	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&s.Netdevice, "netdev", "", "name of the netdevice (default: that of the card)")
-		g.StringVar(&s.NetNS, "netns", "",
-			"network namespace of the netdevice, by name or path, such as /proc/PID/ns/net (default: the agent's)")
-		boolVar(g, &s.Transient, "transient", false, "remove the card when its network namespace is removed")
-		g.StringVar(&s.MAC, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
-		g.IntVar(&s.MTU, "mtu", 0, "largest MTU; the netdevice follows the I/O unit's network card up to it"+asAgent)
-	})
-	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&s.Queues, "queues", 0, "queues to request"+asAgent)
-	})
-	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&s.Encrypt, "encrypt", "", "encrypt and authenticate all frames on the fabric: required, allowed or no"+asAgent)
-		g.StringVar(&s.Key, "key", "", "private key of the card, made by splitnic keygen (default: the agent's)")
-		g.StringVar(&s.Cert, "cert", "", "certificate for --key")
-		boolVar(g, &s.NewKey, "new-key", false, "make a private key for the card, and remove the key with the card")
-	})
+	flags.StringSliceVar(&s.IOUnits, "iounit", nil, "address of an I/O unit, or srv:NAME; several in order of preference"+asAgent)
+	flags.StringVar(&s.HostName, "host-name", "", "name of the card at the I/O unit (default: HOSTNAME.NAME)")
+	flags.StringVar(&s.Owner, "owner", "", "word that identifies the owner of the card; splitnic card list shows it")
+	inGroup(flags, identityFlags)
+	flags.StringVar(&s.Device, "device", "", "RDMA device"+asAgent)
+	inGroup(flags, deviceFlags)
+	flags.StringVar(&s.Netdevice, "netdev", "", "name of the netdevice (default: that of the card)")
+	flags.StringVar(&s.NetNS, "netns", "",
+		"network namespace of the netdevice, by name or path, such as /proc/PID/ns/net (default: the agent's)")
+	boolVar(flags, &s.Transient, "transient", false, "remove the card when its network namespace is removed")
+	flags.StringVar(&s.MAC, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
+	flags.IntVar(&s.MTU, "mtu", 0, "largest MTU; the netdevice follows the I/O unit's network card up to it"+asAgent)
+	inGroup(flags, netdeviceFlags)
+	flags.IntVar(&s.Queues, "queues", 0, "queues to request"+asAgent)
+	inGroup(flags, performanceFlags)
+	flags.StringVar(&s.Encrypt, "encrypt", "", "encrypt and authenticate all frames on the fabric: required, allowed or no"+asAgent)
+	flags.StringVar(&s.Key, "key", "", "private key of the card, made by splitnic keygen (default: the agent's)")
+	flags.StringVar(&s.Cert, "cert", "", "certificate for --key")
+	boolVar(flags, &s.NewKey, "new-key", false, "make a private key for the card, and remove the key with the card")
+	inGroup(flags, securityFlags)
 }
 
 func cardDelCommand(agent *cards.Client) *cobra.Command {

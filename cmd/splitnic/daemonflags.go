@@ -38,91 +38,85 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	m := &c.Messaging
 	flags.StringVar(&c.ConfigFile, "config", "", "YAML file with these flags as keys, and advanced settings; "+
 		"flags on the command line take precedence")
-	inGroup(flags, deviceFlags, func(f *pflag.FlagSet) {
-		f.StringVar(&c.Device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
-		addPort(f, &c.Adapter, "", "")
-		f.Uint8Var(&m.TrafficClass, "traffic-class", 0,
-			"traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
-	})
-	inGroup(flags, performanceFlags, func(f *pflag.FlagSet) {
-		boolVar(f, &d.latency, "latency-queue", latencyOn, latency)
-	})
-	inGroup(flags, reliabilityFlags, func(f *pflag.FlagSet) {
-		f.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
-			"declare the peer dead after this long without traffic")
-	})
+	inGroup(flags, "")
+	flags.StringVar(&c.Device, "device", "", "RDMA device, such as mlx5_0 or rxe0 (default: the only one)")
+	addPort(flags, &c.Adapter, "", "")
+	flags.Uint8Var(&m.TrafficClass, "traffic-class", 0,
+		"traffic class of all packets on the fabric, DSCP in its upper six bits, such as 0x68")
+	inGroup(flags, deviceFlags)
+	boolVar(flags, &d.latency, "latency-queue", latencyOn, latency)
+	inGroup(flags, performanceFlags)
+	flags.DurationVar(&m.PeerTimeout, "peer-timeout", time.Second,
+		"declare the peer dead after this long without traffic")
+	inGroup(flags, reliabilityFlags)
 	d.advanced(flags, c)
 	addKeys(flags, &c.Keys)
-	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
-		addEncrypt(f, &c.Encrypt)
-		addProtection(f, &d.protection)
-	})
-	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
-		f.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
-		f.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
-		f.StringVar(&c.MetricsConfig, "metrics-config", "",
-			"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+
-				"(default: plain HTTP, without authentication)")
-		addLogLevel(f, &c.LogLevel)
-		f.StringVar(&d.logFormat, "log-format", "text", "text or json")
-	})
+	addEncrypt(flags, &c.Encrypt)
+	addProtection(flags, &d.protection)
+	inGroup(flags, securityFlags)
+	flags.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
+	flags.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
+	flags.StringVar(&c.MetricsConfig, "metrics-config", "",
+		"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+
+			"(default: plain HTTP, without authentication)")
+	addLogLevel(flags, &c.LogLevel)
+	flags.StringVar(&d.logFormat, "log-format", "text", "text or json")
+	inGroup(flags, observabilityFlags)
 }
 
 // advanced adds the advanced settings, which set c.
 func (d *daemonFlags) advanced(flags *pflag.FlagSet, c *daemon.Common) {
 	m := &c.Messaging
-	advanced(flags, securityFlags, func(f *pflag.FlagSet) { addCiphers(f, &c.Ciphers) })
-	advanced(flags, deviceFlags, func(f *pflag.FlagSet) {
-		addPKey(f, &c.Adapter)
-		f.Uint8Var(&m.ServiceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
-		f.Uint8Var(&m.LatencyTrafficClass, "latency-traffic-class", 0,
-			"traffic class of the latency channel's packets on the fabric, such as 0xb8 for EF (default: that of "+
-				"--traffic-class)")
-		f.Uint8Var(&m.LatencyServiceLevel, "latency-service-level", 0,
-			"InfiniBand service level of the latency channel's packets, 1 to 15 (default: that of advanced.service-level)")
-	})
-	advanced(flags, performanceFlags, func(f *pflag.FlagSet) {
-		addOrdering(f, &m.StrictOrdering)
-		f.StringSliceVar(&d.latencyDSCP, "latency-dscp", steer.DefaultClasses().DSCP.Words(),
-			"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo are always latency-sensitive")
-		f.IntVar(&d.latencySize, "latency-size", 0,
-			"also treat IP packets of up to this many bytes as latency-sensitive (default: none)")
-		f.IntVar(&c.Handlers.Number, "handlers", 0,
-			fmt.Sprintf("completion-queue handlers for data, up to %d; queues are assigned to them in turn "+
-				"(default: one for each completion vector of the device, at most one for each queue)", cq.MaxHandlers))
-		f.StringVar(&d.handlerCPUs, "handler-cpus", "",
-			"processors for the handlers: a list such as 0-3,8, distributed over them, or HANDLER=LIST for each, "+
-				"such as 1=0,2=2-3; handler 0 is for the control channel (default: any)")
-		f.StringVar(&d.priority, "handler-priority", "",
-			"priority of the handlers' threads, -20 (first) to 19 (last), or latency or normal, for -10 and 0; "+
-				"or HANDLER=PRIORITY for each, such as 1=latency,2=5 (default: normal)")
-		f.StringVar(&d.irqAffinity, "irq-affinity", "off",
-			"off; follow: give handlers without processors those of their completion vector's interrupt; "+
-				"set: give the interrupts the processors of their handlers, at the start; not tested on hardware")
-		f.IntVar(&c.Handlers.Budget, "poll-budget", cq.DefaultBudget,
-			"completions to handle in a row before other work of the thread")
-		f.Var(spinValue(&c.Handlers.Spin, &c.Handlers.Adaptive), "spin",
-			"time to poll before sleeping, such as 20us: uses a processor, saves some microseconds; auto[:LONGEST]: only "+
-				"after small frames and short sleeps, and if processors are idle, for up to 100us or LONGEST")
-		f.Var(moderationValue(&m.Moderation), "cq-moderation",
-			"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
-				"if the device supports it (default: for each completion)")
-		addPackCopy(f, &m.PackCopy)
-		addInline(f, &m.MaxInline)
-		f.IntVar(&m.MaxPools, "max-pools", 0,
-			"maximum number of pools to lend on each data channel, on request of the peer (default: two more than at the beginning)")
-		f.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second,
-			"return a pool that was lent on request after it has been unused for this long")
-	})
-	advanced(flags, reliabilityFlags, func(f *pflag.FlagSet) {
-		f.DurationVar(&m.KeepAlive, "keep-alive", 0,
-			"interval of keep-alives on an idle session (default: 500ms, at most half of --peer-timeout)")
-		f.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second,
-			"time limit for opening a session, with its queue pairs")
-		f.Uint8Var(&m.Timing.Timeout, "qp-timeout", 0,
-			"queue-pair timeout, 4.096 µs × 2^N (default: 14, which is 67 ms; 18 on Soft-RoCE)")
-		f.Uint8Var(&m.Timing.RetryCount, "qp-retries", 6, "queue-pair retries, 1 to 6")
-	})
+	addCiphers(flags, &c.Ciphers)
+	advanced(flags, securityFlags)
+	addPKey(flags, &c.Adapter)
+	flags.Uint8Var(&m.ServiceLevel, "service-level", 0, "InfiniBand service level of all packets on the fabric, 0 to 15")
+	flags.Uint8Var(&m.LatencyTrafficClass, "latency-traffic-class", 0,
+		"traffic class of the latency channel's packets on the fabric, such as 0xb8 for EF (default: that of "+
+			"--traffic-class)")
+	flags.Uint8Var(&m.LatencyServiceLevel, "latency-service-level", 0,
+		"InfiniBand service level of the latency channel's packets, 1 to 15 (default: that of advanced.service-level)")
+	advanced(flags, deviceFlags)
+	addOrdering(flags, &m.StrictOrdering)
+	flags.StringSliceVar(&d.latencyDSCP, "latency-dscp", steer.DefaultClasses().DSCP.Words(),
+		"DSCPs of latency-sensitive frames, by name or number, or none; ARP, neighbour discovery and ICMP echo are always latency-sensitive")
+	flags.IntVar(&d.latencySize, "latency-size", 0,
+		"also treat IP packets of up to this many bytes as latency-sensitive (default: none)")
+	flags.IntVar(&c.Handlers.Number, "handlers", 0,
+		fmt.Sprintf("completion-queue handlers for data, up to %d; queues are assigned to them in turn "+
+			"(default: one for each completion vector of the device, at most one for each queue)", cq.MaxHandlers))
+	flags.StringVar(&d.handlerCPUs, "handler-cpus", "",
+		"processors for the handlers: a list such as 0-3,8, distributed over them, or HANDLER=LIST for each, "+
+			"such as 1=0,2=2-3; handler 0 is for the control channel (default: any)")
+	flags.StringVar(&d.priority, "handler-priority", "",
+		"priority of the handlers' threads, -20 (first) to 19 (last), or latency or normal, for -10 and 0; "+
+			"or HANDLER=PRIORITY for each, such as 1=latency,2=5 (default: normal)")
+	flags.StringVar(&d.irqAffinity, "irq-affinity", "off",
+		"off; follow: give handlers without processors those of their completion vector's interrupt; "+
+			"set: give the interrupts the processors of their handlers, at the start; not tested on hardware")
+	flags.IntVar(&c.Handlers.Budget, "poll-budget", cq.DefaultBudget,
+		"completions to handle in a row before other work of the thread")
+	flags.Var(spinValue(&c.Handlers.Spin, &c.Handlers.Adaptive), "spin",
+		"time to poll before sleeping, such as 20us: uses a processor, saves some microseconds; auto[:LONGEST]: only "+
+			"after small frames and short sleeps, and if processors are idle, for up to 100us or LONGEST")
+	flags.Var(moderationValue(&m.Moderation), "cq-moderation",
+		"wake up once for this many completions, or this long after the first of them, such as 16,50us, "+
+			"if the device supports it (default: for each completion)")
+	addPackCopy(flags, &m.PackCopy)
+	addInline(flags, &m.MaxInline)
+	flags.IntVar(&m.MaxPools, "max-pools", 0,
+		"maximum number of pools to lend on each data channel, on request of the peer (default: two more than at the beginning)")
+	flags.DurationVar(&m.PoolIdle, "pool-idle", 10*time.Second,
+		"return a pool that was lent on request after it has been unused for this long")
+	advanced(flags, performanceFlags)
+	flags.DurationVar(&m.KeepAlive, "keep-alive", 0,
+		"interval of keep-alives on an idle session (default: 500ms, at most half of --peer-timeout)")
+	flags.DurationVar(&c.HandshakeTimeout, "handshake-timeout", 10*time.Second,
+		"time limit for opening a session, with its queue pairs")
+	flags.Uint8Var(&m.Timing.Timeout, "qp-timeout", 0,
+		"queue-pair timeout, 4.096 µs × 2^N (default: 14, which is 67 ms; 18 on Soft-RoCE)")
+	flags.Uint8Var(&m.Timing.RetryCount, "qp-retries", 6, "queue-pair retries, 1 to 6")
+	advanced(flags, reliabilityFlags)
 }
 
 // addPort adds the flags for the port and GID of the queue pairs. port and gid are
@@ -144,32 +138,29 @@ func addPKey(f *pflag.FlagSet, a *daemon.Adapter) {
 
 // addLogLevel adds the flag for the level of the log, which a reload reads again.
 func addLogLevel(flags *pflag.FlagSet, level *slog.Level) {
-	inGroup(flags, observabilityFlags, func(f *pflag.FlagSet) {
-		*level = slog.LevelInfo
-		f.Var(levelValue(level), "log-level", "debug, info, warn or error")
-	})
+	*level = slog.LevelInfo
+	flags.Var(levelValue(level), "log-level", "debug, info, warn or error")
+	inGroup(flags, observabilityFlags)
 }
 
 // addKeys adds the flags about keys that both endpoints have.
 func addKeys(flags *pflag.FlagSet, k *daemon.Keys) {
-	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
-		f.StringVar(&k.Key, "key", defaultKey, "private key of this side, made by splitnic keygen")
-		f.StringArrayVar(&k.Trust, "trust", nil, "fingerprint of a trusted peer's key, as [name=]sha256:…; may be repeated")
-		f.StringVar(&k.TrustFile, "trust-file", "", "file of trusted fingerprints, one [name=]sha256:… on each line")
-		f.StringVar(&k.CA, "ca", "", "trust peers with a certificate from the authorities in this PEM file")
-		f.StringVar(&k.Cert, "cert", "", "certificate for --key, for peers that use --ca")
-		f.StringVar(&k.Revoked, "revoked", "", "file of revoked fingerprints, one [name=]sha256:… on each line: "+
-			"their keys are not trusted, even if they are listed or certified")
-		boolVar(f, &k.Insecure, "insecure", false, "no keys: accept any peer that also has this flag; for trials only")
-	})
+	flags.StringVar(&k.Key, "key", defaultKey, "private key of this side, made by splitnic keygen")
+	flags.StringArrayVar(&k.Trust, "trust", nil, "fingerprint of a trusted peer's key, as [name=]sha256:…; may be repeated")
+	flags.StringVar(&k.TrustFile, "trust-file", "", "file of trusted fingerprints, one [name=]sha256:… on each line")
+	flags.StringVar(&k.CA, "ca", "", "trust peers with a certificate from the authorities in this PEM file")
+	flags.StringVar(&k.Cert, "cert", "", "certificate for --key, for peers that use --ca")
+	flags.StringVar(&k.Revoked, "revoked", "", "file of revoked fingerprints, one [name=]sha256:… on each line: "+
+		"their keys are not trusted, even if they are listed or certified")
+	boolVar(flags, &k.Insecure, "insecure", false, "no keys: accept any peer that also has this flag; for trials only")
+	inGroup(flags, securityFlags)
 }
 
 // addNames adds the flag about keys that only hosts have.
 func addNames(flags *pflag.FlagSet, k *daemon.Keys) {
-	inGroup(flags, securityFlags, func(f *pflag.FlagSet) {
-		f.StringSliceVar(&k.IOUnitNames, "iounit-name", nil, "name of the I/O unit in its certificate, for --ca; "+
-			"a list for several I/O units (default: any I/O unit of the authority)")
-	})
+	flags.StringSliceVar(&k.IOUnitNames, "iounit-name", nil, "name of the I/O unit in its certificate, for --ca; "+
+		"a list for several I/O units (default: any I/O unit of the authority)")
+	inGroup(flags, securityFlags)
 }
 
 // complete completes the configuration from the flags, and checks the part that both endpoints

@@ -15,20 +15,17 @@ import (
 type directFlags struct{ memory string }
 
 func (f *directFlags) add(flags *pflag.FlagSet, d *daemon.Direct) {
-	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		boolVar(g, &d.On, "direct", true,
-			"connect directly to other hosts of the I/O unit, if it permits that: frames then bypass the I/O unit")
-	})
-	advanced(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&d.Peers, "direct-peers", 64, "maximum number of direct connections")
-		g.DurationVar(&d.Idle, "direct-idle", time.Minute, "end a direct connection after this long without a frame")
-		g.StringVar(&f.memory, "direct-memory", "512Mi",
-			"maximum memory to register for all direct connections together, such as 1G or 1Gi, in powers of 1024")
-	})
-	advanced(flags, reliabilityFlags, func(g *pflag.FlagSet) {
-		g.DurationVar(&d.Grace, "direct-grace", 2*time.Second,
-			"end direct connections after this long without an I/O unit that permits them")
-	})
+	boolVar(flags, &d.On, "direct", true,
+		"connect directly to other hosts of the I/O unit, if it permits that: frames then bypass the I/O unit")
+	inGroup(flags, performanceFlags)
+	flags.IntVar(&d.Peers, "direct-peers", 64, "maximum number of direct connections")
+	flags.DurationVar(&d.Idle, "direct-idle", time.Minute, "end a direct connection after this long without a frame")
+	flags.StringVar(&f.memory, "direct-memory", "512Mi",
+		"maximum memory to register for all direct connections together, such as 1G or 1Gi, in powers of 1024")
+	advanced(flags, performanceFlags)
+	flags.DurationVar(&d.Grace, "direct-grace", 2*time.Second,
+		"end direct connections after this long without an I/O unit that permits them")
+	advanced(flags, reliabilityFlags)
 }
 
 func (f *directFlags) complete(d *daemon.Direct) (err error) {

@@ -26,11 +26,13 @@ var flagGroups = []string{
 // groupKey is the annotation of a flag that names its group.
 const groupKey = "splitnic-group"
 
-// inGroup adds the flags that add defines to flags, as members of a group.
-func inGroup(flags *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
-	part := pflag.NewFlagSet(group, pflag.ContinueOnError)
-	add(part)
-	part.VisitAll(func(f *pflag.Flag) {
+// inGroup makes the flags that are in no group yet members of one.
+func inGroup(flags *pflag.FlagSet, group string) {
+	flags.SortFlags = false
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[groupKey] != nil {
+			return
+		}
 		if f.Annotations == nil {
 			f.Annotations = make(map[string][]string)
 		}
@@ -39,8 +41,6 @@ func inGroup(flags *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 			f.DefValue = "0" // help omits a default of 0; the usage has the real one
 		}
 	})
-	flags.SortFlags, part.SortFlags = false, false
-	flags.AddFlagSet(part)
 }
 
 // section is a group of a command's flags, or of its advanced settings.
@@ -83,15 +83,15 @@ const (
 	advancedPrefix = advancedMap + "."
 )
 
-// advanced adds the settings that add defines to flags, as advanced settings of a group.
-func advanced(flags *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
-	inGroup(flags, group, func(part *pflag.FlagSet) {
-		add(part)
-		part.VisitAll(func(f *pflag.Flag) {
+// advanced makes the flags that are in no group yet advanced settings of one.
+func advanced(flags *pflag.FlagSet, group string) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[groupKey] == nil {
 			f.Hidden = true // from help and completion
 			f.Annotations = map[string][]string{advancedKey: {"yes"}}
-		})
+		}
 	})
+	inGroup(flags, group)
 }
 
 // isAdvanced reports whether f is an advanced setting. f may be nil.

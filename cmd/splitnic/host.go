@@ -53,74 +53,65 @@ func hostCommand() *cobra.Command {
 func (f *hostFlags) add(flags *pflag.FlagSet) {
 	h := &f.set
 	f.addUnits(flags)
-	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&h.Name, "host-name", "", "name that the I/O unit knows this host by (default: HOSTNAME.NAME)")
-		g.StringVar(&h.State, "state", agentPlaces.state, "directory in which the last answers of DNS are kept, with srv:NAME, "+
-			"for a process that gets none")
-	})
-	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&h.Netdevice, "name", "sn0", "name of the netdevice to make")
-		g.StringVar(&f.port, "port", "tap",
-			"kind of netdevice: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual machine "+
-				"or DPDK program that connects to this socket; with vhost-user:PATH,client it listens there")
-		g.StringVar(&f.mac, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
-	})
-	advanced(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&f.zeroCopy, "vhost-zero-copy", "0",
-			"maximum memory of a vhost-user port's front end to register, such as 8G or 8Gi, to send long frames without "+
-				"a copy; must cover all guest memory, which is pinned; not for machines with a balloon. 0: none")
-	})
+	flags.StringVar(&h.Name, "host-name", "", "name that the I/O unit knows this host by (default: HOSTNAME.NAME)")
+	flags.StringVar(&h.State, "state", agentPlaces.state, "directory in which the last answers of DNS are kept, with srv:NAME, "+
+		"for a process that gets none")
+	inGroup(flags, identityFlags)
+	flags.StringVar(&h.Netdevice, "name", "sn0", "name of the netdevice to make")
+	flags.StringVar(&f.port, "port", "tap",
+		"kind of netdevice: tap, a device of this kernel; or vhost-user:PATH, a virtio-net device for a virtual machine "+
+			"or DPDK program that connects to this socket; with vhost-user:PATH,client it listens there")
+	flags.StringVar(&f.mac, "mac", "", "MAC address to request (default: one that the I/O unit derives from the key)")
+	inGroup(flags, netdeviceFlags)
+	flags.StringVar(&f.zeroCopy, "vhost-zero-copy", "0",
+		"maximum memory of a vhost-user port's front end to register, such as 8G or 8Gi, to send long frames without "+
+			"a copy; must cover all guest memory, which is pinned; not for machines with a balloon. 0: none")
+	advanced(flags, netdeviceFlags)
 	f.addNetdevice(flags)
-	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&h.NetNS, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
-		boolVar(g, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, such as that of a container; "+
-			"keeps CAP_SYS_ADMIN, as --netns does")
-	})
+	flags.StringVar(&h.NetNS, "netns", "", "network namespace for the netdevice, by name or path (default: this process's)")
+	boolVar(flags, &h.Movable, "movable", false, "follow the netdevice into other network namespaces, such as that of a container; "+
+		"keeps CAP_SYS_ADMIN, as --netns does")
+	inGroup(flags, netdeviceFlags)
 	f.addSessions(flags)
 }
 
 // addUnits adds the flag about I/O units, which an agent has, too.
 func (f *hostFlags) addUnits(flags *pflag.FlagSet) {
-	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringSliceVar(&f.set.IOUnits, "iounit", nil,
-			"address of an I/O unit, as host or host:port, or srv:NAME for those in the SRV records of NAME; "+
-				"several in order of preference")
-	})
+	flags.StringSliceVar(&f.set.IOUnits, "iounit", nil,
+		"address of an I/O unit, as host or host:port, or srv:NAME for those in the SRV records of NAME; "+
+			"several in order of preference")
+	inGroup(flags, identityFlags)
 }
 
 // addNetdevice adds the flags about the netdevice that an agent has, too.
 func (f *hostFlags) addNetdevice(flags *pflag.FlagSet) {
 	h := &f.set
-	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&h.MaxMTU, "max-mtu", 9000,
-			"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
-		g.StringVar(&f.offloads, "offloads", "all",
-			"offloads for the I/O unit to carry out: all, none, or some of "+vnet.AllOffloads.String())
-		boolVar(g, &h.Persist, "persist", false,
-			"keep the netdevice after this process ends, for the next one with this flag "+
-				"(not needed for systemd services)")
-	})
-	advanced(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		boolVar(g, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
-		g.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
-	})
+	flags.IntVar(&h.MaxMTU, "max-mtu", 9000,
+		"largest MTU to accept; the netdevice follows the I/O unit's network card up to it")
+	flags.StringVar(&f.offloads, "offloads", "all",
+		"offloads for the I/O unit to carry out: all, none, or some of "+vnet.AllOffloads.String())
+	boolVar(flags, &h.Persist, "persist", false,
+		"keep the netdevice after this process ends, for the next one with this flag "+
+			"(not needed for systemd services)")
+	inGroup(flags, netdeviceFlags)
+	boolVar(flags, &h.Plain, "plain", false, "make a plain TAP device without offloads, for kernels without IFF_VNET_HDR")
+	flags.IntVar(&h.TxQueueLen, "txqueuelen", 512, "length of the netdevice's transmit queue in frames")
+	advanced(flags, netdeviceFlags)
 }
 
 // addSessions adds the flags about sessions, which an agent has, too.
 func (f *hostFlags) addSessions(flags *pflag.FlagSet) {
 	h := &f.set
-	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&h.Queues, "queues", 1, "queues to request, each with its own data channel")
-		g.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)},
-			"transfer modes in order of preference: some of "+
-				strings.Join(modeNames(), ", ")+"; the I/O unit uses the first that it allows")
-	})
-	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
-		boolVar(g, &h.Standby, "standby", false,
-			"keep a second session ready with the next I/O unit: faster fail-over, twice the memory")
-		g.DurationVar(&h.FailBack, "fail-back", 0,
-			"return to a preferred I/O unit after it has been reachable for this long (default: never)")
-	})
+	flags.IntVar(&h.Queues, "queues", 1, "queues to request, each with its own data channel")
+	flags.StringSliceVar(&f.modes, "mode", []string{string(protocol.ModeImm)},
+		"transfer modes in order of preference: some of "+
+			strings.Join(modeNames(), ", ")+"; the I/O unit uses the first that it allows")
+	inGroup(flags, performanceFlags)
+	boolVar(flags, &h.Standby, "standby", false,
+		"keep a second session ready with the next I/O unit: faster fail-over, twice the memory")
+	flags.DurationVar(&h.FailBack, "fail-back", 0,
+		"return to a preferred I/O unit after it has been reachable for this long (default: never)")
+	inGroup(flags, reliabilityFlags)
 	f.direct.add(flags, &h.Direct)
 	addNames(flags, &h.Keys)
 	f.daemonFlags.add(flags, &h.Common, false,

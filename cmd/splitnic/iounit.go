@@ -58,40 +58,34 @@ func iounitCommand() *cobra.Command {
 
 func (f *iounitFlags) add(flags *pflag.FlagSet) {
 	u := &f.set
-	inGroup(flags, identityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&u.Name, "name", "", "name of this I/O unit for hosts (default: the host name)")
-		g.StringVar(&u.Listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
-	})
-	inGroup(flags, netdeviceFlags, func(g *pflag.FlagSet) {
-		g.StringVar(&u.LAN, "lan", "", strings.Join(append(
-			[]string{"network card to share: NIC or " + lan.Usage()}, lan.Notes()...), "; "))
-		g.StringVar(&u.NetNS, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
-	})
-	inGroup(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&u.Queues, "queues", 0, "maximum number of queues of a host (default: see splitnic doctor)")
-		g.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes to allow")
-		boolVar(g, &u.Direct, "direct", true, "let two hosts that exchange many frames connect directly to each other, if the "+
-			"policy allows it")
-	})
-	advanced(flags, performanceFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&u.DirectAfter, "direct-after", 1000, "packets per second between two hosts above which they get a "+
-			"direct connection; 0: with the first packet")
-		g.IntVar(&u.DirectPeers, "direct-peers", 64, "maximum number of direct connections of a host")
-	})
-	inGroup(flags, reliabilityFlags, func(g *pflag.FlagSet) {
-		g.IntVar(&u.MaxHosts, "max-hosts", 64, "maximum number of hosts")
-		g.StringVar(&f.maxMemory, "max-memory", "",
-			"maximum memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
-	})
+	flags.StringVar(&u.Name, "name", "", "name of this I/O unit for hosts (default: the host name)")
+	flags.StringVar(&u.Listen, "listen", fmt.Sprintf(":%d", session.DefaultPort), "address to listen on for hosts")
+	inGroup(flags, identityFlags)
+	flags.StringVar(&u.LAN, "lan", "", strings.Join(append(
+		[]string{"network card to share: NIC or " + lan.Usage()}, lan.Notes()...), "; "))
+	flags.StringVar(&u.NetNS, "netns", "", "network namespace of the network card, by name or path (default: this process's)")
+	inGroup(flags, netdeviceFlags)
+	flags.IntVar(&u.Queues, "queues", 0, "maximum number of queues of a host (default: see splitnic doctor)")
+	flags.StringSliceVar(&f.modes, "modes", modeNames(), "transfer modes to allow")
+	boolVar(flags, &u.Direct, "direct", true, "let two hosts that exchange many frames connect directly to each other, if the "+
+		"policy allows it")
+	inGroup(flags, performanceFlags)
+	flags.IntVar(&u.DirectAfter, "direct-after", 1000, "packets per second between two hosts above which they get a "+
+		"direct connection; 0: with the first packet")
+	flags.IntVar(&u.DirectPeers, "direct-peers", 64, "maximum number of direct connections of a host")
+	advanced(flags, performanceFlags)
+	flags.IntVar(&u.MaxHosts, "max-hosts", 64, "maximum number of hosts")
+	flags.StringVar(&f.maxMemory, "max-memory", "",
+		"maximum memory to register for all hosts together, such as 2G or 2Gi, in powers of 1024 (default: no limit)")
+	inGroup(flags, reliabilityFlags)
 	addPolicy(flags, &u.Policy)
 	f.daemonFlags.add(flags, &u.Common, true, "allow hosts an additional data channel for latency-sensitive frames")
 }
 
 func addPolicy(flags *pflag.FlagSet, path *string) {
-	inGroup(flags, securityFlags, func(g *pflag.FlagSet) {
-		g.StringVar(path, "policy", "", "YAML file with the permissions of each host; "+
-			"its rates are in powers of 1000, its sizes in powers of 1024")
-	})
+	flags.StringVar(path, "policy", "", "YAML file with the permissions of each host; "+
+		"its rates are in powers of 1000, its sizes in powers of 1024")
+	inGroup(flags, securityFlags)
 }
 
 func (f *iounitFlags) read(c *cobra.Command) (daemon.IOUnit, error) {
