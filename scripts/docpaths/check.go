@@ -134,5 +134,5 @@ func (t *tree) may(in, word string) bool {
 		return t.ends(bare)
 	}
 	first, rest, _ := strings.Cut(bare, "/")
-	return rest == "" || !t.top[first]
+	return rest == "" || !t.files[first] && !t.dirs[first]
 }

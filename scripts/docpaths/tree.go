@@ -9,13 +9,12 @@ import (
 type tree struct {
 	files    map[string]bool
 	dirs     map[string]bool
-	top      map[string]bool // first elements of the paths
 	headings map[string]map[string]bool
 	texts    map[string]string
 }
 
 func newTree() *tree {
-	return &tree{files: map[string]bool{}, dirs: map[string]bool{".": true}, top: map[string]bool{},
+	return &tree{files: map[string]bool{}, dirs: map[string]bool{".": true},
 		headings: map[string]map[string]bool{}, texts: map[string]string{}}
 }
 
@@ -24,8 +23,6 @@ func (t *tree) add(file string) {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		t.dirs[dir] = true
 	}
-	first, _, _ := strings.Cut(file, "/")
-	t.top[first] = true
 }
 
 // documents returns the names of all documents.

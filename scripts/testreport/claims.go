@@ -123,34 +123,23 @@ func (d sourceDocument) check(rows []claimRow) []string {
 	return wrong
 }
 
-// shownClaims counts the claims of a document that tests show.
-type shownClaims struct {
-	document          sourceDocument
-	whole, part, none int // claims shown in whole, in part, and not at all
-}
-
-func (s shownClaims) String() string {
-	return fmt.Sprintf("document %s: %d claims, %d shown, %d in part, %d not here",
-		s.document.name, s.document.claims, s.whole, s.part, s.none)
-}
-
-// count counts the claims on the document's page.
-func (d sourceDocument) count(rows []claimRow) shownClaims {
-	n := shownClaims{document: d}
+// count says how many of the document's claims are shown, in whole or in part, and how many are not.
+func (d sourceDocument) count(rows []claimRow) string {
+	whole, part, none := 0, 0, 0
 	for _, r := range rows {
 		if _, err := strconv.Atoi(r.name); err != nil {
 			continue
 		}
 		switch {
 		case r.says(notHere):
-			n.none++
+			none++
 		case r.says(inPart):
-			n.part++
+			part++
 		default:
-			n.whole++
+			whole++
 		}
 	}
-	return n
+	return fmt.Sprintf("document %s: %d claims, %d shown, %d in part, %d not here", d.name, d.claims, whole, part, none)
 }
 
 // checkPages returns an error message for each of the files in claimsDir that is not the page
@@ -165,62 +154,6 @@ func checkPages(files []string) []string {
 	return wrong
 }
 
-// checkExist returns an error message for each test that the rows name and that does not exist.
-func checkExist(rows []claimRow, exists func(test string) bool) []string {
-	var wrong []string
-	for _, r := range rows {
-		for _, t := range r.tests {
-			if !exists(topLevel(t)) {
-				wrong = append(wrong, r.complaint("the row %q names %s, which does not exist", r.name, t))
-			}
-		}
-	}
-	return wrong
-}
-
-// checkNamed returns an error message for each row that names no test.
-func checkNamed(rows []claimRow) []string {
-	var wrong []string
-	for _, r := range rows {
-		if len(r.tests) == 0 {
-			wrong = append(wrong, r.complaint("the row %q names no test", r.name))
-		}
-	}
-	return wrong
-}
-
-// checkRan returns an error message for each test that the rows name, that was to run, and that
-// did not pass.
-func checkRan(rows []claimRow, demanded func(test string) bool, results []result) []string {
-	var wrong []string
-	for _, r := range rows {
-		for _, t := range r.tests {
-			if !demanded(t) {
-				continue
-			}
-			n := make(map[outcome]int)
-			for _, res := range results {
-				if res.Test == t || strings.HasPrefix(res.Test, t+"/") {
-					n[res.Outcome]++
-				}
-			}
-			what := ""
-			switch {
-			case n[failed] > 0:
-				what = "failed"
-			case n[skipped] > 0:
-				what = "was skipped"
-			case n[passed] == 0:
-				what = "did not run"
-			default:
-				continue
-			}
-			wrong = append(wrong, r.complaint("%s, which shows %q, %s", t, r.name, what))
-		}
-	}
-	return wrong
-}
-
 // claims returns the errors in doc, the text of a document's page.
 func (r *report) claims(d sourceDocument, doc string) []string {
 	rows := parseClaims(d.page(), doc)
@@ -228,14 +161,53 @@ func (r *report) claims(d sourceDocument, doc string) []string {
 }
 
 // defended returns the errors in doc, the text of one of defenceFiles. Tables that name tests
-// have a last column "test".
+// have a last column "test", and each of their rows names one.
 func (r *report) defended(file, doc string) []string {
+	var wrong []string
 	rows := parseClaims(file, doc, "test")
-	return append(checkNamed(rows), r.shown(rows)...)
+	for _, row := range rows {
+		if len(row.tests) == 0 {
+			wrong = append(wrong, row.complaint("the row %q names no test", row.name))
+		}
+	}
+	return append(wrong, r.shown(rows)...)
 }
 
 // shown returns an error message for each test that the rows name, and that does not exist or,
 // if it was to run, did not pass.
 func (r *report) shown(rows []claimRow) []string {
-	return append(checkExist(rows, r.exists), checkRan(rows, r.plan.has, r.results)...)
+	var wrong []string
+	for _, row := range rows {
+		for _, t := range row.tests {
+			if !r.exists(topLevel(t)) {
+				wrong = append(wrong, row.complaint("the row %q names %s, which does not exist", row.name, t))
+			}
+			if !r.plan.has(t) {
+				continue
+			}
+			if ended := r.ended(t); ended != "passed" {
+				wrong = append(wrong, row.complaint("%s, which shows %q, %s", t, row.name, ended))
+			}
+		}
+	}
+	return wrong
+}
+
+// ended says how a test and its subtests ended.
+func (r *report) ended(test string) string {
+	n := make(map[outcome]int)
+	for _, res := range r.results {
+		if res.Test == test || strings.HasPrefix(res.Test, test+"/") {
+			n[res.Outcome]++
+		}
+	}
+	switch {
+	case n[failed] > 0:
+		return "failed"
+	case n[skipped] > 0:
+		return "was skipped"
+	case n[passed] == 0:
+		return "did not run"
+	}
+	return "passed"
 }

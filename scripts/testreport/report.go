@@ -34,8 +34,8 @@ type report struct {
 	layers   map[string]counts
 	results  []result
 	explains explained
-	shownOf  []fmt.Stringer // claims that are shown, of each document
-	wrong    []string       // errors in the pages that name tests
+	shownOf  []string // claims that are shown, of each document
+	wrong    []string // errors in the pages that name tests
 }
 
 // add adds the results of a layer, which took so many seconds.

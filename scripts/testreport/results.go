@@ -120,10 +120,10 @@ func topLevel(test string) string {
 	return top
 }
 
-// plan has the tests that were to run, by layer and package, and those that were left out.
+// plan has the tests that were to run, and those that were left out.
 type plan struct {
-	tests map[planned]bool
-	names map[string]bool
+	tests []planned
+	names map[string]bool // of tests
 	long  map[string]bool
 }
 
@@ -132,22 +132,18 @@ type planned struct{ layer, path, test string }
 
 // read adds the plan of a layer, which testrun has written.
 func (p *plan) read(text string) {
+	if p.names == nil {
+		p.names, p.long = make(map[string]bool), make(map[string]bool)
+	}
 	for line := range strings.Lines(text) {
 		switch f := strings.Fields(line); {
 		case len(f) == 4 && f[0] == "run":
-			p.tests[planned{f[1], f[2], f[3]}] = true
+			p.tests = append(p.tests, planned{f[1], f[2], f[3]})
 			p.names[f[3]] = true
 		case len(f) > 1 && f[0] == "long":
 			p.long[strings.TrimSpace(strings.TrimPrefix(line, "long "))] = true
 		}
 	}
-}
-
-// readPlan returns the plan of a layer.
-func readPlan(text string) plan {
-	p := plan{tests: make(map[planned]bool), names: make(map[string]bool), long: make(map[string]bool)}
-	p.read(text)
-	return p
 }
 
 // has reports whether a test or subtest was to run.
@@ -172,7 +168,7 @@ func (p plan) unseen(layer string, results []result) []result {
 		}
 	}
 	var missing []result
-	for t := range p.tests {
+	for _, t := range p.tests {
 		if t.layer == layer && !ran[t] && !broken[planned{t.layer, t.path, ""}] {
 			missing = append(missing, result{
 				Layer: t.layer, Package: t.path, Test: t.test, Outcome: failed, Reason: "it was not run",

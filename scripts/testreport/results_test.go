@@ -127,7 +127,8 @@ func TestCount(t *testing.T) {
 // TestUnseen reads a plan of three tests, and results in which some are missing. It expects a
 // failure for each missing test, unless another test of the package failed.
 func TestUnseen(t *testing.T) {
-	p := readPlan("run unit p TestA\nrun unit p TestB\nrun unit p TestC\nlong TestC/big ones\n")
+	var p plan
+	p.read("run unit p TestA\nrun unit p TestB\nrun unit p TestC\nlong TestC/big ones\n")
 	of := func(pkg, test string, o outcome) result {
 		return result{Layer: "unit", Package: pkg, Test: test, Outcome: o}
 	}
