@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -65,11 +66,7 @@ session. If the card exists with the same flags nothing happens; with others it 
 			if err != nil {
 				return explainCard(err)
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), i)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), i.Spec.Name, i.Spec.Netdevice, i.Status.Fingerprint)
-			return err
+			return show(cmd.OutOrStdout(), asJSON, i, line(i.Spec.Name, i.Spec.Netdevice, i.Status.Fingerprint))
 		},
 	}
 	addSpec(c.Flags(), &spec)
@@ -150,13 +147,12 @@ func cardListCommand(agent *cards.Client) *cobra.Command {
 				return err
 			}
 			list, raw, err := agent.List(cmd.Context())
-			switch {
-			case err != nil:
+			if err != nil {
 				return explainCard(err)
-			case asJSON:
-				return printJSON(cmd.OutOrStdout(), raw)
 			}
-			return render.Cards(cmd.OutOrStdout(), list.Cards, time.Now())
+			return show(cmd.OutOrStdout(), asJSON, raw, func(w io.Writer) error {
+				return render.Cards(w, list.Cards, time.Now())
+			})
 		},
 	}
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON")

@@ -175,9 +175,8 @@ func (o *origin) number(mistake string) (n int) {
 func (o *origin) meant(text string) (file *setting) {
 	if at := flagName.FindStringIndex(text); at != nil && at[0] == 0 {
 		for _, flag := range flagName.FindAllStringSubmatch(text, -1) {
-			i := slices.IndexFunc(o.values, func(s setting) bool { return s.key == flag[1] })
-			if i >= 0 {
-				return &o.values[i]
+			if s := settingOf(o.values, flag[1]); s != nil {
+				return s
 			}
 		}
 		return nil

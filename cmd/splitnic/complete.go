@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/lan"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/verbs"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -74,7 +76,7 @@ func completeHosts(list lister) cobra.CompletionFunc {
 // and the commands below it.
 func completeValues(c *cobra.Command) {
 	flags := map[string]cobra.CompletionFunc{
-		"protection": oneOf(protections()...), "mode": someOf(modeNames()...), "modes": someOf(modeNames()...),
+		"protection": oneOf(words(messaging.Protections())...), "mode": someOf(modeNames()...), "modes": someOf(modeNames()...),
 		"offloads":  someOf(append([]string{"all", "none"}, vnet.AllOffloads.Names()...)...),
 		"log-level": oneOf("debug", "info", "warn", "error"), "log-format": oneOf("text", "json"),
 		"device": completeDevices, "peer-device": completeDevices,
@@ -96,10 +98,7 @@ func completeDevices(*cobra.Command, []string, string) (names []string, _ cobra.
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	for _, d := range devices {
-		names = append(names, d.Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return daemon.DeviceNames(devices), cobra.ShellCompDirectiveNoFileComp
 }
 
 // netdeviceNames returns the netdevices of this machine, except for the loopback device.

@@ -196,7 +196,7 @@ func (o *origin) again(flags *pflag.FlagSet) (late []string, err error) {
 	for _, v := range slices.Concat(values, o.values) {
 		_, given := o.given[v.key]
 		if !given && flags.Lookup(v.key) == nil && !slices.Contains(late, v.name()) &&
-			!slices.Equal(words(values, v.key), words(o.values, v.key)) {
+			!slices.Equal(wordsOf(values, v.key), wordsOf(o.values, v.key)) {
 			late = append(late, v.name())
 		}
 	}
@@ -204,11 +204,19 @@ func (o *origin) again(flags *pflag.FlagSet) (late []string, err error) {
 	return late, o.set(flags, values)
 }
 
-// words returns the words of a key, or nil if the key is not among the values.
-func words(values []setting, key string) []string {
-	for _, v := range values {
-		if v.key == key {
-			return v.words
+// wordsOf returns the words of a key, or nil if the key is not among the values.
+func wordsOf(values []setting, key string) []string {
+	if s := settingOf(values, key); s != nil {
+		return s.words
+	}
+	return nil
+}
+
+// settingOf returns the entry of a key, or nil.
+func settingOf(values []setting, key string) *setting {
+	for i := range values {
+		if values[i].key == key {
+			return &values[i]
 		}
 	}
 	return nil

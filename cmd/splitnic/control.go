@@ -37,10 +37,7 @@ card for it, and those dropped there, since the session began or the counters we
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), s)
-			}
-			return render.Statistics(cmd.OutOrStdout(), &s)
+			return show(cmd.OutOrStdout(), asJSON, s, func(w io.Writer) error { return render.Statistics(w, &s) })
 		},
 	}
 	boolVar(c.Flags(), &clear, "clear", false, "reset the counters to zero at the same time")
@@ -88,11 +85,7 @@ It prints the addresses, the total time, and the time in which no frame could mo
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				return printJSON(cmd.OutOrStdout(), f)
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), render.Failover(&f))
-			return err
+			return show(cmd.OutOrStdout(), asJSON, f, line(render.Failover(&f)))
 		},
 	}
 	c.Flags().StringVar(&to, "to", "", "address of the I/O unit (default: the next one)")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/verbs"
 )
 
@@ -47,9 +48,5 @@ func noDevice(r *report, only string, devices []verbs.DeviceInfo, kernel []strin
 			"load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
 		return
 	}
-	names := make([]string, len(devices))
-	for i, d := range devices {
-		names[i] = d.Name
-	}
-	r.missing("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(names, ", "))
+	r.missing("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(daemon.DeviceNames(devices), ", "))
 }

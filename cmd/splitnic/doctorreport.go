@@ -60,11 +60,10 @@ func (r report) err() error {
 
 // tell prints the report, and returns the error with which the command ends.
 func (r report) tell(w io.Writer, asJSON bool) error {
-	if asJSON {
-		return errors.Join(printJSON(w, r), r.err())
-	}
-	_, err := io.WriteString(w, r.text())
-	return errors.Join(err, r.err())
+	return errors.Join(show(w, asJSON, r, func(w io.Writer) error {
+		_, err := io.WriteString(w, r.text())
+		return err
+	}), r.err())
 }
 
 func (r report) text() string {

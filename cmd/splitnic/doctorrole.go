@@ -89,12 +89,8 @@ func (p *plannedRole) choose(r *report, devices []verbs.DeviceInfo) {
 	if p.role == "agent" || len(devices) < 2 {
 		return
 	}
-	names := make([]string, len(devices))
-	for i, d := range devices {
-		names[i] = d.Name
-	}
 	r.missing("RDMA device", fmt.Sprintf("there are %d, and `splitnic %s` uses one", len(devices), p.role),
-		"choose it, here and there: --device "+strings.Join(names, "|"))
+		"choose it, here and there: --device "+strings.Join(daemon.DeviceNames(devices), "|"))
 }
 
 // oldest is the oldest kernel on which everything is tested.

@@ -129,10 +129,7 @@ func (f *drainFlags) run(ctx context.Context, w io.Writer, args []string, timed 
 	case err != nil:
 		return err
 	}
-	if f.asJSON {
-		return printJSON(w, s)
-	}
-	return render.Drain(w, name, &s)
+	return show(w, f.asJSON, s, func(w io.Writer) error { return render.Drain(w, name, &s) })
 }
 
 // late returns the error for the end of the time-out, with the hosts that are left.

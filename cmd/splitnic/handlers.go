@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -191,12 +192,11 @@ func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersReques
 	if err != nil {
 		return explainSocket(err)
 	}
-	if asJSON {
-		return printJSON(cmd.OutOrStdout(), view)
-	}
-	tw := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-	view.Print(tw, "")
-	return tw.Flush()
+	return show(cmd.OutOrStdout(), asJSON, view, func(w io.Writer) error {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		view.Print(tw, "")
+		return tw.Flush()
+	})
 }
 
 // readHandlers reads the handlers from a daemon's status. name is the name of a host if the

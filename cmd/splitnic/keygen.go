@@ -40,8 +40,7 @@ of the other one. If the key exists already, its fingerprint is printed.`,
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), key.Fingerprint())
-			return err
+			return line(key.Fingerprint())(cmd.OutOrStdout())
 		},
 	}
 	c.Flags().StringVar(&out, "out", defaultKey, "file for the key")

@@ -2,9 +2,26 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 )
+
+// show prints what a command has found: v as JSON, or by text for people.
+func show(w io.Writer, asJSON bool, v any, text func(io.Writer) error) error {
+	if asJSON {
+		return printJSON(w, v)
+	}
+	return text(w)
+}
+
+// line returns a function that prints words as one line.
+func line(words ...any) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, words...)
+		return err
+	}
+}
 
 // output is the standard output of a command. It keeps the first error, for what is printed without
 // looking at errors, such as help.

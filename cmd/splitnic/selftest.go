@@ -143,11 +143,5 @@ func selfTest(cmd *cobra.Command, device string, hint verbs.GIDHint, asJSON bool
 	}
 	s := selfTests{} // [] in JSON
 	ended := s.testAll(cmd.Context(), devices, func(device string) opener { return twice(device, hint) })
-	var err error
-	if asJSON {
-		err = printJSON(cmd.OutOrStdout(), s)
-	} else {
-		err = s.print(cmd.OutOrStdout())
-	}
-	return errors.Join(err, ended, s.err())
+	return errors.Join(show(cmd.OutOrStdout(), asJSON, s, s.print), ended, s.err())
 }

@@ -24,13 +24,7 @@ type topFlags struct {
 	asJSON   bool
 }
 
-func orderNames() string {
-	var names []string
-	for _, o := range top.Orders() {
-		names = append(names, string(o))
-	}
-	return strings.Join(names, ", ")
-}
+func orderNames() string { return strings.Join(words(top.Orders()), ", ") }
 
 func topCommand() *cobra.Command {
 	var f topFlags
@@ -53,7 +47,7 @@ terminal, or with --count, it prints a table at each interval.`,
 	}
 	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "interval over which rates are measured")
 	c.Flags().StringVar(&f.order, "sort", string(top.ByName), "sort order: "+orderNames())
-	completeFlag(c, "sort", oneOf(strings.Split(orderNames(), ", ")...))
+	completeFlag(c, "sort", oneOf(words(top.Orders())...))
 	c.Flags().IntVar(&f.count, "count", 0, "print this many tables (default: until interrupted)")
 	boolVar(c.Flags(), &f.once, "once", false, "print one table, as --count 1")
 	boolVar(c.Flags(), &f.totals, "totals", false, "one line for each card")

@@ -159,14 +159,16 @@ func levelValue(level *slog.Level) value {
 	return value{"LEVEL", set, func() string { return strings.ToLower(level.String()) }}
 }
 
-// modeNames returns the names of the transfer modes in flags.
-func modeNames() []string {
-	var names []string
-	for _, m := range protocol.Modes() {
-		names = append(names, string(m))
+// words returns values as they are written in flags.
+func words[T ~string](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, string(v))
 	}
-	return names
+	return all
 }
+
+// modeNames returns the names of the transfer modes in flags.
+func modeNames() []string { return words(protocol.Modes()) }
 
 func parseModes(flag string, names []string) ([]protocol.Mode, error) {
 	var modes []protocol.Mode
@@ -237,16 +239,9 @@ func parseProtection(name string) (messaging.Protection, error) {
 
 // protectionNames returns the values of --protection as a text.
 func protectionNames() string {
-	names := protections()
+	names := words(messaging.Protections())
 	last := len(names) - 1
 	return strings.Join(names[:last], ", ") + " or " + names[last]
-}
-
-func protections() (names []string) {
-	for _, p := range messaging.Protections() {
-		names = append(names, string(p))
-	}
-	return names
 }
 
 // numbered is a value for something that has a number, such as a handler.

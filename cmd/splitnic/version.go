@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/splitnic/splitnic/protocol"
@@ -18,14 +16,10 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version of this program",
 		Args:  atMost(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if asJSON {
-				return printJSON(c.OutOrStdout(), struct {
-					Version  string `json:"version"`
-					Protocol int    `json:"protocol"`
-				}{version, protocol.Version})
-			}
-			_, err := fmt.Fprintln(c.OutOrStdout(), "splitnic version", version)
-			return err
+			return show(c.OutOrStdout(), asJSON, struct {
+				Version  string `json:"version"`
+				Protocol int    `json:"protocol"`
+			}{version, protocol.Version}, line("splitnic version", version))
 		},
 	}
 	boolVar(c.Flags(), &asJSON, "json", false, "print JSON, with the version of the protocol")

@@ -29,11 +29,7 @@ func (a *Adapter) Open() (*verbs.Context, error) {
 	if err != nil {
 		return nil, exit.With(exit.Missing, err)
 	}
-	names := make([]string, len(devices))
-	for i, dev := range devices {
-		names[i] = dev.Name
-	}
-	name, err := ChooseDevice(a.Device, names)
+	name, err := ChooseDevice(a.Device, DeviceNames(devices))
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +56,14 @@ func (a *Adapter) Open() (*verbs.Context, error) {
 		return nil, exit.With(exit.Missing, errors.Join(fmt.Errorf("partition key %#04x: %w", a.PKey, err), dev.Close()))
 	}
 	return dev, nil
+}
+
+// DeviceNames returns the names of devices.
+func DeviceNames(devices []verbs.DeviceInfo) (names []string) {
+	for _, d := range devices {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 // ChooseDevice chooses one of the RDMA devices in names: the one called wanted, or the only one
