@@ -2,7 +2,7 @@
 // this machine. A container runtime runs it, as defined by the CNI specification (ADD, DEL,
 // CHECK, GC, STATUS and VERSION, up to version 1.1). docs/cni.md has its configuration.
 //
-// The plugin keeps no state. The agent records the owner of each card (attachment.go). So cards
+// The plugin keeps no state. The agent records the owner of each card (config.go). So cards
 // that a killed plugin or runtime has left are found again.
 package main
 

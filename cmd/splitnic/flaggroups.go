@@ -96,3 +96,6 @@ func advanced(flags *pflag.FlagSet, group string) {
 
 // isAdvanced reports whether f is an advanced setting. f may be nil.
 func isAdvanced(f *pflag.Flag) bool { return f != nil && f.Annotations[advancedKey] != nil }
+
+// pageName returns the name of the manual page of a command.
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }

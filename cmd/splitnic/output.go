@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/splitnic/splitnic/protocol"
 )
 
 // show prints what a command has found: v as JSON, or by text for people.
@@ -52,4 +56,24 @@ func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// version is set by the linker.
+var version = "devel"
+
+func versionCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this program",
+		Args:  atMost(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			return show(c.OutOrStdout(), asJSON, struct {
+				Version  string `json:"version"`
+				Protocol int    `json:"protocol"`
+			}{version, protocol.Version}, line("splitnic version", version))
+		},
+	}
+	boolVar(c.Flags(), &asJSON, "json", false, "print JSON, with the version of the protocol")
+	return c
 }

@@ -5,6 +5,5 @@
 // Each of these files refers only to the files before it: spec.go has requests for cards;
 // namespace.go, network namespaces, which may end before their cards; store.go, the records of
 // cards for the next process; entry.go, a card, which is made again when it has failed; set.go,
-// all cards; collect.go, the removal of cards whose namespace has ended; api.go, the API v1;
-// client.go, its client.
+// all cards, and the removal of those whose namespace has ended; api.go, the API v1 and its client.
 package cards

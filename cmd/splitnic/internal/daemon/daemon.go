@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -21,9 +24,11 @@ import (
 	"github.com/splitnic/splitnic/internal/irq"
 	"github.com/splitnic/splitnic/internal/statussock"
 	"github.com/splitnic/splitnic/splitdrv/device"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
+	"github.com/splitnic/splitnic/tap/steer"
 )
 
 // logger returns the logger of the process, and warns of a mode without keys. It makes the
@@ -192,3 +197,71 @@ func notify(state string) {
 // stopping is the last notification. Its status is empty, because systemd continues to show the
 // last status of a service that has ended.
 const stopping = "STOPPING=1\nSTATUS="
+
+// StateDir is the default directory with data for the next process.
+const StateDir = "/var/lib/splitnic"
+
+// needDirectory returns an error if the directory of a flag is missing. The program makes only its
+// own directories, the defaults and those below them: another one may be mistyped, or belong to a
+// file system that is not mounted yet.
+func needDirectory(flag, dir string) error {
+	for _, own := range []string{statussock.Dir, StateDir} {
+		if rel, err := filepath.Rel(own, dir); err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
+			return nil
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return nil // the error of its first use says more
+	}
+	err := &fs.PathError{Op: "open", Path: dir, Err: syscall.ENOENT}
+	return fmt.Errorf("%s: %w; make the directory: mkdir -p %s", flag, err, dir)
+}
+
+// needDirectories returns errors for missing directories of the flags of both endpoints.
+func (c *Common) needDirectories() error {
+	if c.StatusSocket == "" {
+		return nil
+	}
+	return needDirectory("--status-socket", filepath.Dir(c.StatusSocket))
+}
+
+// needDirectories returns errors for missing directories of the flags of a host or an agent.
+func (c *Host) needDirectories() error {
+	err := c.Common.needDirectories()
+	if c.State == "" {
+		return err
+	}
+	return errors.Join(err, needDirectory("--state", c.State))
+}
+
+// probe logs and returns the reason why the kernel cannot steer frames, before anything depends
+// on that. Then there is no latency queue. The BPF programs that are loaded later differ from that of
+// the probe only in numbers.
+func (c *Common) probe(log *slog.Logger) error {
+	if c.Latency == nil {
+		return nil
+	}
+	err := CanSteer(*c.Latency)
+	if err != nil {
+		log.Warn("no latency queue", "error", err)
+		c.Latency = nil
+	}
+	return err
+}
+
+// CanSteer returns the reason why the kernel cannot steer frames, or nil if it can.
+func CanSteer(c steer.Classes) error {
+	p, err := steer.Rule{Classes: c, Queues: 2, Limit: messaging.LatencyLimit(1500)}.Load(steer.TAP)
+	if err != nil {
+		return err
+	}
+	return p.Close()
+}
+
+// extra returns the number of queues in addition to the ordinary ones.
+func extra(c *steer.Classes) int {
+	if c == nil {
+		return 0
+	}
+	return 1
+}

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/discovery"
+	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/vhostuser"
 )
 
@@ -143,4 +146,65 @@ func portText(p *vhostuser.Status) string {
 		return fmt.Sprintf("%v: nobody is connected: %s", a, p.LastError)
 	}
 	return fmt.Sprintf("%v: nobody is connected", a)
+}
+
+// printHostDirect prints the direct connections of a host. When the session with the I/O unit has
+// ended, they continue for a while.
+func printHostDirect(w io.Writer, indent string, state host.State, s *direct.Status) {
+	switch {
+	case !s.On:
+		fmt.Fprintf(w, "%sdirect\tno (--direct=no)\n", indent)
+	case !s.Granted && state != host.Connected && len(s.Connections) == 0:
+		fmt.Fprintf(w, "%sdirect\tno: there is no session with an I/O unit\n", indent)
+	case !s.Granted && state == host.Connected:
+		fmt.Fprintf(w, "%sdirect\tno: the I/O unit directs none\n", indent)
+	default:
+		t := &s.Total
+		fmt.Fprintf(w, "%sdirect\t%s, ended: %d; %s out, %d in\n", indent, Counted(len(s.Connections), "connection"),
+			t.Ended, Counted(t.OutFrames, "frame"), t.InFrames)
+	}
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		n := &c.Counts
+		fmt.Fprintf(w, "%s  to %s\t%s for %v, mode %s, platform %v; %s out, %d in\n", indent, c.Peer, c.State,
+			ago(c.Since), c.Mode, c.Platform, Counted(n.OutFrames, "frame"), n.InFrames)
+	}
+	n := &s.Total
+	for _, d := range []struct {
+		what string
+		n    uint64
+	}{
+		{"from a wrong source address", n.Source}, {"to a wrong destination address", n.Destination},
+		{"in a wrong VLAN", n.VLAN}, {"malformed", n.Malformed}, {"to hosts that are slow", n.Full},
+		{"lost at the end of a connection", n.Lost}, {"perhaps lost at the end of a connection", n.Uncertain},
+		{"for the I/O unit, which took none", s.UplinkFull},
+	} {
+		if d.n > 0 {
+			fmt.Fprintf(w, "%s  dropped\t%d %s\n", indent, d.n, d.what)
+		}
+	}
+}
+
+// printFailovers prints the state of the standby session, and the fail-overs if there were any.
+func printFailovers(w io.Writer, indent string, s *uplink.FailoverStatus) {
+	if s.Standby != "" {
+		fmt.Fprintf(w, "%son standby\t%s\n", indent, s.Standby)
+	}
+	if s.NoStandby != "" {
+		fmt.Fprintf(w, "%sno standby\t%s\n", indent, s.NoStandby)
+	}
+	if s.Last == nil {
+		return
+	}
+	printCounts(w, "fail-overs", s.Count)
+	fmt.Fprintf(w, "%sreconnected\t%s with the same I/O unit\n", indent, Counted(s.Reconnects, "time"))
+	fmt.Fprintf(w, "%sframes then\t%d carried over, %d uncertain, %d lost\n", indent, s.Carried, s.Uncertain, s.Lost)
+	fmt.Fprintf(w, "%slast fail-over\t%v ago, %s\n", indent, ago(s.Last.At), Failover(s.Last))
+}
+
+// Failover describes a fail-over in one line.
+func Failover(f *uplink.Failover) string {
+	return fmt.Sprintf("%s → %s (%s): took %v, no frames for %v; %s carried over, %d uncertain, %d lost",
+		f.From, f.To, f.Reason, f.Took.Round(100*time.Microsecond), f.Gap.Round(100*time.Microsecond),
+		Counted(f.Carried, "frame"), f.Uncertain, f.Lost)
 }

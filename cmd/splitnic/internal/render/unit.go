@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -169,4 +170,64 @@ func Statistics(w io.Writer, s *protocol.Statistics) error {
 		fmt.Fprintf(tw, "%s\t%d\t%s\n", c.Name, counts[i], c.Help)
 	}
 	return tw.Flush()
+}
+
+// Drain prints the hosts that are left on an I/O unit that drains.
+func Drain(w io.Writer, name string, s *iounit.DrainStatus) error {
+	_, err := fmt.Fprintf(w, "%s: takes no hosts; %d left\n", name, len(s.Remaining))
+	for _, line := range Remaining(s) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+	return err
+}
+
+// Remaining returns a line for each host that is left.
+func Remaining(s *iounit.DrainStatus) (lines []string) {
+	for i := range s.Remaining {
+		h := &s.Remaining[i]
+		line := h.Name
+		if h.Stays != "" {
+			line += " stays: " + h.Stays
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// stays returns the number of remaining hosts that have said why they stay.
+func stays(s *iounit.DrainStatus) (n int) {
+	for i := range s.Remaining {
+		if s.Remaining[i].Stays != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// Dropped returns the number of a host's frames that were dropped for any reason, except for frames
+// that its receive filter or VLANs exclude.
+func Dropped(h *iounit.HostStatus) (n uint64) {
+	counts := h.Counts()
+	for i, c := range iounit.HostCounters() {
+		if isDrop(c) && c.Part != "filtered" {
+			n += counts[i]
+		}
+	}
+	return n
+}
+
+func isDrop(c counter.Counter) bool { return strings.HasPrefix(c.Help, "dropped: ") }
+
+// dropped returns the numbers of dropped frames in one direction, with the reasons.
+func dropped(h *iounit.HostStatus, direction string) string {
+	var all []string
+	counts := h.Counts()
+	for i, c := range iounit.HostCounters() {
+		if c.Direction == direction && isDrop(c) && counts[i] > 0 {
+			all = append(all, fmt.Sprintf("%d %s", counts[i], strings.ReplaceAll(c.Part, "_", " ")))
+		}
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
 }

@@ -4,10 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/splitnic/splitnic/cmd/splitnic/internal/daemon"
 	"github.com/splitnic/splitnic/internal/units"
+	"github.com/splitnic/splitnic/splitdrv/capture"
+	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/tap/steer"
@@ -100,5 +105,76 @@ func printLatency(w io.Writer, indent string, s *steer.Status) {
 		fmt.Fprintf(w, "%slatency queue\tDSCP %v, ARP, ND, echo%s; frames up to %d bytes\n", indent, s.DSCP, small, s.Limit)
 	default:
 		fmt.Fprintf(w, "%slatency queue\tnone: %s\n", indent, s.Reason)
+	}
+}
+
+// printDevice prints the RDMA device: whether it is there, and what it has said.
+func printDevice(w io.Writer, name string, s *device.Status) {
+	fmt.Fprintf(w, "  device\t%s\n", name)
+	if s == nil {
+		return
+	}
+	if s.Gone {
+		why := ""
+		if s.Error != "" {
+			why = "; " + s.Error
+		}
+		fmt.Fprintf(w, "  device GONE\tfor %v; it is opened again when it is back%s\n", ago(s.Since), why)
+	}
+	for _, port := range s.DownPorts {
+		fmt.Fprintf(w, "  port %d\tDOWN\n", port)
+	}
+	var counts []string
+	for _, key := range slices.Sorted(maps.Keys(s.Events)) {
+		counts = append(counts, fmt.Sprintf("%d %s", s.Events[key], key))
+	}
+	if len(counts) > 0 {
+		fmt.Fprintf(w, "  device events\t%s; the last %v ago: %s\n", strings.Join(counts, ", "), ago(s.LastTime), s.LastEvent)
+	}
+}
+
+func printSecurity(w io.Writer, s *daemon.SecurityStatus) {
+	if s.Platform != 0 {
+		fmt.Fprintf(w, "  platform\t%v\n", s.Platform)
+	}
+	if s.Fingerprint != "" && !s.Insecure {
+		fmt.Fprintf(w, "  key\t%s\n", s.Fingerprint)
+		authorities := ""
+		if s.Authorities {
+			authorities = ", and whom the authorities trust"
+		}
+		fmt.Fprintf(w, "  trust\t%s%s; %s revoked\n", Counted(s.Keys, "key"), authorities, Counted(s.Revoked, "key"))
+		if !s.Expires.IsZero() {
+			not := ""
+			if daemon.Untimely(&s.Standing, time.Now()) {
+				not = ", NOT VALID NOW"
+			}
+			fmt.Fprintf(w, "  certificate\tfrom %s to %s%s\n", s.Begins.Local().Format(time.DateTime),
+				s.Expires.Local().Format(time.DateTime), not)
+		}
+		if s.OwnRevoked {
+			fmt.Fprintf(w, "  REVOKED\tthis side's own key is in its list of revoked keys\n")
+		}
+	}
+	if r := s.Reload; !r.Last.IsZero() {
+		result := "done"
+		if r.Error != "" {
+			result = "FAILED, everything stayed as it was: " + r.Error
+		}
+		fmt.Fprintf(w, "  last reload\t%v ago, %s\n", ago(r.Last), result)
+	}
+}
+
+func printCaptures(w io.Writer, indent string, all []capture.Status) {
+	for _, c := range all {
+		of := ""
+		if c.Paths != "" {
+			of += fmt.Sprintf(" of paths %q", c.Paths)
+		}
+		if c.Filter != "" {
+			of += fmt.Sprintf(" by filter %q", c.Filter)
+		}
+		fmt.Fprintf(w, "%scapture\t%s%s for %v, %d dropped\n", indent, Counted(c.Frames-c.Dropped, "frame"), of, ago(c.Since),
+			c.Dropped)
 	}
 }
