@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"log/slog"
+	"net"
 
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/tap"
@@ -67,4 +69,107 @@ func (n *netdevice) portStatus() *vhostuser.Status {
 	}
 	s := n.port.Status()
 	return &s
+}
+
+// openTAP makes the TAP device, or adopts the one that the last process of this service has left
+// in the service manager's store under name. It puts the queues into the store for the next
+// process.
+func (c *Host) openTAP(name string, queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
+	cfg := tap.Config{
+		Name: c.Netdevice, NetNS: c.NetNS, Queues: queues, Offloads: c.Offloads, TxQueueLen: c.TxQueueLen, Persist: c.Persist,
+	}
+	open, adopt := tap.Open, tap.Adopt
+	if c.Plain {
+		open, adopt = tap.OpenPlain, tap.AdoptPlain
+	}
+	var d *tap.Device
+	left := store.takeQueues(name)
+	if len(left) > 0 {
+		var err error
+		if d, err = adopt(cfg, left); err != nil {
+			log.Warn("the last process's netdevice is of no use; a new one is made", "name", name, "error", err)
+		}
+	}
+	kept := 0
+	if d != nil {
+		kept = min(len(left), len(d.Queues()))
+	}
+	for i := kept; i < len(left); i++ {
+		if err := store.removeQueue(name, i); err != nil {
+			return nil, closed(d, err)
+		}
+	}
+	if d == nil {
+		var err error
+		if d, err = open(cfg); err != nil {
+			return nil, err
+		}
+	}
+	keep(store, name, d, kept, log)
+	return d, nil
+}
+
+// closed closes d, which may be nil, and returns err.
+func closed(d *tap.Device, err error) error {
+	if d != nil {
+		d.Close()
+	}
+	return err
+}
+
+// keep puts the queues from index first on into the service manager's store. If that fails, the
+// netdevice still works, but ends with this process.
+func keep(store *fdStore, name string, d *tap.Device, first int, log *slog.Logger) {
+	if !store.there() {
+		return
+	}
+	if room, short := store.short(len(d.Queues()) - first); short {
+		log.Warn("the netdevice ends with this process; FileDescriptorStoreMax= of the service is smaller than the number "+
+			"of its netdevices' queues", "store", room, "queues", len(d.Queues()))
+	}
+	for i := first; i < len(d.Queues()); i++ {
+		if err := store.putQueue(name, i, d.Queues()[i].FD()); err != nil {
+			log.Warn("the netdevice ends with this process", "error", err)
+			return
+		}
+	}
+}
+
+// history returns what earlier processes have done with the netdevice.
+func history(d *tap.Device) (host.History, error) {
+	label := d.Label()
+	p := host.History{Since: label.Since, Adopted: label.Adopted}
+	if !d.Taken() {
+		return p, nil
+	}
+	var err error
+	if p.Carrier, err = d.Carrier(); err != nil {
+		return host.History{}, err
+	}
+	if m := label.Memory; m.MTU != 0 {
+		p.Agreement = &mirror.Agreement{
+			MAC: macOf(m.MAC), MTU: m.MTU, Granted: m.Granted, WantMAC: macOf(m.WantMAC), WantMTU: m.WantMTU,
+		}
+	}
+	return p, nil
+}
+
+// memory returns an agreement in the form in which it is stored for the next process.
+func memory(a mirror.Agreement) tap.Memory {
+	m := tap.Memory{MTU: a.MTU, Granted: a.Granted, WantMTU: a.WantMTU}
+	if a.MAC.Valid() {
+		m.MAC = net.HardwareAddr(a.MAC[:])
+	}
+	if a.WantMAC.Valid() {
+		m.WantMAC = net.HardwareAddr(a.WantMAC[:])
+	}
+	return m
+}
+
+// macOf converts a MAC address. It returns the zero address if there is none.
+func macOf(a net.HardwareAddr) protocol.MAC {
+	if len(a) != len(protocol.MAC{}) {
+		return protocol.MAC{}
+	}
+	return protocol.MAC(a)
 }
