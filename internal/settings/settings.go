@@ -64,28 +64,14 @@ func remedy(err yaml.Error) string {
 // reference returns an anchor or alias below a node, or nil. Without this check it would be taken
 // for a word.
 func reference(n Node) Node {
-	var f finder
+	var found []Node
 	if n != nil {
-		ast.Walk(&f, n)
+		found = append(ast.Filter(ast.AnchorType, n), ast.Filter(ast.AliasType, n)...)
 	}
-	return f.found
-}
-
-// finder keeps the first anchor or alias of a walk.
-type finder struct{ found Node }
-
-// Visit implements ast.Visitor.
-func (f *finder) Visit(n Node) ast.Visitor {
-	switch n.(type) {
-	case *ast.AnchorNode, *ast.AliasNode:
-		if f.found == nil {
-			f.found = n
-		}
-	}
-	if f.found != nil {
+	if len(found) == 0 {
 		return nil
 	}
-	return f
+	return found[0]
 }
 
 // start returns the number of the line in which a document begins.
