@@ -24,7 +24,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	if c.PrevResult == nil {
-		return invalid(c.Name, &fieldError{"prevResult", "is missing; CHECK needs it"})
+		return c.wrong("prevResult", "is missing; CHECK needs it")
 	}
 	result, err := c.previous()
 	if err != nil {

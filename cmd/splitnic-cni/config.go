@@ -68,18 +68,18 @@ const validKey = "cni.dev/valid-attachments"
 func (c *config) duration() (time.Duration, error) {
 	d, err := time.ParseDuration(c.Timeout)
 	if err != nil {
-		return 0, &fieldError{"timeout", fmt.Sprintf("%q is no time, such as 30s", c.Timeout)}
+		return 0, c.wrong("timeout", "%q is no time, such as 30s", c.Timeout)
 	}
 	if d < leastTimeout || d > mostTimeout {
-		return 0, &fieldError{"timeout", fmt.Sprintf("%v: must be %v to %v", d, leastTimeout, mostTimeout)}
+		return 0, c.wrong("timeout", "%v: must be %v to %v", d, leastTimeout, mostTimeout)
 	}
 	return d, nil
 }
 
-// fieldError is an error about a field of the configuration.
-type fieldError struct{ field, problem string }
-
-func (e *fieldError) Error() string { return e.field + ": " + e.problem }
+// wrong returns an error about a field of the configuration.
+func (c *config) wrong(field, format string, args ...any) error {
+	return invalid(c.Name, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
+}
 
 // load reads the configuration. The agent checks the settings of cards.
 func load(args *skel.CmdArgs) (*config, error) {
@@ -102,14 +102,13 @@ func load(args *skel.CmdArgs) (*config, error) {
 	slices.Sort(c.unknown)
 	var err error
 	if c.timeout, err = c.duration(); err != nil {
-		return nil, invalid(c.Name, err)
+		return nil, err
 	}
 	if c.VLAN < 0 || c.VLAN > protocol.MaxVLAN {
-		return nil, invalid(c.Name, &fieldError{"vlan", fmt.Sprintf("%d: must be %d to %d", c.VLAN, protocol.MinVLAN,
-			protocol.MaxVLAN)})
+		return nil, c.wrong("vlan", "%d: must be %d to %d", c.VLAN, protocol.MinVLAN, protocol.MaxVLAN)
 	}
 	if !strings.HasPrefix(c.Socket, "/") {
-		return nil, invalid(c.Name, &fieldError{"socket", fmt.Sprintf("%q: must be an absolute path", c.Socket)})
+		return nil, c.wrong("socket", "%q: must be an absolute path", c.Socket)
 	}
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
 		return nil, invalid(c.Name, err)
@@ -141,7 +140,7 @@ func (c *config) allKnown() error {
 		return nil
 	}
 	known := slices.DeleteFunc(knownFields(), func(name string) bool { return strings.ContainsRune(name, '/') })
-	return invalid(c.Name, &fieldError{c.unknown[0], "there is no such field; there are " + strings.Join(known, ", ")})
+	return c.wrong(c.unknown[0], "there is no such field; there are %s", strings.Join(known, ", "))
 }
 
 // explainJSON names the field in an error about a wrong type.
@@ -150,7 +149,7 @@ func explainJSON(err error) error {
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	return &fieldError{wrong.Field, fmt.Sprintf("is a %s, and must be of type %v", wrong.Value, wrong.Type)}
+	return fmt.Errorf("%s: is a %s, and must be of type %v", wrong.Field, wrong.Value, wrong.Type)
 }
 
 func (c *config) spec(a attachment, args *skel.CmdArgs) (*cards.Spec, error) {
@@ -173,7 +172,7 @@ func (c *config) previous() (*current.Result, error) {
 	}
 	r, err := current.NewResultFromResult(c.PrevResult)
 	if err != nil {
-		return nil, invalid(c.Name, &fieldError{"prevResult", err.Error()})
+		return nil, c.wrong("prevResult", "%v", err)
 	}
 	return r, nil
 }

@@ -22,7 +22,7 @@ func collect(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	if !c.anyValid {
-		return invalid(c.Name, &fieldError{validKey, "is missing: GC would remove the cards of all containers"})
+		return c.wrong(validKey, "is missing: GC would remove the cards of all containers")
 	}
 	valid := map[attachment]bool{}
 	for _, v := range c.ValidAttachments {
