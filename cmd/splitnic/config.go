@@ -222,13 +222,20 @@ func settingOf(values []setting, key string) *setting {
 	return nil
 }
 
-// reread returns a function that reads flags again for a reload. add adds these flags, which set
-// the sources.
-func (o *origin) reread(add func(*pflag.FlagSet, *daemon.Sources)) func() (daemon.Sources, []string, error) {
-	return func() (s daemon.Sources, late []string, err error) {
+// configure reads the configuration file of a command into its flags, and returns the configuration
+// that config makes of them. sources adds the flags that a reload reads again.
+func configure[T any](
+	c *cobra.Command, common *daemon.Common, sources func(*pflag.FlagSet, *daemon.Sources), config func() (T, error),
+) (none T, _ error) {
+	o, err := readConfig(c, common.ConfigFile)
+	if err != nil {
+		return none, err
+	}
+	common.Reread = func() (s daemon.Sources, late []string, err error) {
 		flags := pflag.NewFlagSet("reload", pflag.ContinueOnError)
-		add(flags, &s)
+		sources(flags, &s)
 		late, err = o.again(flags)
 		return s, late, err
 	}
+	return config()
 }

@@ -30,7 +30,7 @@ func configured(t *testing.T, text string, args ...string) (daemon.Host, error) 
 	if err := c.ParseFlags(append(args, "--config", path)); err != nil {
 		t.Fatal(err)
 	}
-	return f.read(c)
+	return configure(c, &f.set.Common, addHostSources, f.config)
 }
 
 func TestReadConfig(t *testing.T) {

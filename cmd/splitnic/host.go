@@ -43,7 +43,9 @@ func hostCommand() *cobra.Command {
   splitnic host --config /etc/splitnic/host.yaml`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.RunHost(cmd.Context(), func() (daemon.Host, error) { return f.read(cmd) })
+			return daemon.RunHost(cmd.Context(), func() (daemon.Host, error) {
+				return configure(cmd, &f.set.Common, addHostSources, f.config)
+			})
 		},
 	}
 	f.add(c.Flags())
@@ -117,15 +119,6 @@ func (f *hostFlags) addSessions(flags *pflag.FlagSet) {
 	addNames(flags, &h.Keys)
 	f.daemonFlags.add(flags, &h.Common, false,
 		"add a queue and data channel for latency-sensitive frames, if the I/O unit supports it")
-}
-
-func (f *hostFlags) read(c *cobra.Command) (daemon.Host, error) {
-	o, err := readConfig(c, f.set.ConfigFile)
-	if err != nil {
-		return daemon.Host{}, err
-	}
-	f.set.Reread = o.reread(addHostSources)
-	return f.config()
 }
 
 // addHostSources adds the flags that a host reads again on a reload.
@@ -298,7 +291,9 @@ netdevices, connections survive.`,
   splitnic card add web --netns pod1 --netdev eth0`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return daemon.RunAgent(cmd.Context(), func() (daemon.Agent, error) { return f.read(cmd) })
+			return daemon.RunAgent(cmd.Context(), func() (daemon.Agent, error) {
+				return configure(cmd, &f.set.Common, addHostSources, f.config)
+			})
 		},
 	}
 	f.add(c.Flags())
@@ -312,15 +307,6 @@ func (f *agentFlags) add(flags *pflag.FlagSet) {
 	f.addUnits(flags)
 	f.addNetdevice(flags)
 	f.addSessions(flags)
-}
-
-func (f *agentFlags) read(c *cobra.Command) (daemon.Agent, error) {
-	o, err := readConfig(c, f.set.ConfigFile)
-	if err != nil {
-		return daemon.Agent{}, err
-	}
-	f.set.Reread = o.reread(addHostSources)
-	return f.config()
 }
 
 func (f *agentFlags) config() (daemon.Agent, error) {

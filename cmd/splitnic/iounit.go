@@ -43,7 +43,7 @@ func iounitCommand() *cobra.Command {
   splitnic iounit --config /etc/splitnic/iounit.yaml`,
 		Args: atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u, err := f.read(cmd)
+			u, err := configure(cmd, &f.set.Common, addUnitSources, f.config)
 			if err != nil {
 				return err
 			}
@@ -86,15 +86,6 @@ func addPolicy(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "policy", "", "YAML file with the permissions of each host; "+
 		"its rates are in powers of 1000, its sizes in powers of 1024")
 	inGroup(flags, securityFlags)
-}
-
-func (f *iounitFlags) read(c *cobra.Command) (daemon.IOUnit, error) {
-	o, err := readConfig(c, f.set.ConfigFile)
-	if err != nil {
-		return daemon.IOUnit{}, err
-	}
-	f.set.Reread = o.reread(addUnitSources)
-	return f.config()
 }
 
 // addUnitSources adds the flags that an I/O unit reads again on a reload.
