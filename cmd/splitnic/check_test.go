@@ -111,7 +111,8 @@ func TestCheck(t *testing.T) {
 		{"another flag of a mistake", "host", map[string]string{"x.yaml": "iounit: a\ninsecure: yes\n" +
 			"advanced: {keep-alive: 2s}\n"}, nil, []string{"x.yaml:3: --peer-timeout 1s must exceed advanced.keep-alive"}},
 		{"an I/O unit twice", "host", map[string]string{"x.yaml": "insecure: yes\niounit: [a, 'A:7580', b, 'srv:_x.y', 'srv:_X.y']\n"},
-			nil, []string{`x.yaml:2: --iounit "A:7580" is in the list twice`, `x.yaml:2: --iounit "srv:_X.y" is in the list twice`}},
+			nil, []string{`x.yaml:2: --iounit "A:7580" is in the list twice`,
+				`x.yaml:2: --iounit "srv:_X.y" is in the list twice`}},
 		{"no YAML", "host", map[string]string{"x.yaml": "iounit: a: b\n"}, []string{"--no-keys"},
 			[]string{"x.yaml:1: not YAML"}},
 	} {
@@ -323,7 +324,8 @@ func TestCheckJSON(t *testing.T) {
 // TestMeant looks for the line of mistakes that name files, some with names that are parts of others.
 func TestMeant(t *testing.T) {
 	o := origin{values: []setting{
-		{key: "cert", words: []string{"/etc/x/key"}}, {key: "revoked", words: []string{"body"}}, {key: "ca", words: []string{"a b.pem"}},
+		{key: "cert", words: []string{"/etc/x/key"}}, {key: "revoked", words: []string{"body"}},
+		{key: "ca", words: []string{"a b.pem"}},
 		{key: "trust-file", words: []string{"b.pem"}}, {key: "queues", words: []string{"0"}},
 	}}
 	for text, want := range map[string]string{

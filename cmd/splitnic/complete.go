@@ -76,7 +76,8 @@ func completeHosts(list lister) cobra.CompletionFunc {
 // and the commands below it.
 func completeValues(c *cobra.Command) {
 	flags := map[string]cobra.CompletionFunc{
-		"protection": oneOf(words(messaging.Protections())...), "mode": someOf(modeNames()...), "modes": someOf(modeNames()...),
+		"protection": oneOf(words(messaging.Protections())...), "mode": someOf(modeNames()...),
+		"modes":     someOf(modeNames()...),
 		"offloads":  someOf(append([]string{"all", "none"}, vnet.AllOffloads.Names()...)...),
 		"log-level": oneOf("debug", "info", "warn", "error"), "log-format": oneOf("text", "json"),
 		"device": completeDevices, "peer-device": completeDevices,

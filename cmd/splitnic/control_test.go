@@ -66,8 +66,10 @@ func TestReloadEach(t *testing.T) {
 func TestAnswersNameTheCard(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "host-sn0.sock")
 	refuse := func(context.Context) (any, error) { return nil, errors.New("there is no other I/O unit") }
-	s, err := statussock.Serve(path, func() any { return 1 }, statussock.Command{Name: daemon.CommandFailover, Run: refuse},
-		statussock.Command{Name: daemon.CommandReload, Run: refuse}, statussock.Command{Name: daemon.CommandHandlers, Run: refuse})
+	s, err := statussock.Serve(path, func() any { return 1 },
+		statussock.Command{Name: daemon.CommandFailover, Run: refuse},
+		statussock.Command{Name: daemon.CommandReload, Run: refuse},
+		statussock.Command{Name: daemon.CommandHandlers, Run: refuse})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ func (d *daemonFlags) add(flags *pflag.FlagSet, c *daemon.Common, latencyOn bool
 	addEncrypt(flags, &c.Encrypt)
 	addProtection(flags, &d.protection)
 	inGroup(flags, securityFlags)
-	flags.StringVar(&c.StatusSocket, "status-socket", "", "unix socket for splitnic status (default: in "+statussock.Dir+")")
+	flags.StringVar(&c.StatusSocket, "status-socket", "",
+		"unix socket for splitnic status (default: in "+statussock.Dir+")")
 	flags.StringVar(&c.Metrics, "metrics", "", "serve Prometheus metrics on this address, such as :9580")
 	flags.StringVar(&c.MetricsConfig, "metrics-config", "",
 		"TLS and users for --metrics: a file in the web-config format of Prometheus' exporter toolkit "+

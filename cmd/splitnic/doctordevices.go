@@ -51,7 +51,8 @@ func noDevice(r *report, only string, devices []verbs.DeviceInfo, kernel []strin
 			"load the adapter's driver, or for Soft-RoCE: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0")
 		return
 	}
-	r.missing("devices", fmt.Sprintf("no RDMA device %q", only), "there are: "+strings.Join(daemon.DeviceNames(devices), ", "))
+	r.missing("devices", fmt.Sprintf("no RDMA device %q", only),
+		"there are: "+strings.Join(daemon.DeviceNames(devices), ", "))
 }
 
 // checkPort reports the state of a port, and what is wrong with its MTU.

@@ -41,8 +41,8 @@ refuse it, stays, tries again, and is listed with the reason.
 The I/O unit drains until ` + "`splitnic iounit undrain`" + `, or the end of its process: after a
 restart it accepts hosts. The command can be repeated while it drains, to wait for the end.
 
-With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.TimedOut) + ` after the time-out, which is
-` + drainTimeout.String() + ` without --timeout. The I/O unit goes on with it then.
+With --wait the exit status is 0 when no host is left, and ` + fmt.Sprint(exit.TimedOut) + ` after the time-out,
+which is ` + drainTimeout.String() + ` without --timeout. The I/O unit goes on with it then.
 
 ` + whichUnit,
 		Example: `  splitnic iounit drain --wait --timeout 5m && systemctl restart splitnic-iounit

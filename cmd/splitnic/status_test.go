@@ -108,7 +108,9 @@ func TestDetailsAreWords(t *testing.T) {
 	fill(reflect.ValueOf(&unit).Elem())
 	unit.LAN.Error, host.Netdevice.Since = "", time.Now()
 	more := host
-	more.State, more.Filter = "connected", &protocol.ReceiveFilter{Multicast: host.Filter.Multicast, Unicast: host.Filter.Unicast}
+	more.State, more.Filter = "connected", &protocol.ReceiveFilter{
+		Multicast: host.Filter.Multicast, Unicast: host.Filter.Unicast,
+	}
 	var out strings.Builder
 	if err := render.Details(&out, []render.Status{{Host: &host}, {Host: &more}, {Unit: &unit}}); err != nil {
 		t.Fatal(err)

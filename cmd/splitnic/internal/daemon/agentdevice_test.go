@@ -60,8 +60,10 @@ func TestNetdeviceOfAnotherCard(t *testing.T) {
 		spec cards.Spec
 		mine bool
 	}{
-		{cards.Spec{Name: "b", Netdevice: "eth0"}, true}, {cards.Spec{Name: "b", Netdevice: "eth0", NetNS: "/proc/self/ns/net"}, true},
-		{cards.Spec{Name: "b", Netdevice: "eth1"}, false}, {cards.Spec{Name: "b", Netdevice: "eth0", NetNS: "/proc/version"}, false},
+		{cards.Spec{Name: "b", Netdevice: "eth0"}, true},
+		{cards.Spec{Name: "b", Netdevice: "eth0", NetNS: "/proc/self/ns/net"}, true},
+		{cards.Spec{Name: "b", Netdevice: "eth1"}, false},
+		{cards.Spec{Name: "b", Netdevice: "eth0", NetNS: "/proc/version"}, false},
 	} {
 		err := a.blame(&c.spec, taken)
 		var field *cards.FieldError
