@@ -144,5 +144,6 @@ func (f *drainFlags) late(ctx context.Context, path, name string) error {
 		return nil
 	}
 	return exit.With(exit.TimedOut, fmt.Errorf("drain: %s left on %s after %v: %s",
-		render.Counted(len(s.Unit.Drain.Remaining), "host"), name, f.timeout, strings.Join(render.Remaining(s.Unit.Drain), "; ")))
+		render.Counted(len(s.Unit.Drain.Remaining), "host"), name, f.timeout,
+		strings.Join(render.Remaining(s.Unit.Drain), "; ")))
 }
