@@ -78,17 +78,7 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 		c.cfg.OtherSoftware(welcome.Software)
 	}
 	mcfg.PeerPools = welcome.Pools
-	if welcome.Grants(protocol.FeatureBind) {
-		secret, err := conn.Binding()
-		if err != nil {
-			return Result{}, errors.Join(err, conn.Bye(session.CodeFailed, err.Error()))
-		}
-		mcfg.Bind = messaging.NewBinding(secret, true)
-	}
-	var e *end
-	if mcfg.Keys, err = s.keys(conn.Frames, true); err == nil {
-		e, err = newEnd(s, mcfg, true)
-	}
+	e, err := newEndOf(conn, c.cfg.Addr, s, mcfg, welcome.Grants(protocol.FeatureBind), true)
 	if err != nil {
 		return Result{}, errors.Join(err, conn.Bye(session.CodeFailed, err.Error()))
 	}
@@ -97,33 +87,7 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 		Channels: session.Channels(e.conn.Addresses())}); err != nil {
 		return Result{}, err
 	}
-	err = e.conn.Connect(session.Addresses(welcome.Channels), welcome.ControlReceives)
-	if err == nil {
-		err = conn.Ready(ctx)
-	}
-	if err == nil {
-		err = e.start()
-	}
-	if err == nil {
-		ended := make(chan error, 1)
-		e.workers.Go(func() {
-			select {
-			case <-conn.Done():
-				ended <- explain(c.cfg.Addr, conn.Err())
-			case <-e.stop:
-			}
-		})
-		stop := e.watch(c.cfg.Watch)
-		err = e.wait(ctx, ended)
-		stop()
-	}
-	if err != nil {
-		code, why := session.CodeFailed, err.Error()
-		if ctx.Err() != nil {
-			code, why = session.CodeShuttingDown, "it was interrupted"
-		}
-		// The first error is returned: this one is mostly about the same connection.
-		_ = conn.Bye(code, why)
+	if err := e.with(ctx, conn, welcome.Channels, welcome.ControlReceives, c.cfg.Watch); err != nil {
 		return Result{}, err
 	}
 	r = e.result(formTwoNode, c.cfg.Device.Name())

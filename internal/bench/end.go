@@ -25,11 +25,14 @@ type end struct {
 	initiator bool
 	conn      *messaging.Conn
 
-	floods []*flood
+	ports  []port
 	tx     *sending   // nil if it sends no flood
 	rx     *receiving // nil if it receives no flood
-	pinger *pinger
-	ponger *ponger
+	pinger *pinger    // nil if it sends no pings
+
+	// gone is closed when the other end has gone, for the reason that why returns.
+	gone <-chan struct{}
+	why  func() error
 
 	stop    chan struct{}
 	workers sync.WaitGroup
@@ -37,56 +40,46 @@ type end struct {
 }
 
 // newEnd makes the channels and ports of an end. The Spec completes c.
-func newEnd(s Spec, c messaging.Config, initiator bool) (*end, error) {
+func newEnd(s Spec, c messaging.Config, initiator bool) (_ *end, err error) {
 	e := &end{spec: s, initiator: initiator, stop: make(chan struct{})}
-	if err := e.makePorts(); err != nil {
-		e.closePorts()
-		return nil, err
+	defer func() {
+		if err != nil {
+			e.closePorts()
+		}
+	}()
+	if s.Kind != Lat && (initiator || s.Bidirectional) {
+		e.tx = newSending(&s)
 	}
-	var err error
-	if e.conn, err = messaging.New(s.messaging(c)); err != nil {
-		e.closePorts()
-		return nil, err
-	}
-	return e, nil
-}
-
-func (e *end) makePorts() (err error) {
-	s := &e.spec
-	switch {
-	case s.Kind == Lat && e.initiator:
-		e.pinger, err = newPinger(s)
-		return err
-	case s.Kind == Lat:
-		e.ponger, err = newPonger(s)
-		return err
-	}
-	if e.initiator || s.Bidirectional {
-		e.tx = newSending(s)
-	}
-	if !e.initiator || s.Bidirectional {
+	if s.Kind != Lat && (!initiator || s.Bidirectional) {
 		e.rx = newReceiving()
 	}
 	for range s.Queues {
-		p, err := newFlood(s, e.tx, e.rx)
+		g, err := newGate(&s)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		e.floods = append(e.floods, p)
+		e.ports = append(e.ports, e.newPort(g))
 	}
-	return nil
+	e.conn, err = messaging.New(s.messaging(c))
+	return e, err
 }
 
-// start begins the measurement. The channels of both ends must be connected.
-func (e *end) start() error {
-	var ports []messaging.Port
+func (e *end) newPort(g *gate) port {
 	switch {
-	case e.pinger != nil:
-		ports = []messaging.Port{e.pinger}
-	case e.ponger != nil:
-		ports = []messaging.Port{e.ponger}
+	case e.spec.Kind != Lat:
+		return newFlood(&e.spec, g, e.tx, e.rx)
+	case !e.initiator:
+		return newPonger(g)
 	}
-	for _, p := range e.floods {
+	e.pinger = newPinger(&e.spec, g)
+	return e.pinger
+}
+
+// start begins the measurement. The channels of both ends must be connected. watch, if it is not
+// nil, is called with the progress.
+func (e *end) start(watch func(Progress)) error {
+	var ports []messaging.Port
+	for _, p := range e.ports {
 		ports = append(ports, p)
 	}
 	if err := e.conn.Start(ports); err != nil {
@@ -96,11 +89,11 @@ func (e *end) start() error {
 	if e.rx != nil {
 		e.workers.Go(func() { e.rx.sample(e.stop) })
 	}
-	if e.tx != nil && e.spec.Duration > 0 {
-		e.workers.Go(e.runTimer)
-	}
 	if e.spec.Mode.Lossy() {
 		e.workers.Go(e.runAgain)
+	}
+	if watch != nil {
+		e.workers.Go(func() { e.runWatch(watch) })
 	}
 	return nil
 }
@@ -122,14 +115,8 @@ func (e *end) runRelease() {
 			return
 		}
 	}
-	for _, p := range e.floods {
+	for _, p := range e.ports {
 		p.release()
-	}
-	if e.pinger != nil {
-		e.pinger.release()
-	}
-	if e.ponger != nil {
-		e.ponger.release()
 	}
 }
 
@@ -150,90 +137,61 @@ func (e *end) lent() bool {
 	return true
 }
 
-// runTimer stops the sending after the duration of the measurement.
-func (e *end) runTimer() {
-	select {
-	case <-e.tx.opened:
-	case <-e.stop:
-		return
-	}
-	timer := time.NewTimer(e.spec.Duration)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		e.tx.stop()
-	case <-e.stop:
-	}
-}
-
 // runAgain sends the last messages, and frames of round trips, again if they seem lost.
 func (e *end) runAgain() {
 	tick := time.NewTicker(lostAfter)
 	defer tick.Stop()
-	round := ^uint32(0) // the round at the last tick
 	for {
 		select {
 		case <-tick.C:
 		case <-e.stop:
 			return
 		}
-		if e.pinger != nil {
-			now := e.pinger.number.Load()
-			if now == round {
-				e.pinger.nudge(now)
-			}
-			round = now
-		}
-		if e.tx == nil || isDone(e.tx.reported) {
-			continue
-		}
-		for _, p := range e.floods {
-			if p.ended.Load() {
-				p.ask(todoEnd)
-			}
+		for _, p := range e.ports {
+			p.again()
 		}
 	}
 }
 
-func isDone(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// wait returns when the initiator has its result. It returns an error if ctx is done, or if the Conn
-// or the other end ends. ended has the error of the other end.
-func (e *end) wait(ctx context.Context, ended <-chan error) error {
-	var waits []<-chan struct{}
-	if e.pinger != nil {
-		waits = append(waits, e.pinger.done)
-	}
-	if e.tx != nil {
-		waits = append(waits, e.tx.reported)
-	}
-	if e.rx != nil {
-		waits = append(waits, e.rx.done)
+// wait returns nil when the initiator has its result, and an error if ctx is done, or if the Conn or the
+// other end ends. A target waits for one of these.
+func (e *end) wait(ctx context.Context) error {
+	waits := []<-chan struct{}{nil}
+	if e.initiator {
+		waits = e.results()
 	}
 	for _, c := range waits {
+		var err error
 		select {
 		case <-c:
+			continue
 		case <-ctx.Done():
-			return fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), context.Cause(ctx))
+			err = context.Cause(ctx)
 		case <-e.conn.Done():
-			return fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), e.reason(ended))
-		case err := <-ended:
-			return fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), err)
+			err = e.reason()
+		case <-e.gone:
+			err = e.why()
 		}
+		return fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), err)
 	}
 	return nil
 }
 
+// results returns what is closed when an initiator has the parts of its result.
+func (e *end) results() []<-chan struct{} {
+	switch {
+	case e.pinger != nil:
+		return []<-chan struct{}{e.pinger.done}
+	case e.rx != nil:
+		return []<-chan struct{}{e.tx.reported, e.rx.done}
+	default:
+		return []<-chan struct{}{e.tx.reported}
+	}
+}
+
 // reason returns the reason for the end of the Conn: an event of the device, or that the other end has
 // gone. If the other end has failed, its reason may be more useful.
-func (e *end) reason(ended <-chan error) error {
+func (e *end) reason() error {
 	var event *device.EventError
 	if errors.As(e.conn.Err(), &event) {
 		return e.conn.Err()
@@ -242,18 +200,17 @@ func (e *end) reason(ended <-chan error) error {
 	if e.initiator {
 		patience = initiatorPatience
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
-	case err := <-ended:
-		var bye *session.ByeError
-		if errors.As(err, &bye) && bye.Code == session.CodeFailed {
-			return fmt.Errorf("%w (%w)", e.conn.Err(), err)
-		}
-		return err
-	case <-timer.C:
+	case <-e.gone:
+	case <-time.After(patience):
 		return e.conn.Err()
 	}
+	err := e.why()
+	var bye *session.ByeError
+	if errors.As(err, &bye) && bye.Code == session.CodeFailed {
+		return fmt.Errorf("%w (%w)", e.conn.Err(), err)
+	}
+	return err
 }
 
 // Times to wait for the other end's reason. They differ, so that the ends do not wait for each other.
@@ -272,23 +229,9 @@ func (e *end) progress() string {
 }
 
 // count returns the number of messages that this end has timed, or sent if it only sends.
-func (e *end) count() uint64 {
-	switch {
-	case e.pinger != nil:
-		done := uint64(e.pinger.number.Load())
-		return done - min(done, max(e.spec.WarmUp, 1))
-	case e.ponger != nil:
-		return e.ponger.echoed.Load()
-	case e.rx != nil:
-		return e.rx.count()
-	}
-	return e.sent()
-}
-
-func (e *end) sent() uint64 {
-	n := uint64(0)
-	for _, p := range e.floods {
-		n += p.sent.Load()
+func (e *end) count() (n uint64) {
+	for _, p := range e.ports {
+		n += p.count()
 	}
 	return n
 }
@@ -309,13 +252,36 @@ func (e *end) close() error {
 }
 
 func (e *end) closePorts() {
-	for _, p := range e.floods {
-		p.close()
+	for _, p := range e.ports {
+		_ = p.Close() // of an eventfd: cannot fail
 	}
-	if e.pinger != nil {
-		e.pinger.close()
-	}
-	if e.ponger != nil {
-		e.ponger.close()
+}
+
+// progressInterval is the interval at which a measurement reports its progress.
+const progressInterval = time.Second
+
+// Progress is the progress of a measurement.
+type Progress struct {
+	Spec     Spec
+	Messages uint64        // timed, or sent if this end only sends
+	Time     time.Duration // since the first message, approximately
+	Rate     float64       // of messages per second since the last Progress
+}
+
+// runWatch calls watch with the progress.
+func (e *end) runWatch(watch func(Progress)) {
+	tick := time.NewTicker(progressInterval)
+	defer tick.Stop()
+	begin := time.Now()
+	then, before := begin, uint64(0)
+	for {
+		select {
+		case <-e.stop:
+			return
+		case <-tick.C:
+		}
+		now, count := time.Now(), e.count()
+		watch(Progress{e.spec, count, now.Sub(begin), float64(count-before) / now.Sub(then).Seconds()})
+		then, before = now, count
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -28,11 +27,9 @@ const (
 // flood is the port of one queue for throughput. It always has a frame until the measurement ends,
 // and counts frames.
 type flood struct {
-	gate gate
-	size int
-	tx   *sending    // nil: this end does not send
-	rx   *receiving  // nil: this end does not receive
-	free atomic.Bool // released
+	*gate
+	tx   *sending   // nil: this end does not send
+	rx   *receiving // nil: this end does not receive
 	todo atomic.Uint32
 
 	// Used by the reader.
@@ -48,33 +45,30 @@ type flood struct {
 	got     atomic.Uint64 // timed ones; others read it
 }
 
-var _ messaging.Port = (*flood)(nil)
-
-func newFlood(s *Spec, tx *sending, rx *receiving) (*flood, error) {
-	g, err := newGate(s.Poll)
-	if err != nil {
-		return nil, err
-	}
-	p := &flood{gate: g, size: s.Size, tx: tx, rx: rx, warm: s.WarmUp / uint64(s.Queues), stage: stageOver}
+func newFlood(s *Spec, g *gate, tx *sending, rx *receiving) *flood {
+	p := &flood{gate: g, tx: tx, rx: rx, warm: s.WarmUp / uint64(s.Queues), stage: stageOver}
 	if tx != nil {
 		p.stage = stageHeld
 	}
 	if rx != nil {
 		rx.queues = append(rx.queues, &p.got)
 	}
-	return p, nil
+	return p
 }
 
-// release has a port that sends begin.
-func (p *flood) release() {
-	p.free.Store(true)
-	if p.tx != nil {
-		p.gate.raise()
+// again sends the last message again if there is no report.
+func (p *flood) again() {
+	if p.ended.Load() && !isDone(p.tx.reported) {
+		p.ask(todoEnd)
 	}
 }
 
-// FD implements messaging.Port.
-func (p *flood) FD() int { return p.gate.FD() }
+func (p *flood) count() uint64 {
+	if p.rx != nil {
+		return p.got.Load()
+	}
+	return p.sent.Load()
+}
 
 // ReadFrame reads a frame, if there is one.
 func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
@@ -90,7 +84,7 @@ func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
 }
 
 // ReadFrames implements messaging.Port.
-func (p *flood) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
+func (p *flood) ReadFrames(ops []vnet.ReadOp) int { return readEach(ops, p.ReadFrame) }
 
 // next returns the kind of the next frame.
 func (p *flood) next() kind {
@@ -131,7 +125,7 @@ func (p *flood) otherwise() kind {
 	if k := p.other(); k != kindNone {
 		return k
 	}
-	p.gate.lower()
+	p.lower()
 	// Frames that were requested meanwhile raised the gate before it was lowered.
 	if k := p.other(); k != kindNone || p.stage != stageHeld || !p.free.Load() {
 		return k
@@ -155,7 +149,7 @@ func (p *flood) other() kind {
 // ask has the port send a frame that is no timed message.
 func (p *flood) ask(what uint32) {
 	p.todo.Or(what)
-	p.gate.raise()
+	p.raise()
 }
 
 // writeReport writes the frame with the report, which must exist.
@@ -213,7 +207,7 @@ func (p *flood) writeOther(k kind, head, rest []byte) error {
 // end processes the last frame of the queue. The frame is repeated if it, or its answer, seems lost.
 func (p *flood) end() {
 	if p.last {
-		if p.rx.over() {
+		if isDone(p.rx.done) {
 			p.ask(todoReport)
 		}
 		return
@@ -228,5 +222,3 @@ func (p *flood) end() {
 		p.ask(todoReport)
 	}
 }
-
-func (p *flood) close() { _ = p.gate.Close() }

@@ -43,22 +43,12 @@ func (l *Local) Measure(ctx context.Context, s Spec) (r Result, err error) {
 	if err := to.conn.Connect(from.conn.Addresses(), from.conn.ControlReceives()); err != nil {
 		return Result{}, err
 	}
-	if err := to.start(); err != nil {
+	if err := errors.Join(to.start(nil), from.start(l.Watch)); err != nil {
 		return Result{}, err
 	}
-	if err := from.start(); err != nil {
-		return Result{}, err
-	}
-	ended := make(chan error, 1)
-	from.workers.Go(func() {
-		select {
-		case <-to.conn.Done():
-			ended <- fmt.Errorf("the receiving end: %w", to.conn.Err())
-		case <-from.stop:
-		}
-	})
-	defer from.watch(l.Watch)()
-	if err := from.wait(ctx, ended); err != nil {
+	from.gone = to.conn.Done()
+	from.why = func() error { return fmt.Errorf("the receiving end: %w", to.conn.Err()) }
+	if err := from.wait(ctx); err != nil {
 		return Result{}, err
 	}
 	return from.result(formLocal, l.From.Name()), nil

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/messaging"
+	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
@@ -50,6 +52,64 @@ const (
 // nobody is the MAC address in the welcome of a target. The initiator has no netdevice, and ignores
 // the address.
 var nobody = protocol.MAC{2, 0, 0, 0, 0, 1}
+
+// peer is the session with the other end: a [session.Client] or a [session.Server].
+type peer interface {
+	Binding() ([session.BindingSize]byte, error)
+	Frames() ([seal.SecretSize]byte, error)
+	Ready(ctx context.Context) error
+	Bye(code session.Code, message string) error
+	Done() <-chan struct{}
+	Err() error
+}
+
+// newEndOf is newEnd for an end whose messages belong to a session with addr. bind says that the queue
+// pairs are bound to it.
+func newEndOf(p peer, addr string, s Spec, c messaging.Config, bind, initiator bool) (*end, error) {
+	if bind {
+		secret, err := p.Binding()
+		if err != nil {
+			return nil, err
+		}
+		c.Bind = messaging.NewBinding(secret, initiator)
+	}
+	var err error
+	if c.Keys, err = s.keys(p.Frames, initiator); err != nil {
+		return nil, err
+	}
+	e, err := newEnd(s, c, initiator)
+	if err != nil {
+		return nil, err
+	}
+	e.gone, e.why = p.Done(), func() error { return explain(addr, p.Err()) }
+	return e, nil
+}
+
+// with carries out the measurement with the other end, which has these channels. It tells the other end
+// why it fails.
+func (e *end) with(
+	ctx context.Context, p peer, channels []session.Channel, receives int, watch func(Progress),
+) error {
+	err := e.conn.Connect(session.Addresses(channels), receives)
+	if err == nil {
+		err = p.Ready(ctx)
+	}
+	if err == nil {
+		err = e.start(watch)
+	}
+	if err == nil {
+		err = e.wait(ctx)
+	}
+	if err != nil {
+		code, why := session.CodeFailed, err.Error()
+		if ctx.Err() != nil {
+			code, why = session.CodeShuttingDown, "it was interrupted"
+		}
+		// The first error is returned: this one is mostly about the same connection, which may have ended.
+		_ = p.Bye(code, why)
+	}
+	return err
+}
 
 // PeerError is an error about the other end, described in terms of measurements.
 type PeerError struct {

@@ -7,23 +7,14 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// single is the part of a port that sends one frame at a time, when the frame is due.
+// single is a port that sends one frame at a time, when the frame is due.
 type single struct {
-	gate gate
+	*gate
 	kind kind
-	size int
-	free atomic.Bool   // released
 	due  atomic.Uint64 // the frame's number plus one, or 0
-}
-
-// release permits the port to send.
-func (p *single) release() {
-	p.free.Store(true)
-	p.gate.raise()
 }
 
 // waits reports whether there is a frame to send.
@@ -32,17 +23,14 @@ func (p *single) waits() bool { return p.due.Load() != 0 && p.free.Load() }
 // send makes a frame due.
 func (p *single) send(number uint32) {
 	p.due.Store(uint64(number) + 1)
-	p.gate.raise()
+	p.raise()
 }
-
-// FD implements messaging.Port.
-func (p *single) FD() int { return p.gate.FD() }
 
 // ReadFrame reads the frame that is due, if there is one.
 func (p *single) ReadFrame(slot []byte) ([]byte, error) {
 	if !p.waits() {
 		// A frame that becomes due meanwhile must not be lost.
-		p.gate.lower()
+		p.lower()
 		if !p.waits() {
 			return nil, errAgain
 		}
@@ -52,9 +40,7 @@ func (p *single) ReadFrame(slot []byte) ([]byte, error) {
 }
 
 // ReadFrames implements messaging.Port.
-func (p *single) ReadFrames(ops []vnet.ReadOp) int { return readEach(p, ops) }
-
-func (p *single) close() { _ = p.gate.Close() }
+func (p *single) ReadFrames(ops []vnet.ReadOp) int { return readEach(ops, p.ReadFrame) }
 
 // ponger is the port of a target for latency. It echoes each frame.
 type ponger struct {
@@ -62,15 +48,11 @@ type ponger struct {
 	echoed atomic.Uint64
 }
 
-var _ messaging.Port = (*ponger)(nil)
+func newPonger(g *gate) *ponger { return &ponger{single: single{gate: g, kind: kindPong}} }
 
-func newPonger(s *Spec) (*ponger, error) {
-	g, err := newGate(s.Poll)
-	if err != nil {
-		return nil, err
-	}
-	return &ponger{single: single{gate: g, kind: kindPong, size: s.Size}}, nil
-}
+func (p *ponger) again() {} // the initiator repeats what seems lost
+
+func (p *ponger) count() uint64 { return p.echoed.Load() }
 
 // WriteFrame receives a frame and echoes it.
 func (p *ponger) WriteFrame(frame []byte) error {
@@ -83,7 +65,7 @@ func (p *ponger) WriteFrame(frame []byte) error {
 }
 
 // WriteFrames implements messaging.Port.
-func (p *ponger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(p, ops) }
+func (p *ponger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(ops, p.WriteFrame) }
 
 // maxRound is the longest round trip that is recorded with its time.
 const maxRound = time.Minute
@@ -91,12 +73,12 @@ const maxRound = time.Minute
 // pinger is the port of an initiator for latency.
 type pinger struct {
 	single
-	rounds   uint64        // number of rounds to time; 0: use duration
-	duration time.Duration // to time
-	warm     uint64        // remaining rounds before the timed ones
+	spec *Spec
+	warm uint64 // remaining rounds before the timed ones
 
-	number atomic.Uint32 // of the round; others read it
-	again  atomic.Bool   // its frame was sent more than once
+	number   atomic.Uint32 // of the round; others read it
+	repeated atomic.Bool   // its frame was sent more than once
+	seen     uint64        // the number at the last call of again, plus one
 
 	// Used by the writer until done is closed.
 	start  time.Time // origin of the times
@@ -104,7 +86,7 @@ type pinger struct {
 	begin  int64     // beginning of the first timed round
 	end    int64
 	lost   uint64
-	count  uint64
+	rounds uint64 // timed ones
 	timed  bool
 	over   bool
 	times  *hdrhistogram.Histogram // whole round trips, in nanoseconds
@@ -113,23 +95,31 @@ type pinger struct {
 	done   chan struct{}
 }
 
-var _ messaging.Port = (*pinger)(nil)
-
-func newPinger(s *Spec) (*pinger, error) {
-	g, err := newGate(s.Poll)
-	if err != nil {
-		return nil, err
-	}
+func newPinger(s *Spec, g *gate) *pinger {
 	p := &pinger{
-		single: single{gate: g, kind: kindPing, size: s.Size},
-		rounds: s.Iterations, duration: s.Duration,
-		warm:  max(s.WarmUp, 1), // at least one, because the first round has none before it
-		start: time.Now(),
-		times: hdrhistogram.New(1, maxRound.Nanoseconds(), 3),
-		done:  make(chan struct{}),
+		single: single{gate: g, kind: kindPing},
+		spec:   s,
+		warm:   max(s.WarmUp, 1), // at least one, because the first round has none before it
+		start:  time.Now(),
+		times:  hdrhistogram.New(1, maxRound.Nanoseconds(), 3),
+		done:   make(chan struct{}),
 	}
 	p.send(0)
-	return p, nil
+	return p
+}
+
+// again sends the frame of a round again, if the round has not ended since the last call.
+func (p *pinger) again() {
+	number := p.number.Load()
+	if uint64(number)+1 == p.seen {
+		p.nudge(number)
+	}
+	p.seen = uint64(number) + 1
+}
+
+func (p *pinger) count() uint64 {
+	done := uint64(p.number.Load())
+	return done - min(done, max(p.spec.WarmUp, 1))
 }
 
 // WriteFrame receives an echo. It ends a round and begins the next one.
@@ -142,12 +132,12 @@ func (p *pinger) WriteFrame(frame []byte) error {
 		return nil // an echo of a frame that was sent again
 	}
 	now := int64(time.Since(p.start))
-	again := p.again.Load()
+	again := p.repeated.Load()
 	if again {
-		p.again.Store(false)
+		p.repeated.Store(false)
 	}
 	if p.timed {
-		p.count++
+		p.rounds++
 		if again {
 			p.lost++
 		} else if p.times.RecordValue(min(now-p.last, maxRound.Nanoseconds())) != nil {
@@ -173,48 +163,29 @@ func (p *pinger) WriteFrame(frame []byte) error {
 }
 
 func (p *pinger) enough(now int64) bool {
-	if p.duration > 0 {
-		return now-p.begin >= int64(p.duration)
+	if p.spec.Duration > 0 {
+		return now-p.begin >= int64(p.spec.Duration)
 	}
-	return p.count == p.rounds
+	return p.rounds == p.spec.Iterations
 }
 
 // WriteFrames implements messaging.Port.
-func (p *pinger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(p, ops) }
+func (p *pinger) WriteFrames(ops []vnet.WriteOp) int { return writeEach(ops, p.WriteFrame) }
 
 // nudge sends the frame of a round again, because it seems lost.
 func (p *pinger) nudge(number uint32) {
-	p.again.Store(true)
+	p.repeated.Store(true)
 	p.send(number)
 }
 
-// reader is used by readEach, and writer by writeEach.
-type (
-	reader interface {
-		ReadFrame(slot []byte) ([]byte, error)
-	}
-	writer interface{ WriteFrame(frame []byte) error }
-)
-
-// readEach reads frames until there are none.
-func readEach(p reader, ops []vnet.ReadOp) int {
-	for i := range ops {
-		op := &ops[i]
-		if op.Frame, op.Err = p.ReadFrame(op.Slot); op.Err != nil {
-			return i + 1
-		}
-	}
-	return len(ops)
-}
-
 // writeEach writes frames that are in one part. Frames for latency are not in packs.
-func writeEach(p writer, ops []vnet.WriteOp) int {
+func writeEach(ops []vnet.WriteOp, write func(frame []byte) error) int {
 	for i := range ops {
-		if len(ops[i].Rest) == 0 {
-			ops[i].Err = p.WriteFrame(ops[i].Head)
-		} else {
-			ops[i].Err = p.WriteFrame(append(ops[i].Head[:len(ops[i].Head):len(ops[i].Head)], ops[i].Rest...))
+		frame := ops[i].Head
+		if len(ops[i].Rest) > 0 {
+			frame = append(frame[:len(frame):len(frame)], ops[i].Rest...)
 		}
+		ops[i].Err = write(frame)
 	}
 	return len(ops)
 }

@@ -46,17 +46,9 @@ func TestPortsDoNotAllocate(t *testing.T) {
 			t.Errorf("%d frames counted", to.got.Load())
 		}
 
-		ping, err := newPinger(&s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(ping.close)
+		ping := newPinger(&s, newTestGate(t, &s))
 		ping.release()
-		pong, err := newPonger(&s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pong.close)
+		pong := newPonger(newTestGate(t, &s))
 		pong.release()
 		round := func() {
 			f, err := ping.ReadFrame(slot)

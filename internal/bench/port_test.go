@@ -11,6 +11,16 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
+func newTestGate(t *testing.T, s *Spec) *gate {
+	t.Helper()
+	g, err := newGate(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { g.Close() })
+	return g
+}
+
 func newTestFlood(t *testing.T, s *Spec, sends bool) *flood {
 	t.Helper()
 	var tx *sending
@@ -20,11 +30,7 @@ func newTestFlood(t *testing.T, s *Spec, sends bool) *flood {
 	} else {
 		rx = newReceiving()
 	}
-	p, err := newFlood(s, tx, rx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.close)
+	p := newFlood(s, newTestGate(t, s), tx, rx)
 	if sends {
 		dry(t, p)
 	}
@@ -133,18 +139,10 @@ func TestFloodRefuses(t *testing.T) {
 func TestPingPong(t *testing.T) {
 	for _, parted := range []bool{false, true} {
 		s := Spec{Kind: Lat, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 3, WarmUp: 2}
-		ping, err := newPinger(&s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(ping.close)
+		ping := newPinger(&s, newTestGate(t, &s))
 		dry(t, ping)
 		ping.release()
-		pong, err := newPonger(&s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(pong.close)
+		pong := newPonger(newTestGate(t, &s))
 		pong.release()
 		dry(t, pong)
 		for i := range 5 {
@@ -164,9 +162,9 @@ func TestPingPong(t *testing.T) {
 			}
 			dry(t, pong)
 		}
-		if !isDone(ping.done) || ping.count != 3 || ping.lost != 1 || ping.times.TotalCount() != 2 ||
+		if !isDone(ping.done) || ping.rounds != 3 || ping.lost != 1 || ping.times.TotalCount() != 2 ||
 			pong.echoed.Load() != 5 {
-			t.Errorf("%d rounds, %d lost, %d recorded, %d echoed", ping.count, ping.lost, ping.times.TotalCount(),
+			t.Errorf("%d rounds, %d lost, %d recorded, %d echoed", ping.rounds, ping.lost, ping.times.TotalCount(),
 				pong.echoed.Load())
 		}
 		dry(t, ping)
@@ -179,11 +177,7 @@ func TestPingPong(t *testing.T) {
 func TestPolledPortsMakeNoCalls(t *testing.T) {
 	s := Spec{Kind: BW, Mode: protocol.ModeImm, Size: 64, Queues: 1, Iterations: 3, Poll: true}
 	from := newTestFlood(t, &s, true)
-	ping, err := newPinger(&s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ping.close)
+	ping := newPinger(&s, newTestGate(t, &s))
 	ping.release()
 	for _, p := range []messaging.Port{from, ping} {
 		if readable(t, p) {

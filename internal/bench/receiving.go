@@ -13,7 +13,6 @@ const peakInterval = 20 * time.Millisecond
 // receiving is the state that the ports of the receiving side of one direction share.
 type receiving struct {
 	queues []*atomic.Uint64 // counts of timed messages, written by the ports
-	opened chan struct{}    // closed at the first timed message
 	done   chan struct{}    // closed when all queues have ended and report is set
 
 	mu     sync.Mutex // guards the following fields; taken only at the beginning and end of a queue, and by sample
@@ -26,7 +25,7 @@ type receiving struct {
 }
 
 func newReceiving() *receiving {
-	return &receiving{opened: make(chan struct{}), done: make(chan struct{})}
+	return &receiving{done: make(chan struct{})}
 }
 
 // open starts the time, at the first timed message of any queue.
@@ -36,7 +35,6 @@ func (x *receiving) open() {
 	if x.begin.IsZero() {
 		x.before = use()
 		x.begin = time.Now()
-		close(x.opened)
 	}
 }
 
@@ -56,13 +54,6 @@ func (x *receiving) end() bool {
 	return true
 }
 
-// over reports whether all queues have ended.
-func (x *receiving) over() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.text != nil
-}
-
 // count returns the number of timed messages that have arrived.
 func (x *receiving) count() uint64 {
 	n := uint64(0)
@@ -74,11 +65,6 @@ func (x *receiving) count() uint64 {
 
 // sample measures the peak rate until all queues have ended, or stop is closed.
 func (x *receiving) sample(stop <-chan struct{}) {
-	select {
-	case <-x.opened:
-	case <-stop:
-		return
-	}
 	tick := time.NewTicker(peakInterval)
 	defer tick.Stop()
 	then, before := time.Now(), x.count()
@@ -99,5 +85,14 @@ func (x *receiving) sample(stop <-chan struct{}) {
 		x.peak = max(x.peak, float64(count-before)/d.Seconds())
 		x.mu.Unlock()
 		then, before = now, count
+	}
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // report has the counts of the receiver of a direction.
@@ -31,3 +34,28 @@ func parseReport(b []byte) (report, error) {
 	}
 	return r, nil
 }
+
+// usage has the resources that this process has used since its start.
+type usage struct {
+	cpu    time.Duration
+	allocs uint64
+}
+
+// use returns the usage. It stops all goroutines for a moment, to count the allocations of all
+// threads.
+func use() usage {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{cpuTime(), m.Mallocs}
+}
+
+// cpuTime returns the processor time of this process, user and system.
+func cpuTime() time.Duration {
+	var r unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
+		return 0 // cannot fail
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func (u usage) since(then usage) usage { return usage{u.cpu - then.cpu, u.allocs - then.allocs} }

@@ -94,21 +94,24 @@ func (e *end) latency(r *Result) {
 	// A round trip is two messages.
 	micro := func(ns float64) float64 { return ns / 2 / 1e3 }
 	at := func(q float64) float64 { return micro(float64(p.times.ValueAtQuantile(q))) }
-	r.Iterations, r.Lost = p.count-p.lost, p.lost
+	r.Iterations, r.Lost = p.rounds-p.lost, p.lost
 	r.Seconds = time.Duration(p.end - p.begin).Seconds()
 	r.Latency = &Latency{
 		Min: micro(float64(p.times.Min())), Typical: at(50), Average: micro(p.times.Mean()), Stdev: micro(p.times.StdDev()),
 		P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: micro(float64(p.times.Max())),
 	}
-	r.rate(float64(p.count)/r.Seconds, float64(p.count)/r.Seconds)
-	r.cost(p.after.since(p.before), p.count)
-	e.transfers(r, float64(p.count)/r.Seconds)
+	r.rate(float64(p.rounds)/r.Seconds, float64(p.rounds)/r.Seconds)
+	r.cost(p.after.since(p.before), p.rounds)
+	e.transfers(r, float64(p.rounds)/r.Seconds)
 }
 
 func (e *end) throughput(r *Result) {
 	mine := use().since(e.tx.before)
 	to := e.tx.report
-	sent := e.sent()
+	var sent uint64
+	for _, p := range e.ports {
+		sent += p.(*flood).sent.Load()
+	}
 	r.Iterations, r.Lost = to.Messages, sent-min(sent, to.Messages)
 	r.Seconds = to.Time.Seconds()
 	rate, peak := rateOf(to), to.PeakRate

@@ -4,17 +4,18 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // sending is the state that the ports of the sending side of one direction share.
 type sending struct {
+	spec  *Spec
 	chunk int64
 	left  atomic.Int64 // timed messages that no port has claimed; none if negative
 
-	opening  sync.Once
-	opened   chan struct{} // closed when the first timed message is sent
-	before   usage         // when opened was closed
-	claiming atomic.Bool   // opened is closed, or will be at once
+	opening sync.Once   // at the first timed message
+	before  usage       // at the first timed message
+	opened  atomic.Bool // the opening has begun
 
 	reporting sync.Once
 	reported  chan struct{} // closed when report is set
@@ -24,7 +25,7 @@ type sending struct {
 // newSending returns the state for s. Each port sends one message that is not counted, to start the
 // time, and a last one that it has not claimed.
 func newSending(s *Spec) *sending {
-	x := &sending{opened: make(chan struct{}), reported: make(chan struct{})}
+	x := &sending{spec: s, reported: make(chan struct{})}
 	if s.Duration > 0 {
 		x.chunk = 16
 		x.left.Store(math.MaxInt64 / 2)
@@ -42,18 +43,17 @@ func (x *sending) claim() int64 {
 	return max(0, min(x.chunk, left+x.chunk))
 }
 
-// stop leaves no messages to claim.
-func (x *sending) stop() { x.left.Store(0) }
-
-// open records that the measurement begins.
+// open records that the measurement begins. After its duration, no messages are left to claim.
 func (x *sending) open() {
-	if x.claiming.Load() {
+	if x.opened.Load() {
 		return
 	}
 	x.opening.Do(func() {
-		x.claiming.Store(true)
+		x.opened.Store(true)
 		x.before = use()
-		close(x.opened)
+		if x.spec.Duration > 0 {
+			time.AfterFunc(x.spec.Duration, func() { x.left.Store(0) })
+		}
 	})
 }
 

@@ -109,46 +109,35 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	defer acceptor.Wait()
 	defer stop()
-	var more bool
 	for {
-		r, err := s.next(ctx, requests, more)
-		if err == nil {
-			more, err = s.serve(ctx, r)
-		}
+		err := s.serveRun(ctx, requests)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case !s.cfg.Forever:
+			return err
 		case err != nil:
-			more = false
-		}
-		if !more {
-			s.leave()
-			if !s.cfg.Forever {
-				return err
-			}
-			if err != nil {
-				s.failed(err)
-			}
+			s.failed(err)
 		}
 	}
 }
 
-// next waits for a request. If more is true, it is for the next measurement of the run.
-func (s *Server) next(ctx context.Context, requests <-chan request, more bool) (request, error) {
-	var late <-chan time.Time
-	if more {
-		timer := time.NewTimer(nextTime)
-		defer timer.Stop()
-		late = timer.C
-	}
-	select {
-	case r := <-requests:
-		return r, nil
-	case <-late:
-		return request{}, fmt.Errorf("the other end did not come back for the next measurement of its run within %v",
-			nextTime)
-	case <-ctx.Done():
-		return request{}, ctx.Err()
+// serveRun serves the measurements of one run.
+func (s *Server) serveRun(ctx context.Context, requests <-chan request) error {
+	defer s.leave()
+	var late <-chan time.Time // for the next measurement
+	for {
+		select {
+		case r := <-requests:
+			if more, err := s.serve(ctx, r); err != nil || !more {
+				return err
+			}
+			late = time.After(nextTime)
+		case <-late:
+			return fmt.Errorf("the other end did not come back for the next measurement of its run within %v", nextTime)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -241,18 +230,12 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 	mcfg := s.cfg.Messaging
 	mcfg.Device, mcfg.PeerPools = s.cfg.Device, hello.PoolsIn(r.spec.Mode)
 	features := []string{parameterVersion}
-	if hello.Offers(protocol.FeatureBind) {
-		secret, err := c.Binding()
-		if err != nil {
-			return false, errors.Join(err, c.Refuse(session.CodeFailed, err.Error()))
-		}
-		mcfg.Bind = messaging.NewBinding(secret, false)
+	bind := hello.Offers(protocol.FeatureBind)
+	if bind {
 		features = append(features, protocol.FeatureBind)
 	}
-	var e *end
-	if mcfg.Keys, err = r.spec.keys(c.Frames, false); err == nil {
-		e, err = newEnd(r.spec, mcfg, false)
-	}
+	addr := c.RemoteAddr().String()
+	e, err := newEndOf(c, addr, r.spec, mcfg, bind, false)
 	if err != nil {
 		return false, errors.Join(err, c.Refuse(session.CodeFailed, err.Error()))
 	}
@@ -263,55 +246,18 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 		MAC: nobody, MTU: protocol.MaxMTU, ControlReceives: e.conn.ControlReceives(),
 		Channels: session.Channels(e.conn.Addresses()),
 	})
-	if err != nil {
-		return false, explain(c.RemoteAddr().String(), err)
-	}
-	err = e.conn.Connect(session.Addresses(accept.Channels), accept.ControlReceives)
 	if err == nil {
-		err = c.Ready(ctx)
+		err = e.with(ctx, c, accept.Channels, accept.ControlReceives, nil)
 	}
-	if err == nil {
-		err = e.start()
-	}
-	if err == nil {
-		more, err = s.attend(ctx, c, e)
-	}
-	if err != nil {
-		code, why := session.CodeFailed, err.Error()
-		if ctx.Err() != nil {
-			code, why = session.CodeShuttingDown, "it was interrupted"
-		}
-		_ = c.Bye(code, why) // the first error is returned
-		return false, explain(c.RemoteAddr().String(), err)
+	// The initiator ends a measurement.
+	var bye *session.ByeError
+	if !errors.As(err, &bye) || bye.Code != codeNext && bye.Code != codeDone {
+		return false, explain(addr, err)
 	}
 	if s.cfg.Served != nil {
 		s.cfg.Served(e.served(c.RemoteAddr()))
 	}
-	return more, nil
-}
-
-// attend waits until the initiator ends the measurement.
-func (s *Server) attend(ctx context.Context, c *session.Server, e *end) (more bool, err error) {
-	ended := make(chan error, 1)
-	e.workers.Go(func() {
-		select {
-		case <-c.Done():
-			ended <- explain(c.RemoteAddr().String(), c.Err())
-		case <-e.stop:
-		}
-	})
-	select {
-	case err = <-ended:
-	case <-e.conn.Done():
-		err = e.reason(ended)
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	}
-	var bye *session.ByeError
-	if errors.As(err, &bye) && (bye.Code == codeNext || bye.Code == codeDone) {
-		return bye.Code == codeNext, nil
-	}
-	return false, fmt.Errorf("%s after %s: %w", e.spec.Kind, e.progress(), err)
+	return bye.Code == codeNext, nil
 }
 
 // served returns the description of the measurement at this end.
