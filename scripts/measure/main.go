@@ -18,16 +18,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/splitnic/splitnic/scripts/measure/attacks"
-	"github.com/splitnic/splitnic/scripts/measure/failover"
 	"github.com/splitnic/splitnic/scripts/measure/hosts"
 	"github.com/splitnic/splitnic/scripts/measure/native"
 	"github.com/splitnic/splitnic/scripts/measure/results"
@@ -37,14 +34,7 @@ import (
 
 // suites has all suites.
 var suites = []*results.Suite{
-	softroce.Suite(), native.Suite(), attacks.Suite(), hosts.Suite(), failover.Suite(), failover.Restarts(),
-}
-
-// measured has the suites that this program measures itself, by name.
-var measured = map[string]results.Measure{
-	"bench-native":  &native.Options{},
-	"bench-attacks": &attacks.Options{},
-	"bench-hosts":   &hosts.Options{},
+	softroce.Suite(), native.Suite(), attacks.Suite(), hosts.Suite(), softroce.Failover(), softroce.Restarts(),
 }
 
 func suiteOf(name string) *results.Suite {
@@ -116,36 +106,14 @@ func suite(ctx context.Context, s *results.Suite, args []string) (err error) {
 	flags := flag.NewFlagSet(s.Name, flag.ContinueOnError)
 	flags.IntVar(&r.Rounds, "rounds", r.Rounds, "how often everything is measured, in turn")
 	flags.StringVar(&r.Dir, "dir", filepath.Join("build", s.Name), "directory for the results")
-	m := measured[s.Name]
-	if m == nil {
-		m = command{}
+	if s.Flags != nil {
+		s.Flags(flags)
 	}
-	m.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if r.Rounds < 1 {
 		return fmt.Errorf("%d rounds: must be 1 at least", r.Rounds)
 	}
-	return r.Do(ctx, m, flags.Args())
-}
-
-// command is a results.Measure that runs a program, which appends to samples.jsonl.
-type command struct{}
-
-// Flags implements results.Measure.
-func (command) Flags(*flag.FlagSet) {}
-
-// Measure implements results.Measure.
-func (command) Measure(ctx context.Context, _ *results.Recorder, _ int, args []string) error {
-	if len(args) == 0 {
-		return errUsage
-	}
-	c := exec.CommandContext(ctx, args[0], args[1:]...)
-	c.Stdout, c.Stderr = os.Stdout, os.Stderr
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
-	if err := c.Run(); err != nil {
-		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
-	}
-	return nil
+	return r.Do(ctx, flags.Args())
 }

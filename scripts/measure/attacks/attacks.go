@@ -48,8 +48,9 @@ const (
 // Suite returns the suite of `make bench-attacks`. An honest host may lose a tenth to the attack
 // itself.
 func Suite() *results.Suite {
+	var o options
 	return &results.Suite{
-		Name: "bench-attacks", Rounds: 5,
+		Name: "bench-attacks", Rounds: 5, Flags: o.flags, Measure: o.measure,
 		// The figures of a round are measured within seconds of each other, while the machine has
 		// the same other load.
 		ByRound: true,
@@ -69,20 +70,18 @@ func Suite() *results.Suite {
 	}
 }
 
-// Options is the suite. Two I/O units, an honest host and the attacker are in one process, with a
+// options is the suite. Two I/O units, an honest host and the attacker are in one process, with a
 // fabric in memory between them. iperf3 and ping use the host's netdevice from outside. The
 // arguments are classes of attacks; without arguments all classes are measured.
-type Options struct {
+type options struct {
 	pings bool // measure round trips only
 }
 
-// Flags implements results.Measure.
-func (o *Options) Flags(flags *flag.FlagSet) {
+func (o *options) flags(flags *flag.FlagSet) {
 	flags.BoolVar(&o.pings, "pings", false, "measure round trips only: more rounds in the same time")
 }
 
-// Measure implements results.Measure.
-func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, names []string) (err error) {
+func (o *options) measure(ctx context.Context, rec *results.Recorder, rounds int, names []string) (err error) {
 	classes := attacks.Classes()
 	if len(names) > 0 {
 		classes = nil

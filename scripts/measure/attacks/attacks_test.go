@@ -50,14 +50,14 @@ func TestNetnsStall(t *testing.T) {
 	testenv.NeedTools(t, "ip", "iperf3", "ping")
 	var samples bytes.Buffer
 	rec := results.NewRecorder(&samples)
-	if err := (&Options{pings: true}).Measure(t.Context(), rec, 1, []string{"stall"}); err != nil {
+	if err := (&options{pings: true}).measure(t.Context(), rec, 1, []string{"stall"}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Suite().Read(&samples)
 	if err != nil || len(f.Rows) != 8 { // the median, the percentile, and the rate with an attack
 		t.Errorf("%+v, %v", f.Rows, err)
 	}
-	if err := (&Options{}).Measure(t.Context(), results.NewRecorder(io.Discard), 1, []string{"nonsense"}); err == nil {
+	if err := (&options{}).measure(t.Context(), results.NewRecorder(io.Discard), 1, []string{"nonsense"}); err == nil {
 		t.Error("an unknown class was measured")
 	}
 }

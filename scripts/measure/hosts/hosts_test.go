@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,11 +79,11 @@ func TestNobodyComes(t *testing.T) {
 // TestMistakes expects an error for each set of options that makes no sense.
 func TestMistakes(t *testing.T) {
 	one := load{hosts: 1, ports: noPorts}
-	for _, o := range []Options{
+	for _, o := range []options{
 		{busy: -1, load: one}, {load: load{ports: "x"}}, {load: load{ports: macvtapPorts, flood: 1}},
-		{load: load{ports: noPorts, flood: -1}}, {hosts: counts{1 << 30}, load: one},
+		{load: load{ports: noPorts, flood: -1}}, {hosts: []int{1 << 30}, load: one},
 	} {
-		if err := o.Measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
+		if err := o.measure(t.Context(), results.NewRecorder(io.Discard), 1, nil); err == nil {
 			t.Errorf("%+v", o)
 		}
 	}
@@ -122,13 +123,12 @@ func TestFits(t *testing.T) {
 	}
 }
 
-func TestCounts(t *testing.T) {
-	var c counts
-	if err := c.Set("8,64"); err != nil || c.String() != "8,64" {
-		t.Errorf("%v, %v", c, err)
+func TestNumbers(t *testing.T) {
+	if list, err := numbers("8,64"); err != nil || !slices.Equal(list, []int{8, 64}) {
+		t.Errorf("%v, %v", list, err)
 	}
 	for _, bad := range []string{"", "8,", "0", "-1", "x"} {
-		if err := c.Set(bad); err == nil {
+		if _, err := numbers(bad); err == nil {
 			t.Errorf("%q hosts", bad)
 		}
 	}

@@ -27,7 +27,8 @@ const quick = "256 hosts, ports none, busy 0"
 // Suite returns the suite of `make bench-hosts`.
 func Suite() *results.Suite {
 	// There are gaps: all hosts may never be connected in a round.
-	return &results.Suite{Name: "bench-hosts", Rounds: 3, Gaps: true, Aims: []results.Aim{
+	var o options
+	aims := []results.Aim{
 		{What: "all hosts connected", Metric: allIn, Op: "<=", Bound: 5},
 		{What: "256 hosts connected", Subject: quick, Metric: allIn, Op: "<=", Bound: 1},
 		{What: "hosts with more than one attempt", Subject: quick, Metric: refused, Op: "<=", Bound: 0},
@@ -35,20 +36,21 @@ func Suite() *results.Suite {
 		{What: "connections refused for want of room", Metric: crowded, Op: "<=", Bound: 0},
 		{What: "processor that idle hosts use", Metric: idling, Op: "<=", Bound: 10},
 		{What: "the busiest of many hosts that flood", Metric: busiest, Op: "<=", Bound: 1.5},
-	}}
+	}
+	return &results.Suite{Name: "bench-hosts", Rounds: 3, Gaps: true, Flags: o.flags, Measure: o.measure, Aims: aims}
 }
 
-// Options says how many hosts connect, and to which kind of ports.
-type Options struct {
-	hosts counts
+// options says how many hosts connect, and to which kind of ports.
+type options struct {
+	hosts []int
 	load  load // without the number of hosts
 	busy  int
 }
 
-// Flags implements results.Measure.
-func (o *Options) Flags(flags *flag.FlagSet) {
-	o.hosts = counts{400}
-	flags.Var(&o.hosts, "hosts", "hosts that connect at once, or several numbers, such as 8,64,512, for one after the other")
+func (o *options) flags(flags *flag.FlagSet) {
+	o.hosts = []int{400}
+	flags.Func("hosts", "hosts that connect at once, or several numbers, such as 8,64,512, for one after the other (default 400)",
+		func(s string) (err error) { o.hosts, err = numbers(s); return err })
 	flags.StringVar(&o.load.ports, "ports", macvtapPorts, "the I/O unit's ports: macvtap, or none")
 	flags.IntVar(&o.busy, "busy", 0, "processes beside that use a processor each")
 	flags.DurationVar(&o.load.stay, "stay", 3*time.Second, "how long the hosts stay once all of them are in")
@@ -56,8 +58,8 @@ func (o *Options) Flags(flags *flag.FlagSet) {
 	flags.DurationVar(&o.load.within, "within", time.Minute, "how long to wait for all of them")
 }
 
-// Measure implements results.Measure. The hosts connect in each round.
-func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) error {
+// measure has the hosts connect in each round.
+func (o *options) measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) error {
 	switch {
 	case o.busy < 0 || len(args) > 0:
 		return errors.New("-busy must be 0 at least")
@@ -95,25 +97,16 @@ func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int
 	return nil
 }
 
-// counts are numbers of hosts, separated by commas.
-type counts []int
-
-// String implements flag.Value.
-func (c *counts) String() string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint([]int(*c)), " ", ","), "[]")
-}
-
-// Set implements flag.Value.
-func (c *counts) Set(s string) error {
-	*c = nil
+// numbers parses numbers of hosts, separated by commas.
+func numbers(s string) (list []int, err error) {
 	for word := range strings.SplitSeq(s, ",") {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 {
-			return fmt.Errorf("%q is no number above 0", word)
+			return nil, fmt.Errorf("%q is no number above 0", word)
 		}
-		*c = append(*c, n)
+		list = append(list, n)
 	}
-	return nil
+	return list, nil
 }
 
 // perHost is the greatest number of descriptors that both endpoints of a host need: 33, and 36

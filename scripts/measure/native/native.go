@@ -18,17 +18,91 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
-// Options selects what is measured.
-type Options struct{ only string }
+// third is 1/3 in goals, as their tables show it.
+const third = 0.333
 
-// Flags implements results.Measure.
-func (o *Options) Flags(flags *flag.FlagSet) {
+// Suite returns the suite of `make bench-native`.
+func Suite() *results.Suite {
+	aim := func(what, group, subject, metric, op string, bound float64) results.Aim {
+		return results.Aim{What: what, Group: group, Subject: subject, Metric: metric, Op: op, Bound: bound}
+	}
+	ratio := func(a results.Aim) results.Aim {
+		a.Ratio = true
+		return a
+	}
+	to := func(a results.Aim, change func(k *results.Key)) results.Aim {
+		a.To = change
+		return a
+	}
+	of := func(subject string) func(k *results.Key) { return func(k *results.Key) { k.Subject = subject } }
+	inTheClear := func(k *results.Key) { k.Subject = strings.TrimSuffix(k.Subject, encryptedSuffix) }
+	// Patterns for splitnic with each kind of LAN interface, with the offloads.
+	const ours, encrypted = splitnic + "/*", splitnic + "/*" + encryptedSuffix
+	var o options
+	return &results.Suite{
+		Name: "bench-native", Rounds: 5, Flags: o.flags, Measure: o.measure, References: references, Aims: []results.Aim{
+			ratio(aim("TCP, to the relay", "tcp.*", ours, throughput, ">=", 0.8)),
+			ratio(aim("small UDP, to the relay", "udp.?x", ours, rate, ">=", 0.6)),
+			ratio(aim("an endpoint's processor time for TCP, without the fabric's copy, to the relay", "tcp.*", ours, noCopy,
+				"<=", 0.9)),
+			ratio(aim("round trip, to the relay", "rtt", ours, median50, "<=", 1.2)),
+			ratio(aim("ping, to the relay", "ping", ours, average, "<=", 1.1)),
+			to(aim("TCP, to that without offloads", "tcp.*", ours, throughput, ">=", 5),
+				func(k *results.Key) { k.Subject += plainSuffix }),
+			to(aim("TCP, encrypted, to that in the clear", "tcp.*", encrypted, throughput, ">=", 0.6), inTheClear),
+			to(aim("small UDP, encrypted, to that in the clear", "udp.?x", encrypted, rate, ">=", 0.7), inTheClear),
+			to(aim("an endpoint's processor time for TCP, encrypted, to WireGuard in user space", "tcp.*", encrypted,
+				cpuEndpoint, "<=", third), of(wireguardGo)),
+			to(aim("the machine's processor time for TCP, encrypted, to the kernel's WireGuard", "tcp.*", encrypted, cpuMachine,
+				"<=", third), of(wireguard)),
+			to(aim("small UDP of 64 flows, to one flow", "udp.*.64flows", ours, rate, ">=", 0.9),
+				func(k *results.Key) { k.Group = strings.TrimSuffix(k.Group, ".64flows") }),
+			aim("more UDP than can be carried: what arrives", "overload.*", ours, "arrived at *", ">=", 0.8),
+			aim("system calls of an endpoint for a super-frame", "tcp.*", ours, callMetric, "<=", 1),
+			aim("system calls of an endpoint for a small frame", "udp.?x", ours, callMetric, "<=", 0.5),
+			aim("an endpoint without frames", idle, ours, idleMetric, "<", 0.5),
+			ratio(aim("frames out of a vhost-user port, to a TAP device", vhostOut, portSubject, rate, ">=", 10)),
+			ratio(aim("frames into a vhost-user port, to a TAP device", vhostIn, portSubject, rate, ">=", 20)),
+			aim("frames through the card with vhost-user at both ends", vhostCard, portSubject, rate, ">=", 3000),
+		},
+		Remark: "processor time is that of an endpoint, which is half of the process with both endpoints, or of the " +
+			"relay, and that of the whole machine with both ends of the traffic; the fabric in memory copies each frame " +
+			"once, and makes a system call for each event, where an adapter would do it",
+	}
+}
+
+// compared has the metrics of which a ratio is meaningful.
+var compared = []string{throughput, rate, median50, median99, average, cpuEndpoint, noCopy, cpuMachine, callMetric}
+
+// references returns the keys of the rows to which r is compared. They are those of the relay
+// with the same kind of port for splitnic, and of the kernel's device for a vhost-user port.
+func references(r *results.Row) []results.Key {
+	k := r.Key
+	s, ok := parseSubject(r.Subject)
+	switch {
+	case r.Subject == portSubject && r.Group == vhostCard:
+		k.Subject = veth
+	case r.Subject == portSubject:
+		k.Subject = tapSubject
+	case ok && s.what == splitnic && slices.Contains(compared, r.Metric):
+		k.Subject = subject{what: relay, port: s.port}.String()
+	default:
+		return nil
+	}
+	return []results.Key{k}
+}
+
+// options selects what is measured.
+type options struct{ only string }
+
+func (o *options) flags(flags *flag.FlagSet) {
 	flags.StringVar(&o.only, "only", os.Getenv("BENCH_ONLY"),
 		"what to measure: parts of names of subjects and measurements, or SUBJECT:MEASUREMENT, separated by commas")
 }
@@ -40,8 +114,7 @@ type run struct {
 	fixtures []*fixture
 }
 
-// Measure implements results.Measure.
-func (o *Options) Measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) (err error) {
+func (o *options) measure(ctx context.Context, rec *results.Recorder, rounds int, args []string) (err error) {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: there are only flags", args)
 	}

@@ -291,7 +291,7 @@ func TestNetnsMeasure(t *testing.T) {
 	for _, only := range []string{"veth:tcp.tx", "veth:flood.rx", "veth:rtt", "veth:ping", "veth:overload.tx.full"} {
 		var samples bytes.Buffer
 		rec := results.NewRecorder(&samples)
-		if err := (&Options{only: only}).Measure(t.Context(), rec, 1, nil); err != nil {
+		if err := (&options{only: only}).measure(t.Context(), rec, 1, nil); err != nil {
 			t.Errorf("%s: %v", only, err)
 			continue
 		}
@@ -300,8 +300,8 @@ func TestNetnsMeasure(t *testing.T) {
 			t.Errorf("%s: %+v, %v", only, f.Rows, err)
 		}
 	}
-	for _, o := range []Options{{only: "nothing"}} {
-		if err := o.Measure(t.Context(), results.NewRecorder(os.Stderr), 1, nil); err == nil {
+	for _, o := range []options{{only: "nothing"}} {
+		if err := o.measure(t.Context(), results.NewRecorder(os.Stderr), 1, nil); err == nil {
 			t.Errorf("%q was measured", o.only)
 		}
 	}

@@ -7,8 +7,10 @@
 package results
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -42,6 +44,11 @@ type Suite struct {
 	References func(r *Row) []Key
 	Aims       []Aim
 	Remark     string // a note below the tables
+	// Flags adds the flags that say what to measure; nil: there are none.
+	Flags func(flags *flag.FlagSet)
+	// Measure measures in this number of rounds. args are the arguments after the flags. If it is nil,
+	// they are a program, which appends to samples.jsonl.
+	Measure func(ctx context.Context, rec *Recorder, rounds int, args []string) error
 }
 
 // Read reads the samples.jsonl of a run. It returns a File with the suite, the rows, the goals

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -161,13 +160,6 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// by is a Measure without flags.
-type by func(rec *Recorder) error
-
-func (by) Flags(*flag.FlagSet) {}
-
-func (f by) Measure(_ context.Context, rec *Recorder, _ int, _ []string) error { return f(rec) }
-
 // TestRun runs a suite, and reads its results.json and its tables.
 func TestRun(t *testing.T) {
 	s := &Suite{
@@ -176,7 +168,7 @@ func TestRun(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "new")
 	r := Run{Suite: s, Dir: dir, Rounds: 2, look: time.Millisecond}
-	err := r.Do(t.Context(), by(func(rec *Recorder) error {
+	s.Measure = func(_ context.Context, rec *Recorder, _ int, _ []string) error {
 		for _, v := range []float64{12.34, 10} {
 			rec.Of("bw", "ours", 64).Add("rate", "MiB/s", v)
 			rec.Of("bw", "other", 64).Add("rate", "MiB/s", 2*v)
@@ -191,8 +183,8 @@ func TestRun(t *testing.T) {
 {"note":"from elsewhere"}
 `)
 		return err
-	}), nil)
-	if err != nil {
+	}
+	if err := r.Do(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := Load(filepath.Join(dir, "results.json"))
@@ -219,7 +211,8 @@ func TestRun(t *testing.T) {
 	}
 	// The next run begins anew, and leaves no results if it fails.
 	broken := errors.New("broken")
-	if err := r.Do(t.Context(), by(func(*Recorder) error { return broken }), nil); !errors.Is(err, broken) {
+	s.Measure = func(context.Context, *Recorder, int, []string) error { return broken }
+	if err := r.Do(t.Context(), nil); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "results.*")); len(left) != 0 {

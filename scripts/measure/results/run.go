@@ -6,13 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -25,17 +26,8 @@ type Run struct {
 	look time.Duration // for which other load of the machine is observed; 0: a second
 }
 
-// Measure makes the measurements of a suite.
-type Measure interface {
-	// Flags adds the flags that say what to measure.
-	Flags(flags *flag.FlagSet)
-	// Measure measures in this number of rounds. args are the arguments after the flags.
-	Measure(ctx context.Context, rec *Recorder, rounds int, args []string) error
-}
-
-// Do calls m.Measure, and makes results from the figures that m, or a program that m starts,
-// appends to samples.jsonl.
-func (r *Run) Do(ctx context.Context, m Measure, args []string) (err error) {
+// Do measures, and makes results from the figures in samples.jsonl.
+func (r *Run) Do(ctx context.Context, args []string) (err error) {
 	if err := r.clean(); err != nil {
 		return err
 	}
@@ -46,7 +38,12 @@ func (r *Run) Do(ctx context.Context, m Measure, args []string) (err error) {
 	defer func() { err = errors.Join(err, out.Close()) }()
 	begin := time.Now()
 	rec := NewRecorder(out)
-	if err := r.watched(ctx, rec, func() error { return m.Measure(ctx, rec, r.Rounds, args) }); err != nil {
+	if err := r.watched(ctx, rec, func() error {
+		if r.Suite.Measure == nil {
+			return program(ctx, args)
+		}
+		return r.Suite.Measure(ctx, rec, r.Rounds, args)
+	}); err != nil {
 		return err
 	}
 	if err := rec.Err(); err != nil {
@@ -61,6 +58,20 @@ func (r *Run) Do(ctx context.Context, m Measure, args []string) (err error) {
 	}
 	f.Begin, f.Environment, f.Rounds = begin, here(), r.Rounds
 	return r.report(&f)
+}
+
+// program runs a program until it ends.
+func program(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("which program measures?")
+	}
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	return nil
 }
 
 // clean removes the results of the previous run.
@@ -80,11 +91,10 @@ func (r *Run) clean() error {
 // watched calls body. It notes other load of the machine before and after body, and processor
 // time that the hypervisor took away meanwhile.
 func (r *Run) watched(ctx context.Context, rec *Recorder, body func() error) error {
+	look := cmp.Or(r.look, time.Second)
+	beside := func() error { return Pause(ctx, look) }
 	var during [3]Times // before, meanwhile, after
-	for i, f := range []func() error{
-		func() error { return Pause(ctx, cmp.Or(r.look, time.Second)) }, body,
-		func() error { return Pause(ctx, cmp.Or(r.look, time.Second)) },
-	} {
+	for i, f := range []func() error{beside, body, beside} {
 		begin, err := Processors()
 		if err == nil {
 			err = f()
@@ -98,9 +108,8 @@ func (r *Run) watched(ctx context.Context, rec *Recorder, body func() error) err
 		}
 		during[i] = end.since(begin)
 	}
-	for i, when := range []string{0: "before", 2: "after"} {
-		share := during[i].Busy.Seconds() / cmp.Or(r.look, time.Second).Seconds()
-		if when != "" && share > 0.1 {
+	for i, when := range []string{"before", "", "after"} {
+		if share := during[i].Busy.Seconds() / look.Seconds(); when != "" && share > 0.1 {
 			rec.Note("something else used %.0f %% of a processor %s: the figures are worth nothing", 100*share, when)
 		}
 	}

@@ -1,4 +1,4 @@
-package failover
+package softroce
 
 import (
 	"bytes"
@@ -9,9 +9,9 @@ import (
 	"github.com/splitnic/splitnic/scripts/measure/results"
 )
 
-// TestGoals checks the goals of a run of two rounds, one of which has an additional stage and a
+// TestFailoverGoals checks the goals of a run of two rounds, one of which has an additional stage and a
 // wrong block.
-func TestGoals(t *testing.T) {
+func TestFailoverGoals(t *testing.T) {
 	var samples bytes.Buffer
 	rec := results.NewRecorder(&samples)
 	sink := rec.Of("failover", "cold", 1500)
@@ -22,7 +22,7 @@ func TestGoals(t *testing.T) {
 	sink.Add("stage: hello", "ms", 1)
 	sink.Add("connections broken", "times", 0)
 	sink.Add("blocks wrong", "times", 1)
-	f, err := Suite().Read(&samples)
+	f, err := Failover().Read(&samples)
 	if err != nil {
 		t.Fatal(err)
 	}
