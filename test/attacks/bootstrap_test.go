@@ -183,7 +183,7 @@ func TestRDMAAttackSessions(t *testing.T) {
 func (r *fixture) askAndDrop(t *testing.T, to Target) {
 	var has []*Session
 	for i := range 3 { // besides the honest host's
-		s, err := openInTime(t.Context(), to, fmt.Sprintf("has-%d", i))
+		s, err := openInTime(t.Context(), to, fmt.Sprintf("has-%d", i), busy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func (r *fixture) many(t *testing.T, to Target) {
 	refused := 0
 	var sessions []*Session
 	for i := range tries {
-		s, err := openInTime(t.Context(), to, fmt.Sprintf("many-%d", i))
+		s, err := openInTime(t.Context(), to, fmt.Sprintf("many-%d", i), busy)
 		var no *Refusal
 		switch {
 		case err == nil:
@@ -255,7 +255,7 @@ func (r *fixture) deaf(t *testing.T, to Target) {
 	replaced := r.since(ended("replaced"))
 	var last *Session
 	for range 3 { // each session replaces the one before
-		s, err := openInTime(t.Context(), to, "deaf")
+		s, err := openInTime(t.Context(), to, "deaf", busy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func (r *fixture) deaf(t *testing.T, to Target) {
 // heartbeats sends heartbeats faster than the I/O unit reads them, and expects that the rest waits
 // at the attacker.
 func (r *fixture) heartbeats(t *testing.T, to Target) {
-	s, err := openInTime(t.Context(), to, "attacker")
+	s, err := openInTime(t.Context(), to, "attacker", busy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func again(ctx context.Context, done *atomic.Uint64, attack func() error) error 
 		switch {
 		case err == nil:
 			done.Add(1)
-		case !errors.As(err, &no) || !no.ForNow() && !no.Full():
+		case !errors.As(err, &no) || !no.of(busy, full):
 			return unless(ctx, err)
 		}
 	}
@@ -138,46 +138,30 @@ func together(n int, attack func(i int) error) (err error) {
 func hellos(ctx context.Context, to Target, done *atomic.Uint64) error {
 	return together(4, func(i int) error {
 		return again(ctx, done, func() error {
-			no, err := Ask(ctx, to, fmt.Sprintf("hello-%d", i))
-			if err == nil && no != nil && no.ForNow() {
-				err = no
+			err := Ask(ctx, to, fmt.Sprintf("hello-%d", i))
+			var no *Refusal
+			if errors.As(err, &no) && no.Type == "refuse" && no.Code != busy {
+				return nil
 			}
 			return err
 		})
 	})
 }
 
-// openInTime opens a session as soon as the rate of sessions for the key permits it.
-func openInTime(ctx context.Context, to Target, name string) (*Session, error) {
+// openInTime opens a session as soon as it is not refused with one of these codes.
+func openInTime(ctx context.Context, to Target, name string, codes ...string) (*Session, error) {
 	for {
 		s, err := Open(ctx, to, name, protocol.ModeImm)
 		var no *Refusal
-		if !errors.As(err, &no) || !no.ForNow() || ctx.Err() != nil {
+		if !errors.As(err, &no) || !no.of(codes...) || ctx.Err() != nil {
 			return s, err
 		}
 	}
 }
 
-// openInPlace is openInTime for an attacker that had other sessions before. It opens a session as
-// soon as the I/O unit has released one of them.
-func openInPlace(ctx context.Context, to Target, name string) (*Session, error) {
-	for {
-		s, err := openInTime(ctx, to, name)
-		var no *Refusal
-		if !errors.As(err, &no) || !no.Full() || ctx.Err() != nil {
-			return s, err
-		}
-	}
-}
-
-// within opens a session and attacks in it until ctx is done.
-func within(ctx context.Context, to Target, done *atomic.Uint64, attack func(s *Session) error) error {
-	return withinOf(ctx, to, "flood", done, attack)
-}
-
-// withinOf is within for a host with this name.
-func withinOf(ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session) error) error {
-	s, err := openInPlace(ctx, to, name)
+// within opens a session as a host with this name, and attacks in it until ctx is done.
+func within(ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session) error) error {
+	s, err := openInTime(ctx, to, name, busy, full)
 	if err != nil {
 		return unless(ctx, err)
 	}
@@ -186,7 +170,7 @@ func withinOf(ctx context.Context, to Target, name string, done *atomic.Uint64, 
 }
 
 func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
-	s, err := openInPlace(ctx, to, "flood")
+	s, err := openInTime(ctx, to, "flood", busy, full)
 	if err != nil {
 		return unless(ctx, err)
 	}
@@ -212,12 +196,12 @@ func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
 const heartbeatsInOne = 100
 
 func keepAlives(ctx context.Context, to Target, done *atomic.Uint64) error {
-	return within(ctx, to, done, func(s *Session) error { return s.Alive(ctx) })
+	return within(ctx, to, "flood", done, func(s *Session) error { return s.Alive(ctx) })
 }
 
 func filters(ctx context.Context, to Target, done *atomic.Uint64) error {
 	n := 0
-	return within(ctx, to, done, func(s *Session) error {
+	return within(ctx, to, "flood", done, func(s *Session) error {
 		n++
 		var f protocol.ReceiveFilter
 		for i := range 8 {
@@ -232,7 +216,7 @@ func filters(ctx context.Context, to Target, done *atomic.Uint64) error {
 // change is refused.
 func addresses(ctx context.Context, to Target, done *atomic.Uint64) error {
 	n := 0
-	return within(ctx, to, done, func(s *Session) error {
+	return within(ctx, to, "flood", done, func(s *Session) error {
 		n++
 		mac := s.Welcome.MAC
 		mac[5] ^= byte(n & 1)
@@ -243,7 +227,7 @@ func addresses(ctx context.Context, to Target, done *atomic.Uint64) error {
 
 func upDown(ctx context.Context, to Target, done *atomic.Uint64) error {
 	n := 0
-	return within(ctx, to, done, func(s *Session) error {
+	return within(ctx, to, "flood", done, func(s *Session) error {
 		n++
 		_, err := s.Request(ctx, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: n%2 == 0}))
 		return err
@@ -252,31 +236,32 @@ func upDown(ctx context.Context, to Target, done *atomic.Uint64) error {
 
 func lend(ctx context.Context, to Target, done *atomic.Uint64) error {
 	return together(3, func(i int) error {
-		return withinOf(ctx, to, fmt.Sprintf("lend-%d", i), done, func(s *Session) error {
+		return within(ctx, to, fmt.Sprintf("lend-%d", i), done, func(s *Session) error {
 			return s.LendAndTakeBack(ctx, protocol.MaxPoolElements)
 		})
 	})
 }
 
-func sessions(ctx context.Context, to Target, done *atomic.Uint64) error {
+// churn opens one session after another, and attacks in each of them once.
+func churn(ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session) error) error {
 	return again(ctx, done, func() error {
-		s, err := Open(ctx, to, "churn", protocol.ModeImm)
+		s, err := Open(ctx, to, name, protocol.ModeImm)
 		if err != nil {
 			return err
 		}
-		return s.Close()
+		return errors.Join(attack(s), s.Close())
 	})
+}
+
+func sessions(ctx context.Context, to Target, done *atomic.Uint64) error {
+	return churn(ctx, to, "churn", done, func(*Session) error { return nil })
 }
 
 func keys(ctx context.Context, to Target, done *atomic.Uint64) error {
 	key := uint32(0)
-	return again(ctx, done, func() error {
-		s, err := Open(ctx, to, "guess", protocol.ModeImm)
-		if err != nil {
-			return err
-		}
+	return churn(ctx, to, "guess", done, func(s *Session) error {
 		key += 0x101
-		err = s.RDMAWrite(ctx, fabric.OpWrite, s.Pools[0].Addr, s.Pools[0].RKey+key, make([]byte, 64))
+		err := s.RDMAWrite(ctx, fabric.OpWrite, s.Pools[0].Addr, s.Pools[0].RKey+key, make([]byte, 64))
 		if errors.As(err, new(*fabric.WCError)) {
 			// Wait for the I/O unit to end the session. If the attacker left before, that would
 			// be the reason of the session's end.
@@ -284,20 +269,20 @@ func keys(ctx context.Context, to Target, done *atomic.Uint64) error {
 		} else if err == nil {
 			err = fmt.Errorf("the device took key %#x", s.Pools[0].RKey+key)
 		}
-		return errors.Join(err, s.Close())
+		return err
 	})
 }
 
 func frames(ctx context.Context, to Target, done *atomic.Uint64) error {
 	frame := make([]byte, vnet.HdrLen+60)
 	copy(frame[vnet.HdrLen:], "\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x00\x01\x88\xb5")
-	return within(ctx, to, done, func(s *Session) error { return s.Frame(ctx, frame) })
+	return within(ctx, to, "flood", done, func(s *Session) error { return s.Frame(ctx, frame) })
 }
 
 func segments(ctx context.Context, to Target, done *atomic.Uint64) error {
 	var frames [][]byte
 	n := 0
-	return within(ctx, to, done, func(s *Session) error {
+	return within(ctx, to, "flood", done, func(s *Session) error {
 		if frames == nil {
 			// Super-frames with segments of 8 bytes are dropped; 48 is the least that passes.
 			frames = [][]byte{SuperFrame(s.Welcome.MAC, 60_000, 8), SuperFrame(s.Welcome.MAC, 60_000, 48)}
@@ -308,13 +293,7 @@ func segments(ctx context.Context, to Target, done *atomic.Uint64) error {
 }
 
 func floods(ctx context.Context, to Target, done *atomic.Uint64) error {
-	return again(ctx, done, func() error {
-		s, err := Open(ctx, to, "flood", protocol.ModeImm)
-		if err != nil {
-			return err
-		}
-		return errors.Join(Flood(ctx, s, 500), s.Close())
-	})
+	return churn(ctx, to, "flood", done, func(s *Session) error { return Flood(ctx, s, 500) })
 }
 
 // Flood sends n requests without waiting for an answer, and waits until the I/O unit has ended the

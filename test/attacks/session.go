@@ -116,37 +116,36 @@ func Open(ctx context.Context, to Target, name string, mode protocol.Mode) (s *S
 	return s, nil
 }
 
-// Ask connects, sends a hello and disconnects after the answer. It returns the answer if that is a
-// refusal.
-func Ask(ctx context.Context, to Target, name string) (*Refusal, error) {
+// Ask connects, sends a hello and disconnects after the answer.
+func Ask(ctx context.Context, to Target, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, to.Patience)
 	defer cancel()
 	nc, err := Dial(ctx, to.Address, to.From)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer nc.Close()
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
 	c, err := Handshake(ctx, nc, to.Key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	_, err = c.Hello(honestHello(name, protocol.ModeImm))
-	var no *Refusal
-	if errors.As(err, &no) && no.Type == "refuse" {
-		return no, nil
-	}
-	return nil, err
+	return err
 }
 
-// ForNow reports whether r is a refusal for the moment, for example because sessions are opened too
-// fast.
-func (r *Refusal) ForNow() bool { return r.Type == "refuse" && r.Code == "busy" }
+// Codes of refusals for the moment: sessions are opened too fast, or there are too many. The I/O unit
+// counts a session until it has released all its resources.
+const (
+	busy = "busy"
+	full = "full"
+)
 
-// Full reports whether r is a refusal because of the number of sessions. The I/O unit counts a
-// session until it has released all its resources.
-func (r *Refusal) Full() bool { return r.Type == "refuse" && r.Code == "full" }
+// of reports whether r is a refusal with one of these codes.
+func (r *Refusal) of(codes ...string) bool {
+	return r.Type == "refuse" && slices.Contains(codes, r.Code)
+}
 
 // Frame writes a frame into the next free element of the first pool that has
 // elements for it, as an honest host does. It waits for an element.
