@@ -43,7 +43,7 @@ func measurements() []measurement {
 	var list []measurement
 	for _, toLAN := range []bool{true, false} {
 		way := map[bool]string{true: ".tx", false: ".rx"}[toLAN]
-		// between calls f with the ends of the way, and the network of flows at the second one.
+		// between returns the ends of the way, and the address and the first one of the flows at the second.
 		between := func(st *topology) (from, to, addr, flows string) {
 			if toLAN {
 				return st.host, st.lan, lanAddr, firstOf(lanFlows)

@@ -87,11 +87,10 @@ func userWireGuard(ctx context.Context, b *testbed.Bed, ends [2]netEnd) (list []
 		// this process does.
 		const script = `mount -t tmpfs tmpfs /run && export WG_PROCESS_FOREGROUND=1 || exit
 			"$0" sn0 & echo $!; read -r end; kill $!; wait $!`
-		p, err := start("ip", "netns", "exec", e.ns, "sh", "-c", script, program)
+		p, err := start(b, "ip", "netns", "exec", e.ns, "sh", "-c", script, program)
 		if err != nil {
 			return nil, err
 		}
-		b.Later(p.close)
 		list = append(list, p)
 		if err := testbed.Until(ctx, "wireguard-go", func() error {
 			_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/wireguard/sn0.sock", p.pid))

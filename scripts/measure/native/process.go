@@ -7,9 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/splitnic/splitnic/scripts/measure/testbed"
 )
 
 // process is a process that moves the frames of a subject, so that the cost of the subject can
@@ -20,8 +19,8 @@ type process struct {
 	pid int // of the process that moves frames, which cmd can have started
 }
 
-// start starts a command, which prints the number of the process when it is ready.
-func start(name string, args ...string) (*process, error) {
+// start starts a command, which prints the number of the process when it is ready. b ends it.
+func start(b *testbed.Bed, name string, args ...string) (*process, error) {
 	c := exec.Command(name, args...)
 	c.Stderr = os.Stderr
 	in, err := c.StdinPipe()
@@ -36,20 +35,11 @@ func start(name string, args ...string) (*process, error) {
 		return nil, err
 	}
 	p := &process{cmd: c, in: in}
+	b.Later(p.close)
 	if _, err := fmt.Fscanln(out, &p.pid); err != nil {
-		return nil, errors.Join(fmt.Errorf("the process of the subject is not ready: %w", err), p.close())
+		return nil, fmt.Errorf("the process of the subject is not ready: %w", err)
 	}
 	return p, nil
-}
-
-// cpu returns the processor time that the process has used.
-func (p *process) cpu() (time.Duration, error) {
-	var ts unix.Timespec
-	// MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED) of the kernel; clock_getcpuclockid(3).
-	if err := unix.ClockGettime(int32(^p.pid<<3|2), &ts); err != nil {
-		return 0, os.NewSyscallError("clock_gettime", err)
-	}
-	return time.Duration(ts.Nano()), nil
 }
 
 func (p *process) close() error {

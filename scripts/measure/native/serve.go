@@ -48,26 +48,21 @@ func (s subject) open(ctx context.Context, b *testbed.Bed, st *topology) error {
 	return s.endpoints(ctx, b, st)
 }
 
-// wish returns whether the endpoints encrypt.
-func (s subject) wish() seal.Wish {
-	if s.encrypted {
-		return seal.Required
-	}
-	return seal.Allowed
-}
-
 // endpoints starts a host and an I/O unit as users run them, except that both are in one process
 // with a fabric in memory between them. The fabric costs one copy, which an adapter would make.
 func (s subject) endpoints(ctx context.Context, b *testbed.Bed, st *topology) error {
-	offloads := vnet.AllOffloads
+	offloads, encrypt := vnet.AllOffloads, seal.Allowed
 	if s.plain {
 		offloads = 0
+	}
+	if s.encrypted {
+		encrypt = seal.Required
 	}
 	security, err := session.Insecure() // for the bootstrap connection, which carries no frames
 	if err != nil {
 		return err
 	}
-	_, address, err := b.Unit(ctx, iounit.Config{Name: "unit", Encrypt: s.wish()}, s.port+":"+st.nic, st.middle, security,
+	_, address, err := b.Unit(ctx, iounit.Config{Name: "unit", Encrypt: encrypt}, s.port+":"+st.nic, st.middle, security,
 		testbed.Loopback)
 	if err != nil {
 		return err
@@ -81,7 +76,7 @@ func (s subject) endpoints(ctx context.Context, b *testbed.Bed, st *topology) er
 	runtime.GOMAXPROCS(runtime.NumCPU() + 3 + 4)
 	_, err = b.Host(ctx, host.Config{
 		Name: "host", IOUnits: []string{address}, Security: security, Netdev: host.TAP(d), Offloads: offloads,
-		Encrypt: s.wish(),
+		Encrypt: encrypt,
 	})
 	return errors.Join(err, d.Up())
 }

@@ -146,7 +146,7 @@ func (t *torrent) receive() error {
 			return os.NewSyscallError("recvmmsg", err)
 		}
 		for i := range n {
-			if got := int(v.msgs[i].n); got != want {
+			if got := int(v.msgs[i].Len); got != want {
 				return fmt.Errorf("received %d bytes instead of %d", got, want)
 			}
 		}
@@ -173,28 +173,21 @@ func (t *torrent) stop() error {
 	return err
 }
 
-// mmsg is struct mmsghdr of <sys/socket.h>.
-type mmsg struct {
-	hdr unix.Msghdr
-	n   uint32
-	_   [4]byte
-}
-
 // vector is the argument of sendmmsg(2) and recvmmsg(2).
 type vector struct {
-	msgs []mmsg
+	msgs []unix.Mmsghdr
 	iovs []unix.Iovec
 	to   []unix.RawSockaddrInet4
 }
 
 func newVector(size, n int) *vector {
-	v := &vector{make([]mmsg, n), make([]unix.Iovec, n), make([]unix.RawSockaddrInet4, n)}
+	v := &vector{make([]unix.Mmsghdr, n), make([]unix.Iovec, n), make([]unix.RawSockaddrInet4, n)}
 	data := make([]byte, n*size)
 	for i := range v.msgs {
 		v.iovs[i].Base = &data[i*size]
 		v.iovs[i].SetLen(size)
-		v.msgs[i].hdr.Iov = &v.iovs[i]
-		v.msgs[i].hdr.SetIovlen(1)
+		v.msgs[i].Hdr.Iov = &v.iovs[i]
+		v.msgs[i].Hdr.SetIovlen(1)
 	}
 	return v
 }
@@ -208,8 +201,8 @@ func (v *vector) address(first netip.Addr, n int) {
 		a := first.As4()
 		a[3] += byte(i % n)
 		v.to[i] = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: udpPort>>8&0xff | udpPort<<8&0xff00, Addr: a}
-		v.msgs[i].hdr.Name = (*byte)(unsafe.Pointer(&v.to[i]))
-		v.msgs[i].hdr.Namelen = unix.SizeofSockaddrInet4
+		v.msgs[i].Hdr.Name = (*byte)(unsafe.Pointer(&v.to[i]))
+		v.msgs[i].Hdr.Namelen = unix.SizeofSockaddrInet4
 	}
 }
 
