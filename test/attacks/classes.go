@@ -159,13 +159,20 @@ func openInTime(ctx context.Context, to Target, name string, codes ...string) (*
 	}
 }
 
-// within opens a session as a host with this name, and attacks in it until ctx is done.
-func within(ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session) error) error {
+// within opens a session as a host with this name, and attacks in it until ctx is done: for the nth time,
+// from 1 on.
+func within(
+	ctx context.Context, to Target, name string, done *atomic.Uint64, attack func(s *Session, n int) error,
+) error {
 	s, err := openInTime(ctx, to, name, busy, full)
 	if err != nil {
 		return unless(ctx, err)
 	}
-	err = again(ctx, done, func() error { return attack(s) })
+	n := 0
+	err = again(ctx, done, func() error {
+		n++
+		return attack(s, n)
+	})
 	return errors.Join(err, s.Close())
 }
 
@@ -196,13 +203,11 @@ func heartbeats(ctx context.Context, to Target, done *atomic.Uint64) error {
 const heartbeatsInOne = 100
 
 func keepAlives(ctx context.Context, to Target, done *atomic.Uint64) error {
-	return within(ctx, to, "flood", done, func(s *Session) error { return s.Alive(ctx) })
+	return within(ctx, to, "flood", done, func(s *Session, _ int) error { return s.Alive(ctx) })
 }
 
 func filters(ctx context.Context, to Target, done *atomic.Uint64) error {
-	n := 0
-	return within(ctx, to, "flood", done, func(s *Session) error {
-		n++
+	return within(ctx, to, "flood", done, func(s *Session, n int) error {
 		var f protocol.ReceiveFilter
 		for i := range 8 {
 			f.Multicast = append(f.Multicast, protocol.Group{1, 0, 0x5e, byte(n), byte(n >> 8), byte(i)})
@@ -215,9 +220,7 @@ func filters(ctx context.Context, to Target, done *atomic.Uint64) error {
 // addresses alternates between two addresses. If the policy permits only one of them, every other
 // change is refused.
 func addresses(ctx context.Context, to Target, done *atomic.Uint64) error {
-	n := 0
-	return within(ctx, to, "flood", done, func(s *Session) error {
-		n++
+	return within(ctx, to, "flood", done, func(s *Session, n int) error {
 		mac := s.Welcome.MAC
 		mac[5] ^= byte(n & 1)
 		_, err := s.Request(ctx, protocol.CfgMAC, protocol.AppendMAC(nil, mac))
@@ -226,9 +229,7 @@ func addresses(ctx context.Context, to Target, done *atomic.Uint64) error {
 }
 
 func upDown(ctx context.Context, to Target, done *atomic.Uint64) error {
-	n := 0
-	return within(ctx, to, "flood", done, func(s *Session) error {
-		n++
+	return within(ctx, to, "flood", done, func(s *Session, n int) error {
 		_, err := s.Request(ctx, protocol.CfgLinkState, protocol.AppendLinkState(nil, protocol.LinkState{Up: n%2 == 0}))
 		return err
 	})
@@ -236,7 +237,7 @@ func upDown(ctx context.Context, to Target, done *atomic.Uint64) error {
 
 func lend(ctx context.Context, to Target, done *atomic.Uint64) error {
 	return together(3, func(i int) error {
-		return within(ctx, to, fmt.Sprintf("lend-%d", i), done, func(s *Session) error {
+		return within(ctx, to, fmt.Sprintf("lend-%d", i), done, func(s *Session, _ int) error {
 			return s.LendAndTakeBack(ctx, protocol.MaxPoolElements)
 		})
 	})
@@ -276,18 +277,16 @@ func keys(ctx context.Context, to Target, done *atomic.Uint64) error {
 func frames(ctx context.Context, to Target, done *atomic.Uint64) error {
 	frame := make([]byte, vnet.HdrLen+60)
 	copy(frame[vnet.HdrLen:], "\xff\xff\xff\xff\xff\xff\x01\x00\x00\x00\x00\x01\x88\xb5")
-	return within(ctx, to, "flood", done, func(s *Session) error { return s.Frame(ctx, frame) })
+	return within(ctx, to, "flood", done, func(s *Session, _ int) error { return s.Frame(ctx, frame) })
 }
 
 func segments(ctx context.Context, to Target, done *atomic.Uint64) error {
 	var frames [][]byte
-	n := 0
-	return within(ctx, to, "flood", done, func(s *Session) error {
+	return within(ctx, to, "flood", done, func(s *Session, n int) error {
 		if frames == nil {
 			// Super-frames with segments of 8 bytes are dropped; 48 is the least that passes.
 			frames = [][]byte{SuperFrame(s.Welcome.MAC, 60_000, 8), SuperFrame(s.Welcome.MAC, 60_000, 48)}
 		}
-		n++
 		return s.Frame(ctx, frames[n%len(frames)])
 	})
 }
