@@ -178,20 +178,12 @@ func (n *environment) endpoints(ctx context.Context, ns map[string]string) error
 	if err != nil {
 		return err
 	}
-	trusting := func(name string, others ...string) (*session.Security, error) {
-		var trust session.Trust
-		for _, other := range others {
-			if err := trust.Add(other + "=" + keys[other].Fingerprint().String()); err != nil {
-				return nil, err
-			}
-		}
-		return session.NewSecurity(keys[name], "", &trust)
-	}
-	unitSecurity, err := trusting("unit", "host", "attacker")
+	entry := func(name string) string { return name + "=" + keys[name].Fingerprint().String() }
+	unitSecurity, err := testbed.Trusting(keys["unit"], entry("host"), entry("attacker"))
 	if err != nil {
 		return err
 	}
-	hostSecurity, err := trusting("host", "unit")
+	hostSecurity, err := testbed.Trusting(keys["host"], entry("unit"))
 	if err != nil {
 		return err
 	}

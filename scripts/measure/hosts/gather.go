@@ -75,17 +75,15 @@ func gather(ctx context.Context, c load, sink results.Sink) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	m := &gathering{Bed: b, load: c, all: make(chan struct{})}
 	keys := make([]*session.Key, c.hosts+1) // the last one is the I/O unit's
-	trust := &session.Trust{}
+	var trusted []string
 	for i := range keys {
 		if keys[i], err = session.GenerateKey(); err != nil {
 			return err
 		}
-		if err := trust.Add(fmt.Sprintf("h%d=%v", i, keys[i].Fingerprint())); err != nil {
-			return err
-		}
+		trusted = append(trusted, fmt.Sprintf("h%d=%v", i, keys[i].Fingerprint()))
 	}
 	own := keys[c.hosts]
-	at, err := m.serve(ctx, own, trust)
+	at, err := m.serve(ctx, own, trusted)
 	if err != nil {
 		return err
 	}
@@ -115,8 +113,8 @@ func gather(ctx context.Context, c load, sink results.Sink) (err error) {
 }
 
 // serve starts the I/O unit, and returns the TCP port on which it listens.
-func (m *gathering) serve(ctx context.Context, own *session.Key, trust *session.Trust) (string, error) {
-	security, err := session.NewSecurity(own, "", trust)
+func (m *gathering) serve(ctx context.Context, own *session.Key, trusted []string) (string, error) {
+	security, err := testbed.Trusting(own, trusted...)
 	if err != nil {
 		return "", err
 	}
@@ -186,11 +184,7 @@ func (c from) RemoteAddr() net.Addr {
 // host starts host i. The host connects to a separate address in 127.0.0.0/8, which apart makes
 // the address of the host.
 func (m *gathering) host(ctx context.Context, i int, own *session.Key, unit session.Fingerprint, at string) error {
-	trust := &session.Trust{}
-	if err := trust.Add(unit.String()); err != nil {
-		return err
-	}
-	security, err := session.NewSecurity(own, "", trust)
+	security, err := testbed.Trusting(own, unit.String())
 	if err != nil {
 		return err
 	}

@@ -136,6 +136,17 @@ func Until(ctx context.Context, what string, f func() error) error {
 	}
 }
 
+// Trusting returns the security of an endpoint with this key, which trusts these entries of a trust file.
+func Trusting(own *session.Key, entries ...string) (*session.Security, error) {
+	trust := &session.Trust{}
+	for _, e := range entries {
+		if err := trust.Add(e); err != nil {
+			return nil, err
+		}
+	}
+	return session.NewSecurity(own, "", trust)
+}
+
 // Listen is how [Bed.Unit] listens.
 type Listen func(c session.ServerConfig) (*session.Listener, error)
 
