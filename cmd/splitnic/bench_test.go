@@ -227,8 +227,10 @@ func TestBenchPrint(t *testing.T) {
 		{Kind: bench.BW, Mode: protocol.ModeImm, Queues: 2, Size: 1},
 		{Kind: bench.BW, Mode: protocol.ModeSend, Queues: 2, Protection: messaging.ProtectWindow},
 	} {
-		p.begin(s, bench.Result{Protection: messaging.ProtectWindow,
-			Cipher: map[bool]seal.Cipher{true: seal.AES128GCM}[s.Mode == protocol.ModeSend]})
+		if err := p.result(s, bench.Result{Protection: messaging.ProtectWindow,
+			Cipher: map[bool]seal.Cipher{true: seal.AES128GCM}[s.Mode == protocol.ModeSend]}); err != nil {
+			t.Error(err)
+		}
 	}
 	for words, times := range map[string]int{
 		"rxe0 to 10.0.0.1:7590": 2, "imm": 1, "1024[B]": 2, "#bytes": 2, "Ethernet": 2, ": window\n": 1,

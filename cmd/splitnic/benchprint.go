@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -47,13 +48,17 @@ func (b *benchConfig) printer(c *cobra.Command, dev *verbs.Context, where string
 
 const benchRule = "---------------------------------------------------------------------------------------\n"
 
-// begin prints the header of the measurements of a mode.
-func (p *benchPrinter) begin(s bench.Spec, r bench.Result) {
-	if p.mode == s.Mode {
-		return
+// result prints a measurement, the first one of a mode below a header.
+func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
+	if p.json {
+		return json.NewEncoder(p.out).Encode(r)
 	}
-	p.mode = s.Mode
-	fmt.Fprint(p.out, benchHeader(p, s, r))
+	if p.mode != s.Mode {
+		p.mode = s.Mode
+		fmt.Fprint(p.out, benchHeader(p, s, r))
+	}
+	_, err := fmt.Fprint(p.out, benchRow(r))
+	return err
 }
 
 func benchHeader(p *benchPrinter, s bench.Spec, r bench.Result) string {
@@ -133,6 +138,3 @@ func (p *benchPrinter) clear() {
 		fmt.Fprint(p.err, "\r\x1b[K")
 	}
 }
-
-// note prints a note, which is not part of the results.
-func (p *benchPrinter) note(text string) { fmt.Fprintln(p.err, "splitnic: note:", text) }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,7 +121,9 @@ func (b *benchConfig) connect(cmd *cobra.Command) (err error) {
 	client := bench.NewClient(bench.ClientConfig{
 		Device: dev, Addr: b.addr, Security: security, Messaging: mcfg, Name: benchName(),
 		Software: version, Watch: p.watch(),
-		OtherSoftware: func(other string) { p.note("the other end is splitnic " + other + ", this one " + version) },
+		OtherSoftware: func(other string) {
+			fmt.Fprintf(p.err, "splitnic: note: the other end is splitnic %s, this one %s\n", other, version)
+		},
 	})
 	return b.measure(cmd.Context(), p, client.Measure)
 }
@@ -169,16 +170,6 @@ func prepareBench(s bench.Spec) { daemon.MoreProcs(4*s.Queues + 2) }
 // take the processor of one of the workers, and often run the yielding worker itself. Without an
 // idle P, other goroutines run on the P of a worker when it yields.
 func pollProcs(queues, cpus int) int { return min(2*queues, cpus) }
-
-// result prints a measurement, the first one of a mode below a header.
-func (p *benchPrinter) result(s bench.Spec, r bench.Result) error {
-	if p.json {
-		return json.NewEncoder(p.out).Encode(r)
-	}
-	p.begin(s, r)
-	_, err := fmt.Fprint(p.out, benchRow(r))
-	return err
-}
 
 func (b *benchConfig) readSecret() (s bench.Secret, given bool, err error) {
 	text, from := b.secret, "--secret"

@@ -31,7 +31,7 @@ type ClientConfig struct {
 	Software  string // version
 	// Watch, if set, is called about once a second while a measurement runs.
 	Watch func(Progress)
-	// OtherSoftware, if set, is called with the version of a Server that has another one.
+	// OtherSoftware is called with the version of a Server that has another one.
 	OtherSoftware func(version string)
 }
 
@@ -45,15 +45,11 @@ func NewClient(cfg ClientConfig) *Client {
 
 // Measure carries out one measurement of the run. After the last one, the Server can serve another
 // run. An error ends the run.
-func (c *Client) Measure(ctx context.Context, s Spec, last bool) (Result, error) {
+func (c *Client) Measure(ctx context.Context, s Spec, last bool) (r Result, err error) {
 	if err := s.Check(); err != nil {
 		return Result{}, err
 	}
-	r, err := c.measure(ctx, s, last)
-	return r, explain(c.cfg.Addr, err)
-}
-
-func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err error) {
+	defer func() { err = explain(c.cfg.Addr, err) }()
 	conn, err := session.Dial(ctx, c.cfg.Addr, session.ClientConfig{Security: c.cfg.Security,
 		HandshakeTimeout: handshakeTime, PeerTimeout: silence})
 	if err != nil {
@@ -74,7 +70,7 @@ func (c *Client) measure(ctx context.Context, s Spec, last bool) (r Result, err 
 		return Result{}, errors.Join(fmt.Errorf("%w: %w", err, session.ErrNotSplitnic),
 			conn.Bye(session.CodeFailed, err.Error()))
 	}
-	if welcome.Software != c.cfg.Software && c.cfg.OtherSoftware != nil {
+	if welcome.Software != c.cfg.Software {
 		c.cfg.OtherSoftware(welcome.Software)
 	}
 	mcfg.PeerPools = welcome.Pools

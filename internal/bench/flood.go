@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -155,7 +156,8 @@ func (p *flood) ask(what uint32) {
 // writeReport writes the frame with the report, which must exist.
 func (p *flood) writeReport(slot []byte) []byte {
 	stamp(slot, kindReport, 0)
-	return append(slot[:vnet.MinFrame], p.rx.text...)
+	text, _ := json.Marshal(p.rx.report) // cannot fail
+	return append(slot[:vnet.MinFrame], text...)
 }
 
 // WriteFrames implements messaging.Port.

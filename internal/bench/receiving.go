@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,6 @@ type receiving struct {
 	ended  int
 	peak   float64
 	report report
-	text   []byte // the report in JSON
 }
 
 func newReceiving() *receiving {
@@ -49,7 +47,6 @@ func (x *receiving) end() bool {
 	used := use().since(x.before)
 	x.report = report{Messages: x.count(), Time: max(now.Sub(x.begin), 1), CPU: used.cpu, Allocations: used.allocs}
 	x.report.PeakRate = max(x.peak, float64(x.report.Messages)/x.report.Time.Seconds())
-	x.text, _ = json.Marshal(x.report) // cannot fail
 	close(x.done)
 	return true
 }

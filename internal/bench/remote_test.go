@@ -45,8 +45,9 @@ func serve(t *testing.T, d fabric.Device, change func(*ServerConfig)) *serving {
 	}
 	cfg := ServerConfig{
 		Device: d, Security: security, Kind: BW, Messaging: patient, Name: "server", Software: "1.0",
-		Failed: func(err error) { s.failed <- err.Error() },
-		Served: func(r Served) { s.served <- r },
+		Prepare: func(Spec) {},
+		Failed:  func(err error) { s.failed <- err.Error() },
+		Served:  func(r Served) { s.served <- r },
 	}
 	if change != nil {
 		change(&cfg)
@@ -77,7 +78,8 @@ func (s *serving) client(t *testing.T, d fabric.Device, change func(*ClientConfi
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := ClientConfig{Device: d, Addr: s.addr, Security: security, Messaging: patient, Name: "client", Software: "1.0"}
+	cfg := ClientConfig{Device: d, Addr: s.addr, Security: security, Messaging: patient, Name: "client", Software: "1.0",
+		OtherSoftware: func(string) {}}
 	if change != nil {
 		change(&cfg)
 	}

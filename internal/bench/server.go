@@ -30,11 +30,11 @@ type ServerConfig struct {
 	Name      string // of this node
 	Software  string // version
 
-	// Prepare, if set, is called before a measurement.
+	// Prepare is called before a measurement.
 	Prepare func(Spec)
-	// Served, if set, is called after a measurement.
+	// Served is called after a measurement.
 	Served func(Served)
-	// Failed, if set, is called with the error of each initiator that is refused, and with
+	// Failed is called with the error of each initiator that is refused, and with
 	// Forever, of each run that ends early. Several goroutines may call it.
 	Failed func(err error)
 }
@@ -66,7 +66,7 @@ func Listen(addr string, cfg ServerConfig) (*Server, error) {
 	}
 	s.ln, err = session.NewListener(ln, session.ServerConfig{
 		Security: cfg.Security, HandshakeTimeout: handshakeTime, PeerTimeout: silence,
-		Rejected: func(remote net.Addr, err error) { s.failed(explain(remote.String(), err)) },
+		Rejected: func(remote net.Addr, err error) { s.cfg.Failed(explain(remote.String(), err)) },
 	})
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
@@ -79,12 +79,6 @@ func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
 // Close closes the port. It is idempotent.
 func (s *Server) Close() error { return s.ln.Close() }
-
-func (s *Server) failed(err error) {
-	if s.cfg.Failed != nil {
-		s.cfg.Failed(err)
-	}
-}
 
 // request is the request of an initiator for a measurement.
 type request struct {
@@ -117,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case !s.cfg.Forever:
 			return err
 		case err != nil:
-			s.failed(err)
+			s.cfg.Failed(err)
 		}
 	}
 }
@@ -145,7 +139,7 @@ func (s *Server) serveRun(ctx context.Context, requests <-chan request) error {
 func (s *Server) meet(ctx context.Context, c *session.Server, requests chan<- request) {
 	spec, code, err := s.admit(ctx, c.Hello())
 	if err != nil {
-		s.failed(errors.Join(fmt.Errorf("turned away %v: %w", c.RemoteAddr(), err), c.Refuse(code, err.Error())))
+		s.cfg.Failed(errors.Join(fmt.Errorf("turned away %v: %w", c.RemoteAddr(), err), c.Refuse(code, err.Error())))
 		return
 	}
 	select {
@@ -223,9 +217,7 @@ func (s *Server) leave() {
 func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 	c := r.conn
 	defer c.Close()
-	if s.cfg.Prepare != nil {
-		s.cfg.Prepare(r.spec)
-	}
+	s.cfg.Prepare(r.spec)
 	hello := c.Hello()
 	mcfg := s.cfg.Messaging
 	mcfg.Device, mcfg.PeerPools = s.cfg.Device, hello.PoolsIn(r.spec.Mode)
@@ -254,17 +246,10 @@ func (s *Server) serve(ctx context.Context, r request) (more bool, err error) {
 	if !errors.As(err, &bye) || bye.Code != codeNext && bye.Code != codeDone {
 		return false, explain(addr, err)
 	}
-	if s.cfg.Served != nil {
-		s.cfg.Served(e.served(c.RemoteAddr()))
-	}
-	return bye.Code == codeNext, nil
-}
-
-// served returns the description of the measurement at this end.
-func (e *end) served(peer net.Addr) Served {
-	r := Served{Spec: e.spec, Peer: peer, Messages: e.count()}
+	served := Served{Spec: e.spec, Peer: c.RemoteAddr(), Messages: e.count()}
 	if e.rx != nil && isDone(e.rx.done) {
-		r.Time = e.rx.report.Time
+		served.Time = e.rx.report.Time
 	}
-	return r
+	s.cfg.Served(served)
+	return bye.Code == codeNext, nil
 }

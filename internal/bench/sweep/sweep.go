@@ -31,10 +31,8 @@ type Measure func(ctx context.Context, s Setting, a Aim) (float64, error)
 
 // Figure is the result of repeated measurements.
 type Figure struct {
-	Median  float64 `json:"median"`
-	Min     float64 `json:"min"`
-	Max     float64 `json:"max"`
-	Verdict Verdict `json:"verdict"`
+	Median, Min, Max float64
+	Verdict          Verdict
 }
 
 // Verdict is the result of the comparison of a setting with the defaults.
@@ -76,32 +74,30 @@ func Run(ctx context.Context, settings []Setting, aims []Aim, rounds int, m Meas
 			MinRounds)
 	}
 	all := append([]Setting{{}}, settings...)
-	samples := make([][][]float64, len(all))
-	for i := range samples {
-		samples[i] = make([][]float64, len(aims))
+	samples := map[Setting]map[Aim][]float64{}
+	for _, s := range all {
+		samples[s] = map[Aim][]float64{}
 	}
-	for round := range rounds {
-		for n := range all {
-			i := n
-			if round%2 == 1 {
-				i = len(all) - 1 - n
-			}
-			for a, aim := range aims {
-				v, err := m(ctx, all[i], aim)
+	order := slices.Clone(all)
+	for range rounds {
+		for _, s := range order {
+			for _, a := range aims {
+				v, err := m(ctx, s, a)
 				if err != nil {
-					return nil, fmt.Errorf("%v, %s: %w", all[i], aim.Name, err)
+					return nil, fmt.Errorf("%v, %s: %w", s, a.Name, err)
 				}
-				samples[i][a] = append(samples[i][a], v)
+				samples[s][a] = append(samples[s][a], v)
 			}
 		}
+		slices.Reverse(order)
 	}
 	rows := make([]Row, len(all))
 	for i, s := range all {
 		rows[i] = Row{Setting: s}
-		for a, aim := range aims {
-			f := figure(samples[i][a])
+		for n, a := range aims {
+			f := figure(samples[s][a])
 			if i > 0 {
-				f.Verdict = aim.compare(f, rows[0].Figures[a])
+				f.Verdict = a.compare(f, rows[0].Figures[n])
 			}
 			rows[i].Figures = append(rows[i].Figures, f)
 		}
