@@ -37,15 +37,7 @@ var suites = []*results.Suite{
 	softroce.Suite(), native.Suite(), attacks.Suite(), hosts.Suite(), softroce.Failover(), softroce.Restarts(),
 }
 
-func suiteOf(name string) *results.Suite {
-	i := slices.IndexFunc(suites, func(s *results.Suite) bool { return s.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return suites[i]
-}
-
-// commands has the other sub-commands, by name. args is the number of arguments, -1 for any.
+// commands has the other sub-commands, by name. args is the number of arguments.
 var commands = map[string]struct {
 	args int
 	run  func(ctx context.Context, args []string) error
@@ -78,8 +70,8 @@ func run(ctx context.Context, args []string) error {
 		return errUsage
 	}
 	name, args := args[0], args[1:]
-	if s := suiteOf(name); s != nil {
-		return suite(ctx, s, args)
+	if i := slices.IndexFunc(suites, func(s *results.Suite) bool { return s.Name == name }); i >= 0 {
+		return suite(ctx, suites[i], args)
 	}
 	if filter := tools.Filters[name]; filter != nil {
 		figures, err := filter(os.Stdin)
@@ -89,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	command, ok := commands[name]
-	if !ok || command.args >= 0 && len(args) != command.args {
+	if !ok || len(args) != command.args {
 		return errUsage
 	}
 	return command.run(ctx, args)

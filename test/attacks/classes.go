@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
@@ -121,18 +123,12 @@ func strangers(ctx context.Context, to Target, done *atomic.Uint64) error {
 }
 
 // together runs n attacks at the same time.
-func together(n int, attack func(i int) error) (err error) {
-	var workers sync.WaitGroup
-	errs := make(chan error, n)
+func together(n int, attack func(i int) error) error {
+	var workers errgroup.Group
 	for i := range n {
-		workers.Go(func() { errs <- attack(i) })
+		workers.Go(func() error { return attack(i) })
 	}
-	workers.Wait()
-	close(errs)
-	for e := range errs {
-		err = errors.Join(err, e)
-	}
-	return err
+	return workers.Wait()
 }
 
 func hellos(ctx context.Context, to Target, done *atomic.Uint64) error {

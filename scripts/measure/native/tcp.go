@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/splitnic/splitnic/internal/netns"
 )
@@ -29,15 +30,14 @@ const (
 // streams are TCP connections that send as much as they can.
 type streams struct {
 	ends     []net.Conn
-	wg       sync.WaitGroup
+	movers   errgroup.Group
 	stopping atomic.Bool
-	errs     chan error
 	received atomic.Uint64 // bytes
 }
 
 // newStreams starts n streams from one namespace to an address in another.
 func newStreams(from, to, addr string, n int) (traffic, error) {
-	s := &streams{errs: make(chan error, 2*n)}
+	s := &streams{}
 	for range n {
 		out, in, err := connect(from, to, addr)
 		if err != nil {
@@ -59,14 +59,13 @@ func newStreams(from, to, addr string, n int) (traffic, error) {
 
 // move calls step until the streams are stopped.
 func (s *streams) move(step func(b []byte) error) {
-	s.wg.Go(func() {
+	s.movers.Go(func() error {
 		b := make([]byte, chunk)
 		for {
 			if err := step(b); s.stopping.Load() {
-				return
+				return nil
 			} else if err != nil {
-				s.errs <- err
-				return
+				return err
 			}
 		}
 	})
@@ -74,19 +73,13 @@ func (s *streams) move(step func(b []byte) error) {
 
 func (s *streams) count() uint64 { return s.received.Load() }
 
-// stop ends the streams, and returns the errors that occurred before.
+// stop ends the streams, and returns the first error that occurred before.
 func (s *streams) stop() error {
 	s.stopping.Store(true)
 	for _, c := range s.ends {
 		_ = c.Close() // the stream may have failed already
 	}
-	s.wg.Wait()
-	close(s.errs)
-	var errs []error
-	for err := range s.errs {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return s.movers.Wait()
 }
 
 // connect opens a TCP connection, and returns both ends.

@@ -45,8 +45,8 @@ func TestStreamBreaks(t *testing.T) {
 	if err := s.ends[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, func() bool { return len(s.errs) == 2 }, "both ends noticing")
-	if err := s.stop(); err == nil {
+	err = s.movers.Wait() // until both ends have noticed
+	if err2 := s.stop(); err == nil || err2 == nil {
 		t.Error("nothing was said")
 	}
 }

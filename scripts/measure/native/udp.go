@@ -8,11 +8,11 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
@@ -53,9 +53,8 @@ type torrent struct {
 	datagrams
 	rate           float64 // bytes per second, or one of the above
 	in, out        *os.File
-	wg             sync.WaitGroup
+	movers         errgroup.Group
 	stopping       atomic.Bool
-	errs           [2]error
 	sent, received atomic.Uint64 // bytes; a window that is lost is taken from sent
 }
 
@@ -75,13 +74,15 @@ func newTorrent(from, to, first string, flows int, d datagrams, rate float64) (_
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("datagrams to %s: %w", first, err), t.stop())
 	}
-	for i, end := range []func() error{t.receive, func() error { return t.send(netip.MustParseAddr(first), flows) }} {
-		t.wg.Go(func() {
+	for _, end := range []func() error{t.receive, func() error { return t.send(netip.MustParseAddr(first), flows) }} {
+		t.movers.Go(func() error {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			if err := end(); err != nil && !t.stopping.Load() {
-				t.errs[i] = err
+			err := end()
+			if t.stopping.Load() {
+				return nil
 			}
+			return err
 		})
 	}
 	return t, nil
@@ -157,14 +158,13 @@ func (t *torrent) receive() error {
 
 func (t *torrent) count() uint64 { return t.received.Load() }
 
-// stop ends both threads, closes the sockets, and returns the errors that occurred before.
+// stop ends both threads, closes the sockets, and returns the first error that occurred before.
 func (t *torrent) stop() error {
 	t.stopping.Store(true)
 	if t.in != nil {
 		_ = unix.Shutdown(int(t.in.Fd()), unix.SHUT_RDWR) // wakes the receiver; fails: the socket is not connected
 	}
-	t.wg.Wait()
-	err := errors.Join(t.errs[:]...)
+	err := t.movers.Wait()
 	for _, f := range []*os.File{t.in, t.out} {
 		if f != nil {
 			err = errors.Join(err, f.Close())

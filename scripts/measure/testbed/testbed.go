@@ -11,11 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/splitnic/splitnic/fabric/fabrictest"
 	"github.com/splitnic/splitnic/internal/netns"
@@ -39,9 +40,7 @@ type Bed struct {
 
 	name   string // begins the names of its namespaces
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup
-	mu     sync.Mutex
-	errs   []error        // of tasks
+	tasks  errgroup.Group
 	ends   []func() error // what Close calls, the last one first
 }
 
@@ -61,24 +60,16 @@ func New(ctx context.Context, name string) (*Bed, context.Context, error) {
 func (b *Bed) Later(end func() error) { b.ends = append(b.ends, end) }
 
 // Go starts a task. It must end when the context of the Bed does.
-func (b *Bed) Go(task func() error) {
-	b.tasks.Go(func() {
-		if err := task(); err != nil {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.errs = append(b.errs, err)
-		}
-	})
-}
+func (b *Bed) Go(task func() error) { b.tasks.Go(task) }
 
-// Close ends all tasks, and releases everything. It returns the errors of tasks, too.
+// Close ends all tasks, and releases everything. It returns the first error of a task, too.
 func (b *Bed) Close() error {
 	b.cancel()
-	b.tasks.Wait()
-	for i := len(b.ends) - 1; i >= 0; i-- {
-		b.errs = append(b.errs, b.ends[i]())
+	err := b.tasks.Wait()
+	for _, end := range slices.Backward(b.ends) {
+		err = errors.Join(err, end())
 	}
-	return errors.Join(append(b.errs, os.RemoveAll(b.Dir))...)
+	return errors.Join(err, os.RemoveAll(b.Dir))
 }
 
 // NetNS makes a network namespace with its loopback device up.
