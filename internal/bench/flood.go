@@ -9,16 +9,6 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// stage is the progress of a port that sends.
-type stage uint8
-
-const (
-	stageHeld stage = iota // until release
-	stageWarm
-	stageTimed
-	stageOver // also for a port that does not send
-)
-
 // Other frames that a port has to send: bits of flood.todo.
 const (
 	todoEnd    = 1 << iota // the last message again, because it may have been lost
@@ -34,8 +24,8 @@ type flood struct {
 	todo atomic.Uint32
 
 	// Used by the reader.
-	stage stage
 	warm  uint64        // messages to send before the timed ones
+	begun bool          // the first timed message is sent
 	left  int64         // claimed messages that are not sent yet
 	sent  atomic.Uint64 // timed ones; others read it
 	ended atomic.Bool   // the last one is sent
@@ -47,10 +37,7 @@ type flood struct {
 }
 
 func newFlood(s *Spec, g *gate, tx *sending, rx *receiving) *flood {
-	p := &flood{gate: g, tx: tx, rx: rx, warm: s.WarmUp / uint64(s.Queues), stage: stageOver}
-	if tx != nil {
-		p.stage = stageHeld
-	}
+	p := &flood{gate: g, tx: tx, rx: rx, warm: s.WarmUp / uint64(s.Queues)}
 	if rx != nil {
 		rx.queues = append(rx.queues, &p.got)
 	}
@@ -87,51 +74,40 @@ func (p *flood) ReadFrame(slot []byte) ([]byte, error) {
 // ReadFrames implements messaging.Port.
 func (p *flood) ReadFrames(ops []vnet.ReadOp) int { return readEach(ops, p.ReadFrame) }
 
+// sends reports whether the port has messages to send.
+func (p *flood) sends() bool { return p.tx != nil && p.free.Load() && !p.ended.Load() }
+
 // next returns the kind of the next frame.
 func (p *flood) next() kind {
-	switch p.stage {
-	case stageHeld:
-		if !p.free.Load() {
-			return p.otherwise()
+	if !p.sends() {
+		if k := p.other(); k != kindNone {
+			return k
 		}
-		p.stage = stageWarm
-		return p.next()
-	case stageWarm:
-		if p.warm > 0 {
-			p.warm--
-			return kindWarm
+		p.lower()
+		// Frames that were requested meanwhile raised the gate before it was lowered.
+		if k := p.other(); k != kindNone || !p.sends() {
+			return k
 		}
-		p.stage = stageTimed
+	}
+	switch {
+	case p.warm > 0:
+		p.warm--
+		return kindWarm
+	case !p.begun:
+		p.begun = true
 		p.tx.open()
 		return kindTimed // starts the time, and is not counted
-	case stageTimed:
-		if p.left == 0 {
-			p.left = p.tx.claim()
-		}
-		p.sent.Store(p.sent.Load() + 1)
-		if p.left > 0 {
-			p.left--
-			return kindTimed
-		}
-		p.stage = stageOver
-		p.ended.Store(true)
-		return kindEnd
-	default:
-		return p.otherwise()
 	}
-}
-
-// otherwise is next for a port that has no timed messages to send.
-func (p *flood) otherwise() kind {
-	if k := p.other(); k != kindNone {
-		return k
+	if p.left == 0 {
+		p.left = p.tx.claim()
 	}
-	p.lower()
-	// Frames that were requested meanwhile raised the gate before it was lowered.
-	if k := p.other(); k != kindNone || p.stage != stageHeld || !p.free.Load() {
-		return k
+	p.sent.Store(p.sent.Load() + 1)
+	if p.left > 0 {
+		p.left--
+		return kindTimed
 	}
-	return p.next()
+	p.ended.Store(true)
+	return kindEnd
 }
 
 // other returns the kind of the next frame that is no timed message.
