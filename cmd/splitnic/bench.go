@@ -28,13 +28,6 @@ func benchCommand() *cobra.Command {
 	return c
 }
 
-// benchShort says what each kind measures.
-var benchShort = map[bench.Kind]string{
-	bench.BW:  "Measure throughput, as ib_write_bw does",
-	bench.Lat: "Measure half of the round-trip time, as ib_write_lat does",
-	bench.PPS: "Measure the rate of small frames, and of the transfers that carry them",
-}
-
 const benchLong = `%s.
 
 Frames go from memory to memory: this measures the messaging layer and the fabric, without a
@@ -55,8 +48,8 @@ func benchKindCommand(kind bench.Kind) *cobra.Command {
 	name := "splitnic bench " + string(kind)
 	c := &cobra.Command{
 		Use:   string(kind) + " [--device DEVICE] [--peer-device DEVICE | --listen ADDR | ADDR[:PORT]]",
-		Short: benchShort[kind],
-		Long:  fmt.Sprintf(benchLong, benchShort[kind], secretVariable),
+		Short: benchKinds[kind].short,
+		Long:  fmt.Sprintf(benchLong, benchKinds[kind].short, secretVariable),
 		Example: "  " + name + " --listen 10.0.0.1\n" +
 			"  " + secretVariable + "=… " + name + " --device rxe1 10.0.0.1\n" +
 			"  " + name + " --device rxe0 --peer-device rxe1",

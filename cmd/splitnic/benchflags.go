@@ -49,14 +49,22 @@ type benchFlags struct {
 	protection string
 }
 
-// benchDefaults has the default size and number of iterations of each kind.
-var benchDefaults = map[bench.Kind]struct {
-	size  int
-	iters uint64
-}{
-	bench.BW:  {bench.MaxSize, 1000},
-	bench.Lat: {64, 1000},
-	bench.PPS: {64, 100000},
+// benchKind is a kind of measurement.
+type benchKind struct {
+	short   string
+	size    int    // default
+	iters   uint64 // default
+	columns string // those of perftest, if it has this kind
+}
+
+var benchKinds = map[bench.Kind]benchKind{
+	bench.BW: {"Measure throughput, as ib_write_bw does", bench.MaxSize, 1000,
+		" #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n"},
+	bench.Lat: {"Measure half of the round-trip time, as ib_write_lat does", 64, 1000,
+		" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]" +
+			"   99% percentile[usec]   99.9% percentile[usec]\n"},
+	bench.PPS: {"Measure the rate of small frames, and of the transfers that carry them", 64, 100000,
+		" #bytes     #iterations    MsgRate[Mpps]    Transfers[M/sec]    Doorbells[M/sec]    BW average[MiB/sec]\n"},
 }
 
 // listenFlags has the flags of the end with --listen. The other flags are for the other end.
@@ -65,7 +73,7 @@ var listenFlags = []string{"device", "ib-port", "gid-index", "pkey", "listen", "
 
 func (f *benchFlags) add(flags *pflag.FlagSet) {
 	f.spec.Kind = f.kind
-	def := benchDefaults[f.kind]
+	def := benchKinds[f.kind]
 	flags.StringVar(&f.listen, "listen", "",
 		fmt.Sprintf("wait at this address for the other node (default port: %d)", bench.DefaultPort))
 	boolVar(flags, &f.forever, "serve-forever", false, "with --listen: serve any number of runs instead of one")

@@ -89,16 +89,8 @@ func benchHeader(p *benchPrinter, s bench.Spec, r bench.Result) string {
 	fmt.Fprintf(&b, " %-16s: %s\n", "Encryption", cmp.Or(string(r.Cipher), "none"))
 	fmt.Fprintf(&b, " %-16s: %s%s\n", "Protection", r.Protection, choose(s.Protection == "", ", the device's default", ""))
 	b.WriteString(benchRule)
-	b.WriteString(benchColumns[s.Kind])
+	b.WriteString(benchKinds[s.Kind].columns)
 	return b.String()
-}
-
-// The columns of perftest. Those of pps have no equivalent in perftest.
-var benchColumns = map[bench.Kind]string{
-	bench.BW: " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n",
-	bench.Lat: " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]" +
-		"   99% percentile[usec]   99.9% percentile[usec]\n",
-	bench.PPS: " #bytes     #iterations    MsgRate[Mpps]    Transfers[M/sec]    Doorbells[M/sec]    BW average[MiB/sec]\n",
 }
 
 func benchRow(r bench.Result) string {
