@@ -46,11 +46,11 @@ type usage struct {
 func use() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return usage{cpuTime(), m.Mallocs}
+	return usage{CPU(), m.Mallocs}
 }
 
-// cpuTime returns the processor time of this process, user and system.
-func cpuTime() time.Duration {
+// CPU returns the processor time that this process has used, user and system.
+func CPU() time.Duration {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
 		return 0 // cannot fail

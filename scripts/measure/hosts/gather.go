@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/scripts/measure/results"
 	"github.com/splitnic/splitnic/scripts/measure/testbed"
@@ -60,10 +61,11 @@ type gathering struct {
 	nets  []netdev
 	quiet silences // of the I/O unit, that hosts have logged
 
-	mu    sync.Mutex
-	ports []port        // that cost nothing, in the order in which they were opened
-	in    int           // number of connected hosts
-	all   chan struct{} // closed when all hosts are connected
+	mu     sync.Mutex
+	ports  []port // that cost nothing, in the order in which they were opened
+	in     int    // number of connected hosts
+	enough sync.Once
+	all    chan struct{} // closed by enough, when all hosts are connected
 }
 
 // gather starts an I/O unit, makes the hosts connect to it, and records what happened.
@@ -87,7 +89,7 @@ func gather(ctx context.Context, c load, sink results.Sink) (err error) {
 	if err != nil {
 		return err
 	}
-	begin, used := time.Now(), testbed.CPU()
+	begin, used := time.Now(), bench.CPU()
 	for i := range c.hosts {
 		if err := m.host(ctx, i, keys[i], own.Fingerprint(), at); err != nil {
 			return err
@@ -98,7 +100,7 @@ func gather(ctx context.Context, c load, sink results.Sink) (err error) {
 	select {
 	case <-m.all:
 		sink.Add(allIn, "s", time.Since(begin).Seconds())
-		sink.Add("processor", "s", (testbed.CPU() - used).Seconds())
+		sink.Add("processor", "s", (bench.CPU() - used).Seconds())
 		err = m.idle(ctx, sink)
 		if err == nil && c.flood > 0 {
 			err = m.flooded(ctx, sink)
@@ -219,11 +221,7 @@ func (m *gathering) changed(in bool) {
 		return
 	}
 	if m.in++; m.in == m.load.hosts {
-		select {
-		case <-m.all:
-		default:
-			close(m.all)
-		}
+		m.enough.Do(func() { close(m.all) })
 	}
 }
 
@@ -273,12 +271,12 @@ func (m *gathering) idle(ctx context.Context, sink results.Sink) error {
 	if err := results.Pause(ctx, settle); err != nil { // meanwhile garbage of connecting is collected
 		return err
 	}
-	begin, used, woken := time.Now(), testbed.CPU(), wakeups()
+	begin, used, woken := time.Now(), bench.CPU(), wakeups()
 	if err := results.Pause(ctx, m.stay); err != nil {
 		return err
 	}
 	took, n := time.Since(begin).Seconds(), float64(m.load.hosts)
-	sink.Add(idling, "%", 100*(testbed.CPU()-used).Seconds()/took)
+	sink.Add(idling, "%", 100*(bench.CPU()-used).Seconds()/took)
 	sink.Add("wake-ups while idle", "/s/host", (wakeups()-woken)/took/n)
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -327,11 +325,11 @@ func (m *gathering) flooded(ctx context.Context, sink results.Sink) error {
 	if err := settled(ctx, resident); err != nil {
 		return err
 	}
-	begin, used, before := time.Now(), testbed.CPU(), m.taken()
+	begin, used, before := time.Now(), bench.CPU(), m.taken()
 	if err := results.Pause(ctx, m.flood); err != nil {
 		return err
 	}
-	took, used, after := time.Since(begin), testbed.CPU()-used, m.taken()
+	took, used, after := time.Since(begin), bench.CPU()-used, m.taken()
 	sum := uint64(0)
 	for i := range after {
 		if i < len(before) { // a host whose session has ended meanwhile has another port

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/splitnic/splitnic/internal/bench"
 	"github.com/splitnic/splitnic/internal/cpus"
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/protocol"
@@ -80,10 +81,10 @@ func (r *vhostRun) measure(ctx context.Context, rec *results.Recorder) (err erro
 		return err
 	}
 	before, err := count()
-	begin, used := time.Now(), testbed.CPU()
+	begin, used := time.Now(), bench.CPU()
 	err = errors.Join(err, results.Pause(ctx, vhostTime))
 	after, err2 := count()
-	seconds, cpu := time.Since(begin).Seconds(), (testbed.CPU() - used).Seconds()
+	seconds, cpu := time.Since(begin).Seconds(), (bench.CPU() - used).Seconds()
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -80,11 +79,4 @@ func Frame(to, from net.HardwareAddr, size int) []byte {
 	copy(f[vnet.HdrLen+6:], from)
 	copy(f[vnet.HdrLen+12:], []byte{0x88, 0xb5})
 	return f
-}
-
-// CPU returns the processor time that this process has used.
-func CPU() time.Duration {
-	var u unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // fails only for a bad argument
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
