@@ -2,8 +2,6 @@ package tap
 
 import (
 	"fmt"
-	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,14 +18,14 @@ func (d *Device) SetActive(n int) error {
 			if (i < n) == !q.detached {
 				continue
 			}
-			req := ifreq{flags: unix.IFF_ATTACH_QUEUE}
+			var req unix.Ifreq
+			req.SetUint16(unix.IFF_ATTACH_QUEUE)
 			if i >= n {
-				req.flags = unix.IFF_DETACH_QUEUE
+				req.SetUint16(unix.IFF_DETACH_QUEUE)
 			}
 			passed := q.meter.Passed()
-			_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(q.FD()), unix.TUNSETQUEUE, uintptr(unsafe.Pointer(&req)))
-			if errno != 0 {
-				return os.NewSyscallError("ioctl TUNSETQUEUE", errno)
+			if err := ioctlIfreq(q.FD(), unix.TUNSETQUEUE, "TUNSETQUEUE", &req); err != nil {
+				return err
 			}
 			q.detached = i >= n
 			q.meter.Emptied(passed) // frames that were in it when it was detached are lost

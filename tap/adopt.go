@@ -68,8 +68,8 @@ func (d *opening) inspect() error {
 		if err := unix.SetNonblock(q.FD(), true); err != nil {
 			return fmt.Errorf("queue %d: %w", i, os.NewSyscallError("fcntl", err))
 		}
-		var req ifreq
-		if err := req.get(q.FD()); err != nil {
+		name, flags, err := getIff(q.FD())
+		if err != nil {
 			if errors.Is(err, unix.EBADFD) {
 				err = fmt.Errorf("%w: %w", ErrGone, err)
 			}
@@ -77,11 +77,11 @@ func (d *opening) inspect() error {
 		}
 		// Other flags may differ between the two processes.
 		const features = unix.IFF_TUN | unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE
-		if got := req.flags & features; got != d.flags() {
+		if got := flags & features; got != d.flags() {
 			return fmt.Errorf("queue %d: its flags are %#x instead of %#x, as after advanced.plain was changed", i, got,
 				d.flags())
 		}
-		q.detached = req.flags&unix.IFF_DETACH_QUEUE != 0
+		q.detached = flags&unix.IFF_DETACH_QUEUE != 0
 		file, id, err := namespaceOf(q.FD())
 		if err != nil {
 			return fmt.Errorf("queue %d: %w", i, err)
@@ -89,7 +89,6 @@ func (d *opening) inspect() error {
 		if err := file.Close(); err != nil {
 			return err
 		}
-		name := unix.ByteSliceToString(req.name[:])
 		if i == 0 {
 			d.name, first = name, id
 		}

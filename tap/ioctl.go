@@ -3,7 +3,6 @@ package tap
 import (
 	"fmt"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,33 +20,30 @@ func ioctlPointer(fd int, req uint, name string, v int) error {
 	return os.NewSyscallError("ioctl "+name, unix.IoctlSetPointerInt(fd, req, v))
 }
 
-// ifreq is struct ifreq with its flags, which unix.Ifreq can set only as a Uint16, and a name
-// that the kernel fills in.
-type ifreq struct {
-	name  [unix.IFNAMSIZ]byte
-	flags uint16
-	_     [22]byte
+// ioctlIfreq calls ioctl(2) with a struct ifreq.
+func ioctlIfreq(fd int, req uint, name string, r *unix.Ifreq) error {
+	return os.NewSyscallError("ioctl "+name, unix.IoctlIfreq(fd, req, r))
 }
 
-// get reads the name and flags of the device that fd is a queue of.
-func (r *ifreq) get(fd int) error {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNGETIFF, uintptr(unsafe.Pointer(r)))
-	if errno != 0 {
-		return os.NewSyscallError("ioctl TUNGETIFF", errno)
-	}
-	return nil
+// getIff reads the name and flags of the device that fd is a queue of.
+func getIff(fd int) (name string, flags uint16, err error) {
+	var req unix.Ifreq
+	err = ioctlIfreq(fd, unix.TUNGETIFF, "TUNGETIFF", &req)
+	return req.Name(), req.Uint16(), err
 }
 
 // SetIff attaches fd to device name, by the ioctl TUNSETIFF, and returns the
 // name that the device got. Errors are bare *os.SyscallError.
 func SetIff(fd int, name string, flags uint16) (string, error) {
-	req := ifreq{flags: flags}
-	copy(req.name[:unix.IFNAMSIZ-1], name)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&req)))
-	if errno != 0 {
-		return "", os.NewSyscallError("ioctl TUNSETIFF", errno)
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(flags)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
-	return unix.ByteSliceToString(req.name[:]), nil
+	if err != nil {
+		return "", os.NewSyscallError("ioctl TUNSETIFF", err)
+	}
+	return req.Name(), nil
 }
 
 // keepMAC sets the MAC address of the device that fd is a queue of to its current value,
@@ -55,16 +51,11 @@ func SetIff(fd int, name string, flags uint16) (string, error) {
 // systemd.link(5), which is the default) would replace it at some time during the first
 // milliseconds, as it does for each device whose address has not been set explicitly.
 func keepMAC(fd int) error {
-	var req ifreq
-	for _, c := range []struct {
-		number uintptr
-		name   string
-	}{{unix.SIOCGIFHWADDR, "SIOCGIFHWADDR"}, {unix.SIOCSIFHWADDR, "SIOCSIFHWADDR"}} {
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), c.number, uintptr(unsafe.Pointer(&req))); errno != 0 {
-			return os.NewSyscallError("ioctl "+c.name, errno)
-		}
+	var req unix.Ifreq
+	if err := ioctlIfreq(fd, unix.SIOCGIFHWADDR, "SIOCGIFHWADDR", &req); err != nil {
+		return err
 	}
-	return nil
+	return ioctlIfreq(fd, unix.SIOCSIFHWADDR, "SIOCSIFHWADDR", &req)
 }
 
 // SetHeader makes fd, a queue of a TAP device or macvtap, use the header of package vnet: ten

@@ -64,15 +64,14 @@ func (t *tun) attrs(what string) (*netlink.LinkAttrs, error) {
 
 // locate makes t.location the device's current namespace and returns the device's name there.
 func (t *tun) locate() (string, error) {
-	req := ifreq{}
-	err := req.get(t.queues[0].FD())
+	name, _, err := getIff(t.queues[0].FD())
 	if err == nil {
 		err = t.follow()
 	}
 	if errors.Is(err, unix.EBADFD) {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
 	}
-	return unix.ByteSliceToString(req.name[:]), err
+	return name, err
 }
 
 // follow makes t.location the device's current namespace.
