@@ -178,19 +178,3 @@ func (g *glance) knownAddress(b []byte) bool {
 	})
 	return ok && known
 }
-
-// eachAttribute calls fn with each attribute of a list, and reports whether the list is well
-// formed.
-func eachAttribute(b []byte, fn func(kind uint16, value []byte)) bool {
-	for len(b) >= unix.SizeofRtAttr {
-		size := int(binary.NativeEndian.Uint16(b))
-		if size < unix.SizeofRtAttr || size > len(b) {
-			return false
-		}
-		fn(binary.NativeEndian.Uint16(b[2:]), b[unix.SizeofRtAttr:size])
-		b = b[min(align(size), len(b)):]
-	}
-	return true
-}
-
-func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
-	"slices"
-	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -34,18 +32,15 @@ func parseLink(msg []byte) (link, error) {
 	}
 	info := nl.DeserializeIfInfomsg(msg)
 	l := link{index: int(info.Index), flags: info.Flags}
-	attrs, err := attributes(msg[unix.SizeofIfInfomsg:])
-	if err != nil {
-		return link{}, err
-	}
-	for _, a := range attrs {
+	infos := true
+	ok := eachAttribute(msg[unix.SizeofIfInfomsg:], func(kind uint16, value []byte) {
 		number := uint32(0)
-		if len(a.Value) >= 4 {
-			number = binary.NativeEndian.Uint32(a.Value)
+		if len(value) >= 4 {
+			number = binary.NativeEndian.Uint32(value)
 		}
-		switch a.Attr.Type {
+		switch kind {
 		case unix.IFLA_ADDRESS:
-			l.mac = bytes.Clone(a.Value)
+			l.mac = bytes.Clone(value)
 		case unix.IFLA_MTU:
 			l.mtu = number
 		case unix.IFLA_PROMISCUITY:
@@ -59,49 +54,47 @@ func parseLink(msg []byte) (link, error) {
 		case unix.IFLA_LINK_NETNSID:
 			l.lowerElsewhere, l.lowerNS = true, int32(number)
 		case unix.IFLA_LINKINFO:
-			if err := l.parseInfo(a.Value); err != nil {
-				return link{}, err
-			}
+			infos = infos && l.parseInfo(value)
 		}
+	})
+	if !ok || !infos {
+		return link{}, errShort
 	}
 	return l, nil
 }
 
-// attributes parses a list of attributes. It adds the padding after the last one if there is
-// none, because nl.ParseRouteAttr reads it without a check.
-func attributes(b []byte) ([]syscall.NetlinkRouteAttr, error) {
-	if pad := -len(b) & (unix.RTA_ALIGNTO - 1); pad > 0 {
-		b = append(slices.Clip(b), make([]byte, pad)...)
-	}
-	return nl.ParseRouteAttr(b)
-}
-
-// parseInfo parses IFLA_LINKINFO.
-func (l *link) parseInfo(b []byte) error {
-	attrs, err := attributes(b)
-	if err != nil {
-		return err
-	}
-	for _, a := range attrs {
-		switch a.Attr.Type {
-		case nl.IFLA_INFO_KIND:
-			l.kind = unix.ByteSliceToString(a.Value)
-		case nl.IFLA_INFO_DATA:
-			if l.kind != "vlan" {
-				continue
-			}
-			data, err := attributes(a.Value)
-			if err != nil {
-				return err
-			}
-			for _, v := range data {
-				if v.Attr.Type == nl.IFLA_VLAN_ID && len(v.Value) >= 2 {
-					l.vlan = int(binary.NativeEndian.Uint16(v.Value))
+// parseInfo parses IFLA_LINKINFO, and reports whether it is well formed.
+func (l *link) parseInfo(b []byte) bool {
+	data := true
+	ok := eachAttribute(b, func(kind uint16, value []byte) {
+		switch {
+		case kind == nl.IFLA_INFO_KIND:
+			l.kind = unix.ByteSliceToString(value)
+		case kind == nl.IFLA_INFO_DATA && l.kind == "vlan":
+			data = eachAttribute(value, func(kind uint16, value []byte) {
+				if kind == nl.IFLA_VLAN_ID && len(value) >= 2 {
+					l.vlan = int(binary.NativeEndian.Uint16(value))
 				}
-			}
+			})
 		}
-	}
-	return nil
+	})
+	return ok && data
 }
 
 var errShort = errors.New("a short message from the kernel")
+
+// eachAttribute calls fn with each attribute of a list, and reports whether the list is well
+// formed.
+func eachAttribute(b []byte, fn func(kind uint16, value []byte)) bool {
+	for len(b) >= unix.SizeofRtAttr {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < unix.SizeofRtAttr || size > len(b) {
+			return false
+		}
+		fn(binary.NativeEndian.Uint16(b[2:]), b[unix.SizeofRtAttr:size])
+		b = b[min(align(size), len(b)):]
+	}
+	return true
+}
+
+func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }

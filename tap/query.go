@@ -92,14 +92,13 @@ func (p *location) unicast(index int) ([]net.HardwareAddr, error) {
 		if !ownAddress(m, index) {
 			continue
 		}
-		attrs, err := attributes(m[ndmsgSize:])
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == attrLLAddr && unicast(a.Value) {
-				addrs = append(addrs, slices.Clone(a.Value))
+		ok := eachAttribute(m[ndmsgSize:], func(kind uint16, value []byte) {
+			if kind == attrLLAddr && unicast(value) {
+				addrs = append(addrs, slices.Clone(value))
 			}
+		})
+		if !ok {
+			return nil, errShort
 		}
 	}
 	return addrs, nil
@@ -227,18 +226,14 @@ func (p *location) neighbours() ([]int32, error) {
 }
 
 // nsID returns the identifier in an RTM_NEWNSID.
-func nsID(m []byte) (int32, bool) {
+func nsID(m []byte) (id int32, ok bool) {
 	if len(m) < rtGenSize {
 		return 0, false
 	}
-	attrs, err := attributes(m[rtGenSize:])
-	if err != nil {
-		return 0, false
-	}
-	for _, a := range attrs {
-		if a.Attr.Type == unix.NETNSA_NSID && len(a.Value) >= 4 {
-			return int32(binary.NativeEndian.Uint32(a.Value)), true
+	eachAttribute(m[rtGenSize:], func(kind uint16, value []byte) {
+		if kind == unix.NETNSA_NSID && len(value) >= 4 {
+			id, ok = int32(binary.NativeEndian.Uint32(value)), true
 		}
-	}
-	return 0, false
+	})
+	return id, ok
 }
