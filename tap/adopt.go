@@ -14,22 +14,17 @@ import (
 // Adopt makes a Device of the descriptors of a device that another process opened with Open.
 // fds are all of its descriptors, in their order. Adopt owns them from then on, also when it
 // fails. The device may have been renamed, and moved to another network namespace. It keeps
-// its settings, its carrier and the frames that wait in its queues. Of cfg only Queues,
+// its settings, its carrier and the frames that wait in its queues. Of cfg only Queues, Plain,
 // Offloads, NoRing, NoDiscard and Persist are used, and TxQueueLen if it differs from the
 // length that the device was opened with. If cfg has more queues the missing ones are opened,
 // if it has fewer the last ones are closed.
 //
 // Adopt fails if the descriptors are not queues such as Open makes, or not all of one device.
 // If the device was deleted, the error wraps ErrGone.
-func Adopt(cfg Config, fds []int) (*Device, error) { return adopt(cfg, false, fds) }
-
-// AdoptPlain is Adopt for devices of OpenPlain.
-func AdoptPlain(cfg Config, fds []int) (*Device, error) { return adopt(cfg, true, fds) }
-
-func adopt(cfg Config, plain bool, fds []int) (*Device, error) {
-	d := &opening{Device: &Device{plain: plain, taken: true}}
+func Adopt(cfg Config, fds []int) (*Device, error) {
+	d := &opening{Device: &Device{plain: cfg.Plain, taken: true}}
 	for _, fd := range fds {
-		d.queues = append(d.queues, newQueue(fd, plain))
+		d.queues = append(d.queues, newQueue(fd, cfg.Plain))
 	}
 	fail := func(err error) (*Device, error) {
 		return nil, fmt.Errorf("adopting a TAP device: %w", errors.Join(err, d.Close()))

@@ -18,7 +18,12 @@ import (
 )
 
 // adopters has, for each kind of device in openers, the function to adopt such a device.
-var adopters = map[string]func(tap.Config, []int) (*tap.Device, error){"vnet": tap.Adopt, "plain": tap.AdoptPlain}
+var adopters = map[string]func(tap.Config, []int) (*tap.Device, error){"vnet": tap.Adopt, "plain": adoptPlain}
+
+func adoptPlain(cfg tap.Config, fds []int) (*tap.Device, error) {
+	cfg.Plain = true
+	return tap.Adopt(cfg, fds)
+}
 
 // copies returns duplicates of the descriptors of d's queues, as a service manager has them.
 func copies(t *testing.T, d *tap.Device) []int {
@@ -223,7 +228,7 @@ func TestNetnsAdoptErrors(t *testing.T) {
 		t.Helper()
 		open := tap.Open
 		if plain {
-			open = tap.OpenPlain
+			open = openPlain
 		}
 		d, err := open(tap.Config{Name: name, NetNS: ns, Queues: queues})
 		if err != nil {
@@ -268,7 +273,7 @@ func TestNetnsAdoptErrors(t *testing.T) {
 			}
 		}
 	}
-	if d, err := tap.AdoptPlain(tap.Config{}, copies(t, two)); err == nil {
+	if d, err := tap.Adopt(tap.Config{Plain: true}, copies(t, two)); err == nil {
 		d.Close()
 		t.Error("a device with virtio_net_hdr was taken for a plain one")
 	}

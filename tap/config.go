@@ -41,6 +41,11 @@ type Config struct {
 	// this name that an earlier process made. That device keeps its settings: MAC and MTU are
 	// for new devices only.
 	Persist bool
+	// Plain makes the device without virtio_net_hdr: the kernel completes every checksum and
+	// segments every super-frame before it puts frames into a queue. The queues put an empty header
+	// before each frame that they read. They refuse to write a frame whose header requests an
+	// offload: the error is unix.EINVAL. Offloads is ignored.
+	Plain bool
 }
 
 // maxQueues is MAX_TAP_QUEUES of the kernel's drivers/net/tun.c.

@@ -2,7 +2,7 @@
 //
 // [Open] makes a device whose frames carry a virtio_net_hdr, so that
 // checksums and segmentation can be left to a network card elsewhere.
-// [OpenPlain] makes a device without this header, for kernels or uses that need every frame
+// With Config.Plain the device is without this header, for kernels or uses that need every frame
 // complete. Its queues look the same to the caller.
 //
 // A [Device] starts down and without carrier. It vanishes with its last

@@ -12,30 +12,16 @@ import (
 	"github.com/splitnic/splitnic/vnet"
 )
 
-// Open makes a TAP device whose frames have a virtio_net_hdr. The device is down and has no
-// carrier. Only with Config.Persist does Open take over an existing device. Otherwise the
-// error for a name in use wraps ErrExists.
+// Open makes a TAP device. The device is down and has no carrier. Only with Config.Persist does
+// Open take over an existing device. Otherwise the error for a name in use wraps ErrExists.
 func Open(cfg Config) (*Device, error) {
-	return open(cfg, false)
-}
-
-// OpenPlain makes a TAP device without virtio_net_hdr: the kernel completes every checksum
-// and segments every super-frame before it puts frames into a queue. The queues put an empty
-// header before each frame that they read. They refuse to write a frame whose header requests
-// an offload: the error is unix.EINVAL. Config.Offloads is ignored.
-func OpenPlain(cfg Config) (*Device, error) {
-	cfg.Offloads = 0
-	return open(cfg, true)
-}
-
-func open(cfg Config, plain bool) (*Device, error) {
 	fail := func(err error) (*Device, error) {
 		return nil, fmt.Errorf("opening TAP device %q: %w", cfg.Name, err)
 	}
 	if err := cfg.complete(); err != nil {
 		return fail(err)
 	}
-	d := &opening{Device: &Device{plain: plain}, cfg: cfg}
+	d := &opening{Device: &Device{plain: cfg.Plain}, cfg: cfg}
 	err := netns.Do(cfg.NetNS, func() error {
 		outlast(cfg)
 		if cfg.Persist {
@@ -43,7 +29,7 @@ func open(cfg Config, plain bool) (*Device, error) {
 				return err
 			}
 		}
-		if plain {
+		if d.plain {
 			return d.attachPlain()
 		}
 		return d.attach()

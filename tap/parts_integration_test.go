@@ -19,7 +19,7 @@ import (
 func TestNetnsParts(t *testing.T) {
 	testenv.NeedTUN(t)
 	for name, open := range map[string]func(tap.Config) (*tap.Device, error){"with header": tap.Open,
-		"plain": tap.OpenPlain} {
+		"plain": openPlain} {
 		t.Run(name, func(t *testing.T) {
 			ns := testenv.NetNS(t)
 			testenv.DisableIPv6(t, ns)

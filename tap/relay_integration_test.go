@@ -57,8 +57,8 @@ func TestNetnsRelay(t *testing.T) {
 		{"jumbo, two queues", tap.Open, vnet.AllOffloads, 9000, 2, true},
 		{"checksum only", tap.Open, vnet.CSUM, 1500, 1, false},
 		{"no offloads", tap.Open, 0, 1500, 1, false},
-		{"plain", tap.OpenPlain, vnet.AllOffloads, 1500, 1, false},
-		{"plain, two queues", tap.OpenPlain, vnet.AllOffloads, 1500, 2, false},
+		{"plain", openPlain, vnet.AllOffloads, 1500, 1, false},
+		{"plain, two queues", openPlain, vnet.AllOffloads, 1500, 2, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			testenv.NoLeaks(t)

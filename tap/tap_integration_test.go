@@ -18,7 +18,12 @@ import (
 var testMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 
 // openers has the function to open a device of each of the two kinds.
-var openers = map[string]func(tap.Config) (*tap.Device, error){"vnet": tap.Open, "plain": tap.OpenPlain}
+var openers = map[string]func(tap.Config) (*tap.Device, error){"vnet": tap.Open, "plain": openPlain}
+
+func openPlain(cfg tap.Config) (*tap.Device, error) {
+	cfg.Plain = true
+	return tap.Open(cfg)
+}
 
 // TestNetnsSpeed expects devices to show the speed that was set, also after a device was renamed or
 // moved to another namespace.

@@ -76,17 +76,14 @@ func (n *netdevice) portStatus() *vhostuser.Status {
 // process.
 func (c *Host) openTAP(name string, queues int, store *fdStore, log *slog.Logger) (*tap.Device, error) {
 	cfg := tap.Config{
-		Name: c.Netdevice, NetNS: c.NetNS, Queues: queues, Offloads: c.Offloads, TxQueueLen: c.TxQueueLen, Persist: c.Persist,
-	}
-	open, adopt := tap.Open, tap.Adopt
-	if c.Plain {
-		open, adopt = tap.OpenPlain, tap.AdoptPlain
+		Name: c.Netdevice, NetNS: c.NetNS, Queues: queues, Plain: c.Plain, Offloads: c.Offloads, TxQueueLen: c.TxQueueLen,
+		Persist: c.Persist,
 	}
 	var d *tap.Device
 	left := store.takeQueues(name)
 	if len(left) > 0 {
 		var err error
-		if d, err = adopt(cfg, left); err != nil {
+		if d, err = tap.Adopt(cfg, left); err != nil {
 			log.Warn("the last process's netdevice is of no use; a new one is made", "name", name, "error", err)
 		}
 	}
@@ -101,7 +98,7 @@ func (c *Host) openTAP(name string, queues int, store *fdStore, log *slog.Logger
 	}
 	if d == nil {
 		var err error
-		if d, err = open(cfg); err != nil {
+		if d, err = tap.Open(cfg); err != nil {
 			return nil, err
 		}
 	}
