@@ -80,10 +80,7 @@ func (d *Device) SetSpeed(mbit int) error {
 // Carrier reports whether the device has carrier. It is false while the device is down.
 func (d *Device) Carrier() (bool, error) {
 	a, err := d.attrs("reading the carrier")
-	if err != nil {
-		return false, err
-	}
-	return a.RawFlags&unix.IFF_LOWER_UP != 0, nil
+	return a.RawFlags&unix.IFF_LOWER_UP != 0, err
 }
 
 // Up sets the device administratively up; frames flow once it has carrier too.
@@ -91,33 +88,26 @@ func (d *Device) Up() error { return d.SetUp(true) }
 
 // SetUp sets the device administratively up or down.
 func (d *Device) SetUp(up bool) error {
-	return d.netlink(fmt.Sprintf("setting up to %t", up), func(h *netlink.Handle, l netlink.Link) error {
-		if up {
-			return h.LinkSetUp(l)
-		}
-		return h.LinkSetDown(l)
-	})
+	return d.turn("up", up, (*netlink.Handle).LinkSetUp, (*netlink.Handle).LinkSetDown)
+}
+
+// turn turns a setting on or off.
+func (d *Device) turn(setting string, to bool, on, off func(*netlink.Handle, netlink.Link) error) error {
+	if !to {
+		on = off
+	}
+	return d.netlink(fmt.Sprintf("setting %s to %t", setting, to), on)
 }
 
 // SetPromisc changes the device's own setting to receive all frames. With the setting off the
 // device may still receive them for a packet socket or a bridge.
 func (d *Device) SetPromisc(on bool) error {
-	return d.netlink(fmt.Sprintf("setting promisc to %t", on), func(h *netlink.Handle, l netlink.Link) error {
-		if on {
-			return h.SetPromiscOn(l)
-		}
-		return h.SetPromiscOff(l)
-	})
+	return d.turn("promisc", on, (*netlink.Handle).SetPromiscOn, (*netlink.Handle).SetPromiscOff)
 }
 
 // SetAllMulti changes the device's own setting to receive all multicast frames.
 func (d *Device) SetAllMulti(on bool) error {
-	return d.netlink(fmt.Sprintf("setting allmulticast to %t", on), func(h *netlink.Handle, l netlink.Link) error {
-		if on {
-			return h.LinkSetAllmulticastOn(l)
-		}
-		return h.LinkSetAllmulticastOff(l)
-	})
+	return d.turn("allmulticast", on, (*netlink.Handle).LinkSetAllmulticastOn, (*netlink.Handle).LinkSetAllmulticastOff)
 }
 
 // SetMAC sets the hardware address.
@@ -186,28 +176,20 @@ func (d *Device) Offloads() vnet.Offloads {
 // changed it.
 func (d *Device) MAC() (net.HardwareAddr, error) {
 	a, err := d.attrs("reading the MAC address")
-	if err != nil {
-		return nil, err
-	}
-	return a.HardwareAddr, nil
+	return a.HardwareAddr, err
 }
 
 // MTU reads the MTU, in bytes, from the kernel.
 func (d *Device) MTU() (int, error) {
 	a, err := d.attrs("reading the MTU")
-	if err != nil {
-		return 0, err
-	}
-	return a.MTU, nil
+	return a.MTU, err
 }
 
 // Enslave makes the device a port of the bridge with the given interface index
 // in its network namespace.
 func (d *Device) Enslave(bridge int) error {
-	return d.netlink("enslaving", func(h *netlink.Handle,
-		l netlink.Link) error {
-		return h.LinkSetMasterByIndex(l, bridge)
-	})
+	return d.netlink("enslaving",
+		func(h *netlink.Handle, l netlink.Link) error { return h.LinkSetMasterByIndex(l, bridge) })
 }
 
 // Label returns the device's label.
@@ -251,7 +233,7 @@ func (d *Device) setLabel(l Label) error {
 // Remove deletes the device, even if another process has its descriptors, and closes it. A
 // device that has been deleted before is not an error.
 func (d *Device) Remove() error {
-	err := d.netlink("deleting", func(h *netlink.Handle, l netlink.Link) error { return h.LinkDel(l) })
+	err := d.netlink("deleting", (*netlink.Handle).LinkDel)
 	if errors.Is(err, ErrGone) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EBADFD) {
 		err = nil
 	}

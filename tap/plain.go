@@ -54,23 +54,13 @@ func detach(ifc *water.Interface) (int, error) {
 	if !ok {
 		return -1, errors.Join(fmt.Errorf("a TAP device is a %T instead of a file", ifc.ReadWriteCloser), ifc.Close())
 	}
-	conn, err := f.SyscallConn()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return -1, errors.Join(err, f.Close())
+		return -1, errors.Join(os.NewSyscallError("fcntl", err), f.Close())
 	}
-	fd := -1
-	var dupErr error
-	err = conn.Control(func(old uintptr) {
-		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
-		if dupErr == nil {
-			dupErr = unix.SetNonblock(fd, true)
-		}
-	})
-	if err := errors.Join(err, os.NewSyscallError("fcntl", dupErr), f.Close()); err != nil {
-		if fd >= 0 {
-			err = errors.Join(err, unix.Close(fd))
-		}
-		return -1, err
+	// Fd has made both block.
+	if err := errors.Join(os.NewSyscallError("fcntl", unix.SetNonblock(fd, true)), f.Close()); err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil
 }

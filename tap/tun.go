@@ -53,10 +53,10 @@ func (t *tun) netlink(what string, fn func(*netlink.Handle, netlink.Link) error)
 	})
 }
 
-func (t *tun) attrs(what string) (*netlink.LinkAttrs, error) {
-	var a *netlink.LinkAttrs
-	err := t.netlink(what, func(_ *netlink.Handle, l netlink.Link) error {
-		a = l.Attrs()
+// attrs returns the attributes of the device, or none with an error.
+func (t *tun) attrs(what string) (a netlink.LinkAttrs, err error) {
+	err = t.netlink(what, func(_ *netlink.Handle, l netlink.Link) error {
+		a = *l.Attrs()
 		return nil
 	})
 	return a, err
