@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/netns"
-	"github.com/splitnic/splitnic/tap/discard"
 )
 
 // Adopt makes a Device of the descriptors of a device that another process opened with Open.
@@ -33,22 +32,12 @@ func Adopt(cfg Config, fds []int) (*Device, error) {
 		return fail(err)
 	}
 	d.cfg = cfg
-	err := d.inspect()
-	if err == nil {
-		err = d.resize()
+	for _, step := range []func() error{d.inspect, d.resize, d.resume, d.setPersist} {
+		if err := step(); err != nil {
+			return fail(err)
+		}
 	}
-	if err == nil {
-		err = d.resume()
-	}
-	if err == nil {
-		err = d.setPersist()
-	}
-	if err != nil {
-		return fail(err)
-	}
-	d.useRings()
-	d.discards = discard.StatusOf(d.discardEarly()) // a kernel without support is not an error
-	return d.Device, nil
+	return d.ready(), nil
 }
 
 // inspect checks that the queues are of one device, which has no others, and sets d.name. It

@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/splitnic/splitnic/tap/discard"
 )
 
 // tunDevice is the clone device of the tun driver.
@@ -134,13 +136,50 @@ func describe(link netlink.Link) string {
 	return fmt.Sprintf("of type %s (choose another name)", link.Type())
 }
 
-// useRings makes the queues use io_uring(7), unless Config.NoRing is set.
-func (d *opening) useRings() {
+// ready makes the queues use io_uring(7) and discard early, unless the configuration says otherwise.
+// A kernel without support is not an error.
+func (d *opening) ready() *Device {
 	for _, q := range d.queues {
 		if !d.cfg.NoRing {
-			_ = q.UseRings() // a kernel without support is not an error
+			_ = q.UseRings()
 		}
 	}
+	d.discards = discard.StatusOf(d.discardEarly())
+	return d.Device
+}
+
+// discardEarly makes the kernel drop whole datagrams before a queue is full, and makes the
+// queues count the frames that they read. Without support of the kernel, full queues drop the
+// frames that arrive.
+func (d *opening) discardEarly() error {
+	filter := func(program int) error {
+		return d.do("discarding early", func() error {
+			return ioctlPointer(d.queues[0].FD(), unix.TUNSETFILTEREBPF, "TUNSETFILTEREBPF", program)
+		})
+	}
+	if d.taken {
+		_ = filter(-1) // the filter of an earlier process uses the counters of that process
+	}
+	if d.cfg.NoDiscard {
+		return discard.ErrUnwanted
+	}
+	a, err := d.attrs("reading the queue length")
+	if err != nil {
+		return err
+	}
+	f, err := discard.New(discard.Config{Hook: discard.TAP, Queues: len(d.queues), Length: a.TxQLen})
+	if err != nil {
+		return err
+	}
+	defer f.Close() // the device keeps the program
+	err = filter(f.FD())
+	if err != nil {
+		return err
+	}
+	for i, q := range d.queues {
+		q.Count(f.Meter(i))
+	}
+	return nil
 }
 
 // setPersist sets, as configured, whether the device outlives its last descriptor.

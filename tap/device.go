@@ -56,6 +56,10 @@ func (d *Device) Taken() bool { return d.taken }
 // Queues returns the device's queues. The slice belongs to the device.
 func (d *Device) Queues() []*Queue { return d.queues }
 
+// EarlyDiscard returns whether whole datagrams are dropped before a queue is full, or the
+// reason why not.
+func (d *Device) EarlyDiscard() discard.Status { return d.discards }
+
 // SetCarrier tells the network stack whether the far end can be reached.
 func (d *Device) SetCarrier(on bool) error {
 	return d.do(fmt.Sprintf("setting the carrier to %t", on), func() error { return SetCarrier(d.queues[0].FD(), on) })

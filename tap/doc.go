@@ -23,9 +23,8 @@
 //
 // References between them run down this list:
 //
-//	watch, solicit, steer, active             a device in use
-//	open, adopt, resume, discard, plain,      a device that is being opened
-//	attach
+//	watch, solicit, steer                     a device in use
+//	open, adopt, resume, plain, attach        a device that is being opened
 //	device, label                             its attributes
 //	subscription, tun, glance, query, state,  its state in the kernel, and its namespace
 //	location, link

@@ -8,7 +8,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/splitnic/splitnic/internal/netns"
-	"github.com/splitnic/splitnic/tap/discard"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -48,9 +47,7 @@ func Open(cfg Config) (*Device, error) {
 	if err != nil {
 		return fail(errors.Join(err, d.Close()))
 	}
-	d.useRings()
-	d.discards = discard.StatusOf(d.discardEarly()) // a kernel without support is not an error
-	return d.Device, nil
+	return d.ready(), nil
 }
 
 // configure sets the attributes of a new device.

@@ -34,6 +34,10 @@ func NewQueue(fd int) *Queue { return newQueue(fd, false) }
 
 func newQueue(fd int, plain bool) *Queue { return &Queue{fd: framefd.New(fd), plain: plain} }
 
+// Count makes the queue count the frames read from it in m. It must be called before the
+// first read.
+func (q *Queue) Count(m *discard.Meter) { q.meter = m }
+
 // FD returns the descriptor for poll(2): readable means that ReadFrames may
 // find a frame. It belongs to the queue.
 func (q *Queue) FD() int { return q.fd.Int() }
