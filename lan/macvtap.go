@@ -337,7 +337,7 @@ func (m *macvtap) discardEarly(cfg Config) error {
 	if cfg.NoDiscard {
 		return discard.ErrUnwanted
 	}
-	f, err := discard.New(discard.Config{Hook: discard.Ingress, Queues: len(m.queues), Length: txQueueLen})
+	f, err := discard.New(discard.Config{Ingress: true, Queues: len(m.queues), Length: txQueueLen})
 	if err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func (d *opening) discardEarly() error {
 	if err != nil {
 		return err
 	}
-	f, err := discard.New(discard.Config{Hook: discard.TAP, Queues: len(d.queues), Length: a.TxQLen})
+	f, err := discard.New(discard.Config{Queues: len(d.queues), Length: a.TxQLen})
 	if err != nil {
 		return err
 	}

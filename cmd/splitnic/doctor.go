@@ -162,7 +162,7 @@ func checkEncryption(r *report) {
 // checkDiscard reports whether the kernel accepts the BPF program that drops whole datagrams.
 func checkDiscard(r *report) {
 	err := daemon.AsEndpoint(func() error {
-		f, err := discard.New(discard.Config{Hook: discard.TAP, Queues: 1, Length: tap.DefaultTxQueueLen})
+		f, err := discard.New(discard.Config{Queues: 1, Length: tap.DefaultTxQueueLen})
 		if err == nil {
 			err = f.Close()
 		}

@@ -47,7 +47,7 @@ func New(cfg Config) (*Filter, error) {
 		Flags: unix.BPF_F_MMAPABLE,
 	})
 	if err != nil {
-		return nil, unavailable("making the map of counters", err)
+		return nil, frameasm.Explain(errUnavailable, "making the map of counters", err)
 	}
 	// The program and the mapping keep the map.
 	defer meters.Close()
@@ -55,22 +55,17 @@ func New(cfg Config) (*Filter, error) {
 		Name: "splitnic_dgrams", Type: ebpf.Array, KeySize: 4, ValueSize: 4 * table, MaxEntries: 1,
 	})
 	if err != nil {
-		return nil, unavailable("making the table of datagrams", err)
+		return nil, frameasm.Explain(errUnavailable, "making the table of datagrams", err)
 	}
 	defer datagrams.Close()
-	kind := ebpf.SocketFilter
-	if cfg.Hook == Ingress {
-		kind = ebpf.SchedCLS
-	}
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "splitnic_epd", Type: kind, License: "Apache-2.0", Instructions: cfg.assemble(meters.FD(), datagrams.FD()),
-	})
+	program, err := frameasm.Load("splitnic_epd", cfg.Ingress, cfg.assemble(meters.FD(), datagrams.FD()), errUnavailable)
 	if err != nil {
-		return nil, unavailable("loading the eBPF program", err)
+		return nil, err
 	}
 	mem, err := unix.Mmap(meters.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, errors.Join(unavailable("mapping the counters", os.NewSyscallError("mmap", err)), program.Close())
+		err = frameasm.Explain(errUnavailable, "mapping the counters", os.NewSyscallError("mmap", err))
+		return nil, errors.Join(err, program.Close())
 	}
 	shared := &mapping{mem}
 	for i := range cfg.Queues {
@@ -84,19 +79,14 @@ func New(cfg Config) (*Filter, error) {
 	return &Filter{program: program, shared: shared, queues: cfg.Queues}, nil
 }
 
-// unavailable returns the error for a failed bpf(2).
-func unavailable(what string, err error) error {
-	return fmt.Errorf("%w: %w", errUnavailable, frameasm.Explain(what, err))
-}
-
 // FD returns the program's descriptor, by which it is attached.
 func (f *Filter) FD() int { return f.program.FD() }
 
 // Close closes the program's descriptor. The program stays where it is attached.
 func (f *Filter) Close() error { return f.program.Close() }
 
-// Dropped returns the number of frames that the program has dropped at Ingress, also after Close. At
-// TAP it is 0: the kernel counts them as dropped by the netdevice. Any goroutine may call it. A nil
+// Dropped returns the number of frames that the program has dropped at an ingress, also after Close.
+// At a TAP device it is 0: the kernel counts them as dropped by the netdevice. Any goroutine may call it. A nil
 // Filter has dropped none.
 func (f *Filter) Dropped() (n uint64) {
 	if f == nil {

@@ -14,7 +14,7 @@ const (
 	passedAt  = 0  // number of frames that the program let pass
 	seenAt    = 8  // number of frames read when a frame was to be dropped
 	sinceAt   = 16 // time since when it has been that number, ns
-	droppedAt = 24 // number of frames that the program dropped, at Ingress
+	droppedAt = 24 // number of frames that the program dropped, at an ingress
 	readAt    = 64 // number of frames that were read
 )
 

@@ -139,7 +139,7 @@ func (p *program) datagram(datagrams int) {
 func (cfg Config) judge(p *program, meters int) {
 	pass, drop := int32(1<<30), int32(0) // how many bytes to keep
 	p.Label("known")
-	if cfg.Hook == Ingress {
+	if cfg.Ingress {
 		pass, drop = -1, 2 // TC_ACT_UNSPEC: other programs may decide too; TC_ACT_SHOT
 		// A macvtap chooses the queue by the remainder of the frame's hash.
 		p.Add(
@@ -194,7 +194,7 @@ func (cfg Config) judge(p *program, meters int) {
 		asm.StoreMem(entry, 0, asm.R4, asm.Word),
 	)
 	p.Label("drop")
-	if cfg.Hook == Ingress {
+	if cfg.Ingress {
 		// The statistics of the netdevice do not have these frames. Those of a TAP device do.
 		p.Add(
 			asm.Mov.Imm(asm.R1, 1),

@@ -37,7 +37,7 @@ func load(t testing.TB, cfg Config) *Filter {
 func (f *Filter) judge(t testing.TB, cfg Config, frame []byte) bool {
 	t.Helper()
 	data := frame
-	if cfg.Hook == TAP {
+	if !cfg.Ingress {
 		// The kernel's test run removes an Ethernet header, as from a received frame. An
 		// outgoing frame still has the Ethernet header in the program.
 		data = append(append(make([]byte, 12), frame[12], frame[13]), frame...)
@@ -48,7 +48,7 @@ func (f *Filter) judge(t testing.TB, cfg Config, frame []byte) bool {
 		t.Fatalf("% x: %v", frame, err)
 	}
 	counted := f.Dropped() - before
-	if cfg.Hook == Ingress {
+	if cfg.Ingress {
 		if got != 2 && int32(got) != -1 {
 			t.Fatalf("verdict %d", int32(got))
 		}
@@ -126,18 +126,18 @@ func (p packet) frame() []byte {
 // TestNetnsVerdicts checks the verdict for each kind of frame, by the number of waiting frames.
 func TestNetnsVerdicts(t *testing.T) {
 	const limit = length - length/4
-	for _, hook := range []Hook{TAP, Ingress} {
+	for _, ingress := range []bool{false, true} {
 		for _, p := range []packet{
 			{}, {tagged: true}, {again: true}, {six: true}, {six: true, tagged: true}, {six: true, again: true},
 		} {
-			cfg := Config{Hook: hook, Queues: 1, Length: length, Patience: never}
+			cfg := Config{Ingress: ingress, Queues: 1, Length: length, Patience: never}
 			f := load(t, cfg)
 			p.proto = 17
 			id := 0
 			want := func(what string, pass bool) {
 				t.Helper()
 				if got := f.judge(t, cfg, p.frame()); got != pass {
-					t.Errorf("hook %d, %+v, %s: passes: %t", hook, p, what, got)
+					t.Errorf("ingress %t, %+v, %s: passes: %t", ingress, p, what, got)
 				}
 			}
 			fragment := func(offset int, more bool) { p.offset, p.more = offset, more }
@@ -199,7 +199,7 @@ func TestNetnsPatience(t *testing.T) {
 		patience time.Duration
 		pass     bool
 	}{{never, false}, {1, true}} {
-		cfg := Config{Hook: TAP, Queues: 1, Length: length, Patience: tc.patience}
+		cfg := Config{Queues: 1, Length: length, Patience: tc.patience}
 		f := load(t, cfg)
 		f.wait(10 * length)
 		if f.judge(t, cfg, packet{}.frame()) {
@@ -222,10 +222,10 @@ func TestNetnsPatience(t *testing.T) {
 
 // TestNetnsModel compares the program with a model of it over random frames, some of them truncated.
 func TestNetnsModel(t *testing.T) {
-	for _, hook := range []Hook{TAP, Ingress} {
+	for _, ingress := range []bool{false, true} {
 		seed := uint64(time.Now().UnixNano())
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		cfg := Config{Hook: hook, Queues: 1, Length: length, Patience: never}
+		cfg := Config{Ingress: ingress, Queues: 1, Length: length, Patience: never}
 		f := load(t, cfg)
 		m := f.Meter(0)
 		// Datagrams with different entries of the table, found by trying.
@@ -270,8 +270,8 @@ func TestNetnsModel(t *testing.T) {
 				want = !dropped[n]
 			}
 			if got := f.judge(t, cfg, frame); got != want {
-				t.Fatalf("seed %d, hook %d, frame %d: %+v, %d bytes, %d waiting: passes: %t",
-					seed, hook, i, p, len(frame), waiting, got)
+				t.Fatalf("seed %d, ingress %t, frame %d: %+v, %d bytes, %d waiting: passes: %t",
+					seed, ingress, i, p, len(frame), waiting, got)
 			}
 			passed := 0
 			if want {
@@ -333,7 +333,7 @@ func (f *Filter) entries(t testing.TB) []uint32 {
 
 // TestNetnsMeter expects wrong counts to be corrected when the reader has found the queue empty.
 func TestNetnsMeter(t *testing.T) {
-	f := load(t, Config{Hook: TAP, Queues: 2, Length: length})
+	f := load(t, Config{Queues: 2, Length: length})
 	a, b := f.Meter(0), f.Meter(1)
 	f.wait(100)
 	a.Took(40)

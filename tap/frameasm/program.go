@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 )
@@ -93,17 +94,31 @@ func (p *Program) SkipTags(etherType asm.Register, stack int16, label string) {
 	}
 }
 
-// Explain adds what to do to an error of bpf(2).
-func Explain(what string, err error) error {
+// Load loads instructions as a program of this name: one for a socket or a TAP device, or one for
+// the ingress of a netdevice. An error wraps reason.
+func Load(name string, ingress bool, list asm.Instructions, reason error) (*ebpf.Program, error) {
+	kind := ebpf.SocketFilter
+	if ingress {
+		kind = ebpf.SchedCLS
+	}
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: kind, License: "Apache-2.0", Instructions: list})
+	if err != nil {
+		return nil, Explain(reason, "loading the eBPF program", err)
+	}
+	return p, nil
+}
+
+// Explain adds reason, and what to do, to an error of bpf(2).
+func Explain(reason error, what string, err error) error {
+	hint := ""
 	switch {
 	case errors.Is(err, unix.EPERM):
 		err = unix.EPERM // without the advice of the library to the program
 		fallthrough
 	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%s: %w (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, and a seccomp filter that allows bpf)",
-			what, err)
+		hint = " (needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN, and a seccomp filter that allows bpf)"
 	case errors.Is(err, unix.ENOSYS):
-		return fmt.Errorf("%s: %w (the kernel needs CONFIG_BPF_SYSCALL)", what, err)
+		hint = " (the kernel needs CONFIG_BPF_SYSCALL)"
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	return fmt.Errorf("%w: %s: %w%s", reason, what, err, hint)
 }

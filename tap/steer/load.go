@@ -3,7 +3,6 @@ package steer
 import (
 	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/cilium/ebpf"
 
@@ -30,24 +29,9 @@ func (r Rule) Load(h Hook) (*ebpf.Program, error) {
 		Name: "splitnic_flows", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: flows,
 	})
 	if err != nil {
-		return nil, unavailable("making the table of flows", err)
+		return nil, frameasm.Explain(ErrUnavailable, "making the table of flows", err)
 	}
 	// The program keeps the table.
 	defer m.Close()
-	kind := ebpf.SocketFilter
-	if h == Ingress {
-		kind = ebpf.SchedCLS
-	}
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "splitnic_steer", Type: kind, License: "Apache-2.0", Instructions: r.assemble(h, m.FD()),
-	})
-	if err != nil {
-		return nil, unavailable("loading the eBPF program", err)
-	}
-	return p, nil
-}
-
-// unavailable returns the error for a failed bpf(2).
-func unavailable(what string, err error) error {
-	return fmt.Errorf("%w: %w", ErrUnavailable, frameasm.Explain(what, err))
+	return frameasm.Load("splitnic_steer", h == Ingress, r.assemble(h, m.FD()), ErrUnavailable)
 }

@@ -42,3 +42,12 @@ const (
 	Fanout              // where a group of packet sockets chooses one for a frame that came in
 	Ingress             // before a macvtap chooses a queue for a frame
 )
+
+// Status reports whether a latency queue is in use.
+type Status struct {
+	On bool `json:"on"`
+	// Reason is why the latency queue is off.
+	Reason string `json:"reason,omitempty"`
+	Classes
+	Limit int `json:"limit,omitempty"` // length in bytes of the longest frame that goes there
+}
