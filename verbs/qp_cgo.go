@@ -184,21 +184,20 @@ func (q *QP) Failed() (bool, error) {
 	return s == StateErr, err
 }
 
-// modify makes one transition. It checks the transition first, because the device would
-// return a bare EINVAL for any mistake. ctl is held.
+// modify makes one transition, for which a has the attributes. ctl is held.
 //
 // Implements: int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
-func (q *QP) modify(to QPState, mask QPAttrMask, a *C.struct_snv_qp_attr, hint func(syscall.Errno) string) error {
+func (q *QP) modify(to QPState, a C.struct_snv_qp_attr, hint func(syscall.Errno) string) error {
 	op := fmt.Sprintf("modify from %s to %s", q.state, to)
 	if q.qp == nil {
 		return q.opErr(op, net.ErrClosed, "")
 	}
-	mask |= AttrState
-	if err := checkTransition(q.cfg.Transport, q.state, to, mask); err != nil {
+	mask, err := transitionAttrs(q.cfg.Transport, q.state, to)
+	if err != nil {
 		return q.opErr(op, fmt.Errorf("%w: %w", err, syscall.EINVAL), "")
 	}
 	a.state, a.attr_mask = C.uint32_t(to), C.uint32_t(mask)
-	if no := errno(C.snv_modify_qp(q.qp, a)); no != 0 {
+	if no := errno(C.snv_modify_qp(q.qp, &a)); no != 0 {
 		h := ""
 		if hint != nil {
 			h = hint(no)
@@ -241,7 +240,7 @@ func (q *QP) ToInit() error {
 	if q.cfg.MaxDestRdAtomic > 0 {
 		a.access |= C.IBV_ACCESS_REMOTE_READ
 	}
-	return q.modify(StateInit, initAttrs, &a, nil)
+	return q.modify(StateInit, a, nil)
 }
 
 // ToRTR moves the queue pair from INIT to RTR, in which it receives from remote. On RoCE the
@@ -274,11 +273,7 @@ func (q *QP) ToRTR(remote fabric.Address, t fabric.Timing) error {
 			a.dgid[i] = C.uint8_t(b)
 		}
 	}
-	mask := rtrAttrs
-	if q.cfg.Transport == fabric.RC {
-		mask |= rtrRC
-	}
-	return q.modify(StateRTR, mask, &a, func(no syscall.Errno) string {
+	return q.modify(StateRTR, a, func(no syscall.Errno) string {
 		return rtrHint(no, q.gid.GID, GID(remote.GID))
 	})
 }
@@ -314,11 +309,7 @@ func (q *QP) ToRTS(t fabric.Timing) error {
 		rnr_retry:     C.uint8_t(t.RNRRetry),
 		max_rd_atomic: rdAtomic(q.cfg.MaxRdAtomic),
 	}
-	mask := AttrSQPSN
-	if q.cfg.Transport == fabric.RC {
-		mask |= rtsRC
-	}
-	return q.modify(StateRTS, mask, &a, nil)
+	return q.modify(StateRTS, a, nil)
 }
 
 // Connect implements fabric.QP.
@@ -333,8 +324,7 @@ func (q *QP) Connect(remote fabric.Address, t fabric.Timing) error {
 func (q *QP) Fail() error {
 	q.ctl.Lock()
 	defer q.ctl.Unlock()
-	var a C.struct_snv_qp_attr
-	return q.modify(StateErr, 0, &a, nil)
+	return q.modify(StateErr, C.struct_snv_qp_attr{}, nil)
 }
 
 // Reset moves the queue pair to RESET. Both queues are emptied without completions, and the
@@ -347,8 +337,7 @@ func (q *QP) Reset() error {
 			return err
 		}
 	}
-	var a C.struct_snv_qp_attr
-	return q.modify(StateReset, 0, &a, nil)
+	return q.modify(StateReset, C.struct_snv_qp_attr{}, nil)
 }
 
 // quiesce closes the queues for posting, moves the queue pair to ERR to stop the
@@ -357,8 +346,7 @@ func (q *QP) Reset() error {
 func (q *QP) quiesce() error {
 	q.openQueues(false, false)
 	if q.state == StateRTR || q.state == StateRTS {
-		var a C.struct_snv_qp_attr
-		if err := q.pd.ctx.givenErr(q.modify(StateErr, 0, &a, nil)); err != nil {
+		if err := q.pd.ctx.givenErr(q.modify(StateErr, C.struct_snv_qp_attr{}, nil)); err != nil {
 			return err
 		}
 		q.openQueues(false, false)

@@ -7,40 +7,41 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 )
 
-func TestCheckTransition(t *testing.T) {
+func TestTransitionAttrs(t *testing.T) {
 	const rc, uc = fabric.RC, fabric.UC
+	const toInit = AttrState | AttrPKeyIndex | AttrPort | AttrAccess
+	const toRTR = AttrState | AttrAV | AttrPathMTU | AttrDestQPN | AttrRQPSN
+	const toRTS = AttrState | AttrSQPSN
 	for _, c := range []struct {
 		t        fabric.Transport
 		from, to QPState
 		mask     QPAttrMask
 		wrong    string // part of the explanation; empty: valid transition
 	}{
-		{rc, StateReset, StateInit, AttrState | initAttrs, ""},
-		{rc, StateInit, StateRTR, AttrState | rtrAttrs | rtrRC, ""},
-		{rc, StateRTR, StateRTS, AttrState | AttrSQPSN | rtsRC, ""},
-		{uc, StateInit, StateRTR, AttrState | rtrAttrs, ""},
-		{uc, StateRTR, StateRTS, AttrState | AttrSQPSN, ""},
-		{rc, StateInit, StateInit, AttrState | AttrAccess, ""},
-		{rc, StateRTS, StateRTS, AttrState | AttrAccess | AttrMinRNRTimer, ""},
+		{rc, StateReset, StateInit, toInit, ""},
+		{uc, StateReset, StateInit, toInit, ""},
+		{rc, StateInit, StateInit, toInit, ""},
+		{rc, StateInit, StateRTR, toRTR | AttrMaxDestRd | AttrMinRNRTimer, ""},
+		{rc, StateRTR, StateRTS, toRTS | AttrTimeout | AttrRetryCount | AttrRNRRetry | AttrMaxRdAtomic, ""},
+		{uc, StateInit, StateRTR, toRTR, ""},
+		{uc, StateRTR, StateRTS, toRTS, ""},
 		{rc, StateRTS, StateErr, AttrState, ""},
 		{rc, StateReset, StateErr, AttrState, ""},
 		{rc, StateErr, StateReset, AttrState, ""},
 
-		{rc, StateReset, StateRTR, AttrState, "no transition from RESET to RTR"},
-		{rc, StateInit, StateRTS, AttrState, "no transition from INIT to RTS"},
-		{rc, StateErr, StateRTS, AttrState, "no transition from ERR to RTS"},
-		{rc, StateRTS, StateInit, AttrState, "no transition from RTS to INIT"},
-		{rc, StateReset, StateInit, initAttrs, "lacks attribute STATE"},
-		{rc, StateReset, StateInit, AttrState | initAttrs&^AttrPort, "lacks attribute PORT"},
-		{rc, StateInit, StateRTR, AttrState | rtrAttrs, "lacks attribute MIN_RNR_TIMER|MAX_DEST_RD_ATOMIC"},
-		{uc, StateInit, StateRTR, AttrState | rtrAttrs | rtrRC, "does not take attribute MIN_RNR_TIMER|MAX_DEST_RD_ATOMIC"},
-		{uc, StateRTR, StateRTS, AttrState | AttrSQPSN | AttrTimeout, "does not take attribute TIMEOUT"},
-		{uc, StateRTS, StateRTS, AttrState | AttrMinRNRTimer, "does not take attribute MIN_RNR_TIMER"},
-		{rc, StateRTS, StateErr, AttrState | AttrAV, "does not take attribute AV"},
+		{rc, StateReset, StateRTR, 0, "no transition from RESET to RTR"},
+		{rc, StateInit, StateRTS, 0, "no transition from INIT to RTS"},
+		{rc, StateErr, StateRTS, 0, "no transition from ERR to RTS"},
+		{rc, StateRTS, StateInit, 0, "no transition from RTS to INIT"},
+		{rc, StateRTS, StateRTS, 0, "no transition from RTS to RTS"},
 	} {
-		err := checkTransition(c.t, c.from, c.to, c.mask)
-		if c.wrong == "" && err != nil || c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)) {
-			t.Errorf("%v to %v with %v: %v, want %q", c.from, c.to, c.mask, err, c.wrong)
+		mask, err := transitionAttrs(c.t, c.from, c.to)
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if mask != c.mask || (c.wrong == "") != (err == nil) || !strings.Contains(said, c.wrong) {
+			t.Errorf("%v to %v: %v, %v, want %v, %q", c.from, c.to, mask, err, c.mask, c.wrong)
 		}
 	}
 }
