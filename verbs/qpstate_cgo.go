@@ -1,5 +1,8 @@
 package verbs
 
+// #include "shim.h"
+import "C"
+
 import (
 	"fmt"
 	"strings"
@@ -13,16 +16,19 @@ type QPState uint8
 
 // States of a queue pair.
 const (
-	StateReset QPState = iota
-	StateInit
-	StateRTR
-	StateRTS
-	StateSQD
-	StateSQE
-	StateErr
+	StateReset QPState = C.IBV_QPS_RESET
+	StateInit  QPState = C.IBV_QPS_INIT
+	StateRTR   QPState = C.IBV_QPS_RTR
+	StateRTS   QPState = C.IBV_QPS_RTS
+	StateSQD   QPState = C.IBV_QPS_SQD
+	StateSQE   QPState = C.IBV_QPS_SQE
+	StateErr   QPState = C.IBV_QPS_ERR
 )
 
-var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+var stateNames = [...]string{
+	StateReset: "RESET", StateInit: "INIT", StateRTR: "RTR", StateRTS: "RTS",
+	StateSQD: "SQD", StateSQE: "SQE", StateErr: "ERR",
+}
 
 // String returns the name of the state in the verbs.
 func (s QPState) String() string { return printable.Name(stateNames[:], s, "state") }
@@ -33,21 +39,21 @@ type QPAttrMask uint32
 
 // Attributes of ibv_modify_qp(3).
 const (
-	AttrState       QPAttrMask = 1 << 0
-	AttrAccess      QPAttrMask = 1 << 3
-	AttrPKeyIndex   QPAttrMask = 1 << 4
-	AttrPort        QPAttrMask = 1 << 5
-	AttrAV          QPAttrMask = 1 << 7
-	AttrPathMTU     QPAttrMask = 1 << 8
-	AttrTimeout     QPAttrMask = 1 << 9
-	AttrRetryCount  QPAttrMask = 1 << 10
-	AttrRNRRetry    QPAttrMask = 1 << 11
-	AttrRQPSN       QPAttrMask = 1 << 12
-	AttrMaxRdAtomic QPAttrMask = 1 << 13
-	AttrMinRNRTimer QPAttrMask = 1 << 15
-	AttrSQPSN       QPAttrMask = 1 << 16
-	AttrMaxDestRd   QPAttrMask = 1 << 17
-	AttrDestQPN     QPAttrMask = 1 << 20
+	AttrState       QPAttrMask = C.IBV_QP_STATE
+	AttrAccess      QPAttrMask = C.IBV_QP_ACCESS_FLAGS
+	AttrPKeyIndex   QPAttrMask = C.IBV_QP_PKEY_INDEX
+	AttrPort        QPAttrMask = C.IBV_QP_PORT
+	AttrAV          QPAttrMask = C.IBV_QP_AV
+	AttrPathMTU     QPAttrMask = C.IBV_QP_PATH_MTU
+	AttrTimeout     QPAttrMask = C.IBV_QP_TIMEOUT
+	AttrRetryCount  QPAttrMask = C.IBV_QP_RETRY_CNT
+	AttrRNRRetry    QPAttrMask = C.IBV_QP_RNR_RETRY
+	AttrRQPSN       QPAttrMask = C.IBV_QP_RQ_PSN
+	AttrMaxRdAtomic QPAttrMask = C.IBV_QP_MAX_QP_RD_ATOMIC
+	AttrMinRNRTimer QPAttrMask = C.IBV_QP_MIN_RNR_TIMER
+	AttrSQPSN       QPAttrMask = C.IBV_QP_SQ_PSN
+	AttrMaxDestRd   QPAttrMask = C.IBV_QP_MAX_DEST_RD_ATOMIC
+	AttrDestQPN     QPAttrMask = C.IBV_QP_DEST_QPN
 )
 
 var attrNames = []struct {
