@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -19,61 +18,27 @@ func Devices() ([]DeviceInfo, error) {
 	return nil, &OpError{Op: "list RDMA devices", Err: errNoCgo}
 }
 
-// Context is an open RDMA device. Without cgo no device can be opened.
-type Context struct{}
+// Context is an open RDMA device. Without cgo no device can be opened, so that none of the methods is
+// ever called.
+type Context struct{ device }
 
 var _ fabric.Device = (*Context)(nil)
+
+// device has the methods of a Context that other packages use.
+type device interface {
+	fabric.Device
+	fabric.EventSource
+	Driver() string
+	Attr() DeviceAttr
+	Port(int) (PortAttr, error)
+	PortNumber() int
+	PortMTU() (int, error)
+	Ports() ([]PortAttr, error)
+	ChooseGID() (GIDEntry, string, error)
+	ChoosePKey() (int, error)
+}
 
 // Open opens the RDMA device with the given name. In a build without cgo it fails.
 func Open(name string, _ ...Option) (*Context, error) {
 	return nil, &OpError{Op: "open device", Device: name, Err: errNoCgo}
 }
-
-// Name implements fabric.Device.
-func (*Context) Name() string { return "" }
-
-// Driver returns the kernel driver of the device.
-func (*Context) Driver() string { return "" }
-
-// Limits implements fabric.Device.
-func (*Context) Limits() fabric.Limits { return fabric.Limits{} }
-
-// Attr returns the attributes of the device.
-func (*Context) Attr() DeviceAttr { return DeviceAttr{} }
-
-// Port queries a port.
-func (*Context) Port(int) (PortAttr, error) { return PortAttr{}, errNoCgo }
-
-// PortNumber returns the number of the port of the queue pairs.
-func (*Context) PortNumber() int { return 0 }
-
-// PortMTU returns the active MTU of the port of the queue pairs.
-func (*Context) PortMTU() (int, error) { return 0, errNoCgo }
-
-// Ports queries all ports.
-func (*Context) Ports() ([]PortAttr, error) { return nil, errNoCgo }
-
-// QueryGIDTable reads the valid entries of the GID tables.
-func (*Context) QueryGIDTable() ([]GIDEntry, error) { return nil, errNoCgo }
-
-// ChooseGID returns the GID that the queue pairs of the next domain will use, and the reason
-// for the choice.
-func (*Context) ChooseGID() (GIDEntry, string, error) { return GIDEntry{}, "", errNoCgo }
-
-// PKeys reads the partition key table of a port.
-func (*Context) PKeys(int) ([]uint16, error) { return nil, errNoCgo }
-
-// ChoosePKey returns the index of the partition key of the queue pairs of the next domain.
-func (*Context) ChoosePKey() (int, error) { return 0, errNoCgo }
-
-// ReadEvent consumes one asynchronous event.
-func (*Context) ReadEvent() (fabric.Event, bool, error) { return fabric.Event{}, false, errNoCgo }
-
-// WaitEvent waits for one asynchronous event.
-func (*Context) WaitEvent(context.Context) (fabric.Event, error) { return fabric.Event{}, errNoCgo }
-
-// NewDomain implements fabric.Device.
-func (*Context) NewDomain() (fabric.Domain, error) { return nil, errNoCgo }
-
-// Close implements fabric.Device.
-func (*Context) Close() error { return nil }
