@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/printable"
 )
 
@@ -95,18 +96,11 @@ type DeviceInfo struct {
 	Driver string // kernel driver, such as mlx5_core or rdma_rxe; empty if unknown
 }
 
-// DeviceAttr has the attributes of an opened device: the fields of struct ibv_device_attr_ex
-// that have a user.
+// DeviceAttr has attributes of an opened device, fields of struct ibv_device_attr_ex, that are not
+// among its limits.
 type DeviceAttr struct {
 	Firmware    string
 	Ports       int
-	CompVectors int
-	MaxQPWR     int
-	MaxSGE      int // scatter/gather elements of one work request
-	MaxQPInitRd int // outstanding RDMA reads of a queue pair as initiator
-	MaxQPRd     int // outstanding RDMA reads of a queue pair as responder
-	MaxCQE      int
-	MaxMW       int
 	MemWindow2B bool // a type-2 window is tied to a queue pair
 	MemWindow2A bool
 
@@ -177,4 +171,21 @@ var (
 func linkSpeed(width, speed uint32) (lanes int, gbps float64) {
 	lanes = linkLanes[width]
 	return lanes, laneSpeeds[speed] * float64(lanes)
+}
+
+// makeEvent returns an Event of type t with element in the field for that type.
+func makeEvent(t fabric.EventType, element uint32) fabric.Event {
+	e := fabric.Event{Type: t}
+	switch t {
+	case fabric.EventCQErr:
+		e.CQ = element
+	case fabric.EventQPFatal, fabric.EventQPReqErr, fabric.EventQPAccessErr, fabric.EventCommEst, fabric.EventSQDrained,
+		fabric.EventPathMig, fabric.EventPathMigErr, fabric.EventQPLastWQEReached:
+		e.QPN = element
+	case fabric.EventPortActive, fabric.EventPortErr, fabric.EventLIDChange, fabric.EventPKeyChange, fabric.EventSMChange,
+		fabric.EventClientReregister, fabric.EventGIDChange:
+		e.Port = int(element)
+	case fabric.EventDeviceFatal, fabric.EventSRQErr, fabric.EventSRQLimitReached, fabric.EventWQFatal:
+	}
+	return e
 }

@@ -87,10 +87,7 @@ func (c *CQ) Handle() uint32 { return c.handle }
 func (c *CQ) Depth() int { return c.depth }
 
 func (c *CQ) opErr(op string, err error) error {
-	if no, ok := err.(syscall.Errno); ok {
-		err = wrapped(no)
-	}
-	return &OpError{Op: op, Device: c.pd.ctx.name, Err: err}
+	return &OpError{Op: op, Device: c.pd.ctx.name, Err: wrapped(err)}
 }
 
 // number returns the queue in the form that the shim takes. mu is held.

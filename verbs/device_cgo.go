@@ -99,13 +99,6 @@ func (c *Context) init() error {
 	c.attr = DeviceAttr{
 		Firmware:    C.GoString(&a.fw_ver[0]),
 		Ports:       int(a.phys_port_cnt),
-		CompVectors: int(c.ctx.num_comp_vectors),
-		MaxQPWR:     int(a.max_qp_wr),
-		MaxSGE:      int(a.max_sge),
-		MaxQPInitRd: int(a.max_qp_init_rd_atom),
-		MaxQPRd:     int(a.max_qp_rd_atom),
-		MaxCQE:      int(a.max_cqe),
-		MaxMW:       int(a.max_mw),
 		MemWindow2A: a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2A != 0,
 		MemWindow2B: a.device_cap_flags&C.IBV_DEVICE_MEM_WINDOW_TYPE_2B != 0,
 	}
@@ -119,15 +112,15 @@ func (c *Context) init() error {
 		return err
 	}
 	c.limits = fabric.Limits{
-		MaxQPWR:         c.attr.MaxQPWR,
-		MaxSGE:          min(c.attr.MaxSGE, C.SNV_MAX_SGE),
-		MaxRdAtomic:     c.attr.MaxQPInitRd,
-		MaxDestRdAtomic: c.attr.MaxQPRd,
+		MaxQPWR:         int(a.max_qp_wr),
+		MaxSGE:          min(int(a.max_sge), C.SNV_MAX_SGE),
+		MaxRdAtomic:     int(a.max_qp_init_rd_atom),
+		MaxDestRdAtomic: int(a.max_qp_rd_atom),
 		Moderation:      c.attr.ModerationCount > 0,
-		MaxCQE:          c.attr.MaxCQE,
-		CompVectors:     c.attr.CompVectors,
+		MaxCQE:          int(a.max_cqe),
+		CompVectors:     int(c.ctx.num_comp_vectors),
 		MaxMsg:          p.MaxMsg,
-		Windows:         c.attr.MaxMW > 0 && (c.attr.MemWindow2A || c.attr.MemWindow2B),
+		Windows:         a.max_mw > 0 && (c.attr.MemWindow2A || c.attr.MemWindow2B),
 		WindowBounds:    windowBounds(c.driver),
 		NUMANode:        numa.OfDevice(filepath.Join(classDir, c.name)),
 	}

@@ -68,14 +68,14 @@ func errno[T ~int32](result T) syscall.Errno {
 // errNotSupp is ENOTSUPP, which drivers pass on from inside the kernel.
 const errNotSupp syscall.Errno = 524
 
-// wrapped wraps an errno with fabric.ErrUnsupported if it means that, and otherwise returns
-// it unchanged.
-func wrapped(no syscall.Errno) error {
-	switch no {
+// wrapped wraps an errno with fabric.ErrUnsupported if it means that, and otherwise returns the error
+// unchanged.
+func wrapped(err error) error {
+	switch err {
 	case syscall.EOPNOTSUPP, syscall.ENOSYS, syscall.EPROTONOSUPPORT, errNotSupp:
-		return fmt.Errorf("%w: %w", fabric.ErrUnsupported, no)
+		return fmt.Errorf("%w: %w", fabric.ErrUnsupported, err)
 	}
-	return no
+	return err
 }
 
 func opErr(device, op string, no syscall.Errno, hint string) error {

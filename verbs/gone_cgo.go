@@ -50,12 +50,9 @@ func (c *Context) destroyChannel(ch *C.struct_ibv_comp_channel) syscall.Errno {
 	return no
 }
 
-// Refresh forgets what was read from the device, if an event says that it has changed.
+// Refresh forgets what was read from the device, if an event of a port says that it has changed.
 func (c *Context) Refresh(ev fabric.Event) {
-	switch ev.Type {
-	case fabric.EventPortActive, fabric.EventPortErr, fabric.EventLIDChange, fabric.EventPKeyChange,
-		fabric.EventSMChange, fabric.EventClientReregister, fabric.EventGIDChange:
+	if ev.Port != 0 {
 		c.changes.Add(1)
-	default:
 	}
 }

@@ -38,9 +38,9 @@ func TestGivenUp(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	for typ := range fabric.EventType(len(fabric.EventKeys())) {
 		var c Context
-		c.Refresh(fabric.Event{Type: typ})
-		ofPort := makeEvent(typ, 7).Port == 7
-		if n := c.changes.Load(); (n != 0) != ofPort {
+		ev := makeEvent(typ, 7)
+		c.Refresh(ev)
+		if n := c.changes.Load(); (n != 0) != (ev.Port == 7) {
 			t.Errorf("%v: %d changes", typ, n)
 		}
 	}

@@ -136,10 +136,7 @@ func (q *QP) makeAddress() error {
 }
 
 func (q *QP) opErr(op string, err error, hint string) error {
-	if no, ok := err.(syscall.Errno); ok {
-		err = wrapped(no)
-	}
-	return &OpError{Op: op, Device: q.pd.ctx.name, QPN: q.num, Err: err, Hint: hint}
+	return &OpError{Op: op, Device: q.pd.ctx.name, QPN: q.num, Err: wrapped(err), Hint: hint}
 }
 
 // Num implements fabric.QP.

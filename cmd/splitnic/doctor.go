@@ -283,7 +283,7 @@ func checkDevice(ctx context.Context, r *report, info verbs.DeviceInfo, hint ver
 	const none = "none"
 	r.ok(name, "driver %s, firmware %s, libibverbs %s, netdevices %s, %d completion vectors, %d work requests per queue, "+
 		"%d pieces per request", cmp.Or(info.Driver, none), cmp.Or(a.Firmware, none), cmp.Or(verbs.LibraryVersion(), none),
-		cmp.Or(strings.Join(netdevs, " "), none), a.CompVectors, a.MaxQPWR, limits.MaxSGE)
+		cmp.Or(strings.Join(netdevs, " "), none), limits.CompVectors, limits.MaxQPWR, limits.MaxSGE)
 	ports, err := dev.Ports()
 	if err != nil {
 		r.missing(name, err.Error(), "")
