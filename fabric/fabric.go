@@ -274,3 +274,58 @@ func (t Timing) DeadPeerTime() time.Duration {
 	t = t.WithDefaults()
 	return time.Duration(t.RetryCount+1) * (4096 * time.Nanosecond << t.Timeout)
 }
+
+// Reap waits until a completion queue has completions, and returns how many it has put in out. It polls
+// the queue, arms it, polls it again, because what completes before that raises no event, and only then
+// sleeps.
+func Reap(ctx context.Context, cq CQ, out []Completion) (int, error) {
+	for armed := false; ; armed = !armed {
+		n, err := cq.Poll(out)
+		if n != 0 || err != nil {
+			return n, err
+		}
+		if armed {
+			err = cq.Wait(ctx)
+		} else {
+			err = cq.Arm(false)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// RefusedError is the error of a post that the device has refused. Of a queue pair that has failed
+// it is a consequence: some devices refuse such a post, others complete it as flushed.
+type RefusedError struct {
+	QPN   uint32
+	Cause error
+}
+
+// Refused returns the error of a post to qp, nil if err is nil.
+func Refused(qp QP, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &RefusedError{qp.Num(), err}
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string { return e.Cause.Error() }
+
+// Unwrap returns the error of the device.
+func (e *RefusedError) Unwrap() error { return e.Cause }
+
+// Consequence reports whether err can be the consequence of another failure of a queue pair, and
+// returns the number of that.
+func Consequence(err error) (qpn uint32, ok bool) {
+	var wc *WCError
+	var no *RefusedError
+	switch {
+	case errors.As(err, &wc):
+		return wc.QPN, wc.Status == StatusWRFlushErr
+	case errors.As(err, &no) && !errors.Is(err, ErrQueueFull):
+		return no.QPN, true
+	}
+	return 0, false
+}
