@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,23 +24,17 @@ type OpError struct {
 
 // Error implements error.
 func (e *OpError) Error() string {
-	var b strings.Builder
-	if e.Device != "" {
-		b.WriteString(e.Device)
-		b.WriteString(": ")
-	}
+	s := e.Op + ": " + e.Err.Error()
 	if e.QPN != 0 {
-		fmt.Fprintf(&b, "queue pair %#x: ", e.QPN)
+		s = fmt.Sprintf("queue pair %#x: %s", e.QPN, s)
 	}
-	b.WriteString(e.Op)
-	b.WriteString(": ")
-	b.WriteString(e.Err.Error())
+	if e.Device != "" {
+		s = e.Device + ": " + s
+	}
 	if e.Hint != "" {
-		b.WriteString(" (")
-		b.WriteString(e.Hint)
-		b.WriteString(")")
+		s += " (" + e.Hint + ")"
 	}
-	return b.String()
+	return s
 }
 
 // Unwrap returns the cause.

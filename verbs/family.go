@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -63,14 +64,10 @@ func (f *family) close() error {
 	f.life.Unlock()
 
 	f.mu.Lock()
-	order := make([]io.Closer, 0, len(f.members))
-	rank := make(map[io.Closer]int, len(f.members))
-	for c, r := range f.members {
-		order = append(order, c)
-		rank[c] = r
-	}
+	order := slices.SortedFunc(maps.Keys(f.members), func(a, b io.Closer) int {
+		return cmp.Compare(f.members[a], f.members[b])
+	})
 	f.mu.Unlock()
-	slices.SortFunc(order, func(a, b io.Closer) int { return cmp.Compare(rank[a], rank[b]) })
 	var errs []error
 	for _, c := range order {
 		errs = append(errs, c.Close())

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -13,12 +14,7 @@ import (
 // other IP packets.
 const defaultHopLimit = 64
 
-func hopLimit(c fabric.QPConfig) uint8 {
-	if c.HopLimit == 0 {
-		return defaultHopLimit
-	}
-	return c.HopLimit
-}
+func hopLimit(c fabric.QPConfig) uint8 { return cmp.Or(c.HopLimit, defaultHopLimit) }
 
 // checkConfig returns an error that names the part of a queue pair's configuration that is
 // invalid on a device with limits l, or does not fit its C type.

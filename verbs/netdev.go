@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -42,14 +43,12 @@ func netdevsIn(class, device string) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(class, device)); err != nil {
 		return nil, fmt.Errorf("netdevices of RDMA device %s: %w", device, err)
 	}
-	files, err := filepath.Glob(filepath.Join(class, device, "ports", "*", "gid_attrs", "ndevs", "*"))
-	if err != nil {
-		return nil, fmt.Errorf("netdevices of RDMA device %s: %w", device, err)
-	}
+	tree := os.DirFS(filepath.Join(class, device))
+	files, _ := fs.Glob(tree, "ports/*/gid_attrs/ndevs/*") // the pattern is well formed
 	var names []string
 	for _, f := range files {
 		// Reading an empty entry of the GID table fails with EINVAL.
-		b, err := os.ReadFile(f)
+		b, err := fs.ReadFile(tree, f)
 		if err != nil {
 			continue
 		}
@@ -72,9 +71,9 @@ func devicesAt(
 	class string, addr netip.Addr, netdevs func() ([]netdev, error), deviceOf func(netdev string) (string, error),
 ) ([]string, error) {
 	addr = addr.Unmap().WithZone("")
-	names, err := devicesAtIn(class, addr)
-	if err != nil || len(names) > 0 {
-		return names, err
+	names := devicesAtIn(class, addr)
+	if len(names) > 0 {
+		return names, nil
 	}
 	all, err := netdevs()
 	if err != nil {
@@ -105,19 +104,12 @@ func netdevs() ([]netdev, error) {
 }
 
 // devicesAtIn returns the sorted names of the RDMA devices with a GID for addr.
-func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(class, "*", "ports", "*", "gids", "*"))
-	if err != nil {
-		return nil, fmt.Errorf("looking for the RDMA device with %v: %w", addr, err)
-	}
-	var names []string
+func devicesAtIn(class string, addr netip.Addr) (names []string) {
+	tree := os.DirFS(class)
+	files, _ := fs.Glob(tree, "*/ports/*/gids/*") // sorted; the pattern is well formed
 	for _, f := range files {
-		rest, err := filepath.Rel(class, f)
-		if err != nil {
-			return nil, err
-		}
-		device, _, _ := strings.Cut(rest, string(filepath.Separator))
-		b, err := os.ReadFile(f)
+		device, _, _ := strings.Cut(f, "/")
+		b, err := fs.ReadFile(tree, f)
 		if err != nil {
 			continue // some drivers have unreadable entries
 		}
@@ -126,7 +118,7 @@ func devicesAtIn(class string, addr netip.Addr) ([]string, error) {
 			names = append(names, device)
 		}
 	}
-	return names, nil // Glob sorts
+	return names
 }
 
 // charDevOf returns the uverbs character device of an RDMA device, or "".
