@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -179,18 +180,10 @@ type Timing struct {
 
 // WithDefaults returns t with its zero fields set.
 func (t Timing) WithDefaults() Timing {
-	if t.Timeout == 0 {
-		t.Timeout = 14
-	}
-	if t.RetryCount == 0 {
-		t.RetryCount = 6
-	}
-	if t.RNRRetry == 0 {
-		t.RNRRetry = 7
-	}
-	if t.MinRNRTimer == 0 {
-		t.MinRNRTimer = 12
-	}
+	t.Timeout = cmp.Or(t.Timeout, 14)
+	t.RetryCount = cmp.Or(t.RetryCount, 6)
+	t.RNRRetry = cmp.Or(t.RNRRetry, 7)
+	t.MinRNRTimer = cmp.Or(t.MinRNRTimer, 12)
 	return t
 }
 
