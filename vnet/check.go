@@ -103,10 +103,6 @@ func Breach(finding error) bool {
 // anyMTU is larger than any frame or segment.
 const anyMTU = 1 << 20
 
-// minEth is the shortest Ethernet frame on a cable, in bytes without its FCS
-// (ETH_ZLEN).
-const minEth = 60
-
 // Outgoing checks a frame that was read from a netdevice, before it is sent to a peer. It uses
 // the rules that the peer uses, except for the MTU, which is that of the peer's netdevice. It
 // returns the frame to send, or the finding.
@@ -119,11 +115,11 @@ const minEth = 60
 func Outgoing(frame []byte) ([]byte, error) {
 	switch err := Check(frame, anyMTU); err {
 	case ErrTag:
-		if cap(frame) < HdrLen+minEth {
+		if cap(frame) < HdrLen+MinWire {
 			return frame, err
 		}
 		n := len(frame)
-		frame = frame[:HdrLen+minEth]
+		frame = frame[:HdrLen+MinWire]
 		clear(frame[n:])
 	case ErrCsumProto:
 		var h Header

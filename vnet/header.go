@@ -7,6 +7,7 @@ const (
 	HdrLen    = 10              // struct virtio_net_hdr, without num_buffers
 	EthLen    = 14              // Ethernet header without tags
 	TagLen    = 4               // one VLAN tag
+	MinWire   = 60              // the shortest Ethernet frame without its FCS (ETH_ZLEN): shorter ones are padded
 	MinFrame  = HdrLen + EthLen // the shortest [header | frame] that means anything
 	MaxPacket = 65535           // the longest packet in a frame: IPv4's limit
 	MaxFrame  = HdrLen + EthLen + TagLen + MaxPacket

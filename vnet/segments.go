@@ -3,9 +3,6 @@ package vnet
 import "encoding/binary"
 
 const (
-	// MinWire is the length in bytes of the shortest Ethernet frame without its
-	// frame check sequence: shorter frames are padded.
-	MinWire = 60
 	// minTCPSegment is the smallest size in bytes of a TCP segment's options and payload
 	// together that Linux sends: net.ipv4.tcp_min_snd_mss, which counts both, cannot be set
 	// lower than TCP_MIN_SND_MSS.
