@@ -141,7 +141,9 @@ func (p *bridgePort) Announce(frame []byte) error {
 	return p.announce(p.dev.Queues()[0].FD(), frame)
 }
 
-func (p *bridgePort) Stats() Stats { return tapStats(p.card, p.dev.Index(), p.dev.Queues(), transmits) }
+func (p *bridgePort) Stats() Stats {
+	return tapStats(p.card, p.dev.Index(), p.dev.Queues(), func(s *netlink.LinkStatistics) uint64 { return s.TxDropped })
+}
 
 func (p *bridgePort) Close() error {
 	p.lock.Lock()

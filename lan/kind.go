@@ -1,7 +1,5 @@
 package lan
 
-import "strings"
-
 // Kind is the name of a kind of LAN interface.
 type Kind string
 
@@ -60,10 +58,4 @@ type site interface {
 	Info() (Info, error)
 	// open makes a port. Queues and MAC of cfg are set and valid.
 	open(cfg Config) (Interface, error)
-}
-
-// listing returns the words as a list whose last word follows "or".
-func listing(words []string) string {
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

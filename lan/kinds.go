@@ -47,7 +47,8 @@ func Usage() string {
 	for _, k := range kinds {
 		words = append(words, k.usage())
 	}
-	return listing(words)
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // Notes returns further explanations of these, for help texts.

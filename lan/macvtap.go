@@ -254,7 +254,7 @@ func (m *macvtap) Announce(frame []byte) error {
 }
 
 func (m *macvtap) Stats() Stats {
-	s := tapStats(m.card, m.own, m.queues, receives)
+	s := tapStats(m.card, m.own, m.queues, func(s *netlink.LinkStatistics) uint64 { return s.RxDropped })
 	s.Dropped += m.early.Dropped()
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -264,17 +264,9 @@ func (m *macvtap) Stats() Stats {
 	return s
 }
 
-// direction selects the counter of a netdevice that counts the frames that its queues lost.
-type direction int
-
-const (
-	receives  direction = iota // macvtap: the netdevice receives what the queue reads
-	transmits                  // TAP: the netdevice transmits what the queue reads
-)
-
-// tapStats returns the queues' counters of long frames and the netdevice's counter of dropped
-// frames.
-func tapStats(c *card, index int, queues []*tap.Queue, dir direction) Stats {
+// tapStats returns the queues' counters of long frames and the netdevice's counter of the frames that
+// its queues lost. A macvtap receives what the queue reads, and a TAP device transmits it.
+func tapStats(c *card, index int, queues []*tap.Queue, lost func(*netlink.LinkStatistics) uint64) Stats {
 	var s Stats
 	for _, q := range queues {
 		s.TooLong += q.TooLong()
@@ -284,10 +276,7 @@ func tapStats(c *card, index int, queues []*tap.Queue, dir direction) Stats {
 		if err != nil || link.Attrs().Statistics == nil {
 			return err
 		}
-		s.Dropped = link.Attrs().Statistics.RxDropped
-		if dir == transmits {
-			s.Dropped = link.Attrs().Statistics.TxDropped
-		}
+		s.Dropped = lost(link.Attrs().Statistics)
 		return nil
 	})
 	return s
@@ -315,6 +304,13 @@ func (m *macvtap) Close() error {
 	m.release()
 	return errors.Join(errs...)
 }
+
+// The priorities of the eBPF programs at the ingress of a macvtap. The second program depends
+// on the queue that the first has selected.
+const (
+	steerPriority uint16 = 1 + iota
+	discardPriority
+)
 
 // steer directs latency-sensitive frames to the last queue of the macvtap. A macvtap has no
 // hook for this. It selects the queue by the hash of a frame, which an eBPF program at the

@@ -1,6 +1,10 @@
 package lan
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/splitnic/splitnic/tap/steer"
+)
 
 // Card is a network card, a bridge, or a switch in user space. The ports that it opens share what
 // they can: on a netdevice, their netlink sockets and one watch of it. A Card without ports keeps
@@ -67,6 +71,17 @@ func (cfg *Config) complete() (err error) {
 		cfg.MAC = randomMAC()
 	}
 	return checkMAC(cfg.MAC)
+}
+
+// steering returns the rule for latency-sensitive frames of a port with this configuration,
+// or nil if there is none.
+func (cfg *Config) steering() (*steer.Rule, error) {
+	if cfg.Latency == nil {
+		return nil, nil
+	}
+	r := *cfg.Latency
+	r.Queues = cfg.Queues
+	return &r, r.Check()
 }
 
 // Suits returns an error if no interface of this kind can be on the card. It can be called

@@ -13,6 +13,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/netns"
 	"github.com/splitnic/splitnic/tap/discard"
+	"github.com/splitnic/splitnic/tap/steer"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -173,6 +174,21 @@ func joinFanout(fd, group, way int) (int, error) {
 		return 0, os.NewSyscallError("getsockopt PACKET_FANOUT", err)
 	}
 	return v & 0xffff, nil
+}
+
+// steerFanout directs latency-sensitive frames to the last socket of a fanout group. fd is a
+// socket of the group, which has the mode PACKET_FANOUT_EBPF: see joinFanout.
+func steerFanout(fd int, r *steer.Rule) error {
+	p, err := r.Load(steer.Fanout)
+	if err != nil {
+		return err
+	}
+	// The group has a reference to the program.
+	defer p.Close()
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_FANOUT_DATA, p.FD()); err != nil {
+		return fmt.Errorf("%w: %w", steer.ErrUnavailable, os.NewSyscallError("setsockopt PACKET_FANOUT_DATA", err))
+	}
+	return nil
 }
 
 // applyFilter applies f to the card and all sockets, and sets p.filter. The caller holds
