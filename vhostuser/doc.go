@@ -35,6 +35,6 @@
 //	lend, queue                        ports
 //	receive, transmit                  frames to and from a ring
 //	vring, waker                       start and stop of a ring; the descriptors on which ports sleep
-//	split, packed, atomics             the two kinds of rings
-//	finish, chain, memory, feature, message, address
+//	split, packed                      the two kinds of rings
+//	chain, memory, feature, message, address
 package vhostuser
