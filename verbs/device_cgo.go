@@ -29,7 +29,7 @@ func Devices() ([]DeviceInfo, error) {
 	var list **C.struct_ibv_device
 	var n C.int
 	if no := errno(C.snv_list(&list, &n)); no != 0 {
-		return nil, &OpError{Op: "list RDMA devices", Err: no, Hint: openHint(no)}
+		return nil, &OpError{Op: "list RDMA devices", Err: no, Hint: openHints[no]}
 	}
 	defer C.ibv_free_device_list(list)
 	devs := make([]DeviceInfo, 0, int(n))
@@ -75,7 +75,7 @@ func Open(name string, opts ...Option) (*Context, error) {
 	defer C.free(unsafe.Pointer(cname))
 	if no := errno(C.snv_open(cname, &c.ctx)); no != 0 {
 		no = openErrno(no, charDevOf(name))
-		return nil, &OpError{Op: "open device", Device: name, Err: no, Hint: openHint(no)}
+		return nil, &OpError{Op: "open device", Device: name, Err: no, Hint: openHints[no]}
 	}
 	if err := suitable(name, transport(c.ctx.device.transport_type)); err != nil {
 		C.ibv_close_device(c.ctx)

@@ -98,21 +98,13 @@ func openErrno(no syscall.Errno, charDev string) syscall.Errno {
 	return no
 }
 
-// openHint explains why a device could not be opened.
-func openHint(no syscall.Errno) string {
-	switch no {
-	case syscall.ENODEV:
-		return "`rdma link` lists the devices; for Soft-RoCE: rdma link add rxe0 type rxe netdev eth0"
-	case syscall.ENOENT:
-		return "no character device: is the kernel module ib_uverbs loaded, and is /dev/infiniband visible here?"
-	case syscall.EACCES:
-		return "no access to /dev/infiniband/uverbs*: run as root, or with a group that may open it"
-	case syscall.EPERM:
-		return "/dev/infiniband/uverbs* is not allowed here: let the service use it, DeviceAllow=char-infiniband* rw, or the container, --device /dev/infiniband"
-	case syscall.ENOSYS:
-		return "kernel without user verbs: modprobe ib_uverbs"
-	}
-	return ""
+// openHints explain why a device could not be opened.
+var openHints = map[syscall.Errno]string{
+	syscall.ENODEV: "`rdma link` lists the devices; for Soft-RoCE: rdma link add rxe0 type rxe netdev eth0",
+	syscall.ENOENT: "no character device: is the kernel module ib_uverbs loaded, and is /dev/infiniband visible here?",
+	syscall.EACCES: "no access to /dev/infiniband/uverbs*: run as root, or with a group that may open it",
+	syscall.EPERM:  "/dev/infiniband/uverbs* is not allowed here: let the service use it, DeviceAllow=char-infiniband* rw, or the container, --device /dev/infiniband",
+	syscall.ENOSYS: "kernel without user verbs: modprobe ib_uverbs",
 }
 
 // regHint explains why length bytes could not be registered.
