@@ -67,7 +67,7 @@ const (
 	eventDesc    = 2 // from one descriptor on
 )
 
-func newPacked(c common, a *vringAddr, start uint32) (*packed, error) {
+func newPacked(c common, a *vringAddr, start uint32) (ring, error) {
 	// The upper half is the position of returned descriptors. It is not needed, because all
 	// descriptors were returned, and some front ends leave it out.
 	r := &packed{common: c, at: cursorOf(uint16(start))}

@@ -30,7 +30,7 @@ const (
 	ringEventSize = 2
 )
 
-func newSplit(c common, a *vringAddr) (*split, error) {
+func newSplit(c common, a *vringAddr) (ring, error) {
 	if c.size&(c.size-1) != 0 {
 		return nil, fmt.Errorf("%w: a split ring of %d descriptors, which is no power of two", ErrFrontEnd, c.size)
 	}

@@ -112,11 +112,12 @@ func (v *vring) begin(m *memory, f features) (err error) {
 	}()
 	c := newCommon(m, v.size, f, !v.transmits())
 	if f.has(featPacked) {
-		v.ring, err = ringOf(newPacked(c, v.addr, v.start))
+		v.ring, err = newPacked(c, v.addr, v.start)
 	} else {
-		v.ring, err = ringOf(newSplit(c, v.addr))
+		v.ring, err = newSplit(c, v.addr)
 	}
 	if err != nil {
+		v.ring = nil
 		return err
 	}
 	v.header, v.takes, v.armed, v.interrupted = f.header(), f.takes(), false, false
@@ -124,14 +125,6 @@ func (v *vring) begin(m *memory, f features) (err error) {
 	v.held, v.first, v.most = v.held[:0], 0, 0
 	v.arm(true)
 	return nil
-}
-
-// ringOf converts the result of a constructor to an interface.
-func ringOf[R ring](r R, err error) (ring, error) {
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // started reports whether the ring is started. It may be disabled.
