@@ -77,15 +77,48 @@ func Open(name string, opts ...Option) (*Context, error) {
 		no = openErrno(no, charDevOf(name))
 		return nil, &OpError{Op: "open device", Device: name, Err: no, Hint: openHints[no]}
 	}
-	if err := suitable(name, transport(c.ctx.device.transport_type)); err != nil {
-		C.ibv_close_device(c.ctx)
-		return nil, err
+	err := suitable(name, transport(c.ctx.device.transport_type))
+	if err == nil {
+		err = c.init()
 	}
-	if err := c.init(); err != nil {
+	if err != nil {
 		C.ibv_close_device(c.ctx)
 		return nil, err
 	}
 	return c, nil
+}
+
+// transport is what the queue pairs of a device speak, with the values of enum
+// ibv_transport_type.
+type transport int32
+
+const (
+	transportInfiniBand  transport = C.IBV_TRANSPORT_IB          // also RoCE
+	transportIWARP       transport = C.IBV_TRANSPORT_IWARP       // Internet Wide Area RDMA Protocol
+	transportUSNIC       transport = C.IBV_TRANSPORT_USNIC       // Cisco's, without RDMA
+	transportUSNICUDP    transport = C.IBV_TRANSPORT_USNIC_UDP   // the same over UDP
+	transportUnspecified transport = C.IBV_TRANSPORT_UNSPECIFIED // such as Amazon's EFA
+)
+
+// suitable returns an error if the queue pairs of a device with this transport cannot have
+// sessions, which need reliable connections without a connection manager, and writes with
+// immediate data.
+func suitable(device string, t transport) error {
+	var why string
+	switch t {
+	case transportInfiniBand:
+		return nil
+	case transportIWARP:
+		why = "iWARP has no writes with immediate data, and connects by rdma_cm only"
+	case transportUSNIC, transportUSNICUDP:
+		why = "usNIC has no RDMA"
+	case transportUnspecified:
+		why = "its protocol is its own, as that of EFA, without reliable connections"
+	default:
+		why = fmt.Sprintf("its transport %d is unknown", t)
+	}
+	return &OpError{Op: "open device", Device: device, Err: fmt.Errorf("%w: %s", fabric.ErrUnsupported, why),
+		Hint: "use an InfiniBand or RoCE adapter, its RoCE mode if it has one, or Soft-RoCE"}
 }
 
 func (c *Context) init() error {
@@ -202,17 +235,17 @@ func (c *Context) Ports() ([]PortAttr, error) {
 // Implements: ssize_t ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max_entries, uint32_t flags)
 func (c *Context) QueryGIDTable() ([]GIDEntry, error) {
 	const op = "query GID table"
+	ports, err := c.Ports()
+	if err != nil {
+		return nil, err
+	}
 	if !c.family.enter() {
 		return nil, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
 	}
 	defer c.family.leave()
 	size := 0
-	for i := 1; i <= c.attr.Ports; i++ {
-		var a C.struct_snv_port_attr
-		if no := errno(C.snv_query_port(c.ctx, C.uint8_t(i), &a)); no != 0 {
-			return nil, opErr(c.name, op, no, "")
-		}
-		size += int(a.gid_tbl_len)
+	for _, p := range ports {
+		size += p.GIDs
 	}
 	if size == 0 {
 		return nil, nil

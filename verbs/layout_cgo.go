@@ -104,12 +104,3 @@ var (
 	_ = one{}[fabric.EventGIDChange-C.IBV_EVENT_GID_CHANGE]
 	_ = one{}[fabric.EventWQFatal-C.IBV_EVENT_WQ_FATAL]
 )
-
-// Constants of libibverbs.
-var (
-	_ = one{}[transportInfiniBand-C.IBV_TRANSPORT_IB]
-	_ = one{}[transportIWARP-C.IBV_TRANSPORT_IWARP]
-	_ = one{}[transportUSNIC-C.IBV_TRANSPORT_USNIC]
-	_ = one{}[transportUSNICUDP-C.IBV_TRANSPORT_USNIC_UDP]
-	_ = one{}[transportUnspecified-C.IBV_TRANSPORT_UNSPECIFIED]
-)
