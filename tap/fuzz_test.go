@@ -61,7 +61,7 @@ func FuzzGlance(f *testing.F) {
 		binary.NativeEndian.PutUint32(b[8:], seq)
 		return b
 	}
-	old := digest{index: 7, promisc: 1, lists: lists{unicast: []net.HardwareAddr{{2, 0, 0, 0, 0, 1}}}}
+	old := digest{index: 7, promisc: 1, unicast: []net.HardwareAddr{{2, 0, 0, 0, 0, 1}}}
 	link := message(unix.RTM_NEWLINK, 1, make([]byte, unix.SizeofIfInfomsg), attribute(unix.IFLA_PROMISCUITY, 1, 0, 0, 0))
 	neigh := make([]byte, ndmsgSize)
 	binary.NativeEndian.PutUint32(neigh[4:], 7)

@@ -34,7 +34,7 @@ type glance struct {
 func (p *location) unchanged(old *digest) bool {
 	glances.Lock()
 	defer glances.Unlock()
-	return p.sameGroups(old.lists.multicast) && p.sameLink(old)
+	return p.sameGroups(old.multicast) && p.sameLink(old)
 }
 
 // sameGroups reports whether the content of multicastFile is still old. The caller holds the
@@ -76,7 +76,7 @@ func (p *location) sameLink(old *digest) bool {
 			return false
 		}
 	}
-	return port || g.found == len(old.lists.unicast)
+	return port || g.found == len(old.unicast)
 }
 
 // forgetAnswers discards the answers that are left, so that the next glance does not read them.
@@ -171,7 +171,7 @@ func (g *glance) knownAddress(b []byte) bool {
 	ok := eachAttribute(b[ndmsgSize:], func(kind uint16, value []byte) {
 		if kind == attrLLAddr && unicast(value) {
 			g.found++
-			known = known && slices.ContainsFunc(g.old.lists.unicast, func(a net.HardwareAddr) bool {
+			known = known && slices.ContainsFunc(g.old.unicast, func(a net.HardwareAddr) bool {
 				return bytes.Equal(a, value)
 			})
 		}

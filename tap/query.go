@@ -39,21 +39,6 @@ func (p *location) link(name string) (link, error) {
 	return parseLink(msgs[0])
 }
 
-// lists reads the address lists of a device. For a port of a bridge the kernel sends the
-// unicast list together with all addresses that the bridge has learned. lists then reads it
-// only if everything is set.
-func (p *location) lists(of *link, everything bool) (lists, error) {
-	var l lists
-	var err error
-	if l.multicast, err = p.readMulticast(); err != nil {
-		return lists{}, err
-	}
-	if of.master == 0 || everything {
-		l.unicast, err = p.unicast(of.index)
-	}
-	return l, err
-}
-
 // readMulticast reads multicastFile from its beginning.
 func (p *location) readMulticast() ([]byte, error) {
 	b := make([]byte, 0, 4096)

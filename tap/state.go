@@ -58,18 +58,8 @@ type digest struct {
 	index             int
 	promisc, allmulti uint32 // number of users
 	master            uint32
-	lists             lists
-}
-
-// lists are a device's address lists.
-type lists struct {
-	unicast   []net.HardwareAddr
-	multicast []byte // all of /proc/net/dev_mcast
-}
-
-func (l lists) equal(o lists) bool {
-	return bytes.Equal(l.multicast, o.multicast) &&
-		slices.EqualFunc(l.unicast, o.unicast, func(a, b net.HardwareAddr) bool { return bytes.Equal(a, b) })
+	unicast           []net.HardwareAddr
+	multicast         []byte // all of /proc/net/dev_mcast
 }
 
 // ordered sorts addresses.

@@ -101,22 +101,26 @@ func (t *tun) read(s *State) (digest, error) {
 		if err != nil {
 			return digest{}, fmt.Errorf("asking for device %s: %w", name, err)
 		}
-		lists, err := t.location.lists(&l, true)
+		multicast, err := t.location.readMulticast()
+		if err != nil {
+			return digest{}, err
+		}
+		unicast, err := t.location.unicast(l.index)
 		if err != nil {
 			return digest{}, err
 		}
 		// The kernel makes a device that cannot filter additional unicast addresses
 		// promiscuous when it has some.
-		implied := uint32(min(len(lists.unicast), 1))
-		groups, stacked := parseMulticast(lists.multicast, l.index)
+		implied := uint32(min(len(unicast), 1))
+		groups, stacked := parseMulticast(multicast, l.index)
 		*s = State{
 			Up: l.flags&unix.IFF_UP != 0, MAC: l.mac, MTU: int(l.mtu),
 			Promisc: l.promisc > implied, AllMulti: l.allmulti > 0,
 			PromiscSet: l.flags&unix.IFF_PROMISC != 0, AllMultiSet: l.flags&unix.IFF_ALLMULTI != 0,
-			Unicast: ordered(lists.unicast), Multicast: ordered(groups),
+			Unicast: ordered(unicast), Multicast: ordered(groups),
 			Trunk: l.master != 0,
 		}
 		err = t.location.stacked(l.index, stacked, s)
-		return digest{t.location.id, l.index, l.promisc, l.allmulti, l.master, lists}, err
+		return digest{t.location.id, l.index, l.promisc, l.allmulti, l.master, unicast, multicast}, err
 	}
 }

@@ -2,11 +2,8 @@ package tap
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/ticker"
 )
@@ -176,24 +173,11 @@ func (d *Device) glance() (changed bool) {
 // from old, or State has returned a state other than the one that Watch has reported.
 func (d *Device) unannounced(old digest) (changed bool, err error) {
 	err = d.do("looking for changes", func() error {
-		name, err := d.locate()
-		if err != nil {
+		if _, err := d.locate(); err != nil {
 			return err
 		}
-		l, err := d.location.link(name)
-		if d.location.id != old.namespace || errors.Is(err, unix.ENODEV) {
-			changed = true
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		lists, err := d.location.lists(&l, false)
-		if l.master != 0 {
-			lists.unicast = old.lists.unicast
-		}
-		changed = d.unreported.Load() || l.promisc != old.promisc || l.allmulti != old.allmulti || !lists.equal(old.lists)
-		return err
+		changed = d.unreported.Load() || d.location.id != old.namespace || !d.location.unchanged(&old)
+		return nil
 	})
 	return changed, err
 }
