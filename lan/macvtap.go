@@ -56,27 +56,26 @@ const txQueueLen = tap.DefaultTxQueueLen
 
 // macvtap is a port that is a macvtap device on a card. The kernel switches its frames.
 type macvtap struct {
-	*card
-	name   string
-	own    int // interface index of the macvtap itself
-	fds    []int
-	queues []*tap.Queue
-	merged *mergedQueue // the first queue, with the frames of the socket beside
+	filtered // of the packet socket beside the macvtap
+	name     string
+	own      int // interface index of the macvtap itself
+	fds      []int
+	queues   []*tap.Queue
+	merged   *mergedQueue // the first queue, with the frames of the socket beside
 
 	discards discard.Status
 	early    *discard.Filter // drops before the queues; nil without
 
-	groups []net.HardwareAddr // guarded by port.lock, as are the following fields
+	groups []net.HardwareAddr // guarded by port.lock, as is all
 	all    bool               // the host wants frames to all groups
-	beside receiveFilter      // filter of the packet socket beside the macvtap
-	asked  memberships        // memberships of that socket
 }
 
 var _ Interface = (*macvtap)(nil)
 
 // openMacvtap makes a macvtap on c. It takes ownership of c, also if it fails.
 func openMacvtap(c *card, below netlink.Link, cfg Config) (Interface, error) {
-	m := &macvtap{card: c, name: cfg.Name, all: true, beside: receiveFilter{mac: cfg.MAC, beside: true}}
+	m := &macvtap{name: cfg.Name, all: true}
+	m.filtered = filtered{card: c, filter: receiveFilter{mac: cfg.MAC, beside: true}, owner: m}
 	if m.name == "" {
 		m.name = deriveName(cfg.MAC)
 	}
@@ -241,7 +240,7 @@ func (m *macvtap) SetOffloads(o vnet.Offloads) (vnet.Offloads, error) {
 
 func (m *macvtap) Announce(frame []byte) error {
 	return m.do("announcing", func() error {
-		if m.beside.down {
+		if m.filter.down {
 			return unix.ENETDOWN
 		}
 		err := m.sendOut(frame)

@@ -13,11 +13,11 @@ import (
 	"github.com/splitnic/splitnic/internal/netns"
 )
 
-// listen applies f to the socket beside. It opens or closes the socket if necessary. The
+// applyFilter applies f to the socket beside. It opens or closes the socket if necessary. The
 // caller holds port.lock.
-func (m *macvtap) listen(f receiveFilter) error {
+func (m *macvtap) applyFilter(f receiveFilter) error {
 	if !f.promisc && len(f.unicast) == 0 {
-		m.beside, m.asked = f, memberships{}
+		m.filter, m.asked = f, memberships{}
 		return m.merged.join(nil)
 	}
 	q := m.merged.beside.Load()
@@ -37,7 +37,7 @@ func (m *macvtap) listen(f receiveFilter) error {
 	if err := attachFilter(q.FD(), f.program()); err != nil {
 		return err
 	}
-	m.beside = f
+	m.filter = f
 	return nil
 }
 
@@ -68,28 +68,11 @@ func (m *macvtap) SetUp(up bool) error {
 	return m.change(whatUp(up), func(f *receiveFilter) { f.down = !up })
 }
 
-// change applies a copy of the filter, changed by edit, to the socket beside.
-func (m *macvtap) change(what string, edit func(*receiveFilter)) error {
-	return m.do(what, func() error {
-		f := m.beside
-		edit(&f)
-		return m.listen(f)
-	})
-}
-
 func (m *macvtap) SetPromisc(on bool) error {
-	err := m.change(fmt.Sprintf("setting promiscuous mode to %t", on), func(f *receiveFilter) { f.promisc = on })
-	if err != nil {
+	if err := m.filtered.SetPromisc(on); err != nil {
 		return err
 	}
 	return m.do("setting all-multicast", m.applyAllMulti)
-}
-
-func (m *macvtap) SetUnicast(addrs []net.HardwareAddr) error {
-	if err := checkAddrs(addrs); err != nil {
-		return err
-	}
-	return m.change("setting further addresses", func(f *receiveFilter) { f.unicast = cloneAddrs(addrs) })
 }
 
 func (m *macvtap) SetAllMulti(on bool) error {
@@ -102,7 +85,7 @@ func (m *macvtap) SetAllMulti(on bool) error {
 // applyAllMulti makes the macvtap receive frames to all groups, or only to those in its
 // list. A promiscuous host gets those to all groups. The caller holds port.lock.
 func (m *macvtap) applyAllMulti() error {
-	if m.all || m.beside.promisc {
+	if m.all || m.filter.promisc {
 		return m.handle.LinkSetAllmulticastOn(m.self())
 	}
 	return m.handle.LinkSetAllmulticastOff(m.self())
@@ -177,8 +160,8 @@ func (m *macvtap) SetMAC(mac net.HardwareAddr) error {
 			return err
 		}
 		m.mac = slices.Clone(mac)
-		f := m.beside
+		f := m.filter
 		f.mac = m.mac
-		return m.listen(f)
+		return m.applyFilter(f)
 	})
 }

@@ -63,6 +63,37 @@ func (m *memberships) apply(op int, s membership) error {
 	return unix.SetsockoptPacketMreq(m.fd, unix.SOL_PACKET, op, &mr)
 }
 
+// filtered is a port with packet sockets that pass what a filter says. port.lock guards all of it but
+// the card.
+type filtered struct {
+	*card
+	filter receiveFilter
+	asked  memberships // memberships of one of the sockets
+	owner  interface {
+		applyFilter(f receiveFilter) error // applies f to the sockets, and makes it filter
+	}
+}
+
+// change applies a copy of the filter, changed by edit.
+func (p *filtered) change(what string, edit func(*receiveFilter)) error {
+	return p.do(what, func() error {
+		f := p.filter
+		edit(&f)
+		return p.owner.applyFilter(f)
+	})
+}
+
+func (p *filtered) SetPromisc(on bool) error {
+	return p.change(fmt.Sprintf("setting promiscuous mode to %t", on), func(f *receiveFilter) { f.promisc = on })
+}
+
+func (p *filtered) SetUnicast(addrs []net.HardwareAddr) error {
+	if err := checkAddrs(addrs); err != nil {
+		return err
+	}
+	return p.change("setting further addresses", func(f *receiveFilter) { f.unicast = cloneAddrs(addrs) })
+}
+
 // String returns what the card receives for the membership.
 func (s membership) String() string {
 	if s.kind == unix.PACKET_MR_PROMISC {

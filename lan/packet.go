@@ -42,17 +42,16 @@ const packetRequires = vnet.CSUM | vnet.TSO4 | vnet.TSO6
 
 // packetPort is a port made of packet sockets on the card itself.
 type packetPort struct {
-	*card
-	queues []*packetQueue
-	filter receiveFilter // guarded by port.lock, as is asked
-	asked  memberships   // memberships of the first queue's socket
+	filtered // the memberships are of the first queue's socket
+	queues   []*packetQueue
 }
 
 var _ Interface = (*packetPort)(nil)
 
 // openPacket opens packet sockets on c. It takes ownership of c, also if it fails.
 func openPacket(c *card, below netlink.Link, cfg Config) (Interface, error) {
-	p := &packetPort{card: c, filter: receiveFilter{mac: cfg.MAC, allMulti: true}}
+	p := &packetPort{}
+	p.filtered = filtered{card: c, filter: receiveFilter{mac: cfg.MAC, allMulti: true}, owner: p}
 	err := p.differs(cfg.MAC, below)
 	if err == nil {
 		err = netns.Do(c.ns, func() error { return p.open(cfg) })
@@ -207,15 +206,6 @@ func (p *packetPort) applyFilter(f receiveFilter) error {
 	return nil
 }
 
-// change applies a copy of the filter, changed by edit, to the port.
-func (p *packetPort) change(what string, edit func(*receiveFilter)) error {
-	return p.do(what, func() error {
-		f := p.filter
-		edit(&f)
-		return p.applyFilter(f)
-	})
-}
-
 func (p *packetPort) Name() string { return p.nic }
 
 func (p *packetPort) Queues() []Queue { return asQueues(p.queues) }
@@ -269,10 +259,6 @@ func (p *packetPort) SetUp(up bool) error {
 	})
 }
 
-func (p *packetPort) SetPromisc(on bool) error {
-	return p.change(fmt.Sprintf("setting promiscuous mode to %t", on), func(f *receiveFilter) { f.promisc = on })
-}
-
 func (p *packetPort) SetAllMulti(on bool) error {
 	return p.change(fmt.Sprintf("setting all-multicast to %t", on), func(f *receiveFilter) { f.allMulti = on })
 }
@@ -282,13 +268,6 @@ func (p *packetPort) SetMulticast(groups []net.HardwareAddr) error {
 		return err
 	}
 	return p.change("setting the groups", func(f *receiveFilter) { f.groups = cloneAddrs(groups) })
-}
-
-func (p *packetPort) SetUnicast(addrs []net.HardwareAddr) error {
-	if err := checkAddrs(addrs); err != nil {
-		return err
-	}
-	return p.change("setting further addresses", func(f *receiveFilter) { f.unicast = cloneAddrs(addrs) })
 }
 
 func (p *packetPort) Announce(frame []byte) error {

@@ -123,10 +123,7 @@ func (s *shared) remove(link netlink.Link) error {
 func (s *shared) stateOf(link netlink.Link) LinkState {
 	a := link.Attrs()
 	const up = unix.IFF_UP | unix.IFF_RUNNING
-	speed, err := s.speeds.Speed(a.Name)
-	if err != nil {
-		speed = 0 // devices without a speed return an error
-	}
+	speed, _ := s.speeds.Speed(a.Name) // devices without a speed return an error, and 0
 	state := LinkState{Up: a.RawFlags&up == up, MTU: a.MTU, Speed: speed}
 	if len(a.HardwareAddr) == len(state.MAC) {
 		state.MAC = [6]byte(a.HardwareAddr)
