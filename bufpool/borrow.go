@@ -111,7 +111,6 @@ func (p *Pools) forget(channel int) (unused *Remote) {
 	}
 }
 
-// close marks a pool as closed.
 func (p *Pools) close(r *Remote) {
 	if r.state != remoteClosed {
 		r.state = remoteClosed

@@ -149,7 +149,6 @@ func records(b []byte, want Function, size int) (transaction uint64, rest []byte
 	return transaction, rest, nil
 }
 
-// exactly checks the size of b.
 func exactly(b []byte, size int) error {
 	switch {
 	case len(b) < size:

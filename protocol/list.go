@@ -245,7 +245,6 @@ func (d *ListDecoder) whole() error {
 	return nil
 }
 
-// cutElement returns the first element of b, and its first word.
 func cutElement(b []byte) (element []byte, word uint32, err error) {
 	if len(b) < 4 {
 		return nil, 0, fmt.Errorf("%d bytes where an element begins: %w", len(b), ErrShort)

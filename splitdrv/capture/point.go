@@ -81,7 +81,6 @@ func (p *Point) list() []*Capture {
 	return nil
 }
 
-// remove removes a capture from the list.
 func (p *Point) remove(c *Capture) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -72,7 +72,6 @@ func (m *domain) Close() error {
 	return err
 }
 
-// current returns the opening in use, or an error.
 func (d *Device) current() (*opening, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

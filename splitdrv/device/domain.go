@@ -16,7 +16,6 @@ type Failing interface {
 	Explain(err error) error
 }
 
-// NewCQ implements fabric.Domain.
 func (m *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	cq, err := m.Domain.NewCQ(depth, vector)
 	if n, ok := cq.(fabric.Numbered); ok && err == nil {
@@ -27,7 +26,6 @@ func (m *domain) NewCQ(depth, vector int) (fabric.CQ, error) {
 	return cq, err
 }
 
-// NewQP implements fabric.Domain.
 func (m *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	qp, err := m.Domain.NewQP(cfg)
 	if err == nil {
@@ -38,7 +36,6 @@ func (m *domain) NewQP(cfg fabric.QPConfig) (fabric.QP, error) {
 	return qp, err
 }
 
-// OnFailure implements Failing.
 func (m *domain) OnFailure(tell func(error)) {
 	m.mu.Lock()
 	m.tell = tell
@@ -49,7 +46,6 @@ func (m *domain) OnFailure(tell func(error)) {
 	}
 }
 
-// OnPortDown implements Failing.
 func (m *domain) OnPortDown(tell func(error)) {
 	m.mu.Lock()
 	m.portDown = tell
@@ -74,7 +70,6 @@ func (o *opening) uses(ev fabric.Event) bool {
 	return !ok || p.PortNumber() == ev.Port
 }
 
-// lacksPort reports that the port is down.
 func (m *domain) lacksPort(err error) {
 	m.mu.Lock()
 	tell := m.portDown
@@ -84,7 +79,6 @@ func (m *domain) lacksPort(err error) {
 	}
 }
 
-// fail reports the failure err.
 func (m *domain) fail(err error) {
 	m.mu.Lock()
 	tell := m.tell

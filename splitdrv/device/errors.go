@@ -20,7 +20,6 @@ type EventError struct {
 	Event  fabric.Event
 }
 
-// Error implements error.
 func (e *EventError) Error() string { return fmt.Sprintf("device %s: %v", e.Device, e.Event) }
 
 // Is reports whether target is ErrGone and the event means that.

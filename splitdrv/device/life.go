@@ -65,7 +65,6 @@ func (d *Device) read(ctx context.Context, o *opening, source fabric.EventSource
 	}
 }
 
-// hear acts on an event.
 func (d *Device) hear(o *opening, ev fabric.Event) {
 	if r, ok := o.Device.(interface{ Refresh(fabric.Event) }); ok {
 		r.Refresh(ev)

@@ -46,7 +46,6 @@ type Device struct {
 	errs   []error               // of closing lost openings
 }
 
-// opening is one opening of the device.
 type opening struct {
 	fabric.Device
 	forget context.CancelFunc // ends the reader of events

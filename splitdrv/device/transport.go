@@ -65,7 +65,6 @@ type transportError struct {
 	cause error
 }
 
-// Error implements error.
 func (e *transportError) Error() string { return e.text }
 
 // Unwrap returns ErrTransport and the error of the device.

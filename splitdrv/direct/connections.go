@@ -174,7 +174,6 @@ func (d *Connections) leastUsed() (oldest *link) {
 	return oldest
 }
 
-// forget removes a link that has ended.
 func (d *Connections) forget(l *link) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

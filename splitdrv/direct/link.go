@@ -90,7 +90,6 @@ type observed struct {
 	maybe atomic.Uint64              // frames sent, and not known to be delivered at the end
 }
 
-// event is an event for a link.
 type event struct {
 	kind    eventKind
 	message *session.Direct
@@ -171,7 +170,6 @@ func (b *inbox) tell(e event) {
 	}
 }
 
-// show publishes the state.
 func (l *link) show(s State) {
 	p := l.offer.Peer
 	l.shown.Store(&ConnectionStatus{

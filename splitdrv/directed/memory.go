@@ -52,7 +52,6 @@ func (l *Link) Offer(mem []byte, d Direction, requester protocol.Platform) (*Mem
 	return &Memory{link: l, space: s, region: r, platform: l.cfg.Platform}, nil
 }
 
-// space returns the space for the requests of a unit.
 func (l *Link) space(requester protocol.Platform) (*space, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

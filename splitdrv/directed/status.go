@@ -13,7 +13,6 @@ type StatusError struct {
 	Bytes  uint64 // number of bytes that were transferred, by those and by the next one
 }
 
-// Error implements error.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("directed I/O after %d transactions and %d bytes: %v", e.Done, e.Bytes, e.Status)
 }

@@ -35,7 +35,6 @@ type attachment struct {
 	drain   drain
 }
 
-// Unit implements uplink.Session.
 func (a *attachment) Unit() string { return a.addr }
 
 // lives reports whether an open session has not ended.
@@ -92,7 +91,6 @@ func (a *attachment) keys() (*seal.Keys, error) {
 // directSend is the time-out for sending a message about direct connections to the I/O unit.
 const directSend = time.Second
 
-// Send implements direct.Session.
 func (a *attachment) Send(m *session.Direct) error {
 	if !a.Directs() {
 		return ErrNoSession
@@ -100,19 +98,14 @@ func (a *attachment) Send(m *session.Direct) error {
 	return a.client.SendDirect(m, directSend)
 }
 
-// Directs implements direct.Session.
 func (a *attachment) Directs() bool { return a.welcome.Grants(protocol.FeatureDirect) }
 
-// Encrypted implements direct.Session.
 func (a *attachment) Encrypted() bool { return a.welcome.Cipher != "" }
 
-// IOUnit implements direct.Session.
 func (a *attachment) IOUnit() direct.IOUnit { return a.client }
 
-// Conn implements direct.Session.
 func (a *attachment) Conn() *messaging.Conn { return a.conn }
 
-// MTU implements direct.Session.
 func (a *attachment) MTU() int { return a.welcome.MTU }
 
 // drain is the I/O unit's request to move to another I/O unit. Any goroutine may use it.

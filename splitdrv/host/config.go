@@ -179,7 +179,6 @@ func (c *Config) messaging(mode protocol.Mode) messaging.Config {
 	return m
 }
 
-// ciphers returns the ciphers for the hello.
 func (c *Config) ciphers() []seal.Cipher {
 	if c.Encrypt == seal.No {
 		return nil

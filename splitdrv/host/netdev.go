@@ -133,7 +133,6 @@ func (d *netdev) setPhase(p mirror.Phase) {
 	d.changed()
 }
 
-// changed wakes the follower.
 func (d *netdev) changed() { signal(d.wake) }
 
 // giveUpMAC gives up the administrator's MAC address if err can mean that the I/O unit

@@ -95,7 +95,6 @@ func (s *sessions) use(a *attachment) {
 	s.tally.sessions++
 }
 
-// useNone records that no session is in use.
 func (s *sessions) useNone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -163,7 +163,6 @@ func (s *standby) event(happens func(now time.Time) []standbyAction) {
 	}
 }
 
-// do carries out an action.
 func (s *standby) do(a standbyAction) {
 	switch a.Do {
 	case uplink.Prepare:
@@ -225,7 +224,6 @@ func (s *standby) lost(b *attachment, why error) {
 	})
 }
 
-// switchTo switches to b.
 func (s *standby) switchTo(b *attachment) {
 	reason := uplink.ReasonFailBack
 	if s.machine.Leaving() {

@@ -23,7 +23,6 @@ type addresses struct {
 	waiting map[*host]waiter
 }
 
-// claimed has the addresses of a host.
 type claimed struct {
 	mac     protocol.MAC
 	further protocol.MACSet
@@ -137,7 +136,6 @@ func (d *addresses) cardHas(m protocol.MAC) {
 	}
 }
 
-// leave frees the addresses of a host.
 func (d *addresses) leave(h *host) {
 	card := d.ofCard()
 	d.mu.Lock()
@@ -269,7 +267,6 @@ func (d *addresses) choose(h *host) (protocol.MAC, error) {
 	return mac, fmt.Errorf("no MAC address of the policy's is free: %w", err)
 }
 
-// mayUse returns an error if the policy does not permit an address for a host.
 func mayUse(host *policy.Host, mac, own protocol.MAC) error {
 	switch {
 	case host.MayUse(mac, own):

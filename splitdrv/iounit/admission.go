@@ -63,7 +63,6 @@ type codedError struct {
 	err  error
 }
 
-// Error implements error.
 func (e *codedError) Error() string { return e.err.Error() }
 
 // refusal identifies a refused client and the reason, so that repeated attempts cause only

@@ -20,7 +20,6 @@ const (
 	costSession = 4 * costChange
 )
 
-// costOf returns the cost of a request.
 func costOf(t protocol.CfgType, data []byte) int {
 	switch t {
 	case protocol.CfgReset:

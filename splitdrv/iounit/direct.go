@@ -106,7 +106,6 @@ func newDirecting(cfg Config, policy *atomic.Pointer[policy.Policy]) *directing 
 	return d
 }
 
-// sampler returns the sampler for a queue of a host.
 func (d *directing) sampler(h *host) guard.Sampler {
 	if d == nil {
 		return guard.Sampler{}
@@ -306,7 +305,6 @@ func (d *directing) heard(x *directed, m *session.Direct) {
 	}
 }
 
-// tick is called by the timer.
 func (d *directing) tick() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -56,7 +56,6 @@ func hostKey(id session.Identity, name string) string {
 // name of the key since the session began.
 func (h *host) newestKey() string { return hostKey(h.peer(), h.hello.Name) }
 
-// by returns the permissions of a host in a policy.
 func (h *host) by(p *policy.Policy) *policy.Host {
 	id := h.peer()
 	if id.Insecure {

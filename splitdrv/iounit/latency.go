@@ -41,7 +41,6 @@ func (c *Config) openLAN(h *host, mac protocol.MAC) (lan.Interface, int, error) 
 	return port, queues, err
 }
 
-// openLatency opens a LAN interface with a latency queue.
 func (c *Config) openLatency(h *host, mac protocol.MAC, queues int) (lan.Interface, error) {
 	rule := steer.Rule{Classes: *c.Latency, Queues: queues, Limit: messaging.LatencyLimit(h.hello.MaxMTU)}
 	port, err := c.OpenLatencyLAN(net.HardwareAddr(mac[:]), rule)

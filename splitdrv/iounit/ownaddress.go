@@ -44,7 +44,6 @@ func derived(from string) protocol.MAC {
 	return localMAC(protocol.MAC(sum[:6]))
 }
 
-// randomMAC returns a random address.
 func randomMAC() (mac protocol.MAC) {
 	rand.Read(mac[:]) // never fails
 	return localMAC(mac)

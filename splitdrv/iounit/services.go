@@ -78,7 +78,6 @@ type common struct {
 	encrypt   seal.Wish       // Config.Encrypt
 }
 
-// newServices returns the services of a host's LAN interface.
 func newServices(h *host, c *common, port lan.Interface, mac protocol.MAC, mtu, card int) *services {
 	s := &services{
 		host: h, shared: c, policy: h.policy, port: port, offers: port.Offloads(), mtu: mtu, card: card,
@@ -139,7 +138,6 @@ func (s *services) direct() {
 	})
 }
 
-// linkIs records whether the link of the LAN is up.
 func (s *services) linkIs(up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +173,6 @@ func (s *services) refused(t protocol.CfgType, err error) {
 	}
 }
 
-// statusOf returns the status of an error for the host.
 func statusOf(err error) protocol.CfgStatus {
 	switch {
 	case errors.Is(err, errMalformed):
@@ -281,7 +278,6 @@ func (s *services) setMAC(mac protocol.MAC) error {
 	return s.shared.addresses.claim(s.host, mac, s.now.filter.Unicast)
 }
 
-// mayUse returns an error if the policy does not permit an address for the host.
 func (s *services) mayUse(mac protocol.MAC) error { return mayUse(s.policy, mac, s.host.own) }
 
 func (s *services) setMTU(mtu int) error {
@@ -426,14 +422,12 @@ func (s *services) reset() error {
 	return errors.Join(s.setMAC(s.begun.mac), s.setFilter(s.begun.filter), s.setVLANs(s.begun.vlans), s.setUp(s.begun.up))
 }
 
-// may returns the permissions of the host.
 func (s *services) may() *policy.Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.policy
 }
 
-// current returns the settings and the MTU in force.
 func (s *services) current() (settings, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -541,7 +535,6 @@ func (s *services) repeat(ctx context.Context) {
 	}
 }
 
-// receive sets the receive filter of the LAN interface.
 func (s *services) receive(f protocol.ReceiveFilter) error {
 	var unicast, groups []net.HardwareAddr
 	for _, m := range f.Unicast {

@@ -27,7 +27,6 @@ func newTallies() *tallies {
 // turnedAway counts a connection or a host without a session.
 func (t *tallies) turnedAway(reason string) { t.count(t.refused, reason) }
 
-// count increments an element of one of the maps.
 func (t *tallies) count(in map[string]uint64, what string) {
 	t.counts.Lock()
 	defer t.counts.Unlock()
@@ -43,7 +42,6 @@ func (t *tallies) violation(err error) {
 	t.count(t.violations, rule)
 }
 
-// clone returns copies of the maps.
 func (t *tallies) clone() (violations, refused, ended map[string]uint64) {
 	t.counts.Lock()
 	defer t.counts.Unlock()

@@ -16,7 +16,6 @@ type Binding struct {
 // connection. secret must be known only to its two sides.
 func NewBinding(secret [32]byte, host bool) *Binding { return &Binding{secret: secret, host: host} }
 
-// String implements fmt.Stringer.
 func (b Binding) String() string { return "binding" }
 
 // GoString implements fmt.GoStringer.

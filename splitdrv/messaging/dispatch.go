@@ -82,7 +82,6 @@ func (d *dispatcher) handle(f protocol.Function, msg []byte) error {
 	}
 }
 
-// onPools adds the pools that the peer lends.
 func (d *dispatcher) onPools(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPool(msg)
 	if err != nil {
@@ -110,7 +109,6 @@ func (d *dispatcher) onPools(msg []byte) error {
 	return nil
 }
 
-// addRemote adds a pool that the peer lends.
 func (d *dispatcher) addRemote(p protocol.Pool) error {
 	err, order := p.Valid(), bufpool.LatestFirst
 	if d.cfg.Mode.Sends() {
@@ -128,7 +126,6 @@ func (d *dispatcher) addRemote(p protocol.Pool) error {
 	return err
 }
 
-// onUpdate returns the elements of an update to the credits.
 func (d *dispatcher) onUpdate(msg []byte) error {
 	m, err := protocol.DecodeBufferRecvPoolUpdate(msg)
 	if err != nil {

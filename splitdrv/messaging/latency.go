@@ -49,7 +49,6 @@ func LatencyPools(mode protocol.Mode, mtu int) []PoolConfig {
 	return sizes
 }
 
-// isLatency reports whether a data channel is the latency channel.
 func (c *Config) isLatency(number int) bool { return c.LatencyQueue && number == c.Queues }
 
 // channel returns the configuration of a data channel. That of the latency channel differs
@@ -79,7 +78,6 @@ func (c *Config) slots(number int) (n, size int) {
 	return min(c.SendSlots, c.SignalEvery+c.Batch+8), min(memory.RoundUp(largest+slotMargin, 64), pools.SlotSize)
 }
 
-// checkLatency checks the configuration of the latency channel.
 func (c *Config) checkLatency() error {
 	if !c.LatencyQueue {
 		return nil

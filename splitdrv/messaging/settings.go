@@ -195,7 +195,6 @@ func (c Config) LeastMemory() int64 {
 	return int64(n)
 }
 
-// limitPath limits the path MTU of addresses to Config.PathMTU.
 func (c *Config) limitPath(addresses []fabric.Address) {
 	for i := range addresses {
 		if c.PathMTU > 0 {

@@ -108,7 +108,6 @@ func (c Cipher) keySize() int {
 	}
 }
 
-// aead returns the cipher with a key of keySize bytes.
 func (c Cipher) aead(key []byte) (cipher.AEAD, error) {
 	if c == ChaCha20Poly1305 {
 		return chacha20poly1305.New(key)

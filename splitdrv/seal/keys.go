@@ -32,7 +32,6 @@ func (k *Keys) Cipher() Cipher { return k.cipher }
 // Secret returns the secret of the session, for a key log.
 func (k *Keys) Secret() [SecretSize]byte { return k.secret }
 
-// String implements fmt.Stringer.
 func (k *Keys) String() string { return fmt.Sprintf("keys for %s", k.cipher) }
 
 // GoString implements fmt.GoStringer.

@@ -85,7 +85,6 @@ func newConn(nc net.Conn, s *Security, peer role, deadline time.Time, peerTimeou
 	return c
 }
 
-// useTLS sets the TLS connection.
 func (c *Conn) useTLS(t *tls.Conn) { c.tls, c.stream, c.handshake = t, t, t.HandshakeContext }
 
 // Done returns a channel that is closed when the connection has ended.

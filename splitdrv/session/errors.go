@@ -137,10 +137,8 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%v: %s is %s, %s", ErrMessage, e.Field, e.Value, e.Must)
 }
 
-// Unwrap returns ErrMessage.
 func (e *FieldError) Unwrap() error { return ErrMessage }
 
-// invalid returns the error about the value of a field.
 func invalid(field string, value any, format string, args ...any) error {
 	shown := text(fmt.Sprint(value))
 	if _, ok := value.(fmt.Stringer); !ok && strings.ContainsFunc(shown, func(r rune) bool { return r < '0' || r > '9' }) {

@@ -110,7 +110,6 @@ func decodeBye(b []byte) (*ByeError, error) {
 	return &ByeError{Code: Code(text(string(m.Code))), Message: text(m.Message)}, nil
 }
 
-// decodeRefuse returns a refusal as an error.
 func decodeRefuse(b []byte) error {
 	var m refuseMessage
 	if err := decode(b, &m); err != nil {

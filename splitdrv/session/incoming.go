@@ -24,7 +24,6 @@ type incoming struct {
 	read       int // bytes read before the client is authenticated
 }
 
-// handshake does the TLS handshake.
 func (in *incoming) handshake(ctx context.Context) error {
 	err := in.c.tls.HandshakeContext(ctx)
 	in.endTurn() // if the handshake has failed before it could answer
@@ -64,7 +63,6 @@ func (in *incoming) takeTurn(
 	}
 }
 
-// endTurn ends the connection's turn, if it has it.
 func (in *incoming) endTurn() {
 	if end := in.turn.Swap(nil); end != nil {
 		(*end)()
@@ -88,7 +86,6 @@ func (in *incoming) Write(b []byte) (int, error) {
 	return in.Conn.Write(b)
 }
 
-// Read implements net.Conn.
 func (in *incoming) Read(b []byte) (int, error) {
 	n, err := in.Conn.Read(b)
 	if !in.c.authenticated.Load() {

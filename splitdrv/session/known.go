@@ -25,7 +25,6 @@ func newKnownMachines() *knownMachines {
 	return &knownMachines{of: make(map[Fingerprint]map[netip.Prefix]uint64), keys: make(map[netip.Prefix]int)}
 }
 
-// has reports whether a machine is known.
 func (k *knownMachines) has(machine netip.Prefix) bool { return k.keys[machine] > 0 }
 
 // add makes a machine known, because a peer with this key was authenticated there. If there are

@@ -46,7 +46,6 @@ type pendingConn struct {
 	known bool
 }
 
-// network is a network from which there are connections.
 type network struct {
 	id    networkID
 	conns int
@@ -116,7 +115,6 @@ func (n *pendingConn) outnumbers(o *pendingConn) bool {
 	return false
 }
 
-// machine returns the narrowest network of n.
 func (n *pendingConn) machine() *network { return n.from[len(n.from)-1] }
 
 func (p *pendingConns) add(c *Conn) *pendingConn {
@@ -152,7 +150,6 @@ func (p *pendingConns) remove(i int) {
 	}
 }
 
-// leave removes c, if it has not been replaced.
 func (p *pendingConns) leave(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,6 @@ type records struct {
 	failed atomic.Pointer[error] // error of the failed write
 }
 
-// Write implements net.Conn.
 func (r *records) Write(b []byte) (int, error) {
 	if err := r.failed.Load(); err != nil {
 		return 0, *err

@@ -19,16 +19,13 @@ import (
 // ErrNoRenewal is returned by Renew if the I/O unit does not support it.
 var ErrNoRenewal = errors.New("the I/O unit does not renew sessions")
 
-// proofSize is the size of a proof in bytes.
 const proofSize = sha256.Size
 
 // proof shows that its sender is a side of two connections. In JSON it is in hexadecimal.
 type proof [proofSize]byte
 
-// MarshalText implements encoding.TextMarshaler.
 func (p proof) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, p[:]), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (p *proof) UnmarshalText(b []byte) error { return decodeHex("proof", p[:], b) }
 
 type renewMessage struct {

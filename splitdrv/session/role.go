@@ -2,7 +2,6 @@ package session
 
 import "crypto/x509"
 
-// role is the role of one side.
 type role int
 
 const (

@@ -53,7 +53,6 @@ func (s *Security) enlist(a *authentication, v *identity.Verdict, change uint64)
 	return current
 }
 
-// forget removes a connection that has ended.
 func (s *Security) forget(a *authentication) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

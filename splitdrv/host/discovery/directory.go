@@ -227,7 +227,6 @@ func (d *Directory) backoff() uplink.Backoff {
 	return uplink.Backoff{Min: d.set.RetryMin, Max: d.set.RetryMax, Rand: d.set.Rand}
 }
 
-// enter records an answer.
 func (d *Directory) enter(s *source, a *Answer) {
 	units := Order(d.host, a.Records)
 	d.mu.Lock()

@@ -43,7 +43,6 @@ type kept struct {
 // shelf is the directory of the files; "": none.
 type shelf string
 
-// path returns the path of the file for a name.
 func (s shelf) path(name string) string {
 	return filepath.Join(string(s), strings.ToLower(strings.TrimSuffix(name, "."))+".json")
 }

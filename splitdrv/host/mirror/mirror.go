@@ -338,7 +338,6 @@ func (m *Mirror) forget() {
 	m.reported, m.applied, m.rejected = reported{mtu: m.limit}, Applied{}, rejected{}
 }
 
-// allowedMTU returns the MTU for the netdevice.
 func (m *Mirror) allowedMTU() int {
 	if m.desired.mtu == 0 {
 		return m.limit
@@ -346,7 +345,6 @@ func (m *Mirror) allowedMTU() int {
 	return min(m.limit, m.desired.mtu)
 }
 
-// reject records a rejected setting.
 func (m *Mirror) reject(what, wanted, reason string, now time.Time) *Rejection {
 	m.last = &Rejection{What: what, Wanted: wanted, Reason: reason, At: now}
 	return m.last

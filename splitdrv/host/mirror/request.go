@@ -204,7 +204,6 @@ func (m *Mirror) reportedVLANs() (have protocol.VLANSet) {
 	return have
 }
 
-// describe describes a filter for display.
 func describe(f protocol.ReceiveFilter) string {
 	text := fmt.Sprintf("%d groups", len(f.Multicast))
 	if len(f.Unicast) > 0 {

@@ -87,7 +87,6 @@ func (c Candidates) ForStandby(inUse string, failBack, standby bool) (w Wanted) 
 	return w
 }
 
-// without returns list without the elements of drop.
 func without(list []string, drop ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(unit string) bool { return slices.Contains(drop, unit) })
 }

@@ -16,7 +16,6 @@ type actions[A any] []A
 
 func (a *actions[A]) act(one A) { *a = append(*a, one) }
 
-// done returns the actions of the event.
 func (a *actions[A]) done() []A {
 	all := *a
 	*a = nil

@@ -73,7 +73,6 @@ func newBucket(b bounds, now func() time.Duration) *bucket {
 	return k
 }
 
-// set changes the rates.
 func (b *bucket) set(to bounds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -261,5 +260,4 @@ func frameCost(head []byte, n int) cost {
 	return cost{bits: int64(bytes) * 8, packets: int64(packets)}
 }
 
-// plus returns the sum of c and d.
 func (c cost) plus(d cost) cost { return cost{bits: c.bits + d.bits, packets: c.packets + d.packets} }

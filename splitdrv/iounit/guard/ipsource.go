@@ -48,7 +48,6 @@ func mayBeFrom(ips []netip.Prefix, head []byte, l vnet.Layers, mac protocol.MAC)
 	}
 }
 
-// among reports whether a is one of the addresses.
 func among(ips []netip.Prefix, a netip.Addr) bool {
 	for i := range ips {
 		if ips[i].Contains(a) {

@@ -98,8 +98,6 @@ func (p *policed) hold(b *bucket) time.Duration {
 	return max(b.wait(p.urgent), minHold)
 }
 
-// ReadFrames implements messaging.Port.
-//
 // borrowed: ops and their slots, for the call.
 func (p *policed) ReadFrames(ops []vnet.ReadOp) int {
 	if len(ops) == 0 {

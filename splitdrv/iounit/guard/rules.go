@@ -82,7 +82,6 @@ func (r *Rules) mayBe(m protocol.MAC, taken *protocol.MACSet) bool {
 	return r.Host.MayUse(m, r.Own) && !taken.Has(m)
 }
 
-// fromLAN checks a frame for the host.
 func (r *Rules) fromLAN(frame []byte) verdict {
 	if len(frame) < vnet.MinFrame {
 		return pass // malformed, which the sender checks
@@ -122,7 +121,6 @@ func (r *Rules) wants(g protocol.Group) bool {
 	return found
 }
 
-// number returns an address as a number.
 func number(a [6]byte) uint64 {
 	return uint64(a[0])<<40 | uint64(a[1])<<32 | uint64(a[2])<<24 | uint64(a[3])<<16 | uint64(a[4])<<8 | uint64(a[5])
 }

@@ -138,7 +138,6 @@ func (s *Sampler) sample(ops []vnet.WriteOp) {
 	s.skip = i - len(ops)
 }
 
-// count adds packets to the count of a slot.
 func (t *Traffic) count(s *Samples, slot int, packets uint32) {
 	to := *s.to.Load()
 	if slot >= len(to) || slot == s.Slot {

@@ -228,7 +228,6 @@ func New(cfg Config) *Pairs {
 	}
 }
 
-// noHost stands for no host.
 const noHost Host = -1
 
 // Counts returns a copy of the counters.
@@ -284,10 +283,8 @@ type claim struct {
 	due   time.Time
 }
 
-// claims has the claims of all hosts.
 type claims map[session.DirectID][]*claim
 
-// of returns the claims for which which returns true.
 func (cs claims) of(which func(*claim) bool) (some []*claim) {
 	for _, all := range cs {
 		for _, c := range all {

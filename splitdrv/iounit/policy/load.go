@@ -80,7 +80,6 @@ func (r *reader) pairs(n settings.Node, what string) []settings.Entry {
 	return entries
 }
 
-// policy reads the whole file.
 func (r *reader) policy(p *Policy, n settings.Node) {
 	top := r.pairs(n, "a policy")
 	// Read the default first, wherever it is in the file: the hosts inherit from it.
@@ -111,7 +110,6 @@ func (r *reader) policy(p *Policy, n settings.Node) {
 	}
 }
 
-// entry reads the entry of one host.
 func (r *reader) entry(p *Policy, e settings.Entry) {
 	key := e.Key
 	if f, err := session.ParseFingerprint(key); err == nil {
@@ -136,7 +134,6 @@ func keepsOnly(n settings.Node) bool {
 	return len(settings) == 1 && settings[0].Key == "macs"
 }
 
-// keys returns the keys that an entry can have.
 func keys() []string {
 	return []string{
 		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "encrypt", "require-bind",
@@ -275,7 +272,6 @@ func ips(h *Host, n settings.Node) error {
 	return nil
 }
 
-// yesno reads yes or no.
 func yesno(set func(yes bool), n settings.Node) error {
 	yes, err := settings.Bool(settings.Scalar(n))
 	if err == nil {
@@ -325,7 +321,6 @@ func modes(h *Host, n settings.Node) error {
 	return nil
 }
 
-// number reads a number above 0.
 func number(v *int, n settings.Node) error {
 	i, err := strconv.Atoi(settings.Scalar(n))
 	if err != nil || i < 1 {
@@ -335,7 +330,6 @@ func number(v *int, n settings.Node) error {
 	return nil
 }
 
-// upTo reads a number from 1 to most.
 func upTo(v *int, most int, n settings.Node) error {
 	i, err := strconv.Atoi(settings.Scalar(n))
 	if err != nil || i < 1 || i > most {

@@ -96,7 +96,6 @@ type HandlerPatch struct {
 // Initial returns the default handler of a data channel.
 func (g *Handling) Initial(channel int) int { return 1 + (channel-1)%(len(g.Handlers)-1) }
 
-// of returns the handler of a channel.
 func (g *Handling) of(channel int) *Handler {
 	switch {
 	case channel == 0:
@@ -145,7 +144,6 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 	return g, g.Check(&before)
 }
 
-// unknown is returned for an unknown handler number.
 func (g *Handling) unknown(number int) error {
 	return fmt.Errorf("handler %d: %w: there are handlers 0, of the control channel, and 1 to %d", number, ErrHandler,
 		len(g.Handlers)-1)

@@ -83,7 +83,6 @@ type placement struct {
 	err  error // error of binding the thread
 }
 
-// tally has the counts of a worker.
 type tally struct{ completions, wakeups, exhausted uint64 }
 
 func (t tally) plus(o tally) tally {

@@ -49,12 +49,10 @@ var (
 	onlyUC     = modes(func(m protocol.Mode) bool { return m.Sends() && m.Lossy() })
 )
 
-// modes returns the modes that do something.
 func modes(do func(protocol.Mode) bool) []protocol.Mode {
 	return slices.DeleteFunc(protocol.Modes(), func(m protocol.Mode) bool { return !do(m) })
 }
 
-// except returns all modes but some.
 func except(some []protocol.Mode) []protocol.Mode {
 	return modes(func(m protocol.Mode) bool { return !slices.Contains(some, m) })
 }

@@ -55,7 +55,6 @@ func poolsAndUpdates() []Attack {
 	}
 }
 
-// flushes returns attacks with flushes and returns of pools.
 func flushes() []Attack {
 	lent := func(p *Peer) { p.send(p.lend(func(*protocol.Pool) {})) }
 	giveBack := func(ref uint32) uint32 { return ref | protocol.FlushGiveBack }

@@ -57,7 +57,6 @@ func (p *Peer) indication(pool int, elem, length uint32) protocol.Indication {
 	return protocol.Indication{Pool: p.Pools[pool].Ref, Element: elem, Length: length}
 }
 
-// indications returns attacks with indications on the control channel.
 func indications() []Attack {
 	says := func(name, code string, channel int, what func(p *Peer) protocol.Indication) Attack {
 		return Attack{Name: name, Modes: writing, Code: code, Channel: channel, do: func(p *Peer) { p.indicate(what(p)) }}

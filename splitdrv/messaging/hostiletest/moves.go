@@ -45,7 +45,6 @@ func (p *Peer) indicate(of ...protocol.Indication) {
 	p.send(protocol.AppendBufferRDMAIndicate(nil, 0, of...))
 }
 
-// sendData sends a SendData on the first data channel.
 func (p *Peer) sendData(seq uint64, frame []byte) {
 	p.t.Helper()
 	p.post(p.Data[0], fabric.SendWR{Op: fabric.OpSend}, sendData(seq, frame))
@@ -135,7 +134,6 @@ func (p *Peer) Ask(t protocol.CfgType) {
 	p.send(protocol.AppendCfgUtilRequest(nil, protocol.CfgUtilRequest{TransactionContext: 5, Type: t}))
 }
 
-// update returns the message that returns elements of one pool.
 func update(pool uint32, elements ...uint16) []byte {
 	return protocol.AppendBufferRecvPoolUpdate(nil, 0, protocol.PoolReturn{Pool: pool, Elements: elements})
 }
@@ -162,17 +160,14 @@ func with[V uint16 | uint32](msg []byte, at int, v V) []byte {
 // cut returns a message without its last n bytes.
 func cut(msg []byte, n int) []byte { return msg[:len(msg)-n] }
 
-// longer returns a message with one more byte.
 func longer(msg []byte) []byte { return append(msg, 0) }
 
-// frame returns a valid frame of n bytes.
 func frame(n int) []byte {
 	f := make([]byte, n)
 	copy(f[vnet.HdrLen:], []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5})
 	return f
 }
 
-// framed returns a frame of 100 bytes with this header.
 func framed(h vnet.Header) []byte {
 	f := frame(100)
 	h.Encode(f)

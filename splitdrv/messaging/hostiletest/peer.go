@@ -44,7 +44,6 @@ type Peer struct {
 	seq     uint64             // number of the next SendData
 }
 
-// element is an element of a pool of the session.
 type element struct{ pool, number uint32 }
 
 // PeerConfig is the configuration of a Peer.
@@ -190,13 +189,11 @@ func (p *Peer) completed() {
 	p.until(p.ctx, func() bool { return p.Sent == p.Posted }, "its sends to complete")
 }
 
-// send sends a control message.
 func (p *Peer) send(msg []byte) {
 	p.t.Helper()
 	p.post(p.Control, fabric.SendWR{Op: fabric.OpSend}, msg)
 }
 
-// request sends a request and returns the status of the reply.
 func (p *Peer) request(t protocol.CfgType, data []byte) protocol.CfgStatus {
 	p.t.Helper()
 	const context = 99

@@ -231,7 +231,6 @@ func (q *Queues) Poll() (int, error) {
 	return n, errors.Join(err, q.handleEach(cs[:n]))
 }
 
-// handleEach handles completions.
 func (q *Queues) handleEach(cs []fabric.Completion) error {
 	for i := range cs {
 		if err := q.handle(&cs[i]); err != nil {
@@ -241,7 +240,6 @@ func (q *Queues) handleEach(cs []fabric.Completion) error {
 	return nil
 }
 
-// handle handles one completion.
 func (q *Queues) handle(c *fabric.Completion) error {
 	kind, i := c.ID>>32, int(uint32(c.ID))
 	if kind == forSend {

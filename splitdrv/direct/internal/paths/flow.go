@@ -39,7 +39,6 @@ func (e entry) old(now uint32) bool {
 	return e == 0 || now-e.second() > seconds
 }
 
-// now returns the current second since began.
 func (f *flowQueues) now() uint32 { return uint32(time.Since(f.began) / time.Second) }
 
 // learn records the queue from which a frame of the netdevice was read. It does not change
@@ -87,7 +86,6 @@ func (f flow) index() int      { return int(f >> 52) }
 func (f flow) tag() uint32     { return uint32(f) & 0xffffff }
 func (f flow) among(n int) int { return int(f>>32&0xffff) % n }
 
-// flowOf returns the flow of a frame.
 func flowOf(frame []byte) flow {
 	at := typeAt + 2
 	proto := binary.BigEndian.Uint16(frame[typeAt:])

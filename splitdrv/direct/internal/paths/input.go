@@ -20,8 +20,6 @@ const skips = 8
 
 func (r *input) FD() int { return r.ep }
 
-// ReadFrames implements messaging.Port.
-//
 // borrowed: ops and their slots, for the call.
 func (r *input) ReadFrames(ops []vnet.ReadOp) int {
 	if len(ops) == 0 {

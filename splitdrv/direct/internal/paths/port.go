@@ -97,8 +97,6 @@ func (p *zeroCopyPort) Registered(bytes int64) { p.queue.lends.Registered(bytes)
 
 func (p *zeroCopyPort) NotRegistered(why error) { p.queue.lends.NotRegistered(why) }
 
-// ReadLent implements messaging.ZeroCopyPort.
-//
 // borrowed: ops with their slots, and lent, for the call.
 func (p *zeroCopyPort) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.Keys) int {
 	p.to = borrower{lent: lent, keys: keys}
@@ -107,8 +105,6 @@ func (p *zeroCopyPort) ReadLent(ops []vnet.ReadOp, lent []vnet.Lent, keys *vnet.
 	return n
 }
 
-// Fetch implements messaging.ZeroCopyPort.
-//
 // borrowed: op with its slot, and lent, for the call.
 func (p *zeroCopyPort) Fetch(op *vnet.ReadOp, lent *vnet.Lent) { p.queue.lends.Fetch(op, lent) }
 
@@ -144,8 +140,6 @@ func (d *directPort) WriteFD() int { return d.queues[0].writeFD() }
 
 func (d *directPort) RoomIsReadable() bool { return d.queues[0].roomIsReadable() }
 
-// ReadFrames implements messaging.Port.
-//
 // borrowed: ops and their slots, for the call.
 func (d *directPort) ReadFrames(ops []vnet.ReadOp) int {
 	if len(ops) > 0 && d.path.gone.Load() {
@@ -155,8 +149,6 @@ func (d *directPort) ReadFrames(ops []vnet.ReadOp) int {
 	return d.input.ReadFrames(ops)
 }
 
-// WriteFrames implements messaging.Port.
-//
 // borrowed: ops and their frames, for the call.
 func (d *directPort) WriteFrames(ops []vnet.WriteOp) int {
 	if d.path.gone.Load() {

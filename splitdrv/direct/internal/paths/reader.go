@@ -97,5 +97,4 @@ func (r *reader) put(frame []byte, queue int) {
 	}
 }
 
-// wake wakes the sender.
 func (r *reader) wake() { r.event.Set() }

@@ -179,7 +179,6 @@ func (r *ring) giveBack() {
 	}
 }
 
-// oldest returns the length of the oldest frame, and its queue.
 func (r *ring) oldest() (length, queue int) {
 	var h [recordHeader]byte
 	r.copyOut(h[:], 0)

@@ -177,7 +177,6 @@ func (s *Split) expect() {
 	s.expected.Store(&all)
 }
 
-// forget removes a path.
 func (s *Split) forget(p *route) {
 	s.paths = slices.DeleteFunc(s.paths, func(o *route) bool { return o == p })
 	s.expect()

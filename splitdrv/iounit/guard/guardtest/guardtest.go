@@ -38,7 +38,6 @@ func (q *Queue) WriteFD() int { return 4 }
 // Close implements lan.Queue.
 func (q *Queue) Close() error { return nil }
 
-// write is WriteFrames for one frame.
 func (q *Queue) write(head, rest []byte) error {
 	if q.Tweak != nil {
 		q.Tweak()

@@ -23,7 +23,6 @@ type StatusError struct {
 	Status protocol.CfgStatus
 }
 
-// Error implements error.
 func (e *StatusError) Error() string {
 	return fmt.Sprintf("the peer answered a request about %v with: %v", e.Type, e.Status)
 }
@@ -103,7 +102,6 @@ func (q *Requests) KeepAlive(ctx context.Context) error {
 // full reports whether the maximum of requests of this side is unanswered.
 func (q *Requests) full() bool { return len(q.Slots) == cap(q.Slots) }
 
-// await waits for the reply to a request.
 func (q *Requests) await(ctx context.Context, p pending) ([]byte, error) {
 	err := net.ErrClosed
 	select {
@@ -172,7 +170,6 @@ func (q *Requests) expect(p pending) (id uint64) {
 	return q.next
 }
 
-// acquire waits for a token and takes it.
 func (q *Requests) acquire(ctx context.Context, tokens chan<- struct{}) error {
 	select {
 	case tokens <- struct{}{}:

@@ -47,7 +47,6 @@ type ProtocolError struct {
 	Rule    error
 }
 
-// Error implements error.
 func (e *ProtocolError) Error() string {
 	where := "the control channel"
 	if e.Channel > 0 {
@@ -56,7 +55,6 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("the peer broke the protocol on %s: %v: %s", where, e.Rule, e.Value)
 }
 
-// Unwrap returns the rule.
 func (e *ProtocolError) Unwrap() error { return e.Rule }
 
 // rules are the rules that a peer can break, by their stable names.

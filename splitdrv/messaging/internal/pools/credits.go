@@ -80,7 +80,6 @@ func (c *Credits) Largest() int {
 // FitsNowhere reports whether there are pools and none has elements of n bytes.
 func (c *Credits) FitsNowhere(n int) bool { return c.Largest() > 0 && c.Largest() < n }
 
-// add adds a pool.
 func (c *Credits) add(r *bufpool.Remote) {
 	pools := append(slices.Clone(c.Pools()), r)
 	slices.SortStableFunc(pools, func(a, b *bufpool.Remote) int { return cmp.Compare(a.ElementSize(), b.ElementSize()) })

@@ -238,7 +238,6 @@ func (m *Manager) do(actions []bufpool.Action) error {
 	}
 }
 
-// exposed returns the description of a local pool for the peer.
 func (m *Manager) exposed(l *bufpool.Local) protocol.Pool {
 	o := protocol.Pool{
 		Ref: l.Ref, Elements: uint32(l.Elements.Len()), ElementSize: uint32(l.Elements.ElementSize()),

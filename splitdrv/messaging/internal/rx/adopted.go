@@ -35,7 +35,6 @@ func (d *adopted) find(class uint32) (*bufpool.Local, error) {
 	return d.pools[class], nil
 }
 
-// add adds a pool.
 func (d *adopted) add(p *bufpool.Local) {
 	d.pools[p.Ref-d.first] = p
 	pools := append(slices.Clone(d.Pools()), p)

@@ -33,7 +33,6 @@ type delivery struct {
 	bytes  uint64
 }
 
-// begin makes the waiters.
 func (d *delivery) begin(port core.Port) (err error) {
 	d.port = port
 	d.paced, _ = port.(core.PacedPort)

@@ -105,7 +105,6 @@ func (r *Receiver) Begin(port core.Port) (err error) {
 // Start starts the receiver's goroutine.
 func (r *Receiver) Start() { r.c.Work(r.W, r.run, r.Failure) }
 
-// run is the receiver's goroutine.
 func (r *Receiver) run() error { return r.Finish(r.idle.Run(r.work)) }
 
 // work repeats step until there is nothing to do or the session has ended. The waiter

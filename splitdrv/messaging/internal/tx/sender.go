@@ -132,7 +132,6 @@ func (s *Sender) watch(mask int) (err error) {
 	return err
 }
 
-// run is the sender's goroutine.
 func (s *Sender) run() error {
 	defer s.in.release()
 	return s.waiter.Run(s.work)

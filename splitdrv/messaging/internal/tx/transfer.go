@@ -239,7 +239,6 @@ func (b *batch) append(wr fabric.SendWR, f inFlightEntry, n int) {
 	}
 }
 
-// signal makes the last transfer signaled.
 func (b *batch) signal() {
 	wr := &b.wrs[b.last]
 	if wr.Flags&fabric.Signaled == 0 {

@@ -62,7 +62,6 @@ func (r *actions) carryOut() error {
 	return r.pause()
 }
 
-// room returns the room in the send queue.
 func (r *actions) room() int { return r.sendQueue.room(len(r.indications.pending)) }
 
 // post posts the work requests for windows, as far as there is room.
@@ -187,7 +186,6 @@ func (r *actions) finished() error {
 	return nil
 }
 
-// windows returns the number of windows of an action.
 func (q *posting) windows() int {
 	if q.Batch != nil {
 		return len(q.Batch.Written)

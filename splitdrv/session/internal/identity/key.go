@@ -132,7 +132,6 @@ func checkAccess(path string, mode fs.FileMode, owner, user uint32) error {
 	return nil
 }
 
-// ownerOf returns the owner of a file.
 func ownerOf(info fs.FileInfo) uint32 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return st.Uid

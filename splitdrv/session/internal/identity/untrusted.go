@@ -70,5 +70,4 @@ func (e *RevokedError) Error() string {
 	return fmt.Sprintf("key %v is no longer trusted: %v", e.Fingerprint, e.Reason)
 }
 
-// Unwrap returns the reason.
 func (e *RevokedError) Unwrap() error { return e.Reason }
