@@ -3,9 +3,13 @@ package protocol
 import (
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"net"
+	"slices"
+	"strings"
 
+	"github.com/splitnic/splitnic/internal/printable"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -160,4 +164,79 @@ func dataSize(t CfgType, data []byte, want int) error {
 		return fmt.Errorf("%v: %w", t, err)
 	}
 	return nil
+}
+
+// MaxRefusal is the largest number of bytes of a refusal.
+const MaxRefusal = 512
+
+// AppendSubject appends the data of CfgRefusal, 32 bits: the type of the requests that it is about.
+// A host asks why the I/O unit has refused the last of them, or a part of it. The I/O unit reports
+// that the reason may have passed, and that the host may repeat its request.
+func AppendSubject(dst []byte, t CfgType) []byte {
+	return binary.BigEndian.AppendUint32(dst, uint32(t))
+}
+
+// DecodeSubject decodes the data of CfgRefusal.
+func DecodeSubject(data []byte) (CfgType, error) {
+	if err := dataSize(CfgRefusal, data, 4); err != nil {
+		return 0, err
+	}
+	return CfgType(binary.BigEndian.Uint32(data)), nil
+}
+
+// AppendRefusal appends the reason of a refusal, of which it takes at most MaxRefusal bytes. An
+// empty text says that nothing is refused.
+func AppendRefusal(dst []byte, text string) []byte {
+	if len(text) > MaxRefusal {
+		text = strings.ToValidUTF8(text[:MaxRefusal], "") // without the part of a character
+	}
+	return append(dst, text...)
+}
+
+// DecodeRefusal decodes the data of a reply to CfgRefusal. The text is for display: one line of
+// printable characters, whatever the peer has sent.
+func DecodeRefusal(data []byte) (string, error) {
+	if len(data) > MaxRefusal {
+		return "", fmt.Errorf("%v: %d bytes of data, at most %d: %w", CfgRefusal, len(data), MaxRefusal, ErrSize)
+	}
+	return printable.Text(string(data)), nil
+}
+
+// MACSet is an immutable set of addresses in ascending order. Any goroutine may use it.
+type MACSet []uint64
+
+// NewMACSet returns the set of the addresses.
+func NewMACSet(macs []MAC) MACSet {
+	s := make(MACSet, 0, len(macs))
+	for _, m := range macs {
+		s = append(s, m.number())
+	}
+	slices.Sort(s)
+	return slices.Compact(s)
+}
+
+// Has reports whether an address is in the set.
+func (s MACSet) Has(m MAC) bool { return s.Index(m) >= 0 }
+
+// Index returns the index of an address in the set, or -1. It allocates nothing.
+func (s MACSet) Index(m MAC) int {
+	if i, found := slices.BinarySearch(s, m.number()); found {
+		return i
+	}
+	return -1
+}
+
+// All yields the addresses in ascending order.
+func (s MACSet) All() iter.Seq[MAC] {
+	return func(yield func(MAC) bool) {
+		for _, n := range s {
+			if !yield(MAC{byte(n >> 40), byte(n >> 32), byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) {
+				return
+			}
+		}
+	}
+}
+
+func (m MAC) number() uint64 {
+	return uint64(m[0])<<40 | uint64(m[1])<<32 | uint64(m[2])<<24 | uint64(m[3])<<16 | uint64(m[4])<<8 | uint64(m[5])
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -74,4 +75,49 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return errors.Join(append(d.errs, errs...)...)
+}
+
+// mtuAge is how old the answer of PortMTU can be. Each session asks once a second, and a query can
+// be several commands to the firmware.
+const mtuAge = 900 * time.Millisecond
+
+// PortMTU returns the active MTU of the port, in bytes, as it was at most a second ago.
+func (d *Device) PortMTU() (int, error) {
+	o, err := d.current()
+	if err != nil {
+		return 0, err
+	}
+	p, ok := o.Device.(interface{ PortMTU() (int, error) })
+	if !ok {
+		return 0, fmt.Errorf("device %s: MTU of the port: %w", d.name, fabric.ErrUnsupported)
+	}
+	m := &o.mtu
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	changes, now := m.changes.Load(), time.Now()
+	if m.asked.IsZero() || now.Sub(m.asked) >= mtuAge || changes != m.after {
+		m.bytes, m.err = p.PortMTU()
+		m.asked, m.after = now, changes
+	}
+	return m.bytes, m.err
+}
+
+// Status returns the status. Any goroutine may call it.
+func (d *Device) Status() Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.record.status
+	s.Events = maps.Clone(s.Events)
+	s.DownPorts = slices.Sorted(maps.Keys(d.record.down))
+	return s
+}
+
+// StatusOf returns the status of a fabric.Device, or nil if it is no Device.
+func StatusOf(dev fabric.Device) *Status {
+	d, ok := dev.(*Device)
+	if !ok {
+		return nil
+	}
+	s := d.Status()
+	return &s
 }

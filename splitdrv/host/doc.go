@@ -49,8 +49,8 @@
 // References between files run down this list:
 //
 //	connect, status, serve, renew, commands   Run and other exported methods
-//	host, pause, vhostuser, race, standby     choice of the session
-//	open, pathmtu, follow, peerrequests       one session
+//	host, vhostuser, race, standby            choice of the session
+//	open, follow, peerrequests                one session
 //	netdev, failures, sessions, config        shared state
 //	netdevice, reason, switchrequest, attachment, changes
 package host

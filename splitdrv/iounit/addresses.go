@@ -1,14 +1,20 @@
 package iounit
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/session"
 )
 
 // addresses has the MAC addresses of all hosts.
@@ -277,4 +283,91 @@ func mayUse(host *policy.Host, mac, own protocol.MAC) error {
 		return fmt.Errorf("%w: MAC address %v is not among those that the policy gives this host; `macs` gives it others",
 			errDenied, mac)
 	}
+}
+
+// madeAddresses is how many addresses are derived or generated for a host until one is free.
+const madeAddresses = 8
+
+// ownAddresses returns the addresses that are derived from a host's identity, the first choice
+// first. They are the same each time and at every I/O unit, so that the host keeps its DHCP
+// lease, and those of one identity are few: a host must not find an address of somebody else by
+// trying. Therefore they depend on the name under which its key is trusted, or on the key if it
+// has none; and on the name that the host has chosen, by which the netdevices of one key differ,
+// only by one of slots. If it is that of another netdevice of the key, the next one follows.
+//
+// Without keys, names are not authenticated, and the address only depends on the name.
+func ownAddresses(id session.Identity, name string) (macs [madeAddresses]protocol.MAC) {
+	of := id.Name
+	if of == "" {
+		of = id.Fingerprint.String()
+	}
+	if id.Insecure {
+		of = "/" + name
+	}
+	sum := sha256.Sum256([]byte(name))
+	slot := binary.BigEndian.Uint16(sum[:])
+	for i := range macs {
+		macs[i] = derived(fmt.Sprintf("splitnic MAC address %d of %s", slot, of))
+		slot++ // the first one follows the last one
+	}
+	return macs
+}
+
+// derived derives a locally administered unicast address from a text.
+func derived(from string) protocol.MAC {
+	sum := sha256.Sum256([]byte(from))
+	return localMAC(protocol.MAC(sum[:6]))
+}
+
+func randomMAC() (mac protocol.MAC) {
+	rand.Read(mac[:]) // never fails
+	return localMAC(mac)
+}
+
+// localMAC makes an address locally administered, and unicast.
+func localMAC(mac protocol.MAC) protocol.MAC {
+	mac[0] = mac[0]&^1 | 2
+	return mac
+}
+
+// shownRefusals is the largest number of addresses that the error about a filter names.
+const shownRefusals = 3
+
+// summary returns one error about the refused ones of n further addresses, of which the host
+// may have most, or nil if none is refused.
+func summary(refused []refusedMAC, n, most int) error {
+	var beyond []string
+	var texts []string
+	others := 0
+	for _, r := range refused {
+		switch {
+		case errors.Is(r.why, errBeyond):
+			beyond = append(beyond, r.mac.String())
+		case others < shownRefusals:
+			texts = append(texts, strings.TrimPrefix(r.why.Error(), errDenied.Error()+": "))
+			others++
+		default:
+			others++
+		}
+	}
+	if others > shownRefusals {
+		texts = append(texts, fmt.Sprintf("and %d further addresses more", others-shownRefusals))
+	}
+	if len(beyond) > 0 {
+		texts = append(texts, fmt.Sprintf("%d of %d further addresses, because this host may have %d (`max-macs` in the policy): %s",
+			len(beyond), n, most, shorten(beyond)))
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errDenied, strings.Join(texts, "; "))
+}
+
+// shorten lists the first ones of some words.
+func shorten(words []string) string {
+	text := strings.Join(words[:min(len(words), shownRefusals)], ", ")
+	if n := len(words) - shownRefusals; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }

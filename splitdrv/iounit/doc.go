@@ -21,15 +21,15 @@
 //
 // References between files run down this list:
 //
-//	serve, status                  the steps of a session; the status
-//	drain, govern, handlers        commands to a running I/O unit
-//	unit, roster, attachment       the list of sessions
-//	services, announce             requests of a host, and its LAN interface
-//	setup, latency, filter         limits of what a host gets
-//	direct, directstatus           direct connections between hosts
-//	addresses, ownaddress, host    MAC addresses and identities of hosts
-//	statistics, tallies            counters
-//	costs, config, ending, admission, errors
+//	serve, status           the steps of a session; the status
+//	drain, govern           commands to a running I/O unit
+//	unit, roster            the list of sessions
+//	services, announce      requests of a host, and its LAN interface
+//	setup                   limits of what a host gets
+//	direct, directstatus    direct connections between hosts
+//	addresses, host         MAC addresses and identities of hosts
+//	tallies                 counters
+//	config, ending, admission
 //
 // # The end
 //

@@ -2,14 +2,17 @@ package iounit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"slices"
 
 	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/policy"
+	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/seal"
 )
 
@@ -131,5 +134,34 @@ func (s *services) conflict(may *policy.Host, mode protocol.Mode) error {
 	case may.RequireBind && !s.host.bound:
 		return no("this host's sessions need the feature bind")
 	}
+	return nil
+}
+
+// ChangeHandlers changes the completion-queue handlers of a host's session, and of its later
+// ones until the I/O unit ends. host is the name of the host, or the fingerprint of its key.
+// If it returns an error, nothing has changed. Any goroutine may call it.
+func (u *Unit) ChangeHandlers(host string, ch cq.HandlerChange) error {
+	a, err := u.connected(host)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.services == nil {
+		return fmt.Errorf("%w: %s has just left", ErrNoHost, host)
+	}
+	conn := a.services.conn
+	g, err := conn.Handling().Change(ch)
+	if err != nil {
+		return err
+	}
+	// The session may just have ended, which is not an error.
+	if err := conn.SetHandling(g); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	u.mu.Lock()
+	u.handling[a.key] = g
+	u.mu.Unlock()
+	a.log.Info("completion-queue handlers changed", "handlers", g.Handlers, "assigned", g.Assigned)
 	return nil
 }

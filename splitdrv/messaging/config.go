@@ -1,7 +1,9 @@
 package messaging
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/splitnic/splitnic/fabric"
@@ -201,4 +203,84 @@ type Config struct {
 	// of keep-alives; default: one that all sessions with the same interval share.
 	Now   func() time.Time
 	Clock *ticker.Clock
+}
+
+// Binding ties the channels of a session to the connection over which their addresses were
+// exchanged. Its string methods do not show the secret.
+type Binding struct {
+	secret [32]byte
+	host   bool
+}
+
+// NewBinding returns the binding of the host's side, or of the I/O unit's side, of a
+// connection. secret must be known only to its two sides.
+func NewBinding(secret [32]byte, host bool) *Binding { return &Binding{secret: secret, host: host} }
+
+func (b Binding) String() string { return "binding" }
+
+// GoString implements fmt.GoStringer.
+func (b Binding) GoString() string { return "messaging.Binding" }
+
+// Proofs returns the proof that this side has to send first on the control channel, and the
+// one that it has to receive first. own and remote are the addresses of the queue pairs of
+// both sides, in the order of Conn.Addresses.
+func (b *Binding) Proofs(own, remote []fabric.Address) (ours, theirs protocol.Proof) {
+	host, unit := boundChannels(own), boundChannels(remote)
+	if !b.host {
+		host, unit = unit, host
+	}
+	ours = protocol.MakeProof(b.secret[:], b.host, host, unit)
+	theirs = protocol.MakeProof(b.secret[:], !b.host, host, unit)
+	return ours, theirs
+}
+
+func boundChannels(addresses []fabric.Address) []protocol.BoundChannel {
+	channels := make([]protocol.BoundChannel, len(addresses))
+	for i, addr := range addresses {
+		channels[i] = protocol.BoundChannel{QPN: addr.QPN, PSN: addr.PSN, LID: addr.LID, GID: addr.GID}
+	}
+	return channels
+}
+
+// Moderation is the moderation of a completion queue (ibv_modify_cq(3)): the device raises
+// an event after Count completions, or Period after the first one. The zero value means no
+// moderation.
+type Moderation struct {
+	Count  int           // 1 to 65535
+	Period time.Duration // whole microseconds, up to 65.535 ms
+}
+
+// Check returns an error if fabric.Moderator does not accept m.
+func (m Moderation) Check() error {
+	switch {
+	case m == Moderation{}:
+	case m.Count < 1 || m.Count > math.MaxUint16:
+		return fmt.Errorf("an event for %d completions, must be 1 to %d", m.Count, math.MaxUint16)
+	case m.Period < 0 || m.Period > math.MaxUint16*time.Microsecond || m.Period%time.Microsecond != 0:
+		return fmt.Errorf("an event after %v, must be whole microseconds up to %v", m.Period, math.MaxUint16*time.Microsecond)
+	case m.Count > 1 && m.Period == 0:
+		// The last completions of a burst would never raise an event.
+		return fmt.Errorf("an event for %d completions and no period after which it comes anyway", m.Count)
+	}
+	return nil
+}
+
+// apply moderates the queues, and reports whether the device can do that. A device without
+// moderation is not an error.
+func (m Moderation) apply(queues ...fabric.CQ) (bool, error) {
+	if (m == Moderation{}) {
+		return false, nil
+	}
+	for _, cq := range queues {
+		q, ok := cq.(fabric.Moderator)
+		if !ok {
+			return false, nil
+		}
+		if err := q.Moderate(m.Count, m.Period); errors.Is(err, fabric.ErrUnsupported) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }

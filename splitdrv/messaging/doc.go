@@ -37,7 +37,7 @@
 //
 // The parts are packages, and their imports run one way: cq and memory know none of the others;
 // core has what all share; control knows core; pools knows control; tx and rx know pools, and
-// not each other. This package makes the parts from a Config (parts.go), passes the peer's
+// not each other. This package makes the parts from a Config (settings.go), passes the peer's
 // messages to them (dispatch.go), and ends them.
 //
 // A sender shares the list of returned elements of a remote pool with the control handler.

@@ -9,14 +9,17 @@ import (
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/fabric/conform"
 	"github.com/splitnic/splitnic/protocol"
+	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/pools"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/rx"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/tx"
 )
 
-// This file derives defaults, errors and sizes from a Config.
+// This file derives from a Config: defaults, errors, sizes, and the options of the parts of a Conn.
 
 // DefaultKeepAlive returns the default interval of keep-alives for a peer time-out: 500 ms,
 // but at most half of the time-out, so that the peer has the other half to answer.
@@ -297,3 +300,44 @@ func (c *Config) windows() conform.Windows {
 // invalidates reports whether the peer invalidates the windows of flushed pools, by a SEND
 // with invalidate.
 func (c *Config) invalidates() bool { return c.Protection == ProtectWindow && c.Invalidation }
+
+func (c *Config) control() *control.Options {
+	return &control.Options{
+		TrafficClass: c.TrafficClass, ServiceLevel: c.ServiceLevel, Poll: c.Poll,
+		KeepAlive: c.KeepAlive, PeerTimeout: c.PeerTimeout, AskLast: c.AskLast, OnHears: c.OnHears,
+		OnRequest: c.OnRequest, Pace: c.Pace,
+	}
+}
+
+func (c *Config) pools(windowBounds bool) pools.Options {
+	return pools.Options{
+		Channels: c.Queues, PeerPools: c.PeerPools, Idle: c.PoolIdle, Budget: c.Budget, Now: c.Now,
+		Windows: c.Protection == ProtectWindow, OneTouch: c.Protection == ProtectOneTouch, WindowBounds: windowBounds,
+		StrictOrdering: c.StrictOrdering, Invalidation: c.Invalidation, KeySend: c.KeySend, PeerOneTouch: c.OneTouch,
+	}
+}
+
+// sender returns the settings of the sender of a data channel.
+func (c *Config) sender(number int) *tx.Options {
+	return &tx.Options{
+		SendSlots: c.SendSlots, Batch: c.Batch, BatchBytes: c.BatchBytes, SignalEvery: c.SignalEvery,
+		PackCopy: c.PackCopy, NoPack: c.NoPack, MaxSGE: c.Device.Limits().MaxSGE,
+		OneTouch: c.Protection == ProtectOneTouch, ZeroCopy: c.ZeroCopy, Path: c.path(number), Poll: c.Poll,
+	}
+}
+
+// receiver returns the settings of the receiver of a data channel.
+func (c *Config) receiver(number int) rx.Options {
+	return rx.Options{
+		Receives: c.receives(), Invalidates: c.invalidates(), KeySend: c.KeySend, NoPack: c.NoPack,
+		Path: c.path(number), Poll: c.Poll,
+	}
+}
+
+// path returns the capture path of a data channel, or nil if there is none.
+func (c *Config) path(number int) *capture.Path {
+	if c.Capture == nil {
+		return nil
+	}
+	return c.Capture(number - 1)
+}

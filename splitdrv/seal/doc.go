@@ -4,11 +4,9 @@
 //
 //	agree.go   Wish: what a side wants, and what two of them agree
 //	cipher.go  Cipher: the ciphers by name
-//	keys.go    Keys: the secret of a session, from which those of its channels are derived
-//	keylog.go  KeyLog: a file with the secrets, for who decrypts captures
+//	keys.go    Keys: the secret of a session, from which those of its channels are derived; KeyLog
 //	secret.go  the secret of one channel and direction, and its successors
-//	sealer.go  Sealer: the sending side of a channel
-//	opener.go  Opener: the receiving side
+//	sealer.go  Sealer and Opener: the sending and the receiving side of a channel
 //
 // Both sides count the transfers of a channel, from 0. The number is part of the nonce and is not
 // sent, except that a SendData has it as its sequence number. It never begins again, also not with

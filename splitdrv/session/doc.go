@@ -32,15 +32,15 @@
 // References between files run down this list:
 //
 //	listener, incoming, pending, handshakes, known   connections before their hello
-//	server, sessionrate                              steps of the I/O unit
+//	server                                           steps of the I/O unit
 //	renew                                            new certificates for a session
 //	client                                           steps of the host
 //	established, heartbeat                           an established session
 //	conn                                             common part of both ends, and the end
 //	direct, drain, messages                          messages
 //	authentication, verdict, security                identities of both ends
-//	channel, frame, records
-//	reason, errors, role, usertimeout_linux
+//	channel, frame
+//	reason, errors
 //	names                                            names of package identity, for users
 //
 // # Concurrency

@@ -3,6 +3,7 @@ package session
 import (
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"sync"
@@ -124,4 +125,26 @@ func (s *Security) Problems(unit bool) []error {
 		r = roleUnit
 	}
 	return made.Problems(r.usage(), s.clock())
+}
+
+type role int
+
+const (
+	roleHost role = iota
+	roleUnit
+)
+
+func (r role) String() string {
+	if r == roleHost {
+		return "the host"
+	}
+	return "the I/O unit"
+}
+
+// usage returns the required purpose of a peer's certificate.
+func (r role) usage() x509.ExtKeyUsage {
+	if r == roleHost {
+		return x509.ExtKeyUsageClientAuth
+	}
+	return x509.ExtKeyUsageServerAuth
 }

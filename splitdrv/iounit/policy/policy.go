@@ -21,12 +21,14 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/splitnic/splitnic/internal/units"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/seal"
 )
@@ -221,4 +223,95 @@ func prefixOf(m [6]byte, n int) (v uint64) {
 		v = v<<8 | uint64(b)
 	}
 	return v
+}
+
+// newReserved returns the addresses that the entries of hosts name, or nil if there are none.
+func newReserved(hosts map[string]*Host) *reserved {
+	var r *reserved
+	for _, key := range slices.Sorted(maps.Keys(hosts)) {
+		if hosts[key].entry == "" {
+			continue // the host has the addresses of the default, which are for all hosts
+		}
+		for _, p := range hosts[key].MACs {
+			if r == nil {
+				r = new(reserved)
+			}
+			r.add(p, key)
+		}
+	}
+	return r
+}
+
+func (r *reserved) add(p Pattern, key string) {
+	claims := &r.bySize[p.n-1]
+	at, found := slices.BinarySearchFunc(*claims, prefixOf(p.addr, p.n),
+		func(c claim, prefix uint64) int { return cmp.Compare(c.prefix, prefix) })
+	if !found {
+		*claims = slices.Insert(*claims, at, claim{prefix: prefixOf(p.addr, p.n)})
+	}
+	if c := &(*claims)[at]; !slices.Contains(c.entries, key) {
+		c.entries = append(c.entries, key)
+	}
+}
+
+// MinRate and MaxRate are the limits of a rate in bits per second. At less than MinRate, a
+// single frame would take seconds. Besides, a lower number was probably meant to have a suffix
+// such as k, M or G.
+const (
+	MinRate = 100_000
+	MaxRate = 1_000_000_000_000
+)
+
+// MinPPS and MaxPPS are the limits of a number of packets per second. At less than MinPPS, a
+// super-frame would take seconds.
+const (
+	MinPPS = 100
+	MaxPPS = 1_000_000_000
+)
+
+// parseRate parses a number of bits per second with an optional suffix k, M, G or T for powers
+// of 1000, in either case. As in tc(8), "bit" may follow the suffix. The number may have a
+// decimal point. The result is from MinRate to MaxRate.
+func parseRate(s string) (int64, error) {
+	n, ok := units.Decimal(s, "bit")
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("%q is no rate; use bits per second with k, M or G such as 500M or 2.5G", s)
+	case n < MinRate || n > MaxRate:
+		return 0, fmt.Errorf("%q is no rate from 100k to 1T bits per second; use k, M or G such as 500M or 2.5G", s)
+	}
+	return n, nil
+}
+
+// parsePPS parses a number of packets per second with an optional suffix k, M or G for powers
+// of 1000, in either case. The number may have a decimal point. The result is from MinPPS to
+// MaxPPS.
+func parsePPS(s string) (int64, error) {
+	n, ok := units.Decimal(s, "")
+	if !ok || n < MinPPS || n > MaxPPS {
+		return 0, fmt.Errorf("%q is no number of packets per second from 100 to 1G; use k or M such as 50k or 1.5M", s)
+	}
+	return n, nil
+}
+
+// ParseIPs parses an IP address such as 192.0.2.10, or a prefix such as
+// 2001:db8::/64.
+func ParseIPs(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if !strings.Contains(s, "/") {
+		var a netip.Addr
+		if a, err = netip.ParseAddr(s); err == nil && a.Zone() != "" {
+			err = fmt.Errorf("it has a zone")
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
+	}
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return netip.Prefix{}, fmt.Errorf("%q is no IP address; use any, addresses such as 192.0.2.10, or prefixes such as 2001:db8::/64", s)
+	case p.Masked() != p:
+		return netip.Prefix{}, fmt.Errorf("%q has bits behind its prefix; use %v or %v", s, p.Masked(), p.Addr())
+	case p.Addr().IsMulticast():
+		return netip.Prefix{}, fmt.Errorf("%q is a group; use addresses that a host sends from", s)
+	}
+	return p, nil
 }

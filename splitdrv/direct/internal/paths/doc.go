@@ -13,12 +13,12 @@
 //
 // References between files run down this list:
 //
-//	path                  a direct path, from Open to Close
-//	split                 the netdevice, and changes of paths
-//	port                  the ports of both kinds of paths, which data channels read and write
-//	input                 reading for one sender
-//	queue                 the right to read a queue, and the distribution of its frames
-//	shared, table, route  which frames use which path, for all goroutines that move frames
-//	reader                frames that wait for a sender, and its wake-up
-//	peer, counts, state, flow, frame, arrivals, ring
+//	path           a direct path, from Open to Close
+//	split          the netdevice, and changes of paths
+//	port           the ports of both kinds of paths, which data channels read and write
+//	input          reading for one sender
+//	queue          the right to read a queue, and the distribution of its frames
+//	shared, route  which frames use which path, for all goroutines that move frames
+//	reader         frames that wait for a sender, and its wake-up
+//	peer, counts, state, flow, ring
 package paths

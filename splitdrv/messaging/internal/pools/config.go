@@ -1,8 +1,9 @@
 package pools
 
 import (
-	"github.com/splitnic/splitnic/protocol"
+	"time"
 
+	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/memory"
 )
 
@@ -45,4 +46,21 @@ func (p Config) Bytes() int { return memory.PageUp(p.ElementSize * p.Elements) }
 func (p Config) Indicated(m protocol.Mode, ref uint32) bool {
 	return m.Indicated() || m.Immediate() && (ref >= protocol.MaxImmPools ||
 		p.ElementSize > protocol.MaxImmElementSize || p.Elements > protocol.MaxImmElements)
+}
+
+// Options are the settings of a pool manager.
+type Options struct {
+	Channels  int            // data channels
+	PeerPools int            // largest number of pools that the peer lends on a data channel
+	Idle      time.Duration  // Config.PoolIdle
+	Budget    *memory.Budget // nil: there is none
+	Now       func() time.Time
+
+	// Windows is true if a window is bound around each local pool, and OneTouch if one is bound
+	// around each element. WindowBounds says that the device enforces their bounds.
+	Windows, OneTouch, WindowBounds bool
+	StrictOrdering                  bool
+	Invalidation                    bool // Config.Invalidation
+	KeySend                         bool // Config.KeySend
+	PeerOneTouch                    bool // the peer may lend one-touch pools
 }

@@ -11,7 +11,7 @@
 //	trust                      the verdict on a peer
 //	key, foreignkey            private keys, and files with others
 //	untrusted                  errors about keys that are not trusted
-//	purpose, validity          purposes, names and terms of certificates
+//	purpose                    purposes, names and terms of certificates
 //	entry                      a name and a fingerprint in a list
-//	fingerprint, name
+//	fingerprint
 package identity
