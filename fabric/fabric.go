@@ -261,13 +261,6 @@ type Moderator interface {
 	Moderate(count int, period time.Duration) error
 }
 
-// DeadPeerTime returns the time after which a sender with these timers reports a peer that
-// does not answer: one time-out per try.
-func (t Timing) DeadPeerTime() time.Duration {
-	t = t.WithDefaults()
-	return time.Duration(t.RetryCount+1) * (4096 * time.Nanosecond << t.Timeout)
-}
-
 // Reap waits until a completion queue has completions, and returns how many it has put in out. It polls
 // the queue, arms it, polls it again, because what completes before that raises no event, and only then
 // sleeps.

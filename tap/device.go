@@ -183,12 +183,6 @@ func (d *Device) MAC() (net.HardwareAddr, error) {
 	return a.HardwareAddr, err
 }
 
-// MTU reads the MTU, in bytes, from the kernel.
-func (d *Device) MTU() (int, error) {
-	a, err := d.attrs("reading the MTU")
-	return a.MTU, err
-}
-
 // Enslave makes the device a port of the bridge with the given interface index
 // in its network namespace.
 func (d *Device) Enslave(bridge int) error {

@@ -128,9 +128,9 @@ func TestNetnsDeviceAttributes(t *testing.T) {
 				t.Fatal(err)
 			}
 			gotMAC, err1 := d.MAC()
-			gotMTU, err2 := d.MTU()
-			if err := errors.Join(err1, err2); err != nil || !bytes.Equal(gotMAC, mac) || gotMTU != 9000 {
-				t.Errorf("MAC %v, MTU %d, %v", gotMAC, gotMTU, err)
+			got, err2 := d.State()
+			if err := errors.Join(err1, err2); err != nil || !bytes.Equal(gotMAC, mac) || got.MTU != 9000 {
+				t.Errorf("MAC %v, MTU %d, %v", gotMAC, got.MTU, err)
 			}
 			if err := d.SetMAC(net.HardwareAddr{3, 0, 0, 0, 0, 1}); err == nil {
 				t.Error("a group address was taken")
@@ -147,8 +147,8 @@ func TestNetnsDeviceAttributes(t *testing.T) {
 			if err := d.SetCarrier(true); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("SetCarrier after Close: %v", err)
 			}
-			if _, err := d.MTU(); !errors.Is(err, net.ErrClosed) {
-				t.Errorf("MTU after Close: %v", err)
+			if _, err := d.MAC(); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("MAC after Close: %v", err)
 			}
 		})
 	}

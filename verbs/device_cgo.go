@@ -350,25 +350,10 @@ func (c *Context) ChoosePKey() (int, error) {
 	return index, nil
 }
 
-// ReadEvent consumes one asynchronous event, if one is pending, and reports whether there was
-// one. It never blocks. The event has already been acknowledged.
+// WaitEvent consumes one asynchronous event, which it has acknowledged. It sleeps in Go's poller
+// until there is one, ctx is done or the device is closed.
 //
 // Implements: int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-func (c *Context) ReadEvent() (fabric.Event, bool, error) {
-	const op = "read asynchronous event"
-	if !c.family.enter() {
-		return fabric.Event{}, false, &OpError{Op: op, Device: c.name, Err: net.ErrClosed}
-	}
-	defer c.family.leave()
-	ev, there, no := c.events.read()
-	if no != 0 {
-		return fabric.Event{}, false, opErr(c.name, op, no, "")
-	}
-	return ev, there, nil
-}
-
-// WaitEvent consumes one asynchronous event. It sleeps in Go's poller until there is one, ctx
-// is done or the device is closed.
 func (c *Context) WaitEvent(ctx context.Context) (fabric.Event, error) {
 	ev, err := c.events.wait(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@
 package verbs_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -148,7 +150,9 @@ func TestRDMAPartitionKeys(t *testing.T) {
 // TestRDMAAsyncEvent expects an asynchronous event when a completion queue overflows.
 func TestRDMAAsyncEvent(t *testing.T) {
 	a, b := newEnd(t, 0, fabric.RC), newEnd(t, 1, fabric.RC)
-	if ev, ok, err := b.ctx.ReadEvent(); ok || err != nil {
+	soon, cancel := context.WithTimeout(testContext(t), 10*time.Millisecond)
+	defer cancel()
+	if ev, err := b.ctx.WaitEvent(soon); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("event %v, %v", ev, err)
 	}
 	small := must(b.dom.NewCQ(4, 0))(t).(*verbs.CQ)

@@ -56,20 +56,6 @@ func (q *eventQueue) pop() (fabric.Event, bool) {
 	return ev, true
 }
 
-// read consumes one event, if there is one. It never blocks.
-func (q *eventQueue) read() (ev fabric.Event, there bool, no syscall.Errno) {
-	if ev, there = q.pop(); there {
-		return ev, true, 0
-	}
-	if no = q.take(); no == syscall.EAGAIN {
-		return fabric.Event{}, false, 0
-	} else if no != 0 {
-		return fabric.Event{}, false, no
-	}
-	ev, there = q.pop()
-	return ev, there, 0
-}
-
 // wait consumes one event. It sleeps in Go's poller until there is one.
 func (q *eventQueue) wait(ctx context.Context) (fabric.Event, error) {
 	for {

@@ -28,7 +28,7 @@
 //   - No receive posted: the message waits (Timing.RNRRetry 7), or fails with
 //     StatusRNRRetryExcErr; [Counters].RNR counts it.
 //   - A peer that is closed, failed, killed or cut off: StatusRetryExcErr after
-//     Timing.DeadPeerTime, multiplied by [WithTimeScale].
+//     a time-out for each try, multiplied by [WithTimeScale].
 //   - An unreliable connection drops a message that cannot be delivered, counts it in
 //     [Counters].Drops and reports success.
 //   - A completion queue that overflows loses completions, fails its queue

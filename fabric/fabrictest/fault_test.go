@@ -104,7 +104,8 @@ func TestCutIsFoundInTime(t *testing.T) {
 	start := time.Now()
 	l.post(1, 8, 0)
 	l.status(l.a.send, 1, fabric.StatusRetryExcErr)
-	if d, least := time.Since(start), timing.DeadPeerTime()/10; d < least {
+	least := time.Duration(timing.RetryCount+1) * (4096 * time.Nanosecond << timing.Timeout) / 10
+	if d := time.Since(start); d < least {
 		t.Errorf("reported after %v, earlier than %v", d, least)
 	}
 	if c := l.net.Counters("a"); c.Retries != 2 || c.WriteImms != 0 || c.Errors != 1 {

@@ -16,9 +16,8 @@ const maxEvents = 1024
 // Option is an option of New.
 type Option func(*Network)
 
-// WithTimeScale multiplies every time-out of the network, such as
-// Timing.DeadPeerTime. The default is 0.1: a dead peer is reported after some
-// 47 ms with the default timing. Delays given to Network.Delay are not scaled.
+// WithTimeScale multiplies every time-out of the network. The default is 0.1: a dead
+// peer is reported after some 47 ms with the default timing. Delays given to Network.Delay are not scaled.
 func WithTimeScale(f float64) Option { return func(n *Network) { n.scale = f } }
 
 // WithLimits sets the limits of the devices. Without Windows none can be

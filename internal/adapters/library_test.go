@@ -208,12 +208,14 @@ func checkEvents(t *testing.T, f *adapters.Family) {
 // noQueuePairEvent checks that no asynchronous event of a queue pair is left to be read.
 func noQueuePairEvent(t *testing.T, e *end) {
 	t.Helper()
+	soon, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
 	for {
-		ev, there, err := e.dev.ReadEvent()
-		check(t, err)
-		if !there {
+		ev, err := e.dev.WaitEvent(soon)
+		if errors.Is(err, context.DeadlineExceeded) {
 			return
 		}
+		check(t, err)
 		if ev.QPN != 0 {
 			t.Errorf("an event %v", ev)
 		}
