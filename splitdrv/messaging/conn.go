@@ -44,6 +44,7 @@ type Conn struct {
 	proofs     *proofs
 	signs      *control.Signs
 	watch      *ticker.Task
+	beat       *ticker.Task                // of signs
 	renewal    atomic.Pointer[ticker.Task] // nil: nothing is sealed
 	queried    *member
 	closing    sync.Once
@@ -226,6 +227,7 @@ func (c *Conn) keep() {
 	c.shared.Spawn(c.pools.Run)
 	c.pools.Start()
 	c.signs.Start()
+	c.beat = control.Beats.Every(control.PartOf(c.options), c.signs.Check)
 	if k := c.cfg.Keys; k != nil {
 		c.renewal.Store(renewals.Every(renewInterval, func(ticker.Tick) int {
 			k.Renew()
@@ -377,9 +379,9 @@ func (c *Conn) halt() {
 	c.watch.Stop()
 	c.queried.leave()
 	c.renewal.Load().Stop()
-	if c.signs != nil { // nil if New has failed early
+	c.beat.Stop()
+	if c.pools != nil { // nil if New has failed early
 		c.pools.Stop()
-		c.signs.Stop()
 	}
 }
 

@@ -3,10 +3,12 @@ package messaging
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
+	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
 )
 
 // Remembered returns the number of elements of those of the peer's pools with references below refs
@@ -45,18 +47,22 @@ func (c *Conn) change(change cq.HandlerChange) error {
 }
 
 // Pass advances the clock by one part of the keep-alive interval.
-func (c *Conn) Pass() { c.shared.Clock.Advance(c.signs.Part) }
+func (c *Conn) Pass() { c.shared.Clock.Advance(control.PartOf(c.options)) }
 
 // Beat makes beat n of the keep-alives, and returns how many of the next beats can be left
 // out.
 func (c *Conn) Beat(n uint64) (rest int) { return c.signs.Check(ticker.Tick{N: n}) }
 
-// Looked returns an error until the control handler has polled as often as requested.
-func (c *Conn) Looked() error {
-	if wanted, looked := c.control.Wanted.Load(), c.control.Looked.Load(); looked < wanted {
-		return fmt.Errorf("%d looks of %d", looked, wanted)
+// Look returns a function that returns an error until the control handler has polled once after the
+// function was first called, and so after every request before to poll.
+func (c *Conn) Look() func() error {
+	s := c.signs.NewSilence(time.Hour, 0)
+	return func() error {
+		if !s.Over(0, 0) {
+			return errors.New("the control handler has not polled")
+		}
+		return nil
 	}
-	return nil
 }
 
 // Answered returns an error while requests are unanswered.

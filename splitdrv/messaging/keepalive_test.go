@@ -151,7 +151,7 @@ func TestSilence33(t *testing.T) {
 		if hears := beat < 7; a.heard.Load() != hears {
 			t.Errorf("after beat %d it hears the peer: %v", beat, !hears)
 		}
-		until(t, a.conn.Looked)
+		until(t, a.conn.Look())
 		if err := a.conn.Err(); err != nil {
 			t.Fatalf("after beat %d: %v", beat, err)
 		}
@@ -182,7 +182,7 @@ func resting(t *testing.T, n int, ends ...*looked) []map[uint64]uint64 {
 				sent[i][l.next] = l.conn.Stats().ControlSent - before
 			}
 			l.next++
-			until(t, l.conn.Looked)
+			until(t, l.conn.Look())
 			if len(ends) > 1 {
 				quiet(t, ends[0], ends[1])
 			}

@@ -98,11 +98,12 @@ func TestSignOfLifeOfWhoHangs(t *testing.T) {
 			<-entered
 		}
 	}
+	look := h.conn.Look()
 	until(t, func() error {
 		if n := h.conn.Stats().ControlReceived - before.ControlReceived; n != 2 {
 			return fmt.Errorf("%d requests of 2 have come", n)
 		}
-		return h.conn.Looked()
+		return look()
 	})
 	if n := h.conn.Stats().ControlSent - before.ControlSent; n != 0 {
 		t.Errorf("%d messages from who hangs", n)

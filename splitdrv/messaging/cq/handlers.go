@@ -16,7 +16,7 @@ type Handlers struct {
 	limit   *spin.Limit
 
 	mu      sync.Mutex // guards the fields below, and the workers' placements
-	Now     Handling
+	now     Handling
 	workers []*Worker
 	past    []tally // by handler: counts of workers that were assigned to another one since
 	closed  bool
@@ -27,16 +27,16 @@ type Handlers struct {
 func NewHandlers(g Handling, vectors int, limit *spin.Limit) *Handlers {
 	cpus.Allowed() // records the process's mask before any thread is bound
 	ownPriority()  // likewise
-	return &Handlers{Vectors: vectors, limit: limit, Now: g, past: make([]tally, MaxHandlers+1)}
+	return &Handlers{Vectors: vectors, limit: limit, now: g, past: make([]tally, MaxHandlers+1)}
 }
 
 // Vector returns the completion vector for the queues of a channel.
 func (h *Handlers) Vector(channel int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	number := h.Now.of(channel).Number
+	number := h.now.of(channel).Number
 	if number == Unassigned {
-		number = h.Now.Initial(channel)
+		number = h.now.Initial(channel)
 	}
 	return number % h.Vectors
 }
@@ -46,7 +46,7 @@ func (h *Handlers) NewWorker(channel int, role Role, wake *epoll.Event) *Worker 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := &Worker{mu: &h.mu, Channel: channel, role: role, Wake: wake, Polling: polling{limit: h.limit}}
-	w.configure(h.Now.of(channel))
+	w.configure(h.now.of(channel))
 	h.workers = append(h.workers, w)
 	return w
 }
@@ -55,7 +55,7 @@ func (h *Handlers) NewWorker(channel int, role Role, wake *epoll.Event) *Worker 
 func (h *Handlers) Handling() Handling {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Handling{Handlers: slices.Clone(h.Now.Handlers), Assigned: slices.Clone(h.Now.Assigned)}
+	return Handling{Handlers: slices.Clone(h.now.Handlers), Assigned: slices.Clone(h.now.Assigned)}
 }
 
 // Set replaces the handlers and assignments.
@@ -65,17 +65,17 @@ func (h *Handlers) Set(g Handling) error {
 	if h.closed {
 		return net.ErrClosed
 	}
-	channels := len(h.Now.Assigned)
+	channels := len(h.now.Assigned)
 	g = Handling{Handlers: slices.Clone(g.Handlers), Assigned: slices.Clone(g.Assigned[:min(len(g.Assigned), channels)])}
 	for i := len(g.Assigned); i < channels; i++ {
 		g.Assigned = append(g.Assigned, g.Initial(i+1))
 	}
-	if err := g.Check(&h.Now); err != nil {
+	if err := g.Check(&h.now); err != nil {
 		return err
 	}
-	h.Now = g
+	h.now = g
 	for _, w := range h.workers {
-		h.reconfigure(w, h.Now.of(w.Channel))
+		h.reconfigure(w, h.now.of(w.Channel))
 	}
 	return nil
 }

@@ -40,15 +40,15 @@ type WorkerStats struct {
 func (h *Handlers) Stats() []HandlerStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := make([]HandlerStats, len(h.Now.Handlers))
+	all := make([]HandlerStats, len(h.now.Handlers))
 	for i := range all {
 		all[i] = HandlerStats{
-			Handler: h.Now.Handlers[i], Vector: i % h.Vectors, Channels: []int{}, Workers: []WorkerStats{},
+			Handler: h.now.Handlers[i], Vector: i % h.Vectors, Channels: []int{}, Workers: []WorkerStats{},
 		}
 		all[i].count(h.past[i])
 	}
 	all[ControlHandler].Channels = append(all[ControlHandler].Channels, 0)
-	for i, number := range h.Now.Assigned {
+	for i, number := range h.now.Assigned {
 		if number == Unassigned {
 			continue
 		}

@@ -38,8 +38,8 @@ type Channel struct {
 
 	polled   atomic.Bool // with Config.Poll: the workers of the data channels poll it
 	Received atomic.Uint64
-	Wanted   atomic.Uint64 // number of looks requested: see look
-	Looked   atomic.Uint64 // number of the last look that is done
+	wanted   atomic.Uint64 // number of looks requested: see look
+	looked   atomic.Uint64 // number of the last look that is done
 	LookDone chan struct{} // signals that a look is done; capacity one
 }
 
@@ -156,7 +156,7 @@ func (k *Channel) Poll() error {
 // handleBatch handles one batch of completions and returns their number. The caller holds
 // polling, and no lock that the handling of a message takes.
 func (k *Channel) handleBatch() (int, error) {
-	wanted := k.Wanted.Load()
+	wanted := k.wanted.Load()
 	n, err := k.cq.Poll(k.comps[:])
 	if err != nil {
 		return 0, fmt.Errorf("poll the control channel: %w", err)
@@ -181,8 +181,8 @@ func (k *Channel) handleBatch() (int, error) {
 		}
 	}
 	k.unhandled = nil
-	if n < len(k.comps) && wanted != k.Looked.Load() {
-		k.Looked.Store(wanted)
+	if n < len(k.comps) && wanted != k.looked.Load() {
+		k.looked.Store(wanted)
 		core.WakeBy(k.LookDone)
 	}
 	return n, nil
@@ -191,7 +191,7 @@ func (k *Channel) handleBatch() (int, error) {
 // look makes the handler poll once more, and returns the number of that look. Once looked
 // has reached the number, all messages that had arrived before the call are handled.
 func (k *Channel) look() uint64 {
-	n := k.Wanted.Add(1)
+	n := k.wanted.Add(1)
 	k.w.Wake.Set()
 	return n
 }

@@ -36,12 +36,11 @@ type Signs struct {
 	control  *Channel
 	requests *Requests
 
-	beat  *ticker.Task
 	reply chan protocol.CfgUtilReply // to a keep-alive
 
 	// Used at each beat, and next to each other, because there are many sessions.
 	silence
-	Part     time.Duration
+	part     time.Duration
 	askAfter time.Duration
 	period   uint64        // number of beats from one common beat to the next; 0: there is no common beat
 	doubt    time.Duration // length of silence after which the peer counts as not heard
@@ -58,9 +57,9 @@ func NewSigns(c *core.Session, o *Options, control *Channel, requests *Requests)
 	return &Signs{c: c, o: o, control: control, requests: requests}
 }
 
-// Start begins to send a keep-alive whenever the peer has been silent for an interval, and
-// to end the session when it has been silent for Config.PeerTimeout. Any message of the
-// peer breaks the silence.
+// Start begins to measure the silence of the peer. From now on Check has to be called at each beat: it
+// sends a keep-alive whenever the peer has been silent for an interval, and ends the session when
+// it has been silent for Config.PeerTimeout. Any message of the peer breaks the silence.
 //
 // A message noticed at a beat arrived within the part before it, and the reply to a
 // keep-alive arrives within the part after it. So a side that asks two parts before the
@@ -73,26 +72,22 @@ func NewSigns(c *core.Session, o *Options, control *Channel, requests *Requests)
 // processors of both sides wake up once for all idle sessions.
 func (l *Signs) Start() {
 	interval := l.o.KeepAlive
-	l.Part = PartOf(l.o)
+	l.part = PartOf(l.o)
 	l.timeout = l.o.PeerTimeout
-	early := 2 * l.Part
+	early := 2 * l.part
 	if l.o.AskLast {
-		early = l.Part
+		early = l.part
 	}
-	l.askAfter = max(interval-early, l.Part) - l.Part/2
+	l.askAfter = max(interval-early, l.part) - l.part/2
 	if !l.o.AskLast {
-		l.period = uint64((l.askAfter+l.Part-1)/l.Part) + 1
+		l.period = uint64((l.askAfter+l.part-1)/l.part) + 1
 	}
-	l.doubt = interval - l.Part - l.Part/2
+	l.doubt = interval - l.part - l.part/2
 	l.silence.init(l, interval, math.MaxUint64) // the first beat counts as having heard the peer
-	l.unlooked = l.askAfter + l.Part
+	l.unlooked = l.askAfter + l.part
 	l.reply = make(chan protocol.CfgUtilReply, 1)
 	l.at = l.c.Clock.Now()
-	l.beat = Beats.Every(l.Part, l.Check)
 }
-
-// Stop ends the beats. Start need not have been called.
-func (l *Signs) Stop() { l.beat.Stop() }
 
 // Check is called at each beat. It sends a keep-alive if one is due, and ends the session
 // if the peer has been silent for too long. It must not wait, because other sessions share
@@ -107,7 +102,7 @@ func (l *Signs) Check(t ticker.Tick) (rest int) {
 	if lasted == 0 && l.rested {
 		// The message arrived before this part, while beats were left out. Count from
 		// the end of the part in which it arrived.
-		lasted = max((now-time.Duration(heard)).Round(l.Part)-l.Part, 0)
+		lasted = max((now-time.Duration(heard)).Round(l.part)-l.part, 0)
 		l.lasted = lasted
 	}
 	l.at = now
@@ -141,7 +136,7 @@ func (l *Signs) rest(lasted time.Duration, n uint64) int {
 	if l.asked || !l.hears || lasted >= after {
 		return 0
 	}
-	beats := int((after - lasted + l.Part - 1) / l.Part)
+	beats := int((after - lasted + l.part - 1) / l.part)
 	if l.period > 0 {
 		beats = min(beats, int(l.period-(n+1)%l.period))
 	}
@@ -152,7 +147,7 @@ func (l *Signs) rest(lasted time.Duration, n uint64) int {
 // not a common one.
 func (l *Signs) after() time.Duration {
 	if l.apart {
-		return max(l.askAfter-l.Part, l.Part/2)
+		return max(l.askAfter-l.part, l.part/2)
 	}
 	return l.askAfter
 }
@@ -262,7 +257,7 @@ func (l *Signs) NewSilence(interval time.Duration, heard uint64) *silence {
 
 func (s *silence) init(l *Signs, interval time.Duration, heard uint64) {
 	s.interval, s.heard = interval, heard
-	s.look, s.looked, s.full = l.control.look, l.control.Looked.Load, l.requests.full
+	s.look, s.looked, s.full = l.control.look, l.control.looked.Load, l.requests.full
 	s.began = s.looked()
 }
 

@@ -64,7 +64,9 @@ func (c *polledCQ) Poll([]fabric.Completion) (int, error) {
 // TestSpinEnds ends a session whose control handler polls an empty queue. The handler must end.
 func TestSpinEnds(t *testing.T) {
 	c := coretest.New(t, protocol.ModeImm)
-	c.Handlers.Now.Handlers[cq.ControlHandler].Spin = time.Hour
+	c.Handlers = cq.NewHandlers(cq.Handling{
+		Handlers: []cq.Handler{{Budget: cq.DefaultBudget, Spin: time.Hour}, {Number: 1, Budget: cq.DefaultBudget}},
+	}, 1, nil)
 	k := newQuiet(t, c)
 	polled := &polledCQ{CQ: k.cq, again: make(chan struct{})}
 	k.cq = polled
