@@ -15,25 +15,18 @@ import (
 )
 
 // Session is a session of the host with an I/O unit.
-type Session interface {
-	// Directs reports whether the I/O unit directs connections.
-	Directs() bool
+type Session struct {
+	Directs   bool // the I/O unit directs connections
+	Encrypted bool
 	// Send sends a message about direct connections. It fails if the I/O unit directs none.
-	Send(*session.Direct) error
-	// Encrypted reports whether the session is encrypted.
-	Encrypted() bool
-	// IOUnit returns the I/O unit, Conn the channels, and MTU the MTU.
-	IOUnit() IOUnit
-	Conn() *messaging.Conn
-	MTU() int
-}
-
-// IOUnit is the peer of a session, which may have ended.
-type IOUnit interface {
-	// Platform returns the identifier of this host, which the I/O unit knows.
-	Platform() protocol.Platform
-	// StillTrusted returns until when the I/O unit is trusted; zero: no end is known.
-	StillTrusted() (until time.Time, err error)
+	Send func(*session.Direct) error
+	// Platform is the identifier of this host, which the I/O unit knows. StillTrusted returns until
+	// when the I/O unit is trusted, also after the session; zero: no end is known.
+	Platform     protocol.Platform
+	StillTrusted func() (until time.Time, err error)
+	// Conn has the channels. It and the MTU are set before the session is in use.
+	Conn *messaging.Conn
+	MTU  int
 }
 
 // Config is the configuration of Connections.
@@ -89,12 +82,12 @@ type shared struct {
 	running sync.WaitGroup // goroutines of connections
 
 	mu      sync.Mutex // guards the fields below
-	session Session    // session in use; nil: none
+	session *Session   // session in use; nil: none
 	settled bool       // its I/O unit has the settings of the netdevice
 }
 
 // inUse returns the session in use, or nil, and whether it is settled.
-func (d *shared) inUse() (a Session, settled bool) {
+func (d *shared) inUse() (a *Session, settled bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.session, d.settled

@@ -45,7 +45,7 @@ func (d *Connections) Ports(queues int) []messaging.Port {
 
 // Use sets the session whose I/O unit directs the connections, or none if a is nil. Existing
 // connections continue for a while.
-func (d *Connections) Use(a Session) {
+func (d *Connections) Use(a *Session) {
 	d.mu.Lock()
 	d.session, d.settled = a, false
 	d.mu.Unlock()
@@ -56,7 +56,7 @@ func (d *Connections) Use(a Session) {
 // on it can decide whether it permits existing connections.
 func (d *Connections) Settle(conn *messaging.Conn) {
 	d.mu.Lock()
-	news := d.session != nil && d.session.Conn() == conn && !d.settled
+	news := d.session != nil && d.session.Conn == conn && !d.settled
 	d.settled = d.settled || news
 	d.mu.Unlock()
 	if news {
@@ -90,7 +90,7 @@ func (d *Connections) Close() error {
 }
 
 // Heard handles a message of the I/O unit of a (session.Conn.HandleDirect).
-func (d *Connections) Heard(a Session, m *session.Direct) {
+func (d *Connections) Heard(a *Session, m *session.Direct) {
 	if m.Step == session.DirectOffer {
 		d.offered(a, m)
 		return
@@ -107,7 +107,7 @@ func (d *Connections) Heard(a Session, m *session.Direct) {
 }
 
 // offered opens or declines a connection that the I/O unit of a offers.
-func (d *Connections) offered(a Session, m *session.Direct) {
+func (d *Connections) offered(a *Session, m *session.Direct) {
 	d.mu.Lock()
 	var oldest *link
 	reason := ""
@@ -116,7 +116,7 @@ func (d *Connections) offered(a Session, m *session.Direct) {
 		reason = d.stopping
 	case d.session != a:
 		reason = "the session is not in use"
-	case m.Cipher == "" && (d.cfg.Encrypt || a.Encrypted()):
+	case m.Cipher == "" && (d.cfg.Encrypt || a.Encrypted):
 		reason = "this host needs encryption"
 	case m.Cipher != "" && !slices.Contains(d.cfg.Ciphers, m.Cipher):
 		reason = fmt.Sprintf("this host does not encrypt with %s", m.Cipher)
@@ -187,7 +187,7 @@ func (d *Connections) Status() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := Status{On: d.split != nil, Total: d.left, Connections: []ConnectionStatus{}}
-	s.Granted = d.session != nil && d.session.Directs()
+	s.Granted = d.session != nil && d.session.Directs
 	for _, l := range d.links {
 		one := *l.shown.Load()
 		one.Counts = l.counts()

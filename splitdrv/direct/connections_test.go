@@ -30,25 +30,24 @@ func newTestDirect(peers int) *Connections {
 
 // testSession is a session of this host.
 type testSession struct {
-	sent      []*session.Direct
-	encrypted bool
+	Session
+	sent []*session.Direct
 }
 
-func (s *testSession) Directs() bool         { return true }
-func (s *testSession) Conn() *messaging.Conn { return nil }
-func (s *testSession) MTU() int              { return 0 }
-func (s *testSession) Encrypted() bool       { return s.encrypted }
-func (s *testSession) IOUnit() IOUnit        { return new(testUnit) }
-
-func (s *testSession) Send(m *session.Direct) error {
-	s.sent = append(s.sent, m)
-	return nil
+func newTestSession() *testSession {
+	a := new(testSession)
+	a.Session = Session{Directs: true, Platform: 7, StillTrusted: new(testUnit).StillTrusted}
+	a.Send = func(m *session.Direct) error {
+		a.sent = append(a.sent, m)
+		return nil
+	}
+	return a
 }
 
 // newTestLink adds a link with this state and time of last use.
 func (d *Connections) newTestLink(id session.DirectID, s State, used int64) *link {
 	l := &link{d: &d.shared, id: id, offer: &session.Direct{Peer: &session.DirectPeer{}},
-		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}, author: new(testUnit), full: newLatch()}
+		inbox: inbox{events: make(chan event, 1), flooded: newLatch()}, author: &newTestSession().Session, full: newLatch()}
 	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
 	l.show(s)
 	l.used.Store(used)
@@ -63,8 +62,6 @@ type testUnit struct {
 	err   error
 	asked int
 }
-
-func (a *testUnit) Platform() protocol.Platform { return 7 }
 
 func (a *testUnit) StillTrusted() (time.Time, error) {
 	a.mu.Lock()
@@ -100,16 +97,16 @@ func TestNonces(t *testing.T) {
 // TestOffersDeclined has the I/O unit offer connections that this host does not accept, and expects
 // no new link.
 func TestOffersDeclined(t *testing.T) {
-	a := new(testSession)
+	a := newTestSession()
 	var offer session.Direct
 	for name, prepare := range map[string]func(*Connections){
 		"while the host stops":                     func(d *Connections) { d.stopping = "over" },
-		"in the clear beside an encrypted session": func(*Connections) { a.encrypted = true },
+		"in the clear beside an encrypted session": func(*Connections) { a.Encrypted = true },
 		"in the clear, and encryption is required": func(d *Connections) { d.cfg.Encrypt = true },
 		"with a cipher that this host does not use": func(d *Connections) {
 			d.cfg.Ciphers, offer.Cipher = []seal.Cipher{seal.AES256GCM}, seal.AES128GCM
 		},
-		"in another session":    func(d *Connections) { d.session = new(testSession) },
+		"in another session":    func(d *Connections) { d.session = new(Session) },
 		"what there is already": func(d *Connections) { d.newTestLink(7, Established, 1) },
 		"while as many end": func(d *Connections) {
 			d.newTestLink(1, Ending, 1)
@@ -118,13 +115,13 @@ func TestOffersDeclined(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDirect(1)
-			d.session = a
+			d.session = &a.Session
 			offer = session.Direct{Step: session.DirectOffer, ID: 7, Peer: &session.DirectPeer{}}
 			prepare(d)
 			was := len(d.links)
 			a.sent = nil
-			defer func() { a.encrypted = false }()
-			d.offered(a, &offer)
+			defer func() { a.Encrypted = false }()
+			d.offered(&a.Session, &offer)
 			if len(d.links) != was {
 				t.Error("it is taken")
 			}
@@ -139,8 +136,9 @@ func TestOffersDeclined(t *testing.T) {
 // continue, and beside an encrypted one.
 func TestHeldInTheClear(t *testing.T) {
 	for _, cipher := range []seal.Cipher{"", seal.AES128GCM} {
-		d, a := newTestDirect(1), &testSession{encrypted: true}
-		d.session, d.settled = a, true
+		d, a := newTestDirect(1), newTestSession()
+		a.Encrypted = true
+		d.session, d.settled = &a.Session, true
 		l := d.newTestLink(7, Established, 1)
 		l.offer.Cipher = cipher
 		why := l.hold()
@@ -190,10 +188,10 @@ func TestUse(t *testing.T) {
 // that is not in use any more.
 func TestWordsOfAnotherSession(t *testing.T) {
 	d := newTestDirect(1)
-	d.session = new(testSession)
+	d.session = new(Session)
 	l := d.newTestLink(7, Established, 1)
 	m := &session.Direct{Step: session.DirectEnd, ID: 7}
-	if d.Heard(new(testSession), m); len(l.events) != 0 {
+	if d.Heard(new(Session), m); len(l.events) != 0 {
 		t.Error("it is heard")
 	}
 	if d.Heard(d.session, m); len(l.events) != 1 {
@@ -205,12 +203,12 @@ func TestWordsOfAnotherSession(t *testing.T) {
 // link's, once, and when that has the settings of the netdevice.
 func TestHoldsOnce(t *testing.T) {
 	d := newTestDirect(1)
-	one, two := new(testSession), new(testSession)
+	one, two := newTestSession(), newTestSession()
 	l := d.newTestLink(7, Established, 1)
-	l.session = one
-	d.session, d.settled = one, true
+	l.session = &one.Session
+	d.session, d.settled = &one.Session, true
 	l.hold()
-	d.session, d.settled = two, false
+	d.session, d.settled = &two.Session, false
 	l.hold()
 	if len(one.sent)+len(two.sent) != 0 {
 		t.Error("it is named too early, or to the I/O unit that knows it")
@@ -226,7 +224,7 @@ func TestHoldsOnce(t *testing.T) {
 // served runs serve for a link in another goroutine, with these events already queued. The channel
 // gets the reason for the end.
 func (l *link) served(events ...event) <-chan *leaving {
-	l.conn, l.session = &messaging.Conn{}, new(testSession)
+	l.conn, l.session = &messaging.Conn{}, new(Session)
 	l.events = make(chan event, 16)
 	for _, e := range events {
 		l.events <- e

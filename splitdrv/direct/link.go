@@ -50,8 +50,8 @@ type link struct {
 	d       *shared
 	id      session.DirectID
 	offer   *session.Direct
-	session Session       // session of the offer, or of the last permission
-	author  IOUnit        // the I/O unit of the offer, which knows the secret
+	session *Session      // session of the offer, or of the last permission
+	author  *Session      // session of the offer, whose I/O unit knows the secret
 	rates   *rate.Limiter // rate of the peer's requests
 
 	conn    *messaging.Conn
@@ -125,13 +125,13 @@ var errUnconfirmed = &leaving{
 
 var errFlooded = &leaving{reason: "the I/O unit says more than can be heard", failed: true}
 
-func newLink(d *shared, a Session, offer *session.Direct) *link {
+func newLink(d *shared, a *Session, offer *session.Direct) *link {
 	l := &link{
 		inbox: inbox{events: make(chan event, 64), flooded: newLatch()},
-		d:     d, id: offer.ID, offer: offer, session: a, author: a.IOUnit(), began: time.Now(),
+		d:     d, id: offer.ID, offer: offer, session: a, author: a, began: time.Now(),
 		probed: make(chan struct{}), arrived: make(chan struct{}),
 		rates: rate.NewLimiter(requestRate, requestBurst),
-		out:   nonces(offer.Secret, a.IOUnit().Platform()), in: nonces(offer.Secret, offer.Peer.Platform),
+		out:   nonces(offer.Secret, a.Platform), in: nonces(offer.Secret, offer.Peer.Platform),
 	}
 	l.heard.probes, l.heard.markers, l.heard.pause = newLatch(), newLatch(), newLatch()
 	l.full = newLatch()
@@ -444,7 +444,7 @@ func (l *link) serve() *leaving {
 				if e.message.Step != session.DirectKeep {
 					break
 				}
-				if !e.message.Peer.Equal(l.offer.Peer) || l.session.MTU() != l.offer.MTU {
+				if !e.message.Peer.Equal(l.offer.Peer) || l.session.MTU != l.offer.MTU {
 					return &leaving{reason: "the I/O unit permits another connection than there is"}
 				}
 				grace = nil
@@ -472,7 +472,7 @@ func (l *link) hold() *leaving {
 	if !settled || a == l.session {
 		return nil
 	}
-	if a.Encrypted() && l.offer.Cipher == "" {
+	if a.Encrypted && l.offer.Cipher == "" {
 		return &leaving{reason: "this host needs encryption"}
 	}
 	l.session = a

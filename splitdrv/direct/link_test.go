@@ -69,7 +69,8 @@ func TestMadeByRevokedUnit(t *testing.T) {
 		d := newTestDirect(1)
 		d.cfg.Idle, d.cfg.Grace = time.Hour, time.Hour
 		l := d.newTestLink(7, Established, 1)
-		a := l.author.(*testUnit)
+		a := new(testUnit)
+		l.author = &Session{StillTrusted: a.StillTrusted}
 		a.becomes(until, err)
 		keep := &session.Direct{Step: session.DirectKeep, Peer: l.offer.Peer}
 		return l, a, l.served(event{kind: eventMessage, message: keep})

@@ -11,7 +11,7 @@ import (
 // it cannot make a secret good that is known to somebody who is not trusted any more. Only one
 // goroutine uses it.
 type origin struct {
-	of       IOUnit
+	of       *Session // in which it was offered
 	security *session.Security
 	changed  <-chan struct{} // closed when the trust has changed since the last check
 	expired  <-chan time.Time

@@ -33,6 +33,7 @@ type attachment struct {
 	since   time.Time       // when it came into use; guarded by netdev.mu
 	stages  []uplink.Stage
 	drain   drain
+	direct  direct.Session
 }
 
 func (a *attachment) Unit() string { return a.addr }
@@ -87,26 +88,6 @@ func (a *attachment) keys() (*seal.Keys, error) {
 	}
 	return seal.NewKeys(a.welcome.Cipher, secret, true)
 }
-
-// directSend is the time-out for sending a message about direct connections to the I/O unit.
-const directSend = time.Second
-
-func (a *attachment) Send(m *session.Direct) error {
-	if !a.Directs() {
-		return ErrNoSession
-	}
-	return a.client.SendDirect(m, directSend)
-}
-
-func (a *attachment) Directs() bool { return a.welcome.Grants(protocol.FeatureDirect) }
-
-func (a *attachment) Encrypted() bool { return a.welcome.Cipher != "" }
-
-func (a *attachment) IOUnit() direct.IOUnit { return a.client }
-
-func (a *attachment) Conn() *messaging.Conn { return a.conn }
-
-func (a *attachment) MTU() int { return a.welcome.MTU }
 
 // drain is the I/O unit's request to move to another I/O unit. Any goroutine may use it.
 type drain struct {

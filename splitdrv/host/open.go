@@ -210,10 +210,24 @@ func (o *opener) features(standby bool) []string {
 	return words
 }
 
+// directSend is the time-out for sending a message about direct connections to the I/O unit.
+const directSend = time.Second
+
 // listen registers the handlers of messages that the I/O unit may send at any time.
 func (o *opener) listen(a *attachment) {
-	if a.welcome.Grants(protocol.FeatureDirect) {
-		a.client.HandleDirect(func(m *session.Direct) { o.direct.Heard(a, m) })
+	directs := a.welcome.Grants(protocol.FeatureDirect)
+	a.direct = direct.Session{
+		Directs: directs, Encrypted: a.welcome.Cipher != "", Platform: a.client.Platform(),
+		StillTrusted: a.client.StillTrusted,
+		Send: func(m *session.Direct) error {
+			if !directs {
+				return ErrNoSession
+			}
+			return a.client.SendDirect(m, directSend)
+		},
+	}
+	if directs {
+		a.client.HandleDirect(func(m *session.Direct) { o.direct.Heard(&a.direct, m) })
 	}
 	if a.welcome.Grants(protocol.FeatureDrain) {
 		a.client.HandleDrain(a.drain.ask)

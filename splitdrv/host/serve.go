@@ -165,7 +165,8 @@ func (h *Host) activate(a *attachment) error {
 	a.stages = append(a.stages, watch.stages...)
 	h.sessions.failedOver(a, offloads)
 	h.dev.setPhase(mirror.Established)
-	h.direct.Use(a)
+	a.direct.Conn, a.direct.MTU = a.conn, w.MTU
+	h.direct.Use(&a.direct)
 	h.dev.changed() // the follower then calls settled for this session
 	h.cfg.Log.Info("session established", "iounit", a.addr, "name", w.Name, "session", w.Session,
 		"mode", w.Mode, "mac", w.MAC, "mtu", w.MTU, "queues", w.Queues, "link", w.Link.Up)
