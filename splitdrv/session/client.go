@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/splitnic/splitnic/protocol"
 )
 
@@ -171,7 +169,10 @@ func WithPort(addr string) string {
 // drained, or no longer is. fn runs on a goroutine of the connection and must not wait.
 // HandleDrain must be called before Ready. Without it, such a message ends the session.
 func (c *Client) HandleDrain(fn func(on bool)) {
-	c.draining = draining{drain: fn, rate: rate.NewLimiter(drainRate, drainBurst)}
+	c.handles(typeDrain, drainRate, drainBurst, func(b []byte) (func(), error) {
+		on, err := decodeDrain(b)
+		return func() { fn(on) }, err
+	})
 }
 
 // Stays reports to the I/O unit why the host does not move, in answer to a drain. It may be

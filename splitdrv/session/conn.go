@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/splitnic/splitnic/internal/ticker"
 )
@@ -43,12 +44,11 @@ type Conn struct {
 	peerTimeout time.Duration
 	next        step // of the handshake
 
-	authenticated atomic.Bool   // the TLS handshake is over, also if it has failed
-	throttled     atomic.Uint64 // heartbeats of the peer that had to wait
-	direct        directing     // written before the session is established
-	draining      draining      // likewise
-	writing       sync.Mutex    // held while a frame is written
-	broken        chan struct{} // closed when a heartbeat could not be sent
+	authenticated atomic.Bool        // the TLS handshake is over, also if it has failed
+	throttled     atomic.Uint64      // heartbeats of the peer that had to wait
+	handlers      map[string]handler // by type of message; written before the session is established
+	writing       sync.Mutex         // held while a frame is written
+	broken        chan struct{}      // closed when a heartbeat could not be sent
 	workers       sync.WaitGroup
 	heartbeats    heartbeats
 
@@ -70,6 +70,13 @@ type heartbeats struct {
 	vouched atomic.Bool
 	going   atomic.Bool // a heartbeat is being sent
 	broken  sync.Once
+}
+
+// handler handles the messages of a type in an established session. Further messages than its rate
+// permits wait at the sender.
+type handler struct {
+	decode func(b []byte) (handle func(), err error)
+	rate   *rate.Limiter
 }
 
 // newConn returns a connection that takes over nc. useTLS must be called next.

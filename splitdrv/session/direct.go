@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"golang.org/x/time/rate"
-
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/seal"
 	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
@@ -221,8 +219,8 @@ type directMessage struct {
 }
 
 func decodeDirect(b []byte, fromUnit bool) (*Direct, error) {
-	var d Direct
-	if err := decode(b, &d); err != nil {
+	d, err := decode[Direct](b)
+	if err != nil {
 		return nil, err
 	}
 	return &d, d.validate(fromUnit)
@@ -234,9 +232,3 @@ const (
 	directBurst = 4096
 	directRate  = 500
 )
-
-// directing has the handler of messages about direct connections, and their limit.
-type directing struct {
-	handle func(*Direct)
-	rate   *rate.Limiter
-}

@@ -37,7 +37,7 @@
 //	client                                           steps of the host
 //	established, heartbeat                           an established session
 //	conn                                             common part of both ends, and the end
-//	direct, drain, messages                          messages
+//	direct, messages                                 messages
 //	authentication, verdict, security                identities of both ends
 //	channel, frame
 //	reason, errors

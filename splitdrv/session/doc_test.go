@@ -40,7 +40,7 @@ func TestDocumentedMessages(t *testing.T) {
 		case typeRenew:
 			_, err = decodeRenew(b)
 		case typeRenewed:
-			_, err = decodeRenewed(b)
+			_, err = decode[renewedMessage](b)
 		case typeDrain:
 			var on bool
 			if on, err = decodeDrain(b); err == nil && !on {

@@ -64,21 +64,10 @@ func (c *Conn) runReader() {
 			if bye, err = decodeBye(b); err == nil {
 				err = bye
 			}
-		case t == typeDirect, t == typeDrain, t == typeStays:
-			var lives bool
-			if t == typeDirect {
-				lives, err = c.heardDirect(b)
-			} else {
-				lives, err = c.heardDrain(t, b)
-			}
-			if lives {
+		default:
+			if err = c.hear(t, b); err == nil {
 				continue
 			}
-			if err == nil {
-				return // the connection has ended in the meantime
-			}
-		default:
-			err = fmt.Errorf("%q in an established session: %w", text(t), ErrUnexpected)
 		}
 		c.blame(err)
 		c.fail(fmt.Errorf("%v: %w", c, err))
@@ -113,29 +102,46 @@ func (c *Conn) throttle(d time.Duration) bool {
 // limit.
 func (c *Conn) HeartbeatsThrottled() uint64 { return c.throttled.Load() }
 
+// featureOf has the features of sessions with these messages.
+var featureOf = map[string]string{
+	typeDirect: protocol.FeatureDirect, typeDrain: protocol.FeatureDrain, typeStays: protocol.FeatureDrain,
+}
+
+// handles registers the handler of a type of messages. The session is not established yet.
+func (c *Conn) handles(t string, limit rate.Limit, burst int, decode func(b []byte) (handle func(), err error)) {
+	if c.handlers == nil {
+		c.handlers = make(map[string]handler)
+	}
+	c.handlers[t] = handler{decode, rate.NewLimiter(limit, burst)}
+}
+
+// hear handles a message, unless it returns the reason for the end of the connection.
+func (c *Conn) hear(t string, b []byte) error {
+	h, ok := c.handlers[t]
+	if feature := featureOf[t]; !ok && feature != "" {
+		return fmt.Errorf("%q from %v in a session without the feature %q, or from the wrong side: %w", t, c.peerRole,
+			feature, ErrUnexpected)
+	} else if !ok {
+		return fmt.Errorf("%q in an established session: %w", text(t), ErrUnexpected)
+	}
+	handle, err := h.decode(b)
+	if err == nil && !c.afford(h.rate) {
+		err = c.Err() // it has ended in the meantime
+	}
+	if err == nil {
+		handle()
+	}
+	return err
+}
+
 // HandleDirect registers fn, which is called with each message about direct connections, one
 // after the other. fn runs on a goroutine of the connection and must not wait. HandleDirect
 // must be called before Ready. Without it, such a message ends the session.
 func (c *Conn) HandleDirect(fn func(*Direct)) {
-	c.direct = directing{handle: fn, rate: rate.NewLimiter(directRate, directBurst)}
-}
-
-// heardDirect handles a message about a direct connection, and reports whether the bootstrap
-// connection lasts.
-func (c *Conn) heardDirect(b []byte) (lives bool, err error) {
-	if c.direct.handle == nil {
-		return false, fmt.Errorf("%q in a session without the feature %q: %w", typeDirect, protocol.FeatureDirect,
-			ErrUnexpected)
-	}
-	d, err := decodeDirect(b, c.peerRole == roleUnit)
-	if err != nil {
-		return false, err
-	}
-	if !c.afford(c.direct.rate) {
-		return false, nil
-	}
-	c.direct.handle(d)
-	return true, nil
+	c.handles(typeDirect, directRate, directBurst, func(b []byte) (func(), error) {
+		d, err := decodeDirect(b, c.peerRole == roleUnit)
+		return func() { fn(d) }, err
+	})
 }
 
 // SendDirect sends a message about a direct connection in an established session. Any
@@ -148,29 +154,6 @@ func (c *Conn) SendDirect(d *Direct, timeout time.Duration) error {
 		return fmt.Errorf("%w message about a direct connection: %w", errOwn, err)
 	}
 	return c.sendWithin(m, timeout)
-}
-
-// heardDrain handles a message drain or stays, and reports whether the connection lasts.
-func (c *Conn) heardDrain(t string, b []byte) (lives bool, err error) {
-	d := &c.draining
-	switch {
-	case t == typeDrain && d.drain != nil:
-		var on bool
-		if on, err = decodeDrain(b); err == nil && c.afford(d.rate) {
-			d.drain(on)
-			return true, nil
-		}
-	case t == typeStays && d.stays != nil:
-		var reason string
-		if reason, err = decodeStays(b); err == nil && c.afford(d.rate) {
-			d.stays(reason)
-			return true, nil
-		}
-	default:
-		err = fmt.Errorf("%q from %v in a session without the feature %q, or from the wrong side: %w", t, c.peerRole,
-			protocol.FeatureDrain, ErrUnexpected)
-	}
-	return false, err
 }
 
 // sendWithin sends a message in an established session. If the peer does not read it within

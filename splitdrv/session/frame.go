@@ -66,22 +66,19 @@ const (
 	typeStays   = "stays"
 )
 
-func decode(b []byte, into any) error {
-	if err := json.Unmarshal(b, into); err != nil {
+func decode[T any](b []byte) (v T, err error) {
+	if err := json.Unmarshal(b, &v); err != nil {
 		// The error can contain text of the peer of any length.
-		return fmt.Errorf("%w: %s", ErrMessage, text(err.Error()))
+		return v, fmt.Errorf("%w: %s", ErrMessage, text(err.Error()))
 	}
-	return nil
+	return v, nil
 }
 
 func messageType(b []byte) (string, error) {
-	var m struct {
+	m, err := decode[struct {
 		Type string `json:"type"`
-	}
-	if err := decode(b, &m); err != nil {
-		return "", err
-	}
-	return m.Type, nil
+	}](b)
+	return m.Type, err
 }
 
 type readyMessage struct {
@@ -105,16 +102,16 @@ type refuseMessage struct {
 }
 
 func decodeBye(b []byte) (*ByeError, error) {
-	var m byeMessage
-	if err := decode(b, &m); err != nil {
+	m, err := decode[byeMessage](b)
+	if err != nil {
 		return nil, err
 	}
 	return &ByeError{Code: Code(text(string(m.Code))), Message: text(m.Message)}, nil
 }
 
 func decodeRefuse(b []byte) error {
-	var m refuseMessage
-	if err := decode(b, &m); err != nil {
+	m, err := decode[refuseMessage](b)
+	if err != nil {
 		return err
 	}
 	if m.Code == CodeVersion && m.Versions != (Versions{}) {

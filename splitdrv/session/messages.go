@@ -212,11 +212,11 @@ type acceptMessage struct {
 // decodeHello decodes and checks a hello. It checks the version first, because a hello of
 // another version may have other fields.
 func decodeHello(b []byte) (Hello, error) {
-	var first struct {
+	first, err := decode[struct {
 		Magic    string   `json:"magic"`
 		Versions Versions `json:"versions"`
-	}
-	if err := decode(b, &first); err != nil {
+	}](b)
+	if err != nil {
 		return Hello{}, err
 	}
 	if first.Magic != magic {
@@ -228,33 +228,33 @@ func decodeHello(b []byte) (Hello, error) {
 	if first.Versions.Min > spoken.Max || first.Versions.Max < spoken.Min {
 		return Hello{}, &VersionError{Local: spoken, Remote: first.Versions}
 	}
-	var h Hello
-	if err := decode(b, &h); err != nil {
+	h, err := decode[Hello](b)
+	if err != nil {
 		return Hello{}, err
 	}
 	return h, h.validate()
 }
 
 func decodeWelcome(b []byte, hello *Hello) (Welcome, error) {
-	var first struct {
+	first, err := decode[struct {
 		Version int `json:"version"`
-	}
-	if err := decode(b, &first); err != nil {
+	}](b)
+	if err != nil {
 		return Welcome{}, err
 	}
 	if v := first.Version; v < spoken.Min || v > spoken.Max {
 		return Welcome{}, &VersionError{Local: spoken, Remote: Versions{v, v}}
 	}
-	var w Welcome
-	if err := decode(b, &w); err != nil {
+	w, err := decode[Welcome](b)
+	if err != nil {
 		return Welcome{}, err
 	}
 	return w, w.validate(hello)
 }
 
 func decodeAccept(b []byte, welcome *Welcome) (Accept, error) {
-	var a Accept
-	if err := decode(b, &a); err != nil {
+	a, err := decode[Accept](b)
+	if err != nil {
 		return Accept{}, err
 	}
 	return a, a.validate(welcome)
@@ -281,3 +281,33 @@ func validateFeatures(features []string) error {
 	}
 	return nil
 }
+
+// drainMessage is sent by the I/O unit: it asks the host to move to another I/O unit, or
+// revokes that.
+type drainMessage struct {
+	Type string `json:"type"`
+	On   bool   `json:"on"`
+}
+
+// staysMessage is sent by the host: it was asked to move, and cannot for now.
+type staysMessage struct {
+	Type   string `json:"type"`
+	Reason string `json:"reason"` // for display
+}
+
+func decodeDrain(b []byte) (on bool, err error) {
+	m, err := decode[drainMessage](b)
+	return m.On, err
+}
+
+func decodeStays(b []byte) (reason string, err error) {
+	m, err := decode[staysMessage](b)
+	return text(m.Reason), err
+}
+
+// The limit for messages drain and stays that are read: at once, and per second in the long
+// run. Further messages wait at the sender.
+const (
+	drainBurst = 16
+	drainRate  = 1
+)

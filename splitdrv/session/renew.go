@@ -40,16 +40,12 @@ type renewedMessage struct {
 }
 
 func decodeRenew(b []byte) (m renewMessage, err error) {
-	if err := decode(b, &m); err != nil {
-		return m, err
+	m, err = decode[renewMessage](b)
+	if err == nil && !identity.ValidWord(m.Session) {
+		err = invalid("session", m.Session, "must be a word")
 	}
-	if !identity.ValidWord(m.Session) {
-		return m, invalid("session", m.Session, "must be a word")
-	}
-	return m, nil
+	return m, err
 }
-
-func decodeRenewed(b []byte) (m renewedMessage, err error) { return m, decode(b, &m) }
 
 // The labels of the keying material exported from TLS for proofs, and of the side that gives
 // one.
@@ -103,7 +99,7 @@ func (c *Client) Renew(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, sendErr)
 		}
-		m, err := decodeRenewed(b)
+		m, err := decode[renewedMessage](b)
 		if err != nil {
 			return err
 		}

@@ -359,9 +359,9 @@ func FuzzRenew(f *testing.F) {
 			m.Type = typeRenew
 			again(t, m, m, decodeRenew)
 		}
-		if m, err := decodeRenewed(b); err == nil {
+		if m, err := decode[renewedMessage](b); err == nil {
 			m.Type = typeRenewed
-			again(t, m, m, decodeRenewed)
+			again(t, m, m, decode[renewedMessage])
 		}
 	})
 }

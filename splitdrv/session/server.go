@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/splitnic/splitnic/internal/limit"
 	"github.com/splitnic/splitnic/protocol"
 )
@@ -170,7 +168,10 @@ func newSessionID() string {
 // HandleStays registers fn, which is called with the reason when the host reports that it
 // does not move. The rules of Client.HandleDrain apply.
 func (s *Server) HandleStays(fn func(reason string)) {
-	s.draining = draining{stays: fn, rate: rate.NewLimiter(drainRate, drainBurst)}
+	s.handles(typeStays, drainRate, drainBurst, func(b []byte) (func(), error) {
+		reason, err := decodeStays(b)
+		return func() { fn(reason) }, err
+	})
 }
 
 // Drain asks the host of an established session with the feature drain to move to another
