@@ -15,6 +15,7 @@ import (
 
 	"github.com/splitnic/splitnic/internal/pcapng"
 	"github.com/splitnic/splitnic/internal/units"
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/vnet"
 )
 
@@ -230,10 +231,7 @@ func (c *Capture) finish() {
 func (c *Capture) tell() {
 	if c.waiting && (c.ended || len(c.filling) > 0) {
 		c.waiting = false
-		select {
-		case c.ready <- struct{}{}:
-		default:
-		}
+		wake.Up(c.ready)
 	}
 }
 

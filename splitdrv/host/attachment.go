@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/direct"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
@@ -100,7 +101,7 @@ type drain struct {
 func (d *drain) ask(on bool) {
 	d.on.Store(on)
 	d.stays.Store(nil)
-	signal(d.changed)
+	wake.Up(d.changed)
 }
 
 // stopwatch measures consecutive stages.

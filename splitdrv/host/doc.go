@@ -52,5 +52,5 @@
 //	host, vhostuser, race, standby            choice of the session
 //	open, follow, peerrequests                one session
 //	netdev, failures, sessions, config        shared state
-//	netdevice, reason, switchrequest, attachment, changes
+//	netdevice, reason, switchrequest, attachment
 package host

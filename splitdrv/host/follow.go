@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -199,7 +200,7 @@ func (d *netdev) solicit(ctx context.Context) {
 		case <-d.raised:
 			cancel()
 			err = <-done
-			signal(d.raised) // begin again
+			wake.Up(d.raised) // begin again
 		}
 		cancel()
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/limit"
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/mirror"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
@@ -133,7 +134,7 @@ func (d *netdev) setPhase(p mirror.Phase) {
 	d.changed()
 }
 
-func (d *netdev) changed() { signal(d.wake) }
+func (d *netdev) changed() { wake.Up(d.wake) }
 
 // giveUpMAC gives up the administrator's MAC address if err can mean that the I/O unit
 // refuses it. It reports whether it has, so that the caller tries again.
@@ -228,7 +229,7 @@ func (d *netdev) setCarrier(up bool) error {
 	}
 	d.is.carrier = up
 	if up {
-		signal(d.raised)
+		wake.Up(d.raised)
 	}
 	return nil
 }
@@ -283,4 +284,28 @@ func (d *netdev) steer(w *session.Welcome) error {
 	}
 	s.On, s.Limit = err == nil, rule.Limit
 	return err
+}
+
+// changes notifies any number of waiting goroutines.
+type changes struct {
+	mu sync.Mutex
+	c  chan struct{} // nil: no goroutine waits
+}
+
+func (c *changes) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.c == nil {
+		c.c = make(chan struct{})
+	}
+	return c.c
+}
+
+func (c *changes) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.c != nil {
+		close(c.c)
+		c.c = nil
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
 	"github.com/splitnic/splitnic/splitdrv/device"
@@ -60,7 +61,7 @@ func (o *opener) dial(ctx context.Context, addr string, answered chan<- struct{}
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := o.units.Dial(ctx, network, addr, o.cfg.Dialer.DialContext)
 			if err == nil {
-				signal(answered)
+				wake.Up(answered)
 			}
 			return c, err
 		},

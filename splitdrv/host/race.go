@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/session"
 )
@@ -132,7 +133,7 @@ func (r *race) do(ctx context.Context, a uplink.RaceAction) {
 	case uplink.Open:
 		d := r.ready[a.Unit]
 		delete(r.ready, a.Unit)
-		d.heard = func() { signal(r.heard) }
+		d.heard = func() { wake.Up(r.heard) }
 		ctx, cancel := context.WithCancelCause(ctx)
 		r.overtake = cancel
 		go func() {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 	"github.com/splitnic/splitnic/splitdrv/session"
@@ -95,7 +96,7 @@ func (s *standby) takeHeld(addr string) *attachment {
 	if b == nil || !b.lives() || addr != uplink.None && addr != b.addr {
 		return nil
 	}
-	signal(s.taken)
+	wake.Up(s.taken)
 	return s.machine.Take()
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/splitdrv/messaging"
 	"github.com/splitnic/splitnic/tap"
 	"github.com/splitnic/splitnic/tap/discard"
@@ -71,7 +72,7 @@ func (v *vhostDevice) set(fn func()) {
 	v.mu.Lock()
 	fn()
 	v.mu.Unlock()
-	signal(v.changed)
+	wake.Up(v.changed)
 }
 
 // SetOffloads sets the offloads of both directions. Other offloads that the front end has

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/splitnic/splitnic/internal/limit"
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/iounit/guard"
@@ -58,10 +59,7 @@ func newAnnouncer(
 // now announces the host, and makes run repeat that.
 func (a *announcer) now() {
 	a.round()
-	select {
-	case a.begin <- struct{}{}:
-	default:
-	}
+	wake.Up(a.begin)
 }
 
 // run repeats announcements until done is closed.

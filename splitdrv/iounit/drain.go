@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/wake"
 )
 
 const (
@@ -140,10 +142,7 @@ func (r *roster) stays(a *attachment, why string) {
 		a.leaving.why = why
 	}
 	r.mu.Unlock()
-	select {
-	case a.leaving.stays <- struct{}{}:
-	default:
-	}
+	wake.Up(a.leaving.stays)
 }
 
 // mayLeave records that a session is established, and whether the host can be asked to move.

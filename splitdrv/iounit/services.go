@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/splitnic/splitnic/internal/limit"
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/lan"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/capture"
@@ -513,10 +514,7 @@ func (s *services) inTurn(macs []protocol.MAC) []protocol.MAC {
 
 // tryAgain makes repeat tell the host that a refused request may be granted now.
 func (s *services) tryAgain() {
-	select {
-	case s.retry <- struct{}{}:
-	default:
-	}
+	wake.Up(s.retry)
 }
 
 // repeat tells the host each time that it may repeat a request about the receive filter of

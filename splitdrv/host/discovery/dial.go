@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/splitnic/splitnic/internal/wake"
 )
 
 // DialFunc has the signature of net.Dialer.DialContext.
@@ -62,7 +64,7 @@ func (d *Directory) note(host string, at net.Addr) {
 	if now := tcp.AddrPort().Addr().Unmap(); d.addresses[host] != now {
 		d.addresses[host] = now
 		for _, s := range d.sources {
-			signal(s.reached)
+			wake.Up(s.reached)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/splitdrv/host/uplink"
 )
 
@@ -156,15 +157,7 @@ func (d *Directory) Status() (all []Status) {
 // one in the time Settings.Shortest.
 func (d *Directory) Refresh() {
 	for _, s := range d.sources {
-		signal(s.refresh)
-	}
-}
-
-// signal signals a channel of capacity one, or none if it is nil. It never waits.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		wake.Up(s.refresh)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -51,10 +52,7 @@ func (r *Refusals) note(v verdict, head []byte) {
 	r.mu.Lock()
 	r.texts, r.fresh = append(r.texts, why(v, head)), r.fresh+1
 	r.mu.Unlock()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(r.wake)
 }
 
 // Forget removes all descriptions, when the rules have changed.

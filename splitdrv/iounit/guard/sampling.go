@@ -3,6 +3,7 @@ package guard
 import (
 	"sync/atomic"
 
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/vnet"
 )
@@ -52,10 +53,7 @@ func (t *Traffic) Between(after int, macs []protocol.MAC, slots []int) {
 // note records that there are samples.
 func (t *Traffic) note() {
 	if !t.Watched.Load() && t.Watched.CompareAndSwap(false, true) {
-		select {
-		case t.Began <- struct{}{}:
-		default:
-		}
+		wake.Up(t.Began)
 	}
 }
 

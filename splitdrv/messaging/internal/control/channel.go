@@ -7,6 +7,7 @@ import (
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/epoll"
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/messaging/cq"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
@@ -183,7 +184,7 @@ func (k *Channel) handleBatch() (int, error) {
 	k.unhandled = nil
 	if n < len(k.comps) && wanted != k.looked.Load() {
 		k.looked.Store(wanted)
-		core.WakeBy(k.LookDone)
+		wake.Up(k.LookDone)
 	}
 	return n, nil
 }

@@ -63,14 +63,6 @@ func (q *Queue[T]) Len() int {
 	return len(q.items)
 }
 
-// WakeBy wakes the goroutine that waits for c, a channel of capacity one. It never waits.
-func WakeBy(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // RxEvent is an action of a receiver: bufpool.Adopt and Drain of a pool, bufpool.Consume of an
 // element, and bufpool.Revoke and Rebind of a batch with which the sender is done.
 type RxEvent struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
 	"github.com/splitnic/splitnic/splitdrv/device"
 	"github.com/splitnic/splitnic/splitdrv/messaging/internal/control"
@@ -130,7 +131,7 @@ func (m *Manager) Notify(e bufpool.Event) (err error) {
 		m.pass(&m.actions[i])
 	}
 	if len(m.queue) > queued {
-		core.WakeBy(m.queued)
+		wake.Up(m.queued)
 	}
 	if m.gone != nil && m.pools.Gone() {
 		close(m.gone) // the remaining messages about the pools are in the senders' queues
@@ -144,7 +145,7 @@ func (m *Manager) Notify(e bufpool.Event) (err error) {
 // lock, which all sessions share.
 func (m *Manager) WakeTicks() {
 	if m.Resting.Load() && m.Resting.Swap(false) {
-		core.WakeBy(m.needs)
+		wake.Up(m.needs)
 	}
 }
 
@@ -449,4 +450,4 @@ func (m *Manager) HearKeys(data []byte) protocol.CfgStatus {
 
 // WakeForNeeds wakes the manager's goroutine because a frame fits no pool, or a sender needs more slots. It
 // never waits.
-func (m *Manager) WakeForNeeds() { core.WakeBy(m.needs) }
+func (m *Manager) WakeForNeeds() { wake.Up(m.needs) }

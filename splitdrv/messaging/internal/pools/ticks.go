@@ -6,8 +6,8 @@ import (
 
 	"github.com/splitnic/splitnic/bufpool"
 	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/internal/wake"
 	"github.com/splitnic/splitnic/protocol"
-	"github.com/splitnic/splitnic/splitdrv/messaging/internal/core"
 )
 
 const (
@@ -76,7 +76,7 @@ func (m *Manager) tick() (quiet bool, err error) {
 	quiet = true
 	for _, ch := range m.channels {
 		if ch.Sender.Slots.lacking() {
-			core.WakeBy(m.needs)
+			wake.Up(m.needs)
 			quiet = false
 		}
 	}
