@@ -23,7 +23,7 @@ type ClientConfig struct {
 	// creation of queue pairs in between; default 5 s.
 	HandshakeTimeout time.Duration
 	// PeerTimeout is the time without an answer after which the I/O unit's machine is
-	// declared dead; default 900 ms. It is approximate, because kernel timers are involved.
+	// declared dead; default 1 s. It is approximate, because kernel timers are involved.
 	PeerTimeout time.Duration
 	// DialContext makes the TCP connection; default that of a net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -21,7 +21,7 @@ import (
 
 const (
 	defaultHandshakeTimeout = 5 * time.Second
-	defaultPeerTimeout      = 900 * time.Millisecond
+	defaultPeerTimeout      = time.Second
 	// byeTimeout is the time-out for the last message to a peer that may be dead.
 	byeTimeout = time.Second
 )

@@ -16,7 +16,7 @@ const session = 1400 * time.Millisecond / 512
 
 // standard is the fleet of docs/scale.md.
 var standard = Model{
-	Units: 200, Hosts: 10_000, Listed: 3, MaxHosts: 1000, Session: session, Detect: 900 * time.Millisecond, Seed: 1,
+	Units: 200, Hosts: 10_000, Listed: 3, MaxHosts: 1000, Session: session, Detect: time.Second, Seed: 1,
 }
 
 // cases returns the rows of the table in docs/scale.md. The numbers of lost I/O units are those of
