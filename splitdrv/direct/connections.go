@@ -198,8 +198,8 @@ func (d *Connections) Status() Status {
 		s.Total = s.Total.plus(one.Counts)
 		s.Connections = append(s.Connections, one)
 	}
-	slices.SortFunc(s.Connections, func(a, b ConnectionStatus) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+	slices.SortFunc(s.Connections, func(x, y ConnectionStatus) int {
+		return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.ID, y.ID))
 	})
 	if d.split != nil {
 		c := d.split.Counts()

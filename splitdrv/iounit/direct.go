@@ -412,8 +412,8 @@ func (d *directing) flowed(from, now time.Time) bool {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b pairs.Flow) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	slices.SortFunc(all, func(x, y pairs.Flow) int {
+		return cmp.Or(cmp.Compare(x.From, y.From), cmp.Compare(x.To, y.To))
 	})
 	d.do(d.pairs.Traffic(from, now, all))
 	return len(all) > 0

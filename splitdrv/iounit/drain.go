@@ -129,8 +129,8 @@ func (r *roster) drainStatus() *DrainStatus {
 			Stays: a.leaving.why,
 		})
 	}
-	slices.SortFunc(s.Remaining, func(a, b RemainingHost) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Fingerprint, b.Fingerprint))
+	slices.SortFunc(s.Remaining, func(x, y RemainingHost) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Fingerprint, y.Fingerprint))
 	})
 	return s
 }

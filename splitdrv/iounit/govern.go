@@ -35,7 +35,7 @@ func (u *Unit) SetPolicy(p *policy.Policy) int {
 		u.direct.govern(&a.host, p) // first, because the rest can take a while
 	}
 	// If a key has too many sessions, the oldest ones stay.
-	slices.SortFunc(hosts, func(a, b *attachment) int { return cmp.Compare(a.since.UnixNano(), b.since.UnixNano()) })
+	slices.SortFunc(hosts, func(x, y *attachment) int { return cmp.Compare(x.since.UnixNano(), y.since.UnixNano()) })
 	sessions, n := make(map[string]int), 0
 	var staying []*host
 	for _, a := range hosts {

@@ -168,8 +168,8 @@ func (u *Unit) Status() Status {
 			s.Memory.Used += h.Memory
 		}
 	}
-	slices.SortFunc(s.Hosts, func(a, b HostStatus) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Fingerprint, b.Fingerprint))
+	slices.SortFunc(s.Hosts, func(x, y HostStatus) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), cmp.Compare(x.Fingerprint, y.Fingerprint))
 	})
 	return s
 }

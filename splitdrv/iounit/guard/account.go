@@ -74,7 +74,7 @@ func (k *Accounts) Take(owner string) (a Account) {
 	if len(left) == 0 {
 		return a
 	}
-	slices.SortFunc(left, func(a, b Account) int { return cmp.Compare(a.overdraft(), b.overdraft()) })
+	slices.SortFunc(left, func(x, y Account) int { return cmp.Compare(x.overdraft(), y.overdraft()) })
 	a, k.left[owner] = left[len(left)-1], left[:len(left)-1]
 	for _, b := range []*bucket{a.tx, a.rx} {
 		if b != nil {
