@@ -58,7 +58,7 @@ func (k *keys) find(r *Remote) bool {
 		k.waiting = append(k.waiting, r)
 		return false
 	}
-	r.setKey(k.early[0])
+	r.rkey = k.early[0]
 	k.early = slices.Delete(k.early, 0, 1)
 	return true
 }
@@ -76,7 +76,7 @@ func (p *Pools) keyed(channel int, key uint32, out []Action) ([]Action, error) {
 	r := k.waiting[0]
 	k.waiting = slices.Delete(k.waiting, 0, 1)
 	r.keyless = false
-	r.setKey(key)
+	r.rkey = key
 	if r.state == remoteClosed {
 		return append(out, Action{Do: Stop, Remote: r, Last: true}), nil
 	}

@@ -337,7 +337,7 @@ func TestKeys(t *testing.T) {
 	}
 	keys := []uint32{0x1fe, 0x210}
 	want := slices.Clone(keys)
-	g.setKeys(keys)
+	g.keys = keys
 	for range 300 {
 		e, ok := g.Take()
 		if !ok || g.Key(e) != want[e] {
@@ -372,7 +372,7 @@ func TestElementsWithoutMemory(t *testing.T) {
 // to be available, in the order of the new pool.
 func TestRenew(t *testing.T) {
 	old := new(Credits).renew(0x1000, 7, 64, 8, LatestFirst)
-	old.setKeys(make([]uint32, 8))
+	old.keys = make([]uint32, 8)
 	for range 5 {
 		old.Take()
 	}

@@ -15,8 +15,8 @@ import (
 type Credits struct {
 	addr  uint64
 	size  int
-	rkey  uint32
-	keys  []uint32 // key of each element for its next use; nil if all have rkey
+	rkey  uint32   // written before the first Take, as keys
+	keys  []uint32 // key of each element for its next use, protocol.NextKey after each; nil if all have rkey
 	order Order
 	out   []atomic.Bool
 	free  []uint16 // available elements, a ring; used by the sender only
@@ -69,14 +69,6 @@ func (c *Credits) ElementSize() int { return c.size }
 
 // RKey returns the remote key of all elements, if they have the same.
 func (c *Credits) RKey() uint32 { return c.rkey }
-
-// setKey sets the key of all elements, if it was not known to renew. It must be called
-// before the first Take.
-func (c *Credits) setKey(key uint32) { c.rkey = key }
-
-// setKeys sets a key for each element. When an element is returned, protocol.NextKey is its
-// next key. It must be called before the first Take. keys belongs to the pool from now on.
-func (c *Credits) setKeys(keys []uint32) { c.keys = keys }
 
 // Key returns the remote key of an element that was taken. Only the sender calls it.
 func (c *Credits) Key(elem uint16) uint32 {

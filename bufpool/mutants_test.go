@@ -73,7 +73,7 @@ var mutants = []mutant{
 	{"a pool is offered before its windows are bound", "step.go",
 		"case len(l.Windows) > 0:\n			return", "case len(l.Windows) > 1<<16:\n			return", model, "TestFlow/imm"},
 	{"a pool does not get its key", "borrow.go",
-		"r.keyless = false\n	r.setKey(key)", "r.keyless = false", model, "TestFlow/imm"},
+		"r.keyless = false\n	r.rkey = key", "r.keyless = false", model, "TestFlow/imm"},
 	{"a pool is used before its key has come", "borrow.go",
 		"k.waiting = append(k.waiting, r)\n		return false", "k.waiting = append(k.waiting, r)\n		return true",
 		here, "TestPools"},

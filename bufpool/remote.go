@@ -95,7 +95,7 @@ func (r *Remote) keep(books *Remote, keys []uint32) {
 	for i := range r.namedIn {
 		r.namedIn[i].Store(0)
 	}
-	r.setKeys(keys)
+	r.Credits.keys = keys
 }
 
 // Name records the number of the message that indicates an element.

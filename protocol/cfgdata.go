@@ -114,10 +114,7 @@ func AppendLinkState(dst []byte, l LinkState) []byte {
 }
 
 // DecodeKeepAlive checks the data of CfgKeepAlive, which is empty.
-func DecodeKeepAlive(data []byte) error { return decodeNoData(CfgKeepAlive, data) }
-
-// decodeNoData checks that the data is empty.
-func decodeNoData(t CfgType, data []byte) error { return dataSize(t, data, 0) }
+func DecodeKeepAlive(data []byte) error { return dataSize(CfgKeepAlive, data, 0) }
 
 // Sent is the number of messages sent on a data channel in mode send-uc. It is the data of CfgSent:
 // the channel in 32 bits and the sequence number in 64.

@@ -62,15 +62,14 @@ func Modes() []Mode {
 
 // ParseMode returns the mode with that name.
 func ParseMode(s string) (Mode, error) {
-	m := Mode(s)
-	if !m.Known() {
-		var names []string
-		for _, m := range Modes() {
-			names = append(names, string(m))
-		}
-		return "", fmt.Errorf("%w %q: must be one of %s", ErrMode, s, strings.Join(names, ", "))
+	if m := Mode(s); m.Known() {
+		return m, nil
 	}
-	return m, nil
+	names := make([]string, len(modes))
+	for i := range modes {
+		names[i] = string(modes[i].mode)
+	}
+	return "", fmt.Errorf("%w %q: must be one of %s", ErrMode, s, strings.Join(names, ", "))
 }
 
 // Known reports whether m is one of Modes.

@@ -209,7 +209,7 @@ func TestCfgDataRefused(t *testing.T) {
 	sent := func(b []byte) error { _, err := DecodeSent(b); return err }
 	keys := func(b []byte) error { _, err := DecodePoolKeys(b); return err }
 	arrived := func(b []byte) error { _, err := DecodeMarkerNonce(b); return err }
-	reset := func(b []byte) error { return decodeNoData(CfgReset, b) }
+	reset := func(b []byte) error { return dataSize(CfgReset, b, 0) }
 	for _, tt := range []struct {
 		name   string
 		decode func([]byte) error

@@ -1,6 +1,7 @@
 package directed
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -51,15 +52,9 @@ type Config struct {
 
 // withDefaults returns c with defaults in place of zero values.
 func (c Config) withDefaults() Config {
-	if c.MaxConnections == 0 {
-		c.MaxConnections = 64
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
-	if c.look == 0 {
-		c.look = afterFlush
-	}
+	c.MaxConnections = cmp.Or(c.MaxConnections, 64)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.look = cmp.Or(c.look, afterFlush)
 	return c
 }
 

@@ -209,10 +209,7 @@ func (c *Config) backoff() uplink.Backoff {
 
 // handover returns the time-out for requests to I/O units during a switch.
 func (c *Config) handover() time.Duration {
-	if t := c.Messaging.PeerTimeout; t > 0 {
-		return t
-	}
-	return time.Second
+	return cmp.Or(c.Messaging.PeerTimeout, time.Second)
 }
 
 // handsOver reports whether the netdevice is handed over to another process when Run ends

@@ -62,8 +62,7 @@ func wasReached(err error) bool {
 
 // dialError returns the part of err that tells why no connection was made, or nil.
 func dialError(err error) *net.OpError {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return op
 	}
 	return nil

@@ -139,8 +139,7 @@ func (d *netdev) changed() { wake.Up(d.wake) }
 // giveUpMAC gives up the administrator's MAC address if err can mean that the I/O unit
 // refuses it. It reports whether it has, so that the caller tries again.
 func (d *netdev) giveUpMAC(err error) (again bool) {
-	var refused *session.RefusedError
-	if !errors.As(err, &refused) || refused.Code != session.CodePolicy {
+	if refused, ok := errors.AsType[*session.RefusedError](err); !ok || refused.Code != session.CodePolicy {
 		return false
 	}
 	d.mu.Lock()

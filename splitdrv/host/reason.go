@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,11 +20,9 @@ var errOvertaken = errors.New("no answer, and another I/O unit is available")
 
 // isPermanent reports whether trying again does not help.
 func isPermanent(err error) bool {
-	var untrusted *session.UntrustedError
-	var version *session.VersionError
 	var refused *session.RefusedError
 	switch {
-	case errors.As(err, &untrusted), errors.As(err, &version),
+	case errors.As(err, new(*session.UntrustedError)), errors.As(err, new(*session.VersionError)),
 		errors.Is(err, session.ErrNotSplitnic), errors.Is(err, session.ErrSecurityMode),
 		errors.Is(err, syscall.ENOMEM): // a limit of this process (RLIMIT_MEMLOCK) or of the machine
 		return true
@@ -59,13 +58,12 @@ func inGoodOrder(err error) bool {
 // reasonOf returns the reason for the end of a session as one word.
 func reasonOf(err error) uplink.Reason {
 	var bye *session.ByeError
-	var broken *messaging.ProtocolError
 	switch {
 	case errors.As(err, &bye) && bye.Code == session.CodeShuttingDown:
 		return uplink.ReasonGoodbye
 	case errors.As(err, &bye):
 		return uplink.ReasonEnded
-	case errors.As(err, &broken):
+	case errors.As(err, new(*messaging.ProtocolError)):
 		return uplink.ReasonProtocol
 	case errors.As(err, new(*session.RevokedError)):
 		return uplink.ReasonTrust
@@ -98,11 +96,8 @@ func failureOf(err error) failure {
 		f.code = refused.Code
 	}
 	errors.As(err, &f.errno)
-	for _, known := range knownFailures {
-		if errors.Is(err, known) {
-			f.known = known
-			break
-		}
+	if i := slices.IndexFunc(knownFailures, func(known error) bool { return errors.Is(err, known) }); i >= 0 {
+		f.known = knownFailures[i]
 	}
 	return f
 }

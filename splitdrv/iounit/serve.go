@@ -365,8 +365,7 @@ func (u *Unit) wait(ctx context.Context, h *host, s *services, reported lan.Link
 		err = conn.Err()
 		u.direct.leave(h)
 		reason = err.Error()
-		var pe *messaging.ProtocolError
-		if errors.As(err, &pe) {
+		if errors.As(err, new(*messaging.ProtocolError)) {
 			code = session.CodeProtocol
 		}
 	}

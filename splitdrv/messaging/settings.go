@@ -237,9 +237,7 @@ func (c Config) Handling() cq.Handling {
 		if h.Number < 0 || h.Number > n {
 			continue
 		}
-		if h.Budget == 0 {
-			h.Budget = cq.DefaultBudget
-		}
+		h.Budget = cmp.Or(h.Budget, cq.DefaultBudget)
 		h.CPUs = slices.Clone(h.CPUs)
 		g.Handlers[h.Number] = h
 	}

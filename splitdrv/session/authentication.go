@@ -65,8 +65,7 @@ const (
 // one. The type of the alert is not exported, but it prints like the tls.AlertError with its
 // number.
 func remoteAlert(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "remote error" {
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 		return op.Err
 	}
 	return nil
@@ -78,7 +77,6 @@ func remoteAlert(err error) error {
 func (a *authentication) explain(err error) error {
 	s := a.security
 	alert := remoteAlert(err)
-	var record tls.RecordHeaderError
 	switch {
 	case alert != nil && alert.Error() == alertBadCertificate.Error():
 		made := s.current()
@@ -91,7 +89,7 @@ func (a *authentication) explain(err error) error {
 			return fmt.Errorf("%v authenticates its peers, this side is insecure; %w", a, ErrSecurityMode)
 		}
 		return fmt.Errorf("%v is insecure, this side authenticates its peers; %w", a, ErrSecurityMode)
-	case errors.As(err, &record):
+	case as[tls.RecordHeaderError](err):
 		return fmt.Errorf("%v does not speak TLS: %w", a, ErrNotSplitnic)
 	}
 	return err

@@ -288,9 +288,8 @@ func disconnected(err error) bool {
 	if remoteAlert(err) != nil {
 		return false
 	}
-	var op *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.As(err, &op)
+		as[*net.OpError](err)
 }
 
 func (c *Conn) send(message any) error {
@@ -319,11 +318,7 @@ func (c *Conn) receive(want string, or ...string) ([]byte, error) {
 	case got == want, slices.Contains(or, got):
 		return b, nil
 	case got == typeBye:
-		bye, err := decodeBye(b)
-		if err != nil {
-			return nil, err
-		}
-		return nil, bye
+		return nil, decodeBye(b)
 	case got == typeRefuse && (want == typeWelcome || want == typeRenewed):
 		return nil, decodeRefuse(b)
 	default:

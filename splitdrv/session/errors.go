@@ -159,8 +159,8 @@ func text(s string) string {
 }
 
 func as[E error](err error) bool {
-	var e E
-	return errors.As(err, &e)
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 func is(target error) func(error) bool {

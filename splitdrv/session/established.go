@@ -60,10 +60,7 @@ func (c *Conn) runReader() {
 		switch {
 		case err != nil:
 		case t == typeBye:
-			var bye *ByeError
-			if bye, err = decodeBye(b); err == nil {
-				err = bye
-			}
+			err = decodeBye(b)
 		default:
 			if err = c.hear(t, b); err == nil {
 				continue

@@ -101,12 +101,13 @@ type refuseMessage struct {
 	RetryAfter uint32 `json:"retry_after_ms,omitempty"`
 }
 
-func decodeBye(b []byte) (*ByeError, error) {
+// decodeBye returns a bye as an error.
+func decodeBye(b []byte) error {
 	m, err := decode[byeMessage](b)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &ByeError{Code: Code(text(string(m.Code))), Message: text(m.Message)}, nil
+	return &ByeError{Code: Code(text(string(m.Code))), Message: text(m.Message)}
 }
 
 func decodeRefuse(b []byte) error {

@@ -102,7 +102,7 @@ func FuzzEnd(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if bye, err := decodeBye(b); err == nil && text(bye.Message) != bye.Message {
+		if bye, ok := errors.AsType[*ByeError](decodeBye(b)); ok && text(bye.Message) != bye.Message {
 			t.Errorf("message %q", bye.Message)
 		}
 		var refused *RefusedError

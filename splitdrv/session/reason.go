@@ -40,8 +40,8 @@ var reasons = []struct {
 
 // isElsewhere reports whether the peer has said that it uses another I/O unit.
 func isElsewhere(err error) bool {
-	var bye *ByeError
-	return errors.As(err, &bye) && bye.Code == CodeElsewhere
+	bye, ok := errors.AsType[*ByeError](err)
+	return ok && bye.Code == CodeElsewhere
 }
 
 // reasonOther is the name of all other reasons.
@@ -51,8 +51,7 @@ const reasonOther = "other"
 // become a session, for counters: "field-" and the name of the field with an invalid value,
 // or one of a few words.
 func Reason(err error) string {
-	var field *FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*FieldError](err); ok {
 		return fieldReason(field.Field)
 	}
 	for _, r := range reasons {

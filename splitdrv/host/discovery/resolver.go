@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,17 +36,11 @@ type Resolver struct {
 func (r *Resolver) Lookup(ctx context.Context, name string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, longestLookup)
 	defer cancel()
-	path := r.Path
-	if path == "" {
-		path = "/etc/resolv.conf"
-	}
-	conf, err := dns.ClientConfigFromFile(path)
+	conf, err := dns.ClientConfigFromFile(cmp.Or(r.Path, "/etc/resolv.conf"))
 	if err != nil {
 		return Answer{}, fmt.Errorf("DNS servers: %w", err)
 	}
-	if r.port != "" {
-		conf.Port = r.port
-	}
+	conf.Port = cmp.Or(r.port, conf.Port)
 	if len(conf.Servers) == 0 {
 		conf.Servers = []string{"127.0.0.1", "::1"}
 	}
@@ -138,8 +133,5 @@ func exchange(ctx context.Context, addr, name string, timeout time.Duration) (*d
 
 // rcode returns the name of a response code.
 func rcode(code int) string {
-	if text, ok := dns.RcodeToString[code]; ok {
-		return text
-	}
-	return fmt.Sprintf("code %d", code)
+	return cmp.Or(dns.RcodeToString[code], fmt.Sprintf("code %d", code))
 }

@@ -127,18 +127,10 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 		if p.CPUs != nil {
 			h.CPUs = slices.Clone(*p.CPUs)
 		}
-		if p.Priority != nil {
-			h.Priority = *p.Priority
-		}
-		if p.Budget != nil {
-			h.Budget = *p.Budget
-		}
-		if p.Spin != nil {
-			h.Spin = *p.Spin
-		}
-		if p.Adaptive != nil {
-			h.Adaptive = *p.Adaptive
-		}
+		patch(&h.Priority, p.Priority)
+		patch(&h.Budget, p.Budget)
+		patch(&h.Spin, p.Spin)
+		patch(&h.Adaptive, p.Adaptive)
 	}
 	for _, channel := range slices.Sorted(maps.Keys(ch.Assign)) {
 		if channel < 1 || channel > len(g.Assigned) {
@@ -147,6 +139,12 @@ func (g Handling) Change(ch HandlerChange) (Handling, error) {
 		g.Assigned[channel-1] = ch.Assign[channel]
 	}
 	return g, g.Check(&before)
+}
+
+func patch[T any](value, to *T) {
+	if to != nil {
+		*value = *to
+	}
 }
 
 func (g *Handling) unknown(number int) error {

@@ -78,12 +78,9 @@ func SaveKey(path string, k *Key) error {
 // complete. Errors have the path of the file.
 func writeNew(path string, content []byte) (err error) {
 	defer func() {
-		var file *fs.PathError
-		var link *os.LinkError
-		switch {
-		case errors.As(err, &file):
+		if file, ok := errors.AsType[*fs.PathError](err); ok {
 			err = &fs.PathError{Op: "open", Path: path, Err: file.Err}
-		case errors.As(err, &link):
+		} else if link, ok := errors.AsType[*os.LinkError](err); ok {
 			err = &fs.PathError{Op: "open", Path: path, Err: link.Err}
 		}
 	}()

@@ -43,8 +43,7 @@ func (c *Credentials) problem(usage x509.ExtKeyUsage, now time.Time) error {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		return errors.New("it was not issued by an authority in --ca, nor by another certificate in the file; put those of intermediate authorities behind it, and also that of the authority itself if the peers trust another one than --ca")
 	}
-	var purpose purposeError
-	if errors.As(err, &purpose) {
+	if purpose, ok := errors.AsType[purposeError](err); ok {
 		return purpose
 	}
 	return err
