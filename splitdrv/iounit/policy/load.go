@@ -134,84 +134,71 @@ func keepsOnly(n settings.Node) bool {
 	return len(settings) == 1 && settings[0].Key == "macs"
 }
 
+// setting is a key of a host, and what reads its value into the host.
+type setting struct {
+	key  string
+	read func(h *Host, n settings.Node) error
+}
+
+// hostSettings has the keys in the order in which errors name them.
+var hostSettings = []setting{
+	{"macs", macs},
+	{"share", share},
+	{"ips", ips},
+	{"vlans", vlans},
+	{"untagged", of(func(h *Host) *bool { return &h.TaggedOnly }, no)},
+	{"nested-tags", of(func(h *Host) *bool { return &h.SingleTag }, no)},
+	{"link-control", of(func(h *Host) *bool { return &h.LinkControl }, settings.Bool)},
+	{"promiscuous", of(func(h *Host) *bool { return &h.Promiscuous }, settings.Bool)},
+	{"encrypt", of(func(h *Host) *seal.Wish { return &h.Encrypt }, seal.ParseWish)},
+	{"require-bind", of(func(h *Host) *bool { return &h.RequireBind }, settings.Bool)},
+	{"direct", direct},
+	{"modes", modes},
+	{"max-macs", of(func(h *Host) *int { return &h.MaxMACs }, maxMACs)},
+	{"max-queues", of(func(h *Host) *int { return &h.MaxQueues }, number)},
+	{"max-sessions", of(func(h *Host) *int { return &h.MaxSessions }, number)},
+	{"max-memory", of(func(h *Host) *int64 { return &h.MaxMemory }, memory)},
+	{"max-tx-rate", of(func(h *Host) *int64 { return &h.MaxTxRate }, unlimitedOr(parseRate))},
+	{"max-rx-rate", of(func(h *Host) *int64 { return &h.MaxRxRate }, unlimitedOr(parseRate))},
+	{"max-tx-pps", of(func(h *Host) *int64 { return &h.MaxTxPPS }, unlimitedOr(parsePPS))},
+	{"max-rx-pps", of(func(h *Host) *int64 { return &h.MaxRxPPS }, unlimitedOr(parsePPS))},
+	{"max-tx-group-pps", of(func(h *Host) *int64 { return &h.MaxTxGroupPPS }, unlimitedOr(parsePPS))},
+}
+
 func keys() []string {
-	return []string{
-		"macs", "share", "ips", "vlans", "untagged", "nested-tags", "link-control", "promiscuous", "encrypt", "require-bind",
-		"direct",
-		"modes", "max-macs", "max-queues", "max-sessions", "max-memory", "max-tx-rate", "max-rx-rate",
-		"max-tx-pps", "max-rx-pps", "max-tx-group-pps",
+	all := make([]string, len(hostSettings))
+	for i, s := range hostSettings {
+		all[i] = s.key
 	}
+	return all
 }
 
 // host reads the settings of one host into h, which has the values of missing settings. entry
 // is the key of the host's entry, or "" for the default.
 func (r *reader) host(h *Host, n settings.Node, what, entry string) {
 	for _, e := range r.pairs(n, what) {
-		bad := func(err error) {
-			if err != nil {
-				r.fail(e.Value, "%s: %s: %v", what, e.Key, err)
-			}
-		}
-		switch e.Key {
-		case "macs":
-			h.entry = entry
-			bad(macs(h, e.Value))
-		case "max-macs":
-			bad(upTo(&h.MaxMACs, lan.MaxUnicast, e.Value))
-		case "share":
-			bad(share(h, e.Value))
-		case "ips":
-			bad(ips(h, e.Value))
-		case "vlans":
-			words, err := settings.Scalars(e.Value)
-			if err == nil {
-				h.VLANs, err = protocol.ParseVLANs(strings.Join(words, ","))
-			}
-			if err != nil {
-				bad(fmt.Errorf("%w; use all, none, or numbers and ranges such as [5, 10-19]", err))
-			}
-		case "untagged":
-			bad(yesno(func(yes bool) { h.TaggedOnly = !yes }, e.Value))
-		case "nested-tags":
-			bad(yesno(func(yes bool) { h.SingleTag = !yes }, e.Value))
-		case "link-control":
-			bad(yesno(func(yes bool) { h.LinkControl = yes }, e.Value))
-		case "promiscuous":
-			bad(yesno(func(yes bool) { h.Promiscuous = yes }, e.Value))
-		case "encrypt":
-			wish, err := seal.ParseWish(settings.Scalar(e.Value))
-			bad(err)
-			h.Encrypt = wish
-		case "require-bind":
-			bad(yesno(func(yes bool) { h.RequireBind = yes }, e.Value))
-		case "direct":
-			bad(direct(h, e.Value))
-		case "max-queues":
-			bad(number(&h.MaxQueues, e.Value))
-		case "max-sessions":
-			bad(number(&h.MaxSessions, e.Value))
-		case "max-memory":
-			size, err := units.Memory(settings.Scalar(e.Value))
-			if err == nil && size == 0 {
-				err = errors.New("must be above 0; leave it out for no bound")
-			}
-			bad(err)
-			h.MaxMemory = size
-		case "max-tx-rate":
-			bad(rate(&h.MaxTxRate, e.Value))
-		case "max-rx-rate":
-			bad(rate(&h.MaxRxRate, e.Value))
-		case "max-tx-pps":
-			bad(pps(&h.MaxTxPPS, e.Value))
-		case "max-rx-pps":
-			bad(pps(&h.MaxRxPPS, e.Value))
-		case "max-tx-group-pps":
-			bad(pps(&h.MaxTxGroupPPS, e.Value))
-		case "modes":
-			bad(modes(h, e.Value))
-		default:
+		i := slices.IndexFunc(hostSettings, func(s setting) bool { return s.key == e.Key })
+		if i < 0 {
 			r.fail(e.At, "%s: %w", what, &settings.UnknownKeyError{Key: e.Key, Known: keys()})
+			continue
 		}
+		if e.Key == "macs" {
+			h.entry = entry
+		}
+		if err := hostSettings[i].read(h, e.Value); err != nil {
+			r.fail(e.Value, "%s: %s: %v", what, e.Key, err)
+		}
+	}
+}
+
+// of returns a function that parses a word into a field of a host.
+func of[T any](field func(*Host) *T, parse func(string) (T, error)) func(*Host, settings.Node) error {
+	return func(h *Host, n settings.Node) error {
+		v, err := parse(settings.Scalar(n))
+		if err == nil {
+			*field(h) = v
+		}
+		return err
 	}
 }
 
@@ -272,12 +259,15 @@ func ips(h *Host, n settings.Node) error {
 	return nil
 }
 
-func yesno(set func(yes bool), n settings.Node) error {
-	yes, err := settings.Bool(settings.Scalar(n))
+func vlans(h *Host, n settings.Node) error {
+	words, err := settings.Scalars(n)
 	if err == nil {
-		set(yes)
+		h.VLANs, err = protocol.ParseVLANs(strings.Join(words, ","))
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%w; use all, none, or numbers and ranges such as [5, 10-19]", err)
+	}
+	return nil
 }
 
 // direct reads yes, no, or the hosts to which there may be direct connections.
@@ -321,48 +311,46 @@ func modes(h *Host, n settings.Node) error {
 	return nil
 }
 
-func number(v *int, n settings.Node) error {
-	i, err := strconv.Atoi(settings.Scalar(n))
+// no reads a yes or no into a field with the opposite meaning.
+func no(word string) (bool, error) {
+	yes, err := settings.Bool(word)
+	return !yes, err
+}
+
+func number(word string) (int, error) {
+	i, err := strconv.Atoi(word)
 	if err != nil || i < 1 {
-		return fmt.Errorf("%q must be a number above 0", settings.Scalar(n))
+		return 0, fmt.Errorf("%q must be a number above 0", word)
 	}
-	*v = i
-	return nil
+	return i, nil
 }
 
-func upTo(v *int, most int, n settings.Node) error {
-	i, err := strconv.Atoi(settings.Scalar(n))
-	if err != nil || i < 1 || i > most {
-		return fmt.Errorf("%q must be a number from 1 to %d", settings.Scalar(n), most)
+func maxMACs(word string) (int, error) {
+	i, err := number(word)
+	if err != nil || i > lan.MaxUnicast {
+		return 0, fmt.Errorf("%q must be a number from 1 to %d", word, lan.MaxUnicast)
 	}
-	*v = i
-	return nil
+	return i, nil
 }
 
-// rate reads a rate in bits per second, or `unlimited`.
-func rate(v *int64, n settings.Node) error {
-	if settings.Scalar(n) == "unlimited" {
-		*v = 0
-		return nil
+func memory(word string) (int64, error) {
+	size, err := units.Memory(word)
+	if err == nil && size == 0 {
+		err = errors.New("must be above 0; leave it out for no bound")
 	}
-	bits, err := parseRate(settings.Scalar(n))
-	if err != nil {
-		return fmt.Errorf("%w, or unlimited", err)
-	}
-	*v = bits
-	return nil
+	return size, err
 }
 
-// pps reads a number of packets per second, or `unlimited`.
-func pps(v *int64, n settings.Node) error {
-	if settings.Scalar(n) == "unlimited" {
-		*v = 0
-		return nil
+// unlimitedOr returns a function that also parses `unlimited`, as 0.
+func unlimitedOr(parse func(string) (int64, error)) func(string) (int64, error) {
+	return func(word string) (int64, error) {
+		if word == "unlimited" {
+			return 0, nil
+		}
+		v, err := parse(word)
+		if err != nil {
+			return 0, fmt.Errorf("%w, or unlimited", err)
+		}
+		return v, nil
 	}
-	packets, err := parsePPS(settings.Scalar(n))
-	if err != nil {
-		return fmt.Errorf("%w, or unlimited", err)
-	}
-	*v = packets
-	return nil
 }
