@@ -2,8 +2,7 @@
 // the data channels, and messages on the control channel. The fabric then sees lengths and times
 // only, and what somebody else has written or changed is not delivered.
 //
-//	agree.go   Wish: what a side wants, and what two of them agree
-//	cipher.go  Cipher: the ciphers by name
+//	cipher.go  Cipher: the ciphers by name; Wish: what a side wants, and what two of them agree
 //	keys.go    Keys: the secret of a session, from which those of its channels are derived; KeyLog
 //	secret.go  the secret of one channel and direction, and its successors
 //	sealer.go  Sealer and Opener: the sending and the receiving side of a channel

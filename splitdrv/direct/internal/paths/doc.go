@@ -20,5 +20,5 @@
 //	queue          the right to read a queue, and the distribution of its frames
 //	shared, route  which frames use which path, for all goroutines that move frames
 //	reader         frames that wait for a sender, and its wake-up
-//	peer, counts, state, flow, ring
+//	peer, counts, flow, ring
 package paths

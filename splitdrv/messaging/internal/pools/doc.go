@@ -4,7 +4,7 @@
 //	config.go   Config: the size of a pool; Options: the settings of a Manager; limits of both
 //	manager.go  Manager: passes the actions of bufpool.Pools to those who carry them out
 //	ticks.go    its goroutine and its ticks, which find senders without credits
-//	channel.go  Channel: what a Manager shares with a sender and a receiver
-//	credits.go  Credits: the remote pools that a sender may write to
+//	credits.go  Credits: the remote pools that a sender may write to; Channel: what a Manager
+//	            shares with a sender and a receiver
 //	slots.go    Slots: the send slots of a data channel, which grow
 package pools

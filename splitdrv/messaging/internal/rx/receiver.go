@@ -26,7 +26,7 @@ import (
 //	Poll      polls the completions
 //	Deliver   determines pool, element and length, in the way of the transfer mode (numbering.go)
 //	consume   checks that the element was lent and not yet written; an element of a one-touch
-//	          pool is set aside until its window is invalidated (revoke.go)
+//	          pool is set aside until its window is invalidated (adopted.go)
 //	open      opens a sealed transfer (opening.go)
 //	unpack    checks the frames (delivery.go)
 //	flush     writes the frames to the port and frees the elements
