@@ -135,6 +135,14 @@ func TestStandby(t *testing.T) {
 		{"one that has not: after a pause", 0, 0, []int{1}, []standbyMove{
 			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {ms, lost, "end 1"},
 		}, 100 * ms},
+		{"one that has not, after one that has: after a pause", 0, 0, []int{1}, []standbyMove{
+			{0, begin, "prepare 1"}, {0, prepared(1), "abandon all, hold 1"}, {hour, lost, "end 1"}, {hour, wake, "prepare 1"},
+			{hour, prepared(1), "abandon all, hold 1"}, {hour + ms, lost, "end 1"},
+		}, hour + 100*ms},
+		{"a better one that has not, after one that has: at once again", 2, 20 * s, []int{0, 1}, []standbyMove{
+			{0, begin, "prepare 0"}, {0, failed(0), "prepare 1"}, {0, prepared(1), "abandon all, hold 1"},
+			{5 * s, wake, "prepare 0"}, {6 * s, prepared(0), "abandon all, end 1, hold 0"}, {6*s + ms, lost, "end 0"},
+		}, 6*s + ms},
 		{"back to a preferred one", 1, 10 * s, []int{0}, []standbyMove{
 			{0, begin, "prepare 0"}, {ms, prepared(0), "abandon all, hold 0"}, {10*s + ms, wake, "switch 0"},
 			{10*s + 2*ms, resume, ""}, // the switch has failed
