@@ -1,6 +1,7 @@
 package bufpool
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -470,6 +471,28 @@ func TestPools(t *testing.T) {
 			w.step(Event{Kind: Lent, Remote: r}, "use 1")
 			if e, _ := r.Take(); r.Key(e) != 5+uint32(e) {
 				w.t.Errorf("element %d has key %d", e, r.Key(e))
+			}
+		}},
+		{"keys of a one-touch pool in parts", 0, func(c *Config) { c.PeerOneTouch = true }, func(w *walk) {
+			for i, c := range []struct {
+				pool, first, key uint32
+				err              error
+			}{
+				{1, 0, 5, nil}, {1, 2, 7, errKeys}, {2, 1, 8, errKeys}, {1, 1, 6, nil}, {1, 1, 9, errKeys},
+			} {
+				keys, err := protocol.DecodePoolKeys(protocol.AppendPoolKeys(nil, c.pool, c.first, []uint32{c.key}))
+				if err != nil {
+					w.t.Fatal(err)
+				}
+				if err := w.pools.HearKeys(keys); !errors.Is(err, c.err) {
+					w.t.Errorf("part %d: %v, want %v", i, err, c.err)
+				}
+			}
+			lent := protocol.Pool{Ref: 1, Elements: 2, Context: protocol.PoolContext(1, 0)}
+			r := NewRemote(lent, LatestFirst)
+			w.step(Event{Kind: Lent, Remote: r}, "use 1")
+			if r.Key(0) != 5 || r.Key(1) != 6 {
+				w.t.Errorf("keys %d and %d", r.Key(0), r.Key(1))
 			}
 		}},
 	} {
