@@ -31,6 +31,7 @@ func TestTryWindows(t *testing.T) {
 		{"no bounds", fabrictest.UnboundedWindows, fabrictest.DefaultLimits(), works, false},
 		{"no bounds at the end", fabrictest.OpenEndedWindows, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"guard nothing", fabrictest.UncheckedWindows, fabrictest.DefaultLimits(), conform.Windows{}, false},
+		{"open to other queue pairs", fabrictest.SharedWindows, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"binds take effect late", fabrictest.LateWindowBind, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"invalidations take effect late", fabrictest.LateWindowUnbind, fabrictest.DefaultLimits(), conform.Windows{}, false},
 		{"guard nothing, no bounds claimed", fabrictest.UncheckedWindows, loose, conform.Windows{}, false},

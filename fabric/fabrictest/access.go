@@ -93,7 +93,10 @@ func (t *keyTable) remote(q *qp, op fabric.Opcode, rkey uint32, addr uint64, len
 	if w != nil && w.at == nil && w.last != nil && w.last.key == rkey && !w.last.region.closed && w.last.late.Swap(false) {
 		return w.last.region.slice(addr, length)
 	}
-	if w == nil || w.at == nil || w.at.key != rkey || w.qp != q || w.at.late.Swap(false) {
+	if w == nil || w.at == nil || w.at.key != rkey || w.at.late.Swap(false) {
+		return nil
+	}
+	if w.qp != q && (fault != SharedWindows || w.dom != q.dom) {
 		return nil
 	}
 	if w.at.access&right == 0 {

@@ -68,6 +68,7 @@ const (
 	// queue pair of the domain, with any key that the window has ever had, and for as long as
 	// the window exists.
 	UncheckedWindows
+	SharedWindows    // a window grants access to all queue pairs of the domain
 	LateWindowBind   // the first access with a new key still finds the rights before the bind
 	LateWindowUnbind // the first access with a key that was invalidated still finds the bind
 )
