@@ -126,6 +126,26 @@ func TestProgramFails(t *testing.T) {
 	}
 }
 
+// TestPass runs programs in place of go test. That a test has failed is no error: the events say so. Each
+// other end is one, because no event may say why.
+func TestPass(t *testing.T) {
+	const event = `{"Action":"run","Package":"p","Test":"TestA"}`
+	for _, c := range []struct {
+		script string
+		fails  bool
+	}{{"exit 0", false}, {"exit 1", false}, {"exit 2", true}, {"kill -9 $$", true}} {
+		var out file
+		r := &runner{events: newEvents(&out, "unit", 1)}
+		err := r.pass(exec.CommandContext(t.Context(), "sh", "-c", "echo '"+event+"'; "+c.script))
+		if (err != nil) != c.fails || out.String() != event+"\n" {
+			t.Errorf("%s: %v, %s", c.script, err, &out.Buffer)
+		}
+		if err := r.events.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestEvents expects top-level tests to be counted, and all events to be passed on as they are.
 func TestEvents(t *testing.T) {
 	const in = `{"Action":"run","Package":"p","Test":"TestA"}
