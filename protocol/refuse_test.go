@@ -47,6 +47,7 @@ func TestDecodersRefuse(t *testing.T) {
 		{"half a header", golden(t, pool)[:11], ErrShort},
 		{"too long", over, ErrLong},
 		{"version", with[uint16](t, pool, 2, 2), ErrVersion},
+		{"earlier version", with[uint16](t, pool, 2, 0), ErrVersion},
 		{"function zero", with[uint16](t, pool, 0, 0), ErrFunction},
 		{"function unknown", with[uint16](t, pool, 0, 10), ErrFunction},
 
