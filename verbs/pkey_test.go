@@ -19,6 +19,7 @@ func TestChoosePKey(t *testing.T) {
 		{"a full member rather than a limited one", []uint16{0x0001, 0x8001}, 0x0001, 1, true},
 		{"a limited member", []uint16{0xffff, 0x0001}, 0x0001, 1, true},
 		{"the first of two", []uint16{0x8001, 0x8001}, 0x8001, 0, true},
+		{"the first limited member of two", []uint16{0x0001, 0x0001}, 0x0001, 0, true},
 		{"a limited member where a full one is wanted", []uint16{0xffff, 0x0001}, 0x8001, 0, false},
 		{"missing", []uint16{0xffff, 0}, 0x8002, 0, false},
 		{"of an empty table", nil, 0xffff, 0, false},
