@@ -373,6 +373,25 @@ func TestHostileRing(t *testing.T) {
 	}
 }
 
+// TestTakenTwice has the driver of a packed ring say that the first descriptor is available again while all
+// of them are taken. The device must not take it twice.
+func TestTakenTwice(t *testing.T) {
+	g := newGuest(t, modern|featPacked, 1, 1)
+	for range ringSize {
+		g.add([]buffer{g.alloc(100)}, false)
+	}
+	r := g.v.ring
+	for i := range ringSize {
+		if ok, err := r.next(); !ok || err != nil {
+			t.Fatalf("chain %d: %t, %v", i, ok, err)
+		}
+	}
+	g.descriptor(0, g.alloc(100), 0, wrapFlags(1))
+	if ok, err := r.next(); ok || err != nil {
+		t.Errorf("%d of %d chains are taken: %v", ringSize+1, ringSize, err)
+	}
+}
+
 // bound limits the memory that a chain without end can use up if the device follows it: it then
 // removes all descriptors, and the test fails. The caller calls stop after the device has read.
 func (g *guest) bound() (stop func()) {
