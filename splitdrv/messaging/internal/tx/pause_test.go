@@ -83,3 +83,26 @@ func TestPauseEndsWhileSlotsAreFreed(t *testing.T) {
 		t.Errorf("after %d polls the pause is reported %d times", cq.polls, len(done))
 	}
 }
+
+// TestPauseWaits expects a pause to be reported when no work request is in flight, no indication is still to
+// be sent and no action on windows to be posted, and not before.
+func TestPauseWaits(t *testing.T) {
+	p := newPacking(t, protocol.ModeImm, usual(), 0, packSlotSize)
+	g, done := p.Pools()[0], make(chan struct{}, 1)
+	for what, c := range map[string]struct{ begin, end func() }{
+		"a work request": {func() { p.number(true) }, func() { p.ring.pop() }},
+		"an indication":  {func() { p.indications.add(&inFlightEntry{pool: g}) }, func() { p.indications.forget(1) }},
+		"an action":      {func() { p.actions.posting = make([]posting, 1) }, func() { p.actions.posting = nil }},
+	} {
+		c.begin()
+		p.actions.pausing = append(p.actions.pausing, done)
+		if err := p.actions.pause(); err != nil || len(done) != 0 {
+			t.Fatalf("%s is left: reported %d times, %v", what, len(done), err)
+		}
+		c.end()
+		if err := p.actions.pause(); err != nil || len(done) != 1 {
+			t.Fatalf("%s is not left: reported %d times, %v", what, len(done), err)
+		}
+		<-done
+	}
+}
