@@ -450,3 +450,25 @@ func TestCollectNamesAll(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 }
+
+// TestUndo expects the steps of a request that has failed to be undone, the last one first, also when the
+// runtime waits no longer, and none of one that has not.
+func TestUndo(t *testing.T) {
+	var undone []int
+	var made undo
+	for i := range 3 {
+		made = append(made, func(ctx context.Context) error {
+			undone = append(undone, i)
+			return ctx.Err()
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := made.unless(ctx, nil); err != nil || undone != nil {
+		t.Errorf("%v: undone are %v", err, undone)
+	}
+	why := errors.New("out of paper")
+	if err := made.unless(ctx, why); !errors.Is(err, why) || !slices.Equal(undone, []int{2, 1, 0}) {
+		t.Errorf("%v: undone are %v", err, undone)
+	}
+}
