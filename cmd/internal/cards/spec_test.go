@@ -28,6 +28,7 @@ func TestSpecFields(t *testing.T) {
 		"key":       {{Name: "a", Key: "key.pem"}},
 		"cert":      {{Name: "a", Cert: "/cert.pem"}, {Name: "a", Key: "/key.pem", Cert: "cert.pem"}},
 		"new_key":   {{Name: "a", Key: "/key.pem", NewKey: true}},
+		"transient": {{Name: "a", Transient: true}},
 		"owner": {
 			{Name: "a", Owner: "two words"}, {Name: "a", Owner: "x\n"}, {Name: "a", Owner: "\xff"},
 			{Name: "a", Owner: strings.Repeat("x", maxOwner+1)},
