@@ -2,6 +2,7 @@ package rx
 
 import (
 	"testing"
+	"time"
 
 	"github.com/splitnic/splitnic/fabric"
 	"github.com/splitnic/splitnic/protocol"
@@ -26,12 +27,12 @@ type bottomlessQP struct{ fabric.QP }
 
 func (bottomlessQP) PostRecv(wrs []fabric.RecvWR) (int, error) { return len(wrs), nil }
 
-// newFlooded returns the receiver of a data channel in mode send-uc, whose goroutine does not run. It
-// can post any number of receives. What arrives is late, and costs the peer no credit.
+// newFlooded returns the receiver of a data channel, whose goroutine does not run. It can post any number of
+// receives. What arrives in mode send-uc is late, and costs the peer no credit.
 func newFlooded(t *testing.T, c *core.Session, number int) *Receiver {
 	t.Helper()
 	ch := coretest.Channel(t, c, number, 80, fabric.QPConfig{})
-	m := pools.New(c, pools.Options{Channels: 16}, nil, nil)
+	m := pools.New(c, pools.Options{Channels: 16, Idle: time.Minute}, nil, nil)
 	shared, err := m.AddChannel(nil, 1, pools.SlotSize)
 	if err != nil {
 		t.Fatal(err)
@@ -64,5 +65,35 @@ func TestMailInAFlood(t *testing.T) {
 	}
 	if n := r.Count.RxLate.Load(); n < uint64(r.o.Receives) {
 		t.Errorf("%d messages were taken, fewer than can have come before the event", n)
+	}
+}
+
+// countingQP counts the receives that are posted.
+type countingQP struct {
+	fabric.QP
+	receives int
+}
+
+func (q *countingQP) PostRecv(wrs []fabric.RecvWR) (int, error) {
+	q.receives += len(wrs)
+	return len(wrs), nil
+}
+
+// TestSpareReceives adopts pools after others have ended, whose receives are still posted. As many receives
+// must be posted as elements of the pools are without one.
+func TestSpareReceives(t *testing.T) {
+	r := newFlooded(t, coretest.New(t, protocol.ModeImm), 1)
+	qp := &countingQP{QP: r.ch.QP}
+	r.ch.QP = qp
+	lent := r.Pools()[0]
+	n := lent.Elements.Len()
+	r.spare = n + n/2
+	for _, want := range []int{0, n / 2, n/2 + n} {
+		if err := r.Adopt(lent); err != nil {
+			t.Fatal(err)
+		}
+		if qp.receives != want {
+			t.Errorf("%d receives are posted, want %d", qp.receives, want)
+		}
 	}
 }
