@@ -101,3 +101,18 @@ func TestRoomForIndications(t *testing.T) {
 		t.Errorf("the sender is short of %d, want %d", short, shortOfSlot)
 	}
 }
+
+// TestAcknowledgedOnce returns the elements of two messages in the wrong order, as of an element whose last
+// transfer was not indicated. The later message stays acknowledged.
+func TestAcknowledgedOnce(t *testing.T) {
+	p := newPacking(t, protocol.ModeImm, usual(), 0, packSlotSize)
+	i, g := &p.indications, p.Pools()[0]
+	i.sent = 2
+	g.Name(0, 1)
+	g.Name(1, 2)
+	for _, elem := range []uint16{1, 0} {
+		if i.acknowledge(g, elem); i.unacknowledged() != 0 {
+			t.Errorf("after element %d is back, %d messages are not acknowledged", elem, i.unacknowledged())
+		}
+	}
+}
