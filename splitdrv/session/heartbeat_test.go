@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/splitnic/splitnic/internal/ticker"
+	"github.com/splitnic/splitnic/splitdrv/session/internal/identity"
 )
 
 // written counts the writes to it.
@@ -56,4 +57,25 @@ func TestVouchRests(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestVouchExpires expects no look to be left out shortly before the peer's certificate expires, also while
+// the peer is vouched for.
+func TestVouchExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 5 * time.Second
+		c := &Conn{
+			authentication: authentication{security: &Security{}, peerRole: roleHost}, stream: &written{}, peerTimeout: timeout,
+		}
+		c.heartbeats.vouched.Store(true)
+		for _, tt := range []struct {
+			left time.Duration
+			rest int
+		}{{timeout + time.Second, unneeded - 2}, {timeout - time.Second, 0}} {
+			c.verdict.Store(&identity.Verdict{Expires: time.Now().Add(tt.left)})
+			if rest := c.look(ticker.Tick{N: 1}); rest != tt.rest {
+				t.Errorf("%v before: %d looks are left out, want %d", tt.left, rest, tt.rest)
+			}
+		}
+	})
 }
