@@ -171,3 +171,30 @@ func TestNetnsWholeDatagrams(t *testing.T) {
 		}
 	}
 }
+
+// TestNetnsStatsBeside has the socket beside a macvtap count a frame each time that the host is promiscuous.
+// The statistics must keep the counts of the sockets that are closed.
+func TestNetnsStatsBeside(t *testing.T) {
+	testenv.NeedTUN(t)
+	s := newTestbed(t)
+	p := s.open(t, s.spec(t, "macvtap"), lan.Config{MAC: macA, Queues: 1, Offloads: vnet.AllOffloads})
+	slot := make([]byte, vnet.Headroom+64)
+	counted := uint64(0)
+	for range 2 {
+		if err := p.SetPromisc(true); err != nil {
+			t.Fatal(err)
+		}
+		testenv.SendRaw(t, s.station, "eth0", udp(macB, 0, 1))
+		testenv.Eventually(t, func() bool {
+			_, _ = testenv.ReadFrame(p.Queues()[0], slot)
+			return p.Stats().TooLong > counted
+		}, "a frame that is too long")
+		counted = p.Stats().TooLong
+		if err := p.SetPromisc(false); err != nil {
+			t.Fatal(err)
+		}
+		if n := p.Stats().TooLong; n < counted {
+			t.Fatalf("%d of %d frames are counted after the socket was closed", n, counted)
+		}
+	}
+}
