@@ -43,6 +43,10 @@ func TestLabel(t *testing.T) {
 			t.Errorf("%q may be the name of a device", name)
 		}
 	}
+	// The kernel would make another name of a pattern.
+	if l, ok := parseLabel((&Label{Name: "sn%d", Since: since}).String()); !ok || l.Name != "" {
+		t.Errorf("%t, the label's name is %q", ok, l.Name)
+	}
 	// Invalid parts of a label are ignored.
 	l, ok := parseLabel(labelPrefix + "x-y-today-1_0-z-030000000001--yes-0200-578-a/b")
 	if want := (Label{Since: time.Unix(0, 0).UTC(), Memory: Memory{WantMTU: 1400}}); !ok || !reflect.DeepEqual(l, want) {
