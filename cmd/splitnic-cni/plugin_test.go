@@ -17,6 +17,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 
 	"github.com/splitnic/splitnic/cmd/internal/cards"
@@ -470,5 +471,23 @@ func TestUndo(t *testing.T) {
 	why := errors.New("out of paper")
 	if err := made.unless(ctx, why); !errors.Is(err, why) || !slices.Equal(undone, []int{2, 1, 0}) {
 		t.Errorf("%v: undone are %v", err, undone)
+	}
+}
+
+// TestMerge adds an interface with an address to the result of other plugins. The address must be that of the
+// same interface in the whole list.
+func TestMerge(t *testing.T) {
+	at := func(i int) *current.IPConfig { return &current.IPConfig{Interface: &i} }
+	before := &current.Result{
+		Interfaces: []*current.Interface{{Name: "lo"}, {Name: "eth0"}}, IPs: []*current.IPConfig{at(1)},
+	}
+	own := &current.Result{Interfaces: []*current.Interface{{Name: "net1"}}, IPs: []*current.IPConfig{at(0)}}
+	all := merge(before, own)
+	var names []string
+	for _, ip := range all.IPs {
+		names = append(names, all.Interfaces[*ip.Interface].Name)
+	}
+	if !slices.Equal(names, []string{"eth0", "net1"}) {
+		t.Errorf("the addresses are those of %q", names)
 	}
 }
