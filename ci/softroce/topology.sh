@@ -75,15 +75,18 @@ fabric_up() {
 	local n=${1:-2} i
 	modprobe -a rdma_rxe ib_uverbs rdma_ucm veth bridge 2>/dev/null
 	ip netns add "$FABRIC_NETNS" || return 1
-	ip -n "$FABRIC_NETNS" link add br0 mtu "$FABRIC_MTU" type bridge || return 1
-	ip -n "$FABRIC_NETNS" link set br0 up || return 1
 	# rp_filter of a link is the larger one of "all" and the link's own.
-	FABRIC_RP_FILTER=$(cat /proc/sys/net/ipv4/conf/all/rp_filter)
+	FABRIC_RP_FILTER=$(</proc/sys/net/ipv4/conf/all/rp_filter)
 	echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+	# Each program takes a tenth of a second in an emulated guest.
+	{
+		printf 'link add br0 mtu %s type bridge\nlink set br0 up\n' "$FABRIC_MTU"
+		for ((i = 0; i < n; i++)); do
+			printf 'link add sp%s mtu %s type veth peer name sr%s mtu %s netns %s\n' "$i" "$FABRIC_MTU" "$i" "$FABRIC_MTU" "$$"
+			printf 'link set sp%s master br0 up\n' "$i"
+		done
+	} | ip -n "$FABRIC_NETNS" -batch - || return 1
 	for ((i = 0; i < n; i++)); do
-		ip link add "sr$i" mtu "$FABRIC_MTU" type veth \
-			peer name "sp$i" mtu "$FABRIC_MTU" netns "$FABRIC_NETNS" || return 1
-		ip -n "$FABRIC_NETNS" link set "sp$i" master br0 up || return 1
 		# Both ends of a connection have local addresses of this namespace.
 		echo 1 >"/proc/sys/net/ipv4/conf/sr$i/accept_local"
 		echo 0 >"/proc/sys/net/ipv4/conf/sr$i/rp_filter"
@@ -94,11 +97,15 @@ fabric_up() {
 		# several. Without this setting packets overtake each other, and the device takes that
 		# for loss and retransmits.
 		fabric_one_cpu "sr$i" "$i" || return 1
-		ip netns exec "$FABRIC_NETNS" bash -c "$(declare -f fabric_one_cpu); fabric_one_cpu sp$i $i" || return 1
-		ip addr add "$FABRIC_NET.$((i + 1))/24" dev "sr$i" || return 1
-		ip link set "sr$i" up || return 1
-		rdma link add "snrxe$i" type rxe netdev "sr$i" || return 1
 	done
+	ip netns exec "$FABRIC_NETNS" bash -c "$(declare -f fabric_one_cpu)
+		for ((i = 0; i < $n; i++)); do fabric_one_cpu sp\$i \$i || exit 1; done" || return 1
+	for ((i = 0; i < n; i++)); do
+		printf 'addr add %s.%s/24 dev sr%s\nlink set sr%s up\n' "$FABRIC_NET" "$((i + 1))" "$i" "$i"
+	done | ip -batch - || return 1
+	for ((i = 0; i < n; i++)); do
+		printf 'link add snrxe%s type rxe netdev sr%s\n' "$i" "$i"
+	done | rdma -b - || return 1
 	for ((i = 0; i < n; i++)); do
 		poll 20 fabric_ready "snrxe$i" || {
 			fabric_say "snrxe$i is not ready after 20 s: $(rdma link show "snrxe$i")"
@@ -191,11 +198,9 @@ snapshot() {
 		done
 		# A line looks like: link snrxe0/1 lqpn 17 type RC state RTS ... comm X
 		# Queue pairs and completion queues of the kernel belong to the device.
-		for ns in qp cq mr pd cm_id ctx; do
-			rdma resource show "$ns" 2>/dev/null | grep -v 'comm \[' | awk -v kind="$ns" '
-				{ who = ""; for (i = 3; i < NF; i++) if ($i == "pid") who = who " pid " $(i + 1)
-				  print kind " " $2 " " $3 " " $4 who }'
-		done
+		printf 'resource show %s\n' qp cq mr pd cm_id ctx | rdma -f -b - 2>/dev/null | awk '!/comm \[/ {
+			who = ""; for (i = 3; i < NF; i++) if ($i == "pid") who = who " pid " $(i + 1)
+			print $2 " " $3 " " $4 who }'
 	} | sort
 }
 
