@@ -153,7 +153,7 @@ func captureTo(ctx context.Context, w io.Writer, socket string, r daemon.Capture
 	case errors.Is(err, statussock.ErrUnknown):
 		return s, exit.Usagef("%w; an agent itself has no frames: name one of its cards", err)
 	case err != nil:
-		return s, named(err, daemon.CommandCapture, ownName(socket))
+		return s, named(err, daemon.CommandCapture, shownName(socket))
 	}
 	if err := json.Unmarshal(raw, &s); err != nil {
 		return s, fmt.Errorf("capture: %w", err)

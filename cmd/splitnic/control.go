@@ -143,7 +143,7 @@ func reloadEach(ctx context.Context, w io.Writer, sockets []string, asJSON bool)
 			err = json.Unmarshal(raw, &done.Reloaded)
 		}
 		if err != nil {
-			err = named(err, daemon.CommandReload, done.Name)
+			err = named(err, daemon.CommandReload, shownName(path))
 			done.Error = err.Error()
 			errs = append(errs, err)
 		} else if !asJSON {

@@ -61,8 +61,8 @@ func TestReloadEach(t *testing.T) {
 	}
 }
 
-// TestAnswersNameTheCard expects an error that a process answers with to name the process as the user
-// has, and not its socket.
+// TestAnswersNameTheCard expects an error that a process answers with to name the process, or its
+// socket where only that names it.
 func TestAnswersNameTheCard(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "host-sn0.sock")
 	refuse := func(context.Context) (any, error) { return nil, errors.New("there is no other I/O unit") }
@@ -75,13 +75,20 @@ func TestAnswersNameTheCard(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	for _, c := range []struct{ line, want string }{
-		{"reload PATH", "reload: sn0: there is no other I/O unit"},
-		{"host failover PATH", "failover: " + path + ": there is no other I/O unit"}, // as typed
-		{"host handlers PATH --cpus 1=0", "handlers: sn0: there is no other I/O unit"},
+		{"reload PATH", "reload: " + path + ": there is no other I/O unit"},
+		{"host failover PATH", "failover: " + path + ": there is no other I/O unit"},
+		{"host handlers PATH --cpus 1=0", "handlers: " + path + ": there is no other I/O unit"},
 	} {
 		err := execute(t, strings.Fields(strings.ReplaceAll(c.line, "PATH", path))...)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v, want %q", c.line, err, c.want)
+		}
+	}
+	for path, want := range map[string]string{
+		statussock.Dir + "/host-sn0.sock": "sn0", statussock.Dir + "/iounit-7580.sock": "iounit-7580", path: path,
+	} {
+		if got := shownName(path); got != want {
+			t.Errorf("%s is called %q, want %q", path, got, want)
 		}
 	}
 }

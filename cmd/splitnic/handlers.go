@@ -177,7 +177,7 @@ func tellHandlers(cmd *cobra.Command, path string, request daemon.HandlersReques
 	ctx := cmd.Context()
 	if !emptyChange(&request.Change) {
 		if _, err := statussock.DoWith(ctx, path, daemon.CommandHandlers, request); err != nil {
-			return explainSocket(named(err, daemon.CommandHandlers, ownName(path)))
+			return explainSocket(named(err, daemon.CommandHandlers, shownName(path)))
 		}
 	}
 	view, err := readHandlers(ctx, path, request.Host)

@@ -85,6 +85,15 @@ func fileName(path string) string { return strings.TrimSuffix(filepath.Base(path
 // is its own, and that of an I/O unit has its port.
 func ownName(path string) string { return strings.TrimPrefix(fileName(path), string(hostRole)) }
 
+// shownName returns what errors call the process with a socket: its own name, or the path of a socket
+// that only its path can name.
+func shownName(path string) string {
+	if filepath.Dir(path) != statussock.Dir {
+		return path
+	}
+	return ownName(path)
+}
+
 // isCalled reports whether the socket itself is called so, for which its process need not answer.
 func isCalled(path, name string) bool {
 	return name == fileName(path) || name == ownName(path) || string(unitRole)+name == fileName(path)
@@ -255,7 +264,7 @@ func tell[T any](
 	}
 	raw, err := statussock.DoWith(ctx, path, command, argument)
 	if err != nil {
-		return path, answer, explainSocket(named(err, command, append(args, ownName(path))[0]))
+		return path, answer, explainSocket(named(err, command, append(args, shownName(path))[0]))
 	}
 	if err = json.Unmarshal(raw, &answer); err != nil {
 		err = fmt.Errorf("%s: %w", command, err)
