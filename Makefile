@@ -58,7 +58,7 @@ demo: ## show it at work: DHCP, ping, HTTP, TCP both ways beside ib_write_bw
 	scripts/demo
 
 .PHONY: test
-test: ## run the tests, in about a quarter of an hour; ends with "N passed, N failed, N skipped"
+test: ## run the tests, in about twelve minutes; ends with "N passed, N failed, N skipped"
 	@scripts/test
 
 .PHONY: test-all
