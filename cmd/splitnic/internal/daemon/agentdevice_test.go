@@ -76,3 +76,23 @@ func TestNetdeviceOfAnotherCard(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnKey expects a card with a key of its own not to have the agent's certificate, which is for
+// another key.
+func TestOwnKey(t *testing.T) {
+	a := &agent{keyDir: "/keys"}
+	for _, c := range []struct {
+		spec      cards.Spec
+		key, cert string
+	}{
+		{cards.Spec{Name: "sn0"}, "agent.pem", "agent.crt"},
+		{cards.Spec{Name: "sn0", NewKey: true}, "/keys/sn0.pem", ""},
+		{cards.Spec{Name: "sn0", Key: "card.pem"}, "card.pem", ""},
+		{cards.Spec{Name: "sn0", Key: "card.pem", Cert: "card.crt"}, "card.pem", "card.crt"},
+	} {
+		k := Keys{Key: "agent.pem", Cert: "agent.crt"}
+		if a.own(&k, &c.spec); k.Key != c.key || k.Cert != c.cert {
+			t.Errorf("%+v: key %q, certificate %q; want %q and %q", c.spec, k.Key, k.Cert, c.key, c.cert)
+		}
+	}
+}
