@@ -98,3 +98,31 @@ func TestDrainTooOften(t *testing.T) {
 		}
 	})
 }
+
+// TestByeWhileMessagesWait has an I/O unit say bye while a message of the host waits because of the
+// limit. The bye must arrive.
+func TestByeWhileMessagesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		s := &Server{Conn: newConn(near, insecure(t), roleHost, time.Now().Add(time.Hour), time.Second)}
+		s.stream = near
+		s.HandleStays(func(string) {})
+		s.workers.Go(s.runReader)
+		for range drainBurst + 1 {
+			if _, err := far.Write(frame(`{"type":"stays"}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait() // the last message waits
+		go s.Bye(CodeShuttingDown, "")
+		synctest.Wait() // the message waits no longer, and the bye for its reader
+		b, err := readFrame(far)
+		if err == nil {
+			err = decodeBye(b)
+		}
+		if bye, ok := errors.AsType[*ByeError](err); !ok || bye.Code != CodeShuttingDown {
+			t.Errorf("%v, want a bye", err)
+		}
+	})
+}

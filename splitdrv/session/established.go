@@ -66,6 +66,9 @@ func (c *Conn) runReader() {
 				continue
 			}
 		}
+		if c.Err() != nil {
+			return // who has ended the connection may be saying why, and then closes it
+		}
 		c.blame(err)
 		c.fail(fmt.Errorf("%v: %w", c, err))
 		return
