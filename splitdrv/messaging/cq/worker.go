@@ -229,7 +229,7 @@ func (w *Worker) Spend(n int) bool {
 	w.exhausted.Add(1)
 	w.BindThread()
 	if w.role == RoleBoth {
-		return true // such a worker polls, and yields once in a while (see poll.go)
+		return true // such a worker polls, and yields once in a while (see poll.go of messaging)
 	}
 	if w.locked {
 		// Yield to threads on the same processor. Gosched would put this thread to sleep
