@@ -174,6 +174,7 @@ func TestErrors(t *testing.T) {
 		{"hosts:\n  alpha:\n    vlans: {a: b}", "use all, none, or numbers"},
 		{"hosts:\n  alpha:\n    promiscuous: maybe", "must be yes or no"},
 		{"hosts:\n  alpha:\n    max-queues: 0", "must be a number above 0"},
+		{"hosts:\n  alpha:\n    max-macs: 513", "p.yaml:3: host alpha: max-macs: \"513\" must be a number from 1 to 512"},
 		{"hosts:\n  alpha:\n    max-memory: 64X", "p.yaml:3: host alpha: max-memory: \"64X\" is no size"},
 		{"hosts:\n  alpha:\n    max-memory: 0", "must be above 0"},
 		{"hosts:\n  alpha:\n    max-tx-rate: 10MBps",
@@ -211,21 +212,21 @@ func TestErrors(t *testing.T) {
 func TestLoadMore(t *testing.T) {
 	p := parse(t, `
 default: {macs: any, ips: [192.0.2.0/24], share: rack, untagged: no, nested-tags: no, link-control: yes,
-  require-bind: yes, max-tx-pps: 50k, max-rx-pps: 1.5M, max-tx-group-pps: 2k}
+  require-bind: yes, max-macs: 512, max-tx-rate: 1G, max-tx-pps: 50k, max-rx-pps: 1.5M, max-tx-group-pps: 2k}
 hosts:
   alpha: {macs: [own, "02:aa:*"], ips: any, share: none, untagged: yes, nested-tags: yes, link-control: no,
-    require-bind: no, max-tx-pps: unlimited, max-rx-pps: unlimited, max-tx-group-pps: unlimited}
+    require-bind: no, max-tx-rate: unlimited, max-tx-pps: unlimited, max-rx-pps: unlimited, max-tx-group-pps: unlimited}
   beta: {macs: own, ips: [192.0.2.7, "2001:db8::/64"]}
   gamma: {macs: "02:aa:00:00:00:01"}
 `)
 	def, alpha, beta := p.For("", ""), p.For("", "alpha"), p.For("", "beta")
 	if !def.AnyMAC || !def.OwnMAC || !def.TaggedOnly || !def.SingleTag || !def.LinkControl || !def.RequireBind ||
-		def.Share != "rack" ||
+		def.Share != "rack" || def.MaxMACs != 512 || def.MaxTxRate != 1_000_000_000 ||
 		def.MaxTxPPS != 50_000 || def.MaxRxPPS != 1_500_000 || def.MaxTxGroupPPS != 2000 || len(def.IPs) != 1 {
 		t.Errorf("%+v", def)
 	}
 	if alpha.AnyMAC || !alpha.OwnMAC || alpha.TaggedOnly || alpha.SingleTag || alpha.LinkControl || alpha.RequireBind ||
-		alpha.Share != "" ||
+		alpha.Share != "" || alpha.MaxTxRate != 0 ||
 		alpha.MaxTxPPS != 0 || alpha.MaxRxPPS != 0 || alpha.MaxTxGroupPPS != 0 || alpha.IPs != nil {
 		t.Errorf("%+v", alpha)
 	}
