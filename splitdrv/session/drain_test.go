@@ -100,14 +100,15 @@ func TestDrainTooOften(t *testing.T) {
 }
 
 // TestByeWhileMessagesWait has an I/O unit say bye while a message of the host waits because of the
-// limit. The bye must arrive.
+// limit. The bye must arrive, and the message is not handled any more.
 func TestByeWhileMessagesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer far.Close()
 		s := &Server{Conn: newConn(near, insecure(t), roleHost, time.Now().Add(time.Hour), time.Second)}
 		s.stream = near
-		s.HandleStays(func(string) {})
+		n := 0
+		s.HandleStays(func(string) { n++ })
 		s.workers.Go(s.runReader)
 		for range drainBurst + 1 {
 			if _, err := far.Write(frame(`{"type":"stays"}`)); err != nil {
@@ -123,6 +124,9 @@ func TestByeWhileMessagesWait(t *testing.T) {
 		}
 		if bye, ok := errors.AsType[*ByeError](err); !ok || bye.Code != CodeShuttingDown {
 			t.Errorf("%v, want a bye", err)
+		}
+		if n != drainBurst {
+			t.Errorf("%d messages are handled, want %d", n, drainBurst)
 		}
 	})
 }

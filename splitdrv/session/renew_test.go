@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -345,6 +346,16 @@ func TestChangedAtUpdate(t *testing.T) {
 		case <-c:
 			t.Error("a change without an update")
 		default:
+		}
+	}
+}
+
+// TestRenewInvalid has a host name its session by what is not a word, which would be in logs.
+func TestRenewInvalid(t *testing.T) {
+	for _, name := range []string{"", "a b", strings.Repeat("x", 65)} {
+		_, err := decodeRenew([]byte(`{"type":"renew","session":"` + name + `"}`))
+		if field, ok := errors.AsType[*FieldError](err); !ok || field.Field != "session" {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }
