@@ -120,7 +120,8 @@ func ask(ctx context.Context, path, method, what string, body []byte) (json.RawM
 	return raw, nil
 }
 
-// FailedError is the error that a daemon has answered with. Errors of Do and Stream wrap it.
+// FailedError is the error that a daemon has answered with, at once or at the end of a stream. Errors of
+// Do, DoWith and Stream wrap it.
 type FailedError struct{ text string }
 
 func (e *FailedError) Error() string { return e.text }
@@ -231,7 +232,7 @@ func stream(ctx context.Context, path, what string, body []byte, w io.Writer) (j
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if text := resp.Trailer.Get(trailerError); text != "" {
-		return nil, fmt.Errorf("%s: %s", path, text)
+		return nil, fmt.Errorf("%s: %w", path, &FailedError{text})
 	}
 	return json.RawMessage(resp.Trailer.Get(trailerResult)), nil
 }

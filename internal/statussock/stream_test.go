@@ -70,8 +70,9 @@ func TestStreamFails(t *testing.T) {
 	for path, told := range map[string]string{early: "", late: "some"} {
 		var got bytes.Buffer
 		_, err := Stream(t.Context(), path, "tell", nil, &got)
-		if err == nil || !strings.HasSuffix(err.Error(), full.Error()) {
-			t.Errorf("error %v, want %v", err, full)
+		var failed *FailedError
+		if !errors.As(err, &failed) || failed.Error() != full.Error() || !strings.HasSuffix(err.Error(), full.Error()) {
+			t.Errorf("error %v after %q, want %v of the daemon's", err, told, full)
 		}
 		if got.String() != told {
 			t.Errorf("it told %q, want %q", &got, told)
