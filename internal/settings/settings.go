@@ -4,8 +4,10 @@ package settings
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -61,7 +63,7 @@ func remedy(err yaml.Error) string {
 	return ""
 }
 
-// reference returns an anchor or alias below a node, or nil. Without this check it would be taken
+// reference returns the first anchor or alias below a node, or nil. Without this check it would be taken
 // for a word.
 func reference(n Node) Node {
 	var found []Node
@@ -71,7 +73,7 @@ func reference(n Node) Node {
 	if len(found) == 0 {
 		return nil
 	}
-	return found[0]
+	return slices.MinFunc(found, func(a, b Node) int { return cmp.Compare(Line(a), Line(b)) })
 }
 
 // start returns the number of the line in which a document begins.

@@ -34,6 +34,7 @@ func TestParse(t *testing.T) {
 		"a: 1\n\tb: 2\n":          "f.yaml:2: not YAML: found character '\t' that cannot start any token; indent with spaces",
 		"a: 1\nb: &x 2\nc: *x\n":  "f.yaml:2: there are no anchors",
 		"a: 1\nb: *:7580\n":       "f.yaml:2: there are no anchors",
+		"a: *:7580\nb: &x 2\n":    "f.yaml:1: there are no anchors",
 		"a: [b, *c]":              "f.yaml:1: there are no anchors",
 		"a: \"*:7580\"":           "a=*:7580",
 		"a: []":                   "f.yaml:1: the list is empty",
