@@ -273,7 +273,7 @@ func TestErrdocCommands(t *testing.T) {
 				t.Fatal("no error")
 			}
 			// As the program that gives the command prints it.
-			testenv.Explained(t, "command: /run/splitnic/host-sn0.sock: "+err.Error())
+			testenv.Explained(t, "command: sn0: "+err.Error())
 		})
 	}
 }
