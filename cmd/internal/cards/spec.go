@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -126,10 +128,7 @@ func (s Spec) Complete() (Spec, error) {
 func CheckIOUnits(entries []string) (errs []error) {
 	seen, reported := map[string]bool{}, map[string]bool{}
 	for _, entry := range entries {
-		same := strings.ToLower(entry)
-		if _, ok := discovery.ByDNS(entry); !ok {
-			same = session.WithPort(same)
-		}
+		same := oneForm(entry)
 		err := discovery.Check(entry)
 		if err == nil && seen[same] {
 			err = fmt.Errorf("%q is in the list twice; leave it out", entry)
@@ -141,6 +140,21 @@ func CheckIOUnits(entries []string) (errs []error) {
 		seen[same] = true
 	}
 	return errs
+}
+
+// oneForm returns an entry of a list of I/O units in the form that all entries for the same have.
+func oneForm(entry string) string {
+	if _, ok := discovery.ByDNS(entry); ok {
+		return strings.ToLower(entry)
+	}
+	host, port, err := net.SplitHostPort(session.WithPort(entry))
+	if err != nil {
+		return entry
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return net.JoinHostPort(addr.String(), port) // names of links, such as eth0, have upper and lower case
+	}
+	return net.JoinHostPort(strings.ToLower(host), port)
 }
 
 // ValidName reports whether a card can have that name. File names contain it.

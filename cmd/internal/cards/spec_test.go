@@ -122,3 +122,20 @@ func FuzzSpec(f *testing.F) {
 		}
 	})
 }
+
+// TestCheckIOUnits expects an entry that is in a list before, perhaps in another form, to be an error, and
+// machines with the same address on different links not to be one.
+func TestCheckIOUnits(t *testing.T) {
+	for _, c := range []struct {
+		list string
+		want int
+	}{
+		{"a A:7580 b", 1}, {"a a:7581", 0}, {"srv:x.y SRV:X.y", 1}, {"srv:x.y x.y", 0}, {"a a a", 1},
+		{"::1 [::1]:7580", 1}, {"::1 0:0::1", 1}, {"2001:DB8::1 2001:db8::1", 1},
+		{"fe80::1%eth0 FE80::1%eth0", 1}, {"fe80::1%eth0 fe80::1%ETH0", 0},
+	} {
+		if got := CheckIOUnits(strings.Fields(c.list)); len(got) != c.want {
+			t.Errorf("%s: %v, want %d", c.list, got, c.want)
+		}
+	}
+}
